@@ -1,0 +1,57 @@
+# Everything runs in .venv, which the first target makes. Needs Python 3.11+; a C compiler makes it fast.
+PYTHON ?= python3
+ARGS   ?=
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOG    := $(VENV)/install.log
+STORE  := quire/core/store
+NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/*.pxi)
+
+.PHONY: demo test lint bench fuzz coverage clean
+.DEFAULT_GOAL := test
+
+demo: $(VENV)/ready
+	@$(BIN)/python -m quire.tools.demo $(ARGS)
+
+test: lint
+	@echo "== pytest"
+	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+lint: $(VENV)/ready
+	@echo "== ruff"
+	@$(BIN)/ruff check --quiet .
+	@echo "== mypy"
+	@$(BIN)/mypy --strict quire
+
+bench: $(VENV)/ready
+	@$(BIN)/quire bench $(ARGS)
+
+fuzz: $(VENV)/ready
+	@$(BIN)/quire fuzz $(ARGS)
+
+coverage: $(VENV)/ready
+	@$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report=term --cov-report=html $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f $(STORE)/*.so $(STORE)/*.pyd $(STORE)/_compiled.c
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build tools are those pyproject.toml asks for; they live in .venv, so a rebuild needs no network.
+$(VENV)/tools: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Quire needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
+	@echo "== making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { echo "No venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  > $(VENV)/build-requires.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/build-requires.txt
+	@touch $@
+
+$(VENV)/ready: $(VENV)/tools setup.py $(NATIVE)
+	@echo "== installing quire"
+	@$(BIN)/python -m pip install --verbose --disable-pip-version-check --no-build-isolation -e '.[dev]' > $(LOG) 2>&1 \
+	  || { tail -40 $(LOG); exit 1; }
+	@if grep -q '^ *\*\*\* ' $(LOG); then sed -n 's/^ *\(\*\*\* \)/\1/p' $(LOG); echo "*** The whole output: $(LOG)"; fi
+	@touch $@

@@ -1,0 +1,167 @@
+"""The shape of the source: sizes, names and the direction of imports, checked on every file of quire/."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "quire"
+PYTHON = sorted(PACKAGE.rglob("*.py"))
+NATIVE = sorted([*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi")])
+
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 40
+MAX_POSITIONAL = 6
+MAX_PARAMETERS = 8
+
+# A ring may import itself and the rings below it; transfer and events share a level and do not know each other.
+BELOW = {
+    "core": set(),
+    "tiers": {"core"},
+    "events": {"core", "tiers"},
+    "transfer": {"core", "tiers"},
+    "engine": {"core", "tiers", "events", "transfer"},
+    "integrations": {"core", "tiers", "events", "transfer", "engine"},
+    "tools": {"core", "tiers", "events", "transfer", "engine", "integrations"},
+}
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+VAGUE = re.compile(r"(Manager|Helper|Utils?|Base|Impl)(?![a-z])")  # as a part of a CamelCase name: Baseline may stay
+NATIVE_FUNCTION = re.compile(r"^(\s*)(?:def|cpdef|cdef)\b[^=#]*\(")
+NATIVE_CLASS = re.compile(r"^\s*(?:cdef\s+|cpdef\s+)?(?:class|struct|enum)\s+(\w+)", re.MULTILINE)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def functions(tree: ast.AST, in_class: bool = False) -> Iterator[tuple[Function, bool]]:
+    """Every function below `tree`, and whether it is a method."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function):
+            yield node, in_class
+            yield from functions(node)
+        else:
+            yield from functions(node, in_class=isinstance(node, ast.ClassDef))
+
+
+def line_count(function: Function) -> int:
+    """Lines from the first decorator to the last statement; the docstring counts."""
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+    assert function.end_lineno is not None
+    return function.end_lineno - first + 1
+
+
+def parameters(function: Function, in_class: bool) -> tuple[int, int]:
+    """How many may be given by position, and how many there are in all; self and cls do not count."""
+    static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in function.decorator_list)
+    positional = len(function.args.posonlyargs) + len(function.args.args) - (in_class and not static)
+    variadic = (function.args.vararg is not None) + (function.args.kwarg is not None)
+    return positional, positional + len(function.args.kwonlyargs) + variadic
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Absolute names of the modules a file imports, wherever in the file the import stands."""
+    package = list(path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def native_imported(path: Path) -> Iterator[str]:
+    """The same for Cython, line by line."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", line)
+        if found:
+            yield found[1] or found[2]
+
+
+def native_functions(text: str) -> Iterator[tuple[str, int]]:
+    """First line and number of lines of each function in Cython source, by indentation."""
+    lines = text.splitlines()
+    for first, line in enumerate(lines):
+        head = NATIVE_FUNCTION.match(line)
+        if head is None:
+            continue
+        last = first
+        for number in range(first + 1, len(lines)):
+            body = lines[number]
+            if body.strip() and not body.strip().startswith((")", "#")):
+                if len(body) - len(body.lstrip()) <= len(head[1]):
+                    break
+                last = number
+        yield line.strip(), last - first + 1
+
+
+@pytest.mark.parametrize("path", [*PYTHON, *NATIVE], ids=name_of)
+def test_file_is_short_and_finished(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    assert not UNFINISHED.findall(text)
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
+def test_functions_are_short(path: Path) -> None:
+    for function, in_class in functions(parsed(path)):
+        where = f"{name_of(path)}:{function.lineno} {function.name}"
+        assert line_count(function) <= MAX_FUNCTION_LINES, where
+        positional, total = parameters(function, in_class)
+        assert positional <= MAX_POSITIONAL, where
+        assert total <= MAX_PARAMETERS, where
+
+
+@pytest.mark.parametrize("path", NATIVE, ids=name_of)
+def test_native_functions_are_short(path: Path) -> None:
+    for head, num_lines in native_functions(path.read_text(encoding="utf-8")):
+        assert num_lines <= MAX_FUNCTION_LINES, f"{name_of(path)}: {head}"
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
+def test_imports_point_down(path: Path) -> None:
+    ring = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if ring not in BELOW:  # quire/__init__.py and its like may show any ring
+        return
+    allowed = BELOW[ring] | {ring}
+    for module in imported(path):
+        parts = module.split(".")
+        if parts[0] == "quire":
+            assert len(parts) > 1 and (parts[1] in allowed or parts[1] == "__version__"), f"{ring} imports {module}"
+
+
+@pytest.mark.parametrize("path", [p for p in [*PYTHON, *NATIVE] if PACKAGE / "core" in p.parents], ids=name_of)
+def test_core_needs_only_numpy(path: Path) -> None:
+    names = native_imported(path) if path in NATIVE else imported(path)
+    for module in names:
+        top, _, rest = module.partition(".")
+        at_home = top == "quire" and rest.split(".")[0] == "core"
+        known = top in sys.stdlib_module_names or top in {"numpy", "cython", "libc", "cpython"}
+        assert at_home or known or (path in NATIVE and module.startswith(".")), f"core imports {module}"
+
+
+@pytest.mark.parametrize("path", [*PYTHON, *NATIVE], ids=name_of)
+def test_class_names_say_something(path: Path) -> None:
+    if path in NATIVE:
+        names = NATIVE_CLASS.findall(path.read_text(encoding="utf-8"))
+    else:
+        names = [node.name for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
+    assert not [name for name in names if VAGUE.search(name)]
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    folders = {path.parent for path in [*PYTHON, *NATIVE]}
+    assert not [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()]
