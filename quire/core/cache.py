@@ -1,0 +1,238 @@
+"""Cache: the only door, one lock. Every verb is here; how each works is in the file it calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core import admit as phase2
+from quire.core import claim as phase1
+from quire.core import finish as closing
+from quire.core import hold as holds
+from quire.core import life, probe
+from quire.core.claim import Claims, Prepared, Purpose
+from quire.core.config import CacheConfig
+from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.events import EventBatch
+from quire.core.life import Sequences
+from quire.core.plan import Plan
+from quire.core.request import Int32, Request
+from quire.core.sequence import Sequence
+from quire.core.span import Span
+from quire.core.state import State
+from quire.core.stats import NUM_COUNTERS, Counts, Usage, counts
+from quire.core.store import StoreName
+
+
+class Cache:
+    """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them."""
+
+    def __init__(
+        self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto"
+    ) -> None:
+        self.config = config
+        self._state = State(config, clock, store)
+        self._lock = self._state.lock
+        self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, request: Request) -> Prepared:
+        """Do a request's own work ahead of its claim, on any thread: tokens copied, keys made with the GIL released."""
+        prepared = phase1.prepare(self._state, request)
+        prepared.chain.extend_keys()
+        return prepared
+
+    def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[probe.Probe]:
+        """What a claim would find now; holds nothing and changes nothing."""
+        with self._lock:
+            return probe.probe(self._state, requests, purpose)
+
+    def claim(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> Claims:
+        """Phase 1: hold every reusable page of the batch. Use it in a `with` block, or admit or drop the claims."""
+        with self._lock:
+            return phase1.claim_batch(self._state, requests, purpose)
+
+    open_claim = claim
+
+    def drop_claim(self, claims: Claims) -> None:
+        claims.drop()
+
+    def admit(
+        self, claims: Claims, *, token_budget: int | None = None, max_chunk: int | None = None,
+        all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
+    ) -> phase2.Batch:  # fmt: skip
+        """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
+        limits = phase2.Limits(token_budget, max_chunk, all_or_nothing)
+        with self._lock:
+            for sequence in (continuing := tuple(continuing)):
+                life.own(self._state, sequence)
+            return phase2.admit_batch(self._state, claims, limits, continuing)
+
+    def add_sequence_batch(
+        self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
+        all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
+    ) -> phase2.Batch:  # fmt: skip
+        """Claim and admit in one call."""
+        limits = phase2.Limits(token_budget, max_chunk, all_or_nothing)
+        with self._lock:
+            for sequence in (continuing := tuple(continuing)):
+                life.own(self._state, sequence)
+            return phase2.admit_batch(
+                self._state, phase1.claim_batch(self._state, requests, "compute"), limits, continuing
+            )
+
+    def finish(self, plan: Plan, failed: Iterable[int] = ()) -> closing.Finished:
+        """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop."""
+        with self._lock:
+            return closing.finish(self._state, plan, failed)
+
+    # -- life of sequences -------------------------------------------------------------------------------------------
+
+    def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int = 1) -> Plan | None:
+        """Append tokens and give them slots, for a whole batch or not at all. Without tokens: slots only."""
+        with self._lock:
+            return life.grow(self._state, sequences, tokens, num_tokens)
+
+    def commit(self, sequences: Sequences, computed: int | Int32 | None = None) -> int:
+        """KV exists up to `computed` (default: all known tokens): make full pages findable; returns new ones."""
+        with self._lock:
+            return life.commit(self._state, sequences, computed)
+
+    def trim(self, sequence: Sequence, num_tokens: int) -> int:
+        """Take back uncommitted tail tokens. Returns pages given back."""
+        with self._lock:
+            return life.trim(self._state, sequence, num_tokens)
+
+    def fork(self, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
+        """More sequences that share its full pages, one per id; None when there is no room for all of them."""
+        with self._lock:
+            return life.fork(self._state, sequence, ids)
+
+    def release(self, sequence: Sequence, *, store: bool = True) -> None:
+        """Give up its pages; what it computed stays findable, unless store=False (a cancelled request)."""
+        with self._lock:
+            life.release(self._state, sequence, store)
+
+    def suspend(self, sequence: Sequence) -> Request:
+        """Preempt: release it and return the request that resumes it through `claim`."""
+        with self._lock:
+            return life.suspend(self._state, sequence)
+
+    def hold(self, sequence: Sequence, span: Span) -> holds.Hold:
+        """Keep the pages of `span` beyond the sequence's release, until `drop`."""
+        with self._lock:
+            return holds.hold(self._state, sequence, life.own(self._state, sequence), span)
+
+    def drop(self, held: holds.Hold) -> None:
+        """Give up a hold."""
+        with self._lock:
+            holds.drop(self._state, held)
+
+    # -- the tree and the tiers --------------------------------------------------------------------------------------
+
+    def truncate(self, request: Request, keep: int = 0) -> int:
+        """Forget what was stored along a request's tokens, from the first block that starts at `keep` or later."""
+        if not isinstance(keep, int) or keep < 0:
+            raise InputError(say(f"truncate keeping {keep!r} tokens", "that is less than none", "keep at least 0"))
+        with self._lock:
+            self._no_claims("truncate")
+            prepared = phase1.prepare(self._state, request)
+            root = self._state.roots.find(prepared.scope_key)
+            return self._state.store.truncate(root, prepared.chain, len(request.tokens), keep) if root >= 0 else 0
+
+    def clear(self) -> int:
+        """Forget everything stored; sequences keep their pages to themselves. Returns pages."""
+        with self._lock:
+            self._no_claims("clear")
+            gone = self._state.store.clear()
+            self._state.roots.forget()
+            return gone
+
+    def offload(self, num_pages: int, group: int = 0) -> Plan:
+        """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
+        with self._lock:
+            self._state.store.offload(group, num_pages)
+            return self._state.take_plan()
+
+    def refresh(self) -> None:
+        """Let retention durations that have passed run out. Admission does it too."""
+        with self._lock:
+            self._state.store.refresh(self._state.now())
+
+    def _no_claims(self, verb: str) -> None:
+        if self._state.open_claims:
+            fact = f"{len(self._state.open_claims)} claims are open"
+            raise StateError(say(verb, fact, "admit or drop them first"))
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def sequence(self, id: Hashable) -> Sequence:
+        """The live sequence of an id."""
+        with self._lock:
+            found = self._state.sequences.get(id)
+        if found is None:
+            raise UnknownError(say(f"sequence {id!r}", "no live sequence has that id", "admit its request first"))
+        return found
+
+    @property
+    def num_sequences(self) -> int:
+        """Live sequences."""
+        return len(self._state.sequences)
+
+    def tokens(self, sequence: Sequence) -> Int32:
+        """Every token of a sequence so far (a copy)."""
+        with self._lock:
+            return life.tokens_of(self._state, sequence)
+
+    def table(self, group: int = 0) -> Int32:
+        """The group's block table: device slot by [row, block], -1 for none. A live, read-only view."""
+        view = self._state.store.slots[group].view()
+        view.flags.writeable = False
+        return view
+
+    def num_free(self, group: int = 0) -> int:
+        """Device slots that can be had now: empty, or cached and neither held nor claimed."""
+        with self._lock:
+            return self._state.store.available(group)
+
+    def slots_to_completion(self, sequence: Sequence) -> tuple[int, ...]:
+        """Slots a live sequence may still take, per group."""
+        with self._lock:
+            life.own(self._state, sequence)
+            return probe.remaining(self._state, sequence)
+
+    def usage(self, tier: int = 0, group: int = 0) -> Usage:
+        """Where the slots of one tier and group are."""
+        with self._lock:
+            store = self._state.store
+            capacity = self.config.tiers[tier].of_group(group)
+            empty, idle, shadows = (
+                store.num_empty(group, tier),
+                store.num_idle(group, tier),
+                store.num_shadow(group, tier),
+            )
+        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
+
+    def stats(self, group: int = 0) -> Counts:
+        """Counts since construction."""
+        with self._lock:
+            return self._counts(group, self._state.store.counters[group])
+
+    def take_stats(self, group: int = 0) -> Counts:
+        """Counts since the last call: one step's worth when called once per step."""
+        with self._lock:
+            now = self._state.store.counters[group].copy()
+            step, self._marks[group] = now - self._marks[group], now
+            return self._counts(group, step)
+
+    def _counts(self, group: int, numbers: NDArray[np.int64]) -> Counts:
+        return counts(numbers, self.config.groups[group].page_bytes, len(self.config.tiers))
+
+    def take_events(self) -> EventBatch:
+        """Events since the last call; empty unless the config turns them on."""
+        with self._lock:
+            return EventBatch(self._state.store.take_events(), self._state.roots.take_names())

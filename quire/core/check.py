@@ -1,0 +1,194 @@
+"""check(cache): every invariant of one state, readable as the specification. Changes nothing; slow on purpose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from quire.core.cache import Cache
+from quire.core.state import State
+
+EMPTY, SHADOW, FIRST_PRIORITY = 0, 1, 2
+EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
+
+
+def check(cache: Cache) -> None:
+    """Assert every invariant; the message names the first that is broken."""
+    with cache._lock:
+        state, dump = cache._state, cache._state.store.dump()
+        for group in range(len(cache.config.groups)):
+            view = GroupView(state, dump, group)
+            view.every_slot_is_in_one_place()
+            view.pages_have_copies()
+            view.order_lists_what_may_go()
+            view.committed_pages_are_in_the_tree()
+            view.holders_are_counted()
+            view.claims_are_counted()
+            view.free_count_is_true()
+            view.rows_show_their_pages()
+            view.written_pages_are_private()
+            view.shared_pages_hold_the_right_tokens()
+        the_tree_is_whole(dump, cache.config.block_size)
+        lengths_are_ordered(state, dump)
+        rows_belong_to_sequences(state, dump)
+
+
+class GroupView:
+    """One group's part of a dump, with the invariants that speak of it."""
+
+    def __init__(self, state: State, dump: dict[str, Any], group: int) -> None:
+        self.state, self.dump, self.group = state, dump, group
+        self.pages: dict[int, Any] = dump["groups"][group]["pages"]
+        self.orders: list[dict[int, list[int]]] = dump["groups"][group]["orders"]
+        self.slots = [tier.of_group(group) for tier in state.config.tiers]
+
+    def every_slot_is_in_one_place(self) -> None:
+        """A slot holds one copy of one page, or is empty and listed as such; nothing is lost, nothing is twice."""
+        for tier, capacity in enumerate(self.slots):
+            copies = Counter(page[3][tier] for page in self.pages.values() if page[3][tier] >= 0)
+            assert all(count == 1 for count in copies.values()), f"tier {tier}: a slot holds two pages: {copies}"
+            listed = Counter(slot for slots in self.orders[tier].values() for slot in slots)
+            assert all(count == 1 for count in listed.values()), f"tier {tier}: a slot is listed twice"
+            empty = set(listed) - set(copies)
+            assert len(empty) + len(copies) == capacity, (
+                f"tier {tier}: {len(empty)} empty + {len(copies)} used != {capacity}"
+            )
+            assert all(0 <= slot < capacity for slot in [*copies, *listed]), f"tier {tier}: a slot is out of range"
+
+    def pages_have_copies(self) -> None:
+        """A page has at least one copy; page ids are all either in use or free, once."""
+        for page, (_, _, _, slots, *_) in self.pages.items():
+            assert any(slot >= 0 for slot in slots), f"page {page} has no copy"
+        ids = Counter([*self.pages, *self.dump["groups"][self.group]["free_pages"]])
+        assert sorted(ids) == list(range(sum(self.slots))) and max(ids.values()) == 1, "page ids are lost or doubled"
+
+    def order_lists_what_may_go(self) -> None:
+        """Listed: empty slots, shadows, and the hottest copy of an idle page by its priority. Nothing else."""
+        expected = [Counter[tuple[int, int]]() for _ in self.slots]
+        owner: list[set[int]] = [set() for _ in self.slots]
+        for path, holders, _, slots, priority, *_ in self.pages.values():
+            tiers = [tier for tier, slot in enumerate(slots) if slot >= 0]
+            for tier in tiers:
+                owner[tier].add(slots[tier])
+            for tier in tiers[1:]:
+                expected[tier][SHADOW, slots[tier]] += 1
+            if path is not None and holders == 0:
+                expected[tiers[0]][FIRST_PRIORITY + priority, slots[tiers[0]]] += 1
+        empty_class = EMPTY_RELEASED if self.state.config.eviction == "release_order" else EMPTY
+        for tier, capacity in enumerate(self.slots):
+            for slot in set(range(capacity)) - owner[tier]:
+                expected[tier][empty_class, slot] += 1
+            listed = Counter((klass, slot) for klass, slots in self.orders[tier].items() for slot in slots)
+            assert listed == expected[tier], (
+                f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}"
+            )
+
+    def committed_pages_are_in_the_tree(self) -> None:
+        """A committed page is the page of exactly its node; an open page has no node and somebody holds it."""
+        of_node = {path: pages[self.group] for path, _, pages, _, _ in self.dump["nodes"] if pages[self.group] >= 0}
+        for page, (path, holders, *_) in self.pages.items():
+            if path is None:
+                assert holders > 0, f"open page {page} is held by nobody"
+            else:
+                assert of_node.pop(path, None) == page, f"page {page} is not its node's page"
+        assert not of_node, f"nodes name pages that do not know them: {list(of_node.values())}"
+
+    def holders_are_counted(self) -> None:
+        """Holders of a page = entries in all rows + spares + holds."""
+        found: Counter[int] = Counter()
+        for row, facts in self.dump["rows"].items():
+            found.update(page for page in self.state.store.pages[self.group][row].tolist() if page >= 0)
+            found.update(facts[7][self.group])
+        for held in self.state.holds:
+            found.update(held.pages[self.group].tolist())
+        for page, (_, holders, *_) in self.pages.items():
+            assert holders == found.pop(page, 0), f"page {page}: holder count {holders} is wrong"
+        assert not found, f"pages that do not exist are held: {found}"
+
+    def claims_are_counted(self) -> None:
+        """Claims of a page = open claims whose hit it is part of."""
+        found: Counter[int] = Counter()
+        for claims in self.state.open_claims:
+            for claim in claims:
+                for node in [claim.hit.source, *(claim.hit.node(block) for block in range(claim.hit.blocks))]:
+                    if node >= 0:
+                        found[node] += 1
+        for page, (_, _, num_claims, *_) in self.pages.items():
+            node = self.state.store.page_info(self.group, page)[0]
+            assert num_claims == (found[node] if node >= 0 else 0), (
+                f"page {page}: {num_claims} claims, {found[node]} expected"
+            )
+
+    def free_count_is_true(self) -> None:
+        """Free = device slots that are empty or hold an idle page nobody claims."""
+        used = sum(slots[0] >= 0 for _, _, _, slots, *_ in self.pages.values())
+        idle = sum(
+            path is not None and not holders and not claims and slots[0] >= 0
+            for path, holders, claims, slots, *_ in self.pages.values()
+        )
+        free = self.slots[0] - used + idle
+        assert self.state.store.available(self.group) == free, f"free count is not {free}"
+
+    def rows_show_their_pages(self) -> None:
+        """A row's slots are its pages' device slots; beyond its capacity there is nothing."""
+        for row in range(self.state.config.max_sequences):
+            pages = self.state.store.pages[self.group][row].tolist()
+            slots = self.state.store.slots[self.group][row].tolist()
+            capacity = int(self.state.store.capacity[self.group][row])
+            shown = [self.pages[page][3][0] if page >= 0 else -1 for page in pages]
+            assert slots == shown, f"row {row}: slots {slots} are not the pages' device slots {shown}"
+            assert all(page < 0 for page in pages[capacity:]), f"row {row} has pages beyond its capacity"
+            assert all(slot >= 0 for slot in slots[:capacity]), f"row {row} has a hole"
+
+    def written_pages_are_private(self) -> None:
+        """From its first uncomputed token on, a sequence writes only into open pages that no other row shows."""
+        shown: Counter[int] = Counter()
+        for row in self.dump["rows"]:
+            shown.update(page for page in self.state.store.pages[self.group][row].tolist() if page >= 0)
+        for row, (_, computed, *_) in self.dump["rows"].items():
+            capacity = int(self.state.store.capacity[self.group][row])
+            for block in range(computed // self.state.config.block_size, capacity):
+                page = int(self.state.store.pages[self.group][row][block])
+                assert self.pages[page][0] is None, f"row {row} would write into committed page {page}"
+                assert shown[page] == 1, f"row {row} would write into page {page} of another row"
+
+    def shared_pages_hold_the_right_tokens(self) -> None:
+        """A committed page in a row stands for exactly that row's tokens, from the first one on."""
+        size = self.state.config.block_size
+        for row, (_, _, _, tokens, *_) in self.dump["rows"].items():
+            for block, page in enumerate(self.state.store.pages[self.group][row].tolist()):
+                path = self.pages[page][0] if page >= 0 else None
+                if path is not None:
+                    meant = [identity[0] for part in path[1:] for identity in part]
+                    assert meant == tokens[: (block + 1) * size], (
+                        f"row {row} block {block}: page {page} is of other tokens"
+                    )
+
+
+def the_tree_is_whole(dump: dict[str, Any], block_size: int) -> None:
+    """Every node's parent exists and is full; a node has a page, a child, or is where a sequence goes on."""
+    nodes = {path: (size, pages, children, tips) for path, size, pages, children, tips in dump["nodes"]}
+    roots = {(root,) for root, _ in dump["roots"]}
+    for path, (size, pages, children, tips) in nodes.items():
+        above = path[:-1]
+        assert above in nodes or above in roots, f"a node has no parent: {path}"
+        assert size == len(path[-1]), f"size {size} of {path}"
+        assert above in roots or nodes[above][0] == block_size, f"a partial block is a parent: {above}"
+        assert any(page >= 0 for page in pages) or children or tips, f"a node stands for nothing: {path}"
+    born = Counter(path[:-1] for path in nodes)
+    assert all(children == born[path] for path, (_, _, children, _) in nodes.items()), "child counts are wrong"
+
+
+def lengths_are_ordered(state: State, dump: dict[str, Any]) -> None:
+    """committed <= computed <= length, and computed tokens have slots in every group."""
+    size = state.config.block_size
+    for row, (length, computed, committed, tokens, *_) in dump["rows"].items():
+        assert committed * size <= computed <= length == len(tokens), f"row {row}: {committed}, {computed}, {length}"
+        assert all(capacity[row] * size >= computed for capacity in state.store.capacity), f"row {row} lacks slots"
+
+
+def rows_belong_to_sequences(state: State, dump: dict[str, Any]) -> None:
+    """Live rows are the live sequences' rows; the others are free, once each."""
+    rows = sorted(sequence.row for sequence in state.sequences.values())
+    assert rows == sorted(dump["rows"]), f"rows {sorted(dump['rows'])} vs sequences {rows}"
+    assert sorted(rows + state.free_rows) == list(range(state.config.max_sequences)), "rows are lost or doubled"

@@ -1,0 +1,248 @@
+"""Phase 1: find and hold every reusable page of a batch. Allocates, moves, reorders and emits nothing.
+
+request --prepare--> Prepared --walk, claim--> Claim --admit--> Sequence
+                                                 \\--drop----> nothing happened
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from quire.core.errors import InputError, StateError, say
+from quire.core.request import Request
+from quire.core.retain import to_ticks
+from quire.core.span import Span
+from quire.core.state import NO_ROOT, State
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from quire.core.store.twin import Chain, Hit
+
+Purpose = Literal["compute", "decode"]
+
+
+class Prepared:
+    """A request made ready ahead of its claim: tokens copied, numbers known. `Cache.prepare` may run on any thread."""
+
+    __slots__ = ("blocks", "chain", "keep", "length", "priorities", "request", "scope_key", "spare", "ticks")
+
+    def __init__(self, state: State, request: Request) -> None:
+        config = state.config
+        self.request = request
+        self.length = len(request.tokens) if request.length is None else request.length
+        self.blocks = config.blocks(self.length + request.extra_tokens)
+        self.spare = request.beams - 1 if self.length % config.block_size else 0  # full pages are shared by beams
+        self.keep = config.reuse and request.reuse
+        self.scope_key = request.scope.encode()
+        self.chain: Chain = state.chain(config.block_size, request.tokens, request.words())
+        self.priorities: NDArray[np.int16] | None = None
+        self.ticks: NDArray[np.int64] | None = None
+        if request.retention is not None and request.retention.ranges:
+            self.priorities, self.ticks = request.retention.of_blocks(self.blocks, self.length, config.block_size)
+
+    @property
+    def compute_end(self) -> int:
+        """First token of the prompt that is not computed here."""
+        return min(self.length, len(self.request.tokens))
+
+    @property
+    def decode_retention(self) -> tuple[int, int]:
+        """Priority and ticks of pages made while decoding."""
+        retention = self.request.retention
+        return (35, -1) if retention is None else (retention.decode_priority, to_ticks(retention.decode_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was not admitted: which resource, how much it needs, how much there is."""
+
+    request: Request
+    reason: Literal["slots", "tokens", "sequences", "order"]  # order: one before it did not fit
+    need: int
+    have: int
+    never: bool = False  # it cannot fit this cache, whatever is released
+
+    def __str__(self) -> str:
+        cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
+        return f"request {self.request.id!r} needs {self.need} {self.reason}, {self.have} are there; {cure}"
+
+
+class Claim:
+    """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them."""
+
+    __slots__ = ("cold", "hit", "prepared", "purpose")
+
+    def __init__(self, prepared: Prepared, hit: Hit, purpose: Purpose, cold: tuple[int, ...]) -> None:
+        self.prepared = prepared
+        self.hit = hit
+        self.purpose = purpose
+        self.cold = cold  # hit pages per group that must be onboarded
+
+    @property
+    def request(self) -> Request:
+        """What was asked."""
+        return self.prepared.request
+
+    @property
+    def start(self) -> int:
+        """First token to compute."""
+        return self.hit.start
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens left to compute."""
+        return 0 if self.purpose == "decode" else self.prepared.compute_end - self.hit.start
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Tokens each group holds for this request."""
+        return tuple(Span(0, self.hit.start) for _ in self.cold)
+
+    @property
+    def slots_needed(self) -> tuple[int, ...]:
+        """Device slots per group: new pages, onboards and, for a partial hit, the copy (none if it is taken over)."""
+        new = self.prepared.blocks - self.hit.blocks + self.prepared.spare
+        return tuple(cold + new for cold in self.cold)
+
+    def __repr__(self) -> str:
+        return f"Claim({self.request.id!r}, start={self.start})"
+
+
+class Claims:
+    """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
+
+    __slots__ = ("_lock", "_state", "claims", "refused", "settled")
+
+    def __init__(self, state: State, claims: list[Claim], refused: list[Refusal]) -> None:
+        self._state = state
+        self._lock = state.lock
+        self.claims = claims
+        self.refused = refused
+        self.settled = False
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self.claims)
+
+    def __getitem__(self, place: int) -> Claim:
+        return self.claims[place]
+
+    def __enter__(self) -> Claims:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Give back what was not admitted; afterwards it is as if it had never been asked for."""
+        with self._lock:
+            if not self.settled:
+                self.drop_from(0)
+                self.close()
+
+    def drop_from(self, place: int) -> None:
+        """Give back the claims from `place` on, in reverse order."""
+        for claim in reversed(self.claims[place:]):
+            self._state.store.unclaim(claim.hit)
+        del self.claims[place:]
+
+    def close(self) -> None:
+        """No claim is open any more."""
+        self.settled = True
+        self._state.open_claims.discard(self)
+
+
+def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
+    """Hold every reusable page of the batch before any slot moves."""
+    if purpose not in ("compute", "decode"):
+        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
+    ready = [item if type(item) is Prepared else prepare(state, item) for item in requests]  # type: ignore[arg-type]
+    _check_ids(state, ready)
+    claims: list[Claim] = []
+    refused: list[Refusal] = []
+    for prepared in ready:
+        refusal = never_fits(state, prepared)
+        if refusal is not None:
+            refused.append(refusal)
+        else:
+            claims.append(_claim(state, prepared, purpose))
+    batch = Claims(state, claims, refused)
+    state.open_claims.add(batch)
+    return batch
+
+
+def prepare(state: State, request: Request) -> Prepared:
+    """Copy the tokens and derive the numbers; the lock is not needed."""
+    if not isinstance(request, Request):
+        raise InputError(say(f"claim of a {type(request).__name__}", "it is no Request", "pass quire.Request objects"))
+    return Prepared(state, request)
+
+
+def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:
+    """What is there for this request; changes nothing."""
+    config = state.config
+    usable = prepared.compute_end - (
+        purpose == "compute"
+    )  # the last prompt token is always computed: it makes the logits
+    root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
+    policy = (2 if config.copy_on_partial_reuse else 1) if config.partial_reuse else 0
+    return state.store.walk(prepared.chain, root, usable, policy)
+
+
+def _claim(state: State, prepared: Prepared, purpose: Purpose) -> Claim:
+    hit = walk(state, prepared, purpose)
+    state.store.claim(hit)
+    return Claim(prepared, hit, purpose, num_cold(state, hit))
+
+
+def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
+    """Pages of the hit per group that have no device copy."""
+    groups = range(len(state.config.groups))
+    if len(state.config.tiers) == 1 or not hit.blocks:
+        return (0,) * len(groups)
+    return tuple(hit.num_cold(group) for group in groups)
+
+
+def never_fits(state: State, prepared: Prepared) -> Refusal | None:
+    """A request larger than the whole cache is refused at once, with the numbers."""
+    config, request = state.config, prepared.request
+    longest = max(prepared.length + request.extra_tokens, prepared.length + request.max_new_tokens)
+    if longest > config.max_length:
+        return Refusal(request, "tokens", longest, config.max_length, never=True)
+    need = worst_case(state, prepared)
+    for group in range(len(config.groups)):
+        have = config.tiers[0].of_group(group)
+        if need > have:
+            return Refusal(request, "slots", need, have, never=True)
+    return None
+
+
+def worst_case(state: State, prepared: Prepared) -> int:
+    """Device pages at its longest, when it shares nothing: prompt once, what follows once per beam."""
+    request = prepared.request
+    total = state.config.blocks(prepared.length + max(request.extra_tokens, request.max_new_tokens))
+    if request.beams == 1:
+        return max(total, prepared.blocks)
+    shared = prepared.length // state.config.block_size
+    return max(shared + (total - shared) * request.beams, prepared.blocks + prepared.spare)
+
+
+def _check_ids(state: State, ready: list[Prepared]) -> None:
+    seen: set[Hashable] = set()
+    for prepared in ready:
+        name = prepared.request.id
+        if name in state.sequences:
+            raise StateError(
+                say(f"claim for request {name!r}", "a sequence of that id is live", "release it or use another id")
+            )
+        if name in seen:
+            raise InputError(
+                say(f"claim for request {name!r}", "it is twice in the batch", "give every request its own id")
+            )
+        seen.add(name)

@@ -1,0 +1,94 @@
+"""CacheConfig: everything a cache is built from, checked once. Knows no state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from quire.core.errors import InputError, say
+from quire.core.groups import LayerGroup
+
+MAX_TIERS = 8
+LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
+
+
+@dataclass(frozen=True, slots=True)
+class TierConfig:
+    """One kind of memory; the first tier of a cache is the device, later ones are colder."""
+
+    name: str
+    slots: int | tuple[int, ...]  # pages it can hold, for each group alike or one number per group
+
+    def of_group(self, group: int) -> int:
+        """Slots of this tier for one group."""
+        return self.slots if isinstance(self.slots, int) else self.slots[group]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """Sizes and rules of one cache."""
+
+    tiers: tuple[TierConfig, ...]
+    block_size: int = 16
+    groups: tuple[LayerGroup, ...] = (LayerGroup(),)
+    max_sequences: int = 256  # rows of the block tables
+    max_length: int = 8192  # tokens one sequence may reach, drafts included
+    reuse: bool = True
+    partial_reuse: bool = True  # hits may end inside a block
+    copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
+    shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
+    offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
+    eviction: Literal["empty_first", "release_order"] = "empty_first"
+    events: bool = False
+    max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        self._check_tiers()
+        if self.eviction not in ("empty_first", "release_order"):
+            raise InputError(
+                say(f"eviction {self.eviction!r}", "it is no known order", "use 'empty_first' or 'release_order'")
+            )
+        if not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
+            fact = f"priorities go from {LOWEST} to {HIGHEST}"
+            raise InputError(say(f"offload_min_priority {self.offload_min_priority}", fact, "101 turns offloading off"))
+
+    def _check_sizes(self) -> None:
+        for name in ("block_size", "max_sequences", "max_length", "max_events"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise InputError(
+                    say(f"{name} {value!r}", "it must be a whole number of at least 1", "pass a positive int")
+                )
+        if not self.groups:
+            raise InputError(say("groups ()", "a cache needs at least one layer group", "pass groups=(LayerGroup(),)"))
+        names = [group.name for group in self.groups]
+        if len(set(names)) != len(names):
+            raise InputError(say(f"groups {names}", "two groups have one name", "name each group apart"))
+
+    def _check_tiers(self) -> None:
+        if not 1 <= len(self.tiers) <= MAX_TIERS:
+            raise InputError(
+                say(f"{len(self.tiers)} tiers", f"a cache has 1 to {MAX_TIERS}", "start with TierConfig('device', n)")
+            )
+        names = [tier.name for tier in self.tiers]
+        if len(set(names)) != len(names):
+            raise InputError(say(f"tiers {names}", "two tiers have one name", "name each tier apart"))
+        for place, tier in enumerate(self.tiers):
+            if not isinstance(tier.slots, int) and len(tier.slots) != len(self.groups):
+                fact = f"{len(tier.slots)} numbers for {len(self.groups)} groups"
+                raise InputError(say(f"tier {tier.name!r} slots", fact, "give one number, or one per group"))
+            least = 1 if place == 0 else 0
+            for group in range(len(self.groups)):
+                if tier.of_group(group) < least:
+                    fact = f"{tier.of_group(group)} slots for group {self.groups[group].name!r}"
+                    raise InputError(say(f"tier {tier.name!r}", fact, f"give at least {least}"))
+
+    @property
+    def columns(self) -> int:
+        """Blocks of the longest sequence."""
+        return self.blocks(self.max_length)
+
+    def blocks(self, length: int) -> int:
+        """Blocks that `length` tokens occupy."""
+        return -(-length // self.block_size)

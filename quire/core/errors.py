@@ -1,0 +1,30 @@
+"""The errors of Quire. Owns the tree below; knows nothing of the cache.
+
+    QuireError             every error Quire raises on purpose
+    ├── InputError         what was passed cannot be used (type, size, order); also a ValueError
+    ├── UnknownError       it names nothing that exists here; also a LookupError
+    └── StateError         the right thing at the wrong time: released, admitted, still claimed
+
+"No room" is not an error: calls return None, or a refusal with its numbers. A message gives ask, fact and cure.
+"""
+
+
+class QuireError(Exception):
+    """The root of the tree; catch it to catch them all."""
+
+
+class InputError(QuireError, ValueError):
+    """What was passed cannot be used."""
+
+
+class UnknownError(QuireError, LookupError):
+    """It names nothing that exists here."""
+
+
+class StateError(QuireError, RuntimeError):
+    """The right thing at the wrong time."""
+
+
+def say(ask: str, fact: str, cure: str) -> str:
+    """One message of three parts, so that no error forgets one."""
+    return f"{ask}: {fact}; {cure}"

@@ -1,0 +1,117 @@
+"""Finish: a plan has run. A failed move is a miss: its pages are given up, promises resting on them change, aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from quire.core.claim import Claim, num_cold, walk
+from quire.core.errors import InputError, StateError, say
+from quire.core.life import release
+from quire.core.plan import Kind, Plan
+from quire.core.sequence import Sequence
+from quire.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """A promise that a failed move has changed: compute from `start`. A lost one had no room for it and is released."""
+
+    holder: Sequence | Claim
+    old_start: int
+    start: int
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Setbacks, before their step runs, and the moves that replacing the pages took."""
+
+    setbacks: tuple[Setback, ...]
+    plan: Plan | None = None
+
+
+NOTHING = Finished(())
+
+
+def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
+    """Close a plan; `failed` are the numbers of its moves that did not happen."""
+    places = sorted(set(failed))
+    known = state.plans.get(plan.number) is plan
+    if not known and (len(plan) or plan.number >= state.next_plan):
+        raise StateError(
+            say(f"finish of plan {plan.number}", "it is not open here", "finish each plan of this cache once")
+        )
+    if places and not 0 <= places[0] <= places[-1] < len(plan):
+        raise InputError(say(f"failed moves {places}", f"the plan has {len(plan)} moves", "pass indices of its moves"))
+    state.plans.pop(plan.number, None)
+    if not places:
+        return NOTHING
+    lost = _lost_pages(state, plan, places)
+    claims = _shaken_claims(state, lost)
+    for claim in claims:
+        state.store.unclaim(claim.hit)
+    cuts = _cuts(state, lost)
+    for group, page, stamp in lost:
+        state.store.lose(group, page, stamp)
+    setbacks = [_recut(state, row, cut) for row, cut in sorted(cuts.items())]
+    setbacks += [_reclaim(state, claim) for claim in claims]
+    return Finished(tuple(setbacks), state.take_plan())
+
+
+def _lost_pages(state: State, plan: Plan, places: list[int]) -> list[tuple[int, int, int]]:
+    """Pages whose only good bytes were to come from a failed move; a failed shadow alone costs nothing."""
+    lost: dict[tuple[int, int, int], None] = {}
+    for kind, group, _, _, tier, slot, _, page, stamp, page2, stamp2 in plan.moves[places].tolist():
+        if state.store.page_info(group, page)[-1] != stamp:
+            continue  # that page is gone already
+        slots = state.store.page_slots(group, page)
+        if kind == Kind.OFFLOAD:
+            if slots[tier] != slot:
+                continue
+            if any(hotter >= 0 for hotter in slots[:tier]):
+                state.store.drop_copy(group, page, tier)
+                continue
+        lost[group, page, stamp] = None
+        if kind == Kind.EXCHANGE and state.store.page_info(group, page2)[-1] == stamp2:
+            lost[group, page2, stamp2] = None
+    return list(lost)
+
+
+def _shaken_claims(state: State, lost: list[tuple[int, int, int]]) -> list[Claim]:
+    nodes = {state.store.page_info(group, page)[0] for group, page, _ in lost} - {-1}
+    return [
+        claim
+        for claims in state.open_claims
+        for claim in claims
+        if claim.hit.source in nodes or any(claim.hit.node(block) in nodes for block in range(claim.hit.blocks))
+    ]
+
+
+def _cuts(state: State, lost: list[tuple[int, int, int]]) -> dict[int, int]:
+    """First spoilt block of every row that holds a lost page."""
+    cuts: dict[int, int] = {}
+    for group, page, _ in lost:
+        for row, block in np.argwhere(state.store.pages[group] == page).tolist():
+            cuts[row] = min(block, cuts.get(row, block))
+    return cuts
+
+
+def _recut(state: State, row: int, cut: int) -> Setback:
+    sequence = next(sequence for sequence in state.sequences.values() if sequence.row == row)
+    old = sequence.start
+    sequence.start = min(old, cut * state.config.block_size)
+    if state.store.recut(row, min(cut, int(state.store.committed[row]))) < 0:
+        release(state, sequence, False)
+        return Setback(sequence, old, sequence.start, lost=True)
+    return Setback(sequence, old, sequence.start)
+
+
+def _reclaim(state: State, claim: Claim) -> Setback:
+    old = claim.start
+    claim.hit = walk(state, claim.prepared, claim.purpose)
+    state.store.claim(claim.hit)
+    claim.cold = num_cold(state, claim.hit)
+    return Setback(claim, old, claim.start)

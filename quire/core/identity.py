@@ -1,0 +1,123 @@
+"""What makes two blocks the same block besides their token ids: scope, extra ids, media. Knows no tree.
+
+A scope names the tree a request walks in. Extra ids and media enter at the tokens they cover, as three words per token,
+so equal words mean equal content and a common prefix can end inside any block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.errors import InputError, say
+from quire.core.span import Span
+
+ScopeValue = int | str | bytes | None
+Words = NDArray[np.uint64]
+_EXTRA_ID = 1  # first word of a token that has only an extra id
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Namespace of a chain. Requests share pages only within one scope; None differs from 0 and from ''."""
+
+    lora: ScopeValue = None
+    salt: ScopeValue = None
+    epoch: ScopeValue = None  # of the model: new weights, new epoch
+    space: ScopeValue = None  # set by the cache for streams of its own (dummies, encoders)
+
+    def encode(self) -> bytes:
+        """Typed and length-prefixed, so that no two scopes have one encoding."""
+        return b"".join(_typed(value) for value in (self.lora, self.salt, self.epoch, self.space))
+
+    def event_hash(self) -> int:
+        """64-bit name of the scope in events, the same in every process."""
+        return int.from_bytes(blake2b(self.encode(), digest_size=8, person=b"quire-scope").digest(), "little") or 1
+
+
+def _typed(value: ScopeValue) -> bytes:
+    match value:
+        case None:
+            return b"n"
+        case bool():
+            raise InputError(say(f"scope value {value!r}", "a bool names nothing", "use an int, a str or bytes"))
+        case int():
+            raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
+            return b"i" + len(raw).to_bytes(4, "little") + raw
+        case str():
+            raw = value.encode()
+            return b"s" + len(raw).to_bytes(4, "little") + raw
+        case bytes():
+            return b"b" + len(value).to_bytes(4, "little") + value
+    raise InputError(
+        say(f"scope value {value!r}", f"it is a {type(value).__name__}", "use an int, a str, bytes or None")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One image, sound or clip: a digest of its content and the token runs it covers, in order."""
+
+    digest: bytes
+    runs: tuple[Span, ...]
+    uuid: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.digest, bytes) or not 16 <= len(self.digest) <= 64:
+            raise InputError(
+                say(f"media digest {self.digest!r}", "it must be 16 to 64 bytes", "pass a hash of the content")
+            )
+        if not self.runs or not all(self.runs):
+            raise InputError(say("media without tokens", f"runs are {self.runs}", "give at least one non-empty Span"))
+
+    def fingerprint(self) -> bytes:
+        """20 bytes that stand for content and uuid."""
+        return blake2b(_typed(self.digest) + _typed(self.uuid), digest_size=20, person=b"quire-media").digest()
+
+
+def token_words(num_tokens: int, extra_ids: NDArray[np.int64] | None, media: Sequence[Media]) -> Words | None:
+    """Three words per token, all zero for a plain one; None when every token is plain."""
+    if not media and (extra_ids is None or not extra_ids.any()):
+        return None
+    words = np.zeros((num_tokens, 3), np.uint64)
+    if extra_ids is not None:
+        words[:, 0] = np.where(extra_ids != 0, _EXTRA_ID, 0)
+        words[:, 1] = extra_ids.view(np.uint64)
+    covered = np.zeros(num_tokens, bool)
+    for item in media:
+        _cover(words, covered, item)
+    return words
+
+
+def _cover(words: Words, covered: NDArray[np.bool_], item: Media) -> None:
+    print_ = item.fingerprint()
+    low, high = int.from_bytes(print_[:8], "little"), int.from_bytes(print_[8:16], "little")
+    top = int.from_bytes(print_[16:], "little") << 32  # the word's lower half is the offset inside the item
+    consumed = 0
+    for run in item.runs:
+        if run.end > len(words):
+            fact = f"the request has {len(words)} tokens"
+            raise InputError(say(f"media run [{run.start}, {run.end})", fact, "cut the run or pass all tokens"))
+        place = slice(run.start, run.end)
+        if covered[place].any():
+            raise InputError(
+                say(f"media run [{run.start}, {run.end})", "another run covers part of it", "make runs disjoint")
+            )
+        covered[place] = True
+        for token in np.flatnonzero(words[place, 0]) + run.start:  # an extra id under an image: both count
+            words[token] = _both(words[token], print_)
+        plain = np.flatnonzero(words[place, 0] == 0) + run.start
+        words[plain, 0], words[plain, 1] = np.uint64(low | 2), np.uint64(high)
+        words[place, 2] = np.uint64(top) + np.arange(consumed, consumed + len(run), dtype=np.uint64)
+        consumed += len(run)
+
+
+def _both(words: Words, print_: bytes) -> Words:
+    mixed = blake2b(words.tobytes() + print_, digest_size=24, person=b"quire-both").digest()
+    both = np.frombuffer(mixed, np.uint64).copy()
+    both[0] |= np.uint64(2)  # never taken for a bare extra id, whose first word is 1
+    return both

@@ -1,0 +1,150 @@
+"""Life of sequences after admission: grow, commit, trim, fork, release, suspend. Knows no claims."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.plan import Plan
+from quire.core.request import Int32, Request, check_tokens
+from quire.core.sequence import RELEASED, Sequence
+from quire.core.state import State
+
+Sequences = Sequence | Iterable[Sequence] | Int32
+
+
+def rows_of(state: State, sequences: Sequences) -> Int32:
+    """Rows of one sequence, of several, or as given: an int32 array of rows is taken as it is."""
+    if isinstance(sequences, np.ndarray):
+        check_tokens(sequences, "an array of rows")
+        return sequences
+    many = (sequences,) if isinstance(sequences, Sequence) else tuple(sequences)
+    for sequence in many:
+        own(state, sequence)
+    return np.fromiter((sequence.row for sequence in many), np.int32, len(many))
+
+
+def own(state: State, sequence: Sequence) -> int:
+    """The row of a live sequence of this cache."""
+    if not isinstance(sequence, Sequence):
+        raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
+    row = sequence.live_row()
+    if state.sequences.get(sequence.id) is not sequence:
+        raise UnknownError(
+            say(f"sequence {sequence.id!r}", "it belongs to another cache", "use the cache that admitted it")
+        )
+    return row
+
+
+def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: int) -> Plan | None:
+    """Append tokens and give them slots, all sequences or none; None when the device has no room."""
+    rows = rows_of(state, sequences)
+    if tokens is not None:
+        if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int32 or tokens.ndim not in (1, 2):
+            check_tokens(tokens, "grow")
+        if len(rows) == 0 or tokens.size % len(rows) or (tokens.ndim == 2 and len(tokens) != len(rows)):
+            fact = f"{len(rows)} sequences and tokens of shape {tokens.shape}"
+            raise InputError(say("grow", fact, "give each sequence the same number of tokens"))
+        num_tokens = tokens.size // len(rows)
+        tokens = np.ascontiguousarray(tokens).reshape(-1)
+    elif num_tokens < 1:
+        raise InputError(say(f"grow by {num_tokens} tokens", "that is nothing", "grow by at least 1"))
+    try:
+        added = state.store.grow(rows, tokens, num_tokens)
+    except LookupError as unknown:
+        raise UnknownError(say("grow", str(unknown), "pass rows of live sequences, each once")) from None
+    except ValueError as too_long:
+        fact = f"{too_long}; max_length is {state.config.max_length}"
+        raise InputError(say("grow", fact, "release the sequence or build the cache larger")) from None
+    return None if added < 0 else state.take_plan()
+
+
+def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
+    """KV exists up to `computed` (None: all known tokens): make the full pages findable; returns new ones."""
+    rows = rows_of(state, sequences)
+    numbers = (
+        None if computed is None else np.full(len(rows), computed, np.int32) if isinstance(computed, int) else computed
+    )
+    if numbers is not None:
+        _check_computed(state, rows, numbers)
+    try:
+        return state.store.commit(rows, numbers)
+    except LookupError as unknown:
+        raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
+
+
+def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
+    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape:
+        raise InputError(
+            say("commit", "computed must be an int32 array with one number per sequence", "or an int, or None")
+        )
+    if len(rows) and not (rows.min() >= 0 and rows.max() < state.config.max_sequences):
+        raise UnknownError(say(f"commit of rows {rows.tolist()}", "not all are rows", "pass rows of live sequences"))
+    wrong = (numbers > state.store.length[rows]) | (numbers < 0)
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        have = int(state.store.length[rows[place]])
+        raise InputError(say(f"commit of {int(numbers[place])} tokens", f"the sequence has {have}", "grow it before"))
+
+
+def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
+    """Take back the last tokens (rejected drafts); committed ones stay. Returns pages given back."""
+    row = own(state, sequence)
+    open_tokens = sequence.length - sequence.committed
+    if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
+        fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
+        raise InputError(say(f"trim of {num_tokens} tokens", fact, "trim before they are committed"))
+    return state.store.trim(row, num_tokens)
+
+
+def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
+    """One more sequence per id, sharing full pages and copying the partial one; None when there is no room for all."""
+    row = own(state, sequence)
+    names = list(ids)
+    for place, name in enumerate(names):
+        if name in state.sequences or name in names[:place]:
+            raise StateError(say(f"fork as {name!r}", "that id is taken", "use another id"))
+    if len(names) > len(state.free_rows) or not _room_to_fork(state, sequence, len(names)):
+        return None
+    commit(state, sequence, sequence.computed)
+    forks: list[Sequence] = []
+    for name in names:
+        target = state.free_rows.pop()
+        state.store.fork(row, target)
+        forks.append(sequence.forked(name, target))
+        state.sequences[name] = forks[-1]
+    return forks, state.take_plan()
+
+
+def _room_to_fork(state: State, sequence: Sequence, num_forks: int) -> bool:
+    """Each fork needs its own pages from the first block that is not fully computed; the beams' spares come first."""
+    own_pages = state.config.blocks(sequence.length) - sequence.computed // state.config.block_size
+    need = own_pages * num_forks
+    groups = range(len(state.config.groups))
+    return all(need <= state.store.available(g) + state.store.num_spares(g, sequence.row) for g in groups)
+
+
+def release(state: State, sequence: Sequence, store: bool) -> None:
+    """Give up its pages, the deepest first; what was computed stays findable unless `store` is False."""
+    row = own(state, sequence)
+    if store:
+        commit(state, sequence, sequence.computed)
+    state.store.release(row, store, state.now())
+    del state.sequences[sequence.id]
+    state.free_rows.append(row)
+    sequence.row = RELEASED
+
+
+def suspend(state: State, sequence: Sequence) -> Request:
+    """Release it with everything computed kept findable; claiming the returned request goes on from there."""
+    tokens = tokens_of(state, sequence)
+    request = sequence.request.continued(tokens)
+    release(state, sequence, True)
+    return request
+
+
+def tokens_of(state: State, sequence: Sequence) -> Int32:
+    """Every token so far (a copy)."""
+    return state.store.tokens(own(state, sequence))

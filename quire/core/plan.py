@@ -1,0 +1,68 @@
+"""Plan: the ordered page moves that make a decision true, as one array. Knows no bytes and no tiers' insides.
+
+    kind  group  src_tier src_slot  dst_tier dst_slot  tokens  page stamp  page2 stamp2
+
+A plan means its moves one after the other. `tokens` is the leading part of the page that counts. The last four
+columns are the core's own: which page lands in dst (and, for an exchange, which one in src), to find out what a
+failed move has spoilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Moves = NDArray[np.int32]
+COLUMNS = 11
+
+
+class Kind(IntEnum):
+    """What a move is for; the first three copy src to dst, an exchange swaps them."""
+
+    ONBOARD = 0
+    OFFLOAD = 1
+    COPY = 2
+    EXCHANGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One row of a plan, for people."""
+
+    kind: Kind
+    group: int
+    src: tuple[int, int]  # tier, slot
+    dst: tuple[int, int]
+    tokens: int
+
+
+class Plan:
+    """Moves of one decision. Run it, then tell `Cache.finish`."""
+
+    __slots__ = ("moves", "number")
+
+    def __init__(self, number: int, moves: Moves) -> None:
+        self.number = number
+        self.moves = moves
+
+    def __len__(self) -> int:
+        return len(self.moves)
+
+    def __iter__(self) -> Iterator[Move]:
+        for kind, group, src_tier, src, dst_tier, dst, tokens, *_ in self.moves.tolist():
+            yield Move(Kind(kind), group, (src_tier, src), (dst_tier, dst), tokens)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.number}, {len(self.moves)} moves)"
+
+    def count(self, kind: Kind) -> int:
+        """Moves of one kind."""
+        return int(np.count_nonzero(self.moves[:, 0] == kind))
+
+
+NO_MOVES: Moves = np.empty((0, COLUMNS), np.int32)
+NO_MOVES.flags.writeable = False

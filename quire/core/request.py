@@ -1,0 +1,90 @@
+"""Request: what a user asks of the cache, frozen and checked. Knows no pages."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.errors import InputError, say
+from quire.core.identity import Media, Scope, token_words
+from quire.core.retain import Retention
+
+Int32 = NDArray[np.int32]
+PLAIN = Scope()
+_INT32 = np.dtype(np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """Token ids and what belongs to them. `id` names the sequence while it lives."""
+
+    id: Hashable
+    tokens: Int32
+    scope: Scope = PLAIN
+    length: int | None = None  # tokens to make room for, when that is not len(tokens)
+    extra_ids: NDArray[np.int64] | None = None  # one per token; 0 is a plain token
+    media: tuple[Media, ...] = ()
+    retention: Retention | None = None
+    reuse: bool = True  # False: neither looked up nor stored
+    beams: int = 1  # slots for forking into this many at the end of the prompt
+    extra_tokens: int = 0  # slots behind the prompt, for drafts
+    max_new_tokens: int = 0  # what it may still generate; only estimates use it
+
+    def __post_init__(self) -> None:
+        check_tokens(self.tokens, f"request {self.id!r}")
+        if not len(self.tokens):
+            raise InputError(say(f"request {self.id!r}", "it has no tokens", "pass at least one token"))
+        if self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
+            self._check_numbers()
+        if self.extra_ids is not None:
+            self._check_extra_ids(self.extra_ids)
+
+    def _check_numbers(self) -> None:
+        for name, least in (("length", 1), ("beams", 1), ("extra_tokens", 0), ("max_new_tokens", 0)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                fact = f"it must be a whole number of at least {least}"
+                raise InputError(say(f"request {self.id!r} with {name} {value!r}", fact, "correct it"))
+
+    def _check_extra_ids(self, ids: NDArray[np.int64]) -> None:
+        if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.shape != self.tokens.shape:
+            fact = "it must be an int64 array with one number per token"
+            raise InputError(say(f"extra_ids of request {self.id!r}", fact, "use np.zeros(len(tokens), np.int64)"))
+
+    @classmethod
+    def dummy(cls, id: Hashable, num_tokens: int, *, beams: int = 1, extra_tokens: int = 0) -> Request:
+        """A warm-up or padding request: takes slots like any other, shares nothing, leaves nothing behind."""
+        if num_tokens < 1:
+            raise InputError(say(f"dummy {id!r} of {num_tokens} tokens", "it has no tokens", "pass at least 1"))
+        tokens = np.ones(num_tokens, np.int32)
+        space = Scope(space="dummy")
+        return cls(id, tokens, space, reuse=False, beams=beams, extra_tokens=extra_tokens)
+
+    def continued(self, tokens: Int32) -> Request:
+        """The same request after some tokens were generated: `tokens` is everything so far."""
+        grown = len(tokens) - len(self.tokens)
+        ids = self.extra_ids
+        if ids is not None:
+            ids = np.concatenate([ids[: len(tokens)], np.zeros(max(grown, 0), np.int64)])
+        left = max(self.max_new_tokens - max(grown, 0), 0)
+        return replace(self, tokens=tokens, length=None, extra_ids=ids, max_new_tokens=left)
+
+    def words(self) -> NDArray[np.uint64] | None:
+        """Extra ids and media, word by word; None for plain text."""
+        if self.extra_ids is None and not self.media:
+            return None
+        return token_words(len(self.tokens), self.extra_ids, self.media)
+
+
+def check_tokens(tokens: object, what: str) -> None:
+    """Tokens travel as one-dimensional, contiguous int32 arrays: a list costs more to convert than to admit."""
+    if isinstance(tokens, np.ndarray):
+        if tokens.dtype == _INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
+            return
+        fact = f"its tokens are {tokens.dtype} with shape {tokens.shape}"
+        raise InputError(say(what, fact, "use np.ascontiguousarray(tokens, dtype=np.int32)"))
+    fact = f"its tokens are a {type(tokens).__name__}"
+    raise InputError(say(what, fact, "convert once, on arrival: np.asarray(tokens, dtype=np.int32)"))

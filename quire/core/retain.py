@@ -1,0 +1,78 @@
+"""Retention: which pages of a request should outlive it, how much and how long. Knows no pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.config import DEFAULT_PRIORITY, HIGHEST, LOWEST
+from quire.core.errors import InputError, say
+
+TICKS_PER_SECOND = 1_000_000  # the store keeps time in whole microseconds
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RetainRange:
+    """Tokens `[start, end)` (None: to the last) keep `priority`, for `seconds` after release (None: for good)."""
+
+    start: int
+    end: int | None
+    priority: int
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or (self.end is not None and self.end < self.start):
+            raise InputError(
+                say(f"retain range [{self.start}, {self.end})", "it ends before it starts", "swap the bounds")
+            )
+        _check(self.priority, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Ranges in order, without overlap, and the value of pages made while decoding."""
+
+    ranges: tuple[RetainRange, ...] = ()
+    decode_priority: int = DEFAULT_PRIORITY
+    decode_seconds: float | None = None
+    by: Literal["first", "max"] = "first"  # a block takes the range of its first token, or the highest range it touches
+
+    def __post_init__(self) -> None:
+        _check(self.decode_priority, self.decode_seconds)
+        for before, after in zip(self.ranges, self.ranges[1:], strict=False):
+            if before.end is None or after.start < before.end:
+                ask = f"retain range from {after.start}"
+                raise InputError(
+                    say(ask, f"the one before it ends at {before.end}", "order the ranges without overlap")
+                )
+
+    def of_blocks(self, num_blocks: int, length: int, block_size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+        """Priority and duration in ticks of each block; NONE where the request says nothing."""
+        starts = np.arange(num_blocks, dtype=np.int64) * block_size
+        ends = np.minimum(starts + (block_size if self.by == "max" else 1), max(length, 1))
+        priorities = np.full(num_blocks, NONE, np.int16)
+        ticks = np.full(num_blocks, NONE, np.int64)
+        for item in self.ranges:
+            end = length if item.end is None else item.end
+            touched = (starts < end) & (ends > item.start) & (item.priority > priorities)
+            priorities[touched] = item.priority
+            ticks[touched] = to_ticks(item.seconds)
+        decoded = starts >= length
+        priorities[decoded], ticks[decoded] = self.decode_priority, to_ticks(self.decode_seconds)
+        return priorities, ticks
+
+
+def to_ticks(seconds: float | None) -> int:
+    """Whole microseconds; NONE for no limit."""
+    return NONE if seconds is None else round(seconds * TICKS_PER_SECOND)
+
+
+def _check(priority: int, seconds: float | None) -> None:
+    if not LOWEST <= priority <= HIGHEST:
+        raise InputError(say(f"priority {priority}", f"priorities go from {LOWEST} to {HIGHEST}", "clamp it"))
+    if seconds is not None and seconds < 0:
+        raise InputError(say(f"{seconds} seconds", "a duration cannot be negative", "pass None for no limit"))

@@ -1,0 +1,98 @@
+"""Sequence: an admitted request as its caller sees it. Its numbers live in the store; this is the handle.
+
+0 ......... committed ......... computed ......... length ...... capacity
+  findable     | KV exists        | tokens known     | slots
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.core.errors import StateError, say
+from quire.core.request import Int32, Request
+from quire.core.state import State
+from quire.core.stats import Counts, counts
+
+if TYPE_CHECKING:
+    from quire.core.claim import Prepared
+
+RELEASED = -1
+
+
+class Sequence:
+    """A live request: tokens so far and pages held. `row` is its line in every block table."""
+
+    __slots__ = ("_state", "prompt_end", "request", "row", "start")
+
+    def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
+        self._state = state
+        self.request: Request = prepared.request
+        self.prompt_end = prepared.compute_end
+        self.row = row
+        self.start = start  # first token that had to be computed
+
+    @property
+    def id(self) -> Hashable:
+        """The request's id."""
+        return self.request.id
+
+    @property
+    def live(self) -> bool:
+        """Not released yet."""
+        return self.row != RELEASED
+
+    @property
+    def length(self) -> int:
+        """Tokens known."""
+        return int(self._state.store.length[self.live_row()])
+
+    @property
+    def computed(self) -> int:
+        """Leading tokens whose KV exists."""
+        return int(self._state.store.computed[self.live_row()])
+
+    @property
+    def committed(self) -> int:
+        """Leading tokens in the tree, whole blocks."""
+        return int(self._state.store.committed[self.live_row()]) * self._state.config.block_size
+
+    def capacity(self, group: int = 0) -> int:
+        """Tokens it has slots for."""
+        return int(self._state.store.capacity[group][self.live_row()]) * self._state.config.block_size
+
+    def slots(self, group: int = 0) -> Int32:
+        """Device slot per block (a copy); -1 is a hole."""
+        row = self.live_row()
+        return self._state.store.slots[group][row, : self._state.store.capacity[group][row]].copy()
+
+    def pages(self, group: int = 0) -> Int32:
+        """Page id per block (a copy)."""
+        row = self.live_row()
+        return self._state.store.pages[group][row, : self._state.store.capacity[group][row]].copy()
+
+    def counts(self, group: int = 0) -> Counts:
+        """What its admission took and reused."""
+        config = self._state.config
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = self._state.store.row_counters[group][self.live_row()]
+        return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
+
+    def live_row(self) -> int:
+        """Its row, or an error after release."""
+        if self.row == RELEASED:
+            raise StateError(say(f"use of sequence {self.id!r}", "it was released", "claim its request again"))
+        return self.row
+
+    def forked(self, id: Hashable, row: int) -> Sequence:
+        """The handle of a fork that the store has put into `row`."""
+        twin = object.__new__(Sequence)
+        twin._state, twin.request = self._state, replace(self.request, id=id, beams=1)
+        twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
+        return twin
+
+    def __repr__(self) -> str:
+        state = f"row={self.row}, length={self.length}, computed={self.computed}" if self.live else "released"
+        return f"Sequence({self.id!r}, {state})"

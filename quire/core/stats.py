@@ -1,0 +1,81 @@
+"""Counts: what was allocated, reused and moved, in pages, per group. Knows no pages.
+
+The store counts where the work happens; this file gives the numbers their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUM_COUNTERS = 20
+_REUSED_FROM = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Pages of one layer group, over one request, one step or the cache's life."""
+
+    page_bytes: int
+    allocated: int  # device slots handed out: new pages, copies, onboards, growth
+    allocated_new: int  # of those, slots that were empty (the rest evicted something)
+    reused_full: int
+    reused_partial: int
+    missed: int  # prompt blocks that had to be computed
+    onboarded: int
+    offloaded: int
+    copied: int  # inside the device, for partial hits and forks
+    dropped: int  # pages that lost their last copy
+    demoted: int  # device copies given up because a colder copy was still there
+    grown: int  # pages for tokens after the prompt
+    copied_tokens: int
+    reused_from: tuple[int, ...]  # by tier, full and partial
+
+    @property
+    def reused(self) -> int:
+        """Hit pages, whole or in part."""
+        return self.reused_full + self.reused_partial
+
+    @property
+    def hit_rate(self) -> float:
+        """Reused of all prompt blocks; 0 when there were none."""
+        asked = self.reused + self.missed
+        return self.reused / asked if asked else 0.0
+
+    @property
+    def onboarded_bytes(self) -> int:
+        """Bytes read up to the device."""
+        return self.onboarded * self.page_bytes
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Bytes written down to colder tiers."""
+        return self.offloaded * self.page_bytes
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Bytes that left the cache."""
+        return self.dropped * self.page_bytes
+
+
+_NAMES = tuple(field.name for field in fields(Counts)[1:-1])  # in the store's order
+
+
+def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
+    """Names for one row of the store's counters."""
+    numbers: list[int] = row.tolist()
+    by_tier = tuple(numbers[_REUSED_FROM : _REUSED_FROM + num_tiers])
+    return Counts(page_bytes=page_bytes, reused_from=by_tier, **dict(zip(_NAMES, numbers, strict=False)))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Slots of one group in one tier, now: capacity = empty + idle + shadows + held."""
+
+    capacity: int
+    empty: int
+    idle: int  # cached pages nobody holds: evictable unless claimed
+    shadows: int
+    held: int  # in use by sequences and holds

@@ -1,0 +1,68 @@
+"""The whole state as plain Python values, for tests: equal in both stores, so a node is named by its path.
+
+Owns the layout of the dump. Changes nothing; linear in everything.
+"""
+
+from typing import Any
+
+from quire.core.store.twin.chain import decode
+from quire.core.store.twin.page import Page
+from quire.core.store.twin.parts import Parts
+from quire.core.store.twin.pool import Pool
+from quire.core.store.twin.tree import Node, subtree
+
+Path = tuple[Any, ...]
+
+
+def dump(parts: Parts) -> dict[str, Any]:
+    roots = list(parts.tree.roots.values())
+    nodes = [node for root in roots for node in subtree(root) if node is not root]
+    return {
+        "nodes": sorted(_node(node) for node in nodes),
+        "groups": [_group(pool) for pool in parts.pools],
+        "rows": {number: _row(parts, number) for number, row in enumerate(parts.table.rows) if row is not None},
+        "roots": sorted((root.hash, len(root.children)) for root in roots),
+    }
+
+
+def path(node: Node | None) -> Path | None:
+    """Hash of the root, then per block the identities of its tokens."""
+    if node is None:
+        return None
+    blocks: list[Any] = []
+    while node.parent is not None:
+        tokens, extras = decode(node.identity)
+        blocks.append(tuple((token, *words) for token, words in zip(tokens.tolist(), extras.tolist(), strict=True)))
+        node = node.parent
+    return (node.hash, *reversed(blocks))
+
+
+def _node(node: Node) -> tuple[Any, ...]:
+    pages = tuple(-1 if page is None else page.number for page in node.pages)
+    return (path(node), node.size, pages, len(node.children), node.tips)
+
+
+def _page(page: Page) -> tuple[Any, ...]:
+    retention = (page.priority, page.duration, page.expiry)
+    return (path(page.node), page.holders, page.claims, tuple(page.slots), *retention)
+
+
+def _group(pool: Pool) -> dict[str, Any]:
+    return {
+        "pages": {page.number: _page(page) for page in pool.pages if not page.is_free},
+        "orders": [
+            {level: list(queue.turns) for level, queue in enumerate(order.queues) if queue.turns} for order in pool.orders
+        ],
+        "free_pages": list(pool.free_pages),
+        "available": pool.available,
+        "counters": pool.counters.tolist(),
+    }
+
+
+def _row(parts: Parts, number: int) -> tuple[Any, ...]:
+    table = parts.table
+    row = table.row(number)
+    numbers = (int(table.length[number]), int(table.computed[number]), int(table.committed[number]))
+    spares = [[page.number for page in pages] for pages in row.spares]
+    kept = (path(row.tip), row.keep, row.twins, spares, row.priority, row.duration)
+    return (*numbers, row.chain.tokens().tolist(), *kept)

@@ -1,0 +1,218 @@
+"""The store: one object that forwards each call to the module that owns the idea.
+
+Owns the interface shared with the compiled module. Not thread-safe: a lock above it. A call that raises or refuses has
+changed nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.core.store.twin import admission, commit, evict, hit, life, removal, rows
+from quire.core.store.twin.chain import Chain, IntArray
+from quire.core.store.twin.dump import dump
+from quire.core.store.twin.hit import Hit, Reach
+from quire.core.store.twin.log import EventArrays, Events, Moves
+from quire.core.store.twin.parts import Parts
+from quire.core.store.twin.pool import Pool, Rules, Shared
+from quire.core.store.twin.table import Table
+from quire.core.store.twin.tree import Tree
+
+MAX_TIERS = 8
+Group = tuple[int, int, Sequence[int]]  # tail, sink, slots per tier
+
+
+def _check_groups(groups: Sequence[Group]) -> None:
+    num_tiers = {len(slots) for _, _, slots in groups}
+    if len(num_tiers) != 1 or not 1 <= num_tiers.copy().pop() <= MAX_TIERS:
+        raise ValueError(f"groups must have the same 1 to {MAX_TIERS} tiers, not {sorted(num_tiers)}")
+    for tail, sink, slots in groups:
+        if slots[0] < 1 or min(slots) < 0 or tail < -1 or sink < 0:
+            raise ValueError(f"group (tail {tail}, sink {sink}, slots {list(slots)}) has a number out of range")
+
+
+class Store:
+    """Everything that works per block."""
+
+    __slots__ = (
+        "_parts", "capacity", "committed", "computed", "counters", "length", "pages", "row_counters", "slots",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913
+        self, block_size: int, groups: Sequence[Group], rows: int, columns: int,
+        order: int, shadows: bool, offload_min: int, events: bool, max_events: int,
+    ) -> None:  # fmt: skip
+        _check_groups(groups)
+        if block_size < 1 or rows < 0 or columns < 0 or order not in (0, 1):
+            raise ValueError(f"block_size {block_size}, rows {rows}, columns {columns} or order {order} is out of range")
+        rules = Rules(block_size, order == 1, bool(shadows), offload_min)
+        tree, moves = Tree(len(groups), bool(events)), Moves(block_size)
+        log = Events(len(groups), bool(events), max_events)
+        shared = Shared(rules, tree, moves, log)
+        pools = [Pool(number, slots, shared) for number, (_, _, slots) in enumerate(groups)]
+        table = Table(block_size, rows, columns, pools)
+        reaches = [Reach(tail, sink) for tail, sink, _ in groups]
+        self._parts = Parts(rules, reaches, tree, moves, log, pools, table)
+        self.pages, self.slots, self.capacity, self.row_counters = table.pages, table.slots, table.capacity, table.row_counters
+        self.length, self.computed, self.committed = table.length, table.computed, table.committed
+        self.counters = [pool.counters for pool in pools]
+        for number, (_, _, slots) in enumerate(groups):
+            log.created(number, slots)
+
+    # Roots
+
+    def new_root(self, event_hash: int) -> int:
+        return self._parts.tree.new_root(event_hash).number
+
+    def dead_roots(self) -> list[int]:
+        return self._parts.tree.dead_roots()
+
+    def free_root(self, node: int) -> None:
+        self._parts.tree.free_root(node)
+
+    # Phase 1
+
+    def walk(self, chain: Chain, root: int, usable: int, policy: int) -> Hit:
+        self._check_chain(chain)
+        top = None if root == admission.NO_ROOT else self._parts.tree.root(root)
+        return hit.walk(self._parts.reaches, chain, top, usable, policy)
+
+    def claim(self, found: Hit) -> None:
+        hit.claim(self._parts.pools, found)
+
+    def unclaim(self, found: Hit) -> None:
+        hit.unclaim(self._parts.pools, found)
+
+    def source_state(self, found: Hit) -> tuple[int, int, int, int]:
+        return hit.source_state(found)
+
+    # Phase 2
+
+    def seat(self, hit: Hit, row: int, chain: Chain, root: int, keep: bool) -> None:
+        self._check_chain(chain)
+        self._parts.table.check_vacant(row)
+        admission.seat(self._parts, hit, row, admission.new_row(self._parts, hit, chain, root, bool(keep)))
+
+    def settle(
+        self, row: int, hit: Hit, blocks: int,
+        priorities: npt.NDArray[np.int16] | None, durations: npt.NDArray[np.int64] | None,
+        decode_priority: int, decode_duration: int, spare: int,
+    ) -> None:  # fmt: skip
+        ask = admission.Ask(blocks, priorities, durations, decode_priority, decode_duration, spare)
+        admission.settle(self._parts, row, hit, ask)
+
+    # Rows
+
+    def commit(self, rows: Any, computed: IntArray | None = None) -> int:
+        return commit.commit(self._parts, _numbers(rows), computed)
+
+    def grow(self, numbers: Any, tokens: IntArray | None, k: int) -> int:
+        return rows.grow(self._parts, _numbers(numbers), tokens, k)
+
+    def trim(self, row: int, k: int) -> int:
+        return rows.trim(self._parts, row, k)
+
+    def fork(self, src: int, dst: int) -> int:
+        return rows.fork(self._parts, src, dst)
+
+    def recut(self, row: int, cut: int) -> int:
+        return rows.recut(self._parts, row, cut)
+
+    def release(self, row: int, keep_tail: bool, now: int) -> None:
+        life.release(self._parts, row, keep_tail, now)
+
+    def hold(self, group: int, row: int, first: int, last: int) -> IntArray:
+        return life.hold(self._parts, group, row, (first, last))
+
+    def unhold(self, group: int, pages: Any, now: int) -> None:
+        life.unhold(self._parts, group, _numbers(pages), now)
+
+    def tokens(self, row: int) -> IntArray:
+        """Every token of a row (a copy)."""
+        return self._parts.table.row(row).chain.tokens()
+
+    def num_spares(self, group: int, row: int) -> int:
+        return len(self._parts.table.row(row).spares[group])
+
+    # Tree and tiers
+
+    def truncate(self, root: int, chain: Chain, usable: int, keep: int) -> int:
+        self._check_chain(chain)
+        return removal.truncate(self._parts, self._parts.tree.root(root), chain, usable, keep)
+
+    def clear(self) -> int:
+        return removal.clear(self._parts)
+
+    def offload(self, group: int, limit: int) -> int:
+        return evict.offload(self._parts.pools[group], limit)
+
+    def lose(self, group: int, page: int, stamp: int) -> bool:
+        return life.lose(self._parts, group, page, stamp)
+
+    def drop_copy(self, group: int, page: int, tier: int) -> bool:
+        return life.drop_copy(self._parts, group, page, tier)
+
+    def refresh(self, now: int) -> None:
+        self._parts.now = now
+        for pool in self._parts.pools:
+            pool.refresh(now)
+
+    # Log
+
+    def take_moves(self) -> IntArray:
+        return self._parts.moves.take()
+
+    @property
+    def num_moves(self) -> int:
+        return len(self._parts.moves)
+
+    def take_events(self) -> EventArrays:
+        return self._parts.events.take()
+
+    # Questions
+
+    def available(self, group: int) -> int:
+        return self._parts.pools[group].available
+
+    def num_empty(self, group: int, tier: int) -> int:
+        return self._parts.pools[group].orders[tier].num_empty
+
+    def num_idle(self, group: int, tier: int) -> int:
+        return self._parts.pools[group].orders[tier].num_idle
+
+    def num_shadow(self, group: int, tier: int) -> int:
+        return self._parts.pools[group].orders[tier].num_shadow
+
+    @property
+    def num_nodes(self) -> int:
+        """Blocks in the tree; roots are not counted."""
+        return self._parts.tree.num_nodes
+
+    def nbytes(self) -> tuple[int, int]:
+        """Metadata bytes and token bytes, roughly."""
+        parts = self._parts
+        tables = sum(array.nbytes for array in (*self.pages, *self.slots, *self.capacity, *self.row_counters))
+        pages = sum(len(pool.pages) for pool in parts.pools)
+        return tables + 300 * pages + 600 * parts.tree.num_nodes, parts.tree.identity_bytes
+
+    def page_info(self, group: int, page: int) -> tuple[int, int, int, int, int, int, int]:
+        """(node, holders, claims, priority, duration, expiry, stamp)."""
+        found = self._parts.pools[group].page(page)
+        node = -1 if found.node is None else found.node.number
+        return node, found.holders, found.claims, found.priority, found.duration, found.expiry, found.stamp
+
+    def page_slots(self, group: int, page: int) -> tuple[int, ...]:
+        return tuple(self._parts.pools[group].page(page).slots)
+
+    def dump(self) -> dict[str, Any]:
+        return dump(self._parts)
+
+    def _check_chain(self, chain: Chain) -> None:
+        if chain.block_size != self._parts.rules.block_size:
+            raise ValueError(f"the chain has blocks of {chain.block_size} tokens, the store {self._parts.rules.block_size}")
+
+
+def _numbers(given: Any) -> list[int]:
+    return [int(number) for number in given]

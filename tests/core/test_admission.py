@@ -1,0 +1,184 @@
+"""Budgets are enforced between the phases, on exact numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire import Request, check
+
+from .conftest import seq, serve, small
+
+
+def test_token_budget_admits_the_longest_prefix(store: str) -> None:
+    """Cached tokens cost nothing: what is charged is what is computed."""
+    cache = small(store, 32)
+    serve(cache, Request("seed", seq(0, 12)))
+    requests = [Request("hit", seq(0, 14)), Request("cold", seq(100, 6)), Request("late", seq(200, 2))]
+    batch = cache.add_sequence_batch(requests, token_budget=8)
+    assert [(s.id, batch.spans[s].start, batch.spans[s].end) for s in batch.sequences] == [
+        ("hit", 12, 14),
+        ("cold", 0, 6),
+    ]
+    assert batch.num_tokens == 8
+    (late,) = batch.refused
+    assert (late.request.id, late.reason, late.need, late.have, late.never) == ("late", "tokens", 2, 0, False)
+    check(cache)
+
+
+def test_all_or_nothing(store: str) -> None:
+    cache = small(store, 32)
+    batch = cache.add_sequence_batch(
+        [Request("a", seq(0, 4)), Request("b", seq(50, 5))], token_budget=8, all_or_nothing=True
+    )
+    assert not batch.sequences and not batch.spans
+    assert {refusal.request.id for refusal in batch.refused} == {"a", "b"}
+    assert cache.num_free() == 32
+    batch = cache.add_sequence_batch(
+        [Request("a", seq(0, 4)), Request("b", seq(50, 5))], token_budget=9, all_or_nothing=True
+    )
+    assert len(batch.sequences) == 2 and not batch.refused
+
+
+def test_slots_are_counted_before_the_first_move(store: str) -> None:
+    """Two of three fit; the third is given back and says what it lacks."""
+    cache = small(store, 5)
+    batch = cache.add_sequence_batch([Request(n, seq(100 * n, 8)) for n in range(3)])
+    assert [sequence.id for sequence in batch.sequences] == [0, 1]
+    (refusal,) = batch.refused
+    assert (refusal.reason, refusal.need, refusal.have) == ("slots", 2, 1)
+    assert "release something" in str(refusal)
+    check(cache)
+
+
+def test_giving_back_the_last_claim_makes_room_for_the_first(store: str) -> None:
+    """What a refused request had claimed is room again: here the first fits only because the second is out."""
+    cache = small(store, 4)
+    serve(cache, Request("seed", seq(0, 9)))  # two full blocks and a tail, all idle; one slot is empty
+    requests = [Request("new", seq(100, 12)), Request("hit", seq(0, 16))]
+    batch = cache.add_sequence_batch(requests)
+    assert [sequence.id for sequence in batch.sequences] == ["new"]
+    assert batch.refused[0].request.id == "hit"
+    check(cache)
+
+
+def test_an_early_given_back_source_serves_the_same_batch(store: str) -> None:
+    """Pool of three: the copier's source, an idle inner block, gives its slot to the next page of this very batch."""
+    cache = small(store, 3)
+    serve(cache, Request("inner", seq(0, 8)))  # blocks 0 and 1; block 0 has a child
+    requests = [Request("partial", np.array([0, 1, 9, 9, 8, 8, 8, 8], np.int32))]  # copies 2 tokens of block 0
+    batch = cache.add_sequence_batch(requests)
+    assert [sequence.start for sequence in batch.sequences] == [2]
+    check(cache)
+
+
+def test_chunks_end_on_block_edges_and_keep_the_promise(store: str) -> None:
+    """A long prompt is computed in parts; its slots are all there from the first part on."""
+    cache = small(store, 16)
+    batch = cache.add_sequence_batch([Request("long", seq(0, 30))], token_budget=10, max_chunk=10)
+    (sequence,) = batch.sequences
+    assert batch.spans[sequence].end == 8 and sequence.capacity() == 32
+    ends = []
+    while batch.spans:
+        end = batch.spans[sequence].end
+        cache.commit(sequence, end)
+        ends.append(end)
+        check(cache)
+        if end == 30:
+            break
+        batch = cache.add_sequence_batch([], token_budget=10, max_chunk=10, continuing=[sequence])
+    assert ends == [8, 16, 24, 30]
+
+
+def test_continuing_sequences_are_charged_first(store: str) -> None:
+    cache = small(store, 16)
+    first = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8)
+    (long,) = first.sequences
+    cache.commit(long, 8)
+    batch = cache.add_sequence_batch([Request("new", seq(100, 8))], token_budget=12, max_chunk=12, continuing=[long])
+    assert (batch.spans[long].start, batch.spans[long].end) == (8, 20)
+    assert [refusal.request.id for refusal in batch.refused] == ["new"]
+
+
+def test_a_request_that_can_never_fit_is_refused_at_once(store: str) -> None:
+    cache = small(store, 4, max_length=64)
+    requests = [Request("wide", seq(0, 17)), Request("long", seq(0, 8), max_new_tokens=60), Request("fine", seq(0, 8))]
+    with cache.claim(requests) as claims:
+        assert [(r.request.id, r.reason, r.need, r.have, r.never) for r in claims.refused] == [
+            ("wide", "slots", 5, 4, True),
+            ("long", "tokens", 68, 64, True),
+        ]
+        batch = cache.admit(claims)
+    assert [sequence.id for sequence in batch.sequences] == ["fine"]
+    assert [refusal.never for refusal in batch.refused] == [True, True]
+    beams = cache.add_sequence_batch([Request("beams", seq(50, 6), beams=4)])
+    assert beams.refused[0].never and (beams.refused[0].need, beams.refused[0].have) == (5, 4)
+
+
+def test_rows_run_out(store: str) -> None:
+    cache = small(store, 32, max_sequences=2)
+    batch = cache.add_sequence_batch([Request(n, seq(100 * n, 2)) for n in range(3)])
+    assert len(batch.sequences) == 2
+    assert (batch.refused[0].reason, batch.refused[0].have) == ("sequences", 2)
+
+
+def test_explicit_length_drafts_reuse_off_and_dummies_take_the_same_door(store: str) -> None:
+    cache = small(store, 32)
+    serve(cache, Request("seed", seq(0, 12)))
+    requests = [
+        Request("short", seq(0, 12), length=6),
+        Request("wide", seq(0, 4), length=10),
+        Request("drafts", seq(0, 13), extra_tokens=4),
+        Request("alone", seq(0, 12), reuse=False),
+        Request.dummy("dummy", 5),
+    ]
+    batch = cache.add_sequence_batch(requests)
+    got = {s.id: (s.start, batch.spans[s].end, s.capacity()) for s in batch.sequences}
+    assert got == {
+        "short": (5, 6, 8),
+        "wide": (3, 4, 12),
+        "drafts": (12, 13, 20),
+        "alone": (0, 12, 12),
+        "dummy": (0, 5, 8),
+    }
+    for sequence in batch.sequences:
+        cache.commit(sequence, batch.spans[sequence].end)
+        check(cache)
+    for sequence in batch.sequences:
+        cache.release(sequence)
+        check(cache)
+    assert cache.probe([Request("p", np.ones(5, np.int32))])[0].start == 0, "a dummy leaves nothing behind"
+
+
+def test_a_prefill_receiver_keeps_what_is_held_up_to_the_whole_prompt(store: str) -> None:
+    """purpose="decode": nothing is computed here, so the last token may be reused as well."""
+    cache = small(store, 8)
+    serve(cache, Request("seed", seq(0, 8)))
+    with cache.claim([Request("d", seq(0, 8))], purpose="decode") as claims:
+        assert (claims[0].start, claims[0].num_tokens) == (8, 0)
+    with cache.claim([Request("c", seq(0, 8))]) as claims:
+        assert (claims[0].start, claims[0].num_tokens) == (7, 1)
+    check(cache)
+
+
+def test_prepared_requests_are_claimed_like_plain_ones(store: str) -> None:
+    cache = small(store, 8)
+    serve(cache, Request("seed", seq(0, 8)))
+    prepared = cache.prepare(Request("p", seq(0, 12)))
+    batch = cache.add_sequence_batch([prepared])
+    assert batch.sequences[0].start == 8
+
+
+def test_several_open_claims_hold_apart(store: str) -> None:
+    """Claims of two callers are open at once; each keeps its promise, whatever the other does in between."""
+    cache = small(store, 6, 2)
+    serve(cache, Request("seed", seq(0, 8)))
+    first = cache.open_claim([Request("one", seq(0, 12))])
+    second = cache.open_claim([Request("two", seq(0, 16))])
+    check(cache)
+    batch = cache.admit(second)
+    cache.finish(batch.plan)
+    assert batch.sequences[0].start == 8
+    check(cache)
+    batch = cache.admit(first)
+    assert batch.sequences[0].start == 8
+    check(cache)

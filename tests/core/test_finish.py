@@ -1,0 +1,130 @@
+"""A failed move is a miss with a name: it changes a promise aloud, before its step, and never gives wrong bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quire import Cache, Claim, Kind, Request, Sequence, check
+
+from .conftest import seq, serve, small
+
+
+def pushed_down(store: str, **options: object) -> Cache:
+    """Blocks of 'a' (two) wait on the host; the device is full of idle blocks of 'c'."""
+    cache = small(store, 4, 4, **options)
+    serve(cache, Request("a", seq(0, 8)))
+    serve(cache, Request("c", seq(100, 16)))
+    assert cache.usage(1).idle == 2
+    return cache
+
+
+def test_a_failed_onboard_drops_the_start(store: str) -> None:
+    cache = pushed_down(store)
+    batch = cache.add_sequence_batch([Request("r", seq(0, 12))])
+    (sequence,) = batch.sequences
+    assert sequence.start == 8
+    onboards = [place for place, move in enumerate(batch.plan) if move.kind in (Kind.ONBOARD, Kind.EXCHANGE)]
+    done = cache.finish(batch.plan, failed=[onboards[1]])  # the second block could not be read
+    (setback,) = done.setbacks
+    assert (setback.holder, setback.old_start, setback.start, setback.lost) == (sequence, 8, 4, False)
+    assert (sequence.start, sequence.computed, sequence.committed) == (4, 4, 4)
+    check(cache)
+    cache.commit(sequence, 12)
+    cache.release(sequence)
+    check(cache)
+    assert cache.probe([Request("again", seq(0, 12))])[0].start == 11
+
+
+def test_every_sequence_on_a_lost_page_is_told(store: str) -> None:
+    cache = small(store, 8, 4)
+    serve(cache, Request("a", seq(0, 8)))
+    serve(cache, Request("c", seq(100, 32)))
+    batch = cache.add_sequence_batch(
+        [Request("r", seq(0, 10)), Request("s", np.append(seq(0, 8), 99).astype(np.int32))]
+    )
+    onboards = [place for place, move in enumerate(batch.plan) if move.kind in (Kind.ONBOARD, Kind.EXCHANGE)]
+    assert [sequence.start for sequence in batch.sequences] == [8, 8] and len(onboards) == 2
+    done = cache.finish(batch.plan, failed=[onboards[0]])
+    assert {setback.holder for setback in done.setbacks} == set(batch.sequences)
+    assert [sequence.start for sequence in batch.sequences] == [0, 0]
+    first, second = (set(sequence.pages().tolist()) for sequence in batch.sequences)
+    assert not first & second, "both compute for themselves now"
+    check(cache)
+
+
+def test_without_room_the_sequence_is_lost_and_released(store: str) -> None:
+    """Two sequences shared two pages of a full device: when the first page fails, only one of them can go on."""
+    cache = small(store, 4, 4)
+    serve(cache, Request("a", seq(0, 8)))
+    serve(cache, Request("c", seq(100, 16)))
+    batch = cache.add_sequence_batch(
+        [Request("r", seq(0, 12)), Request("s", np.append(seq(0, 8), 99).astype(np.int32))]
+    )
+    assert len(batch.sequences) == 2 and cache.num_free() == 0
+    onboards = [place for place, move in enumerate(batch.plan) if move.kind in (Kind.ONBOARD, Kind.EXCHANGE)]
+    done = cache.finish(batch.plan, failed=[onboards[0]])
+    lost = [setback for setback in done.setbacks if setback.lost]
+    assert len(lost) == 1 and len(done.setbacks) == 2
+    assert isinstance(lost[0].holder, Sequence) and not lost[0].holder.live
+    check(cache)
+
+
+def test_a_failed_copy_costs_only_the_partial_block(store: str) -> None:
+    cache = small(store, 8)
+    serve(cache, Request("a", seq(0, 12)))
+    batch = cache.add_sequence_batch([Request("r", np.array([0, 1, 2, 3, 4, 5, 77, 78], np.int32))])
+    (sequence,) = batch.sequences
+    assert sequence.start == 6 and [move.kind for move in batch.plan] == [Kind.COPY]
+    done = cache.finish(batch.plan, failed=[0])
+    assert [(s.old_start, s.start) for s in done.setbacks] == [(6, 4)] and sequence.computed == 4
+    check(cache)
+
+
+def test_a_failed_offload_loses_the_page_and_nothing_else(store: str) -> None:
+    cache = small(store, 2, 4, events=True)
+    serve(cache, Request("a", seq(0, 8)))
+    batch = cache.add_sequence_batch([Request("b", seq(100, 8))])
+    assert batch.plan.count(Kind.OFFLOAD) == 2
+    done = cache.finish(batch.plan, failed=[1])
+    assert not done.setbacks
+    assert cache.usage(1).idle == 1
+    check(cache)
+
+
+def test_a_failed_shadow_costs_nothing(store: str) -> None:
+    cache = small(store, 4, 4)
+    serve(cache, Request("a", seq(0, 8)))
+    plan = cache.offload(2)
+    assert cache.usage(1).shadows == 2
+    assert not cache.finish(plan, failed=[0, 1]).setbacks
+    assert cache.usage(1).shadows == 0 and cache.probe([Request("p", seq(0, 9))])[0].start == 8
+    check(cache)
+
+
+def test_an_open_claim_is_told_too(store: str) -> None:
+    """Somebody claimed pages that are still on their way down; the move fails."""
+    cache = small(store, 2, 4)
+    serve(cache, Request("a", seq(0, 8)))
+    batch = cache.add_sequence_batch([Request("b", seq(100, 8))])
+    claims = cache.open_claim([Request("again", seq(0, 9))]) if False else cache.open_claim([Request("r", seq(0, 8))])
+    assert claims[0].start == 7
+    done = cache.finish(batch.plan, failed=[0])  # deepest first: block 1
+    (setback,) = done.setbacks
+    assert isinstance(setback.holder, Claim) and (setback.old_start, setback.start) == (7, 4)
+    check(cache)
+    cache.drop_claim(claims)
+    check(cache)
+
+
+@pytest.mark.parametrize("shadows", [True, False])
+def test_a_failed_exchange_loses_both_pages(store: str, shadows: bool) -> None:
+    cache = small(store, 2, 2, shadows=shadows)
+    serve(cache, Request("a", seq(0, 8)))
+    serve(cache, Request("c", seq(100, 8)))
+    batch = cache.add_sequence_batch([Request("r", seq(0, 8))])
+    kinds = [move.kind for move in batch.plan]
+    assert Kind.EXCHANGE in kinds
+    done = cache.finish(batch.plan, failed=[kinds.index(Kind.EXCHANGE)])
+    assert done.setbacks and batch.sequences[0].start == 0
+    check(cache)

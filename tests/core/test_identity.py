@@ -1,0 +1,60 @@
+"""No two different inputs are ever taken for each other."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from quire import InputError, Media, Scope, Span
+from quire.core.identity import token_words
+
+VALUES = [None, 0, 1, -1, "", "0", "a", "ab", b"", b"a", b"ab", 2**80]
+
+
+def test_scopes_encode_apart() -> None:
+    """Every combination of typed values has an encoding of its own, also where plain joining would collide."""
+    encodings = {Scope(lora, salt, epoch).encode() for lora, salt, epoch in itertools.product(VALUES, repeat=3)}
+    assert len(encodings) == len(VALUES) ** 3
+
+
+def test_scope_name_in_events_is_stable() -> None:
+    assert Scope(lora=1).event_hash() == Scope(lora=1).event_hash() != Scope(lora=2).event_hash()
+
+
+@pytest.mark.parametrize("value", [True, 1.5, ("a",)])
+def test_scope_refuses_values_without_a_type(value: object) -> None:
+    with pytest.raises(InputError, match="use an int, a str"):
+        Scope(salt=value).encode()  # type: ignore[arg-type]
+
+
+def test_plain_tokens_need_no_words() -> None:
+    assert token_words(4, None, ()) is None
+    assert token_words(4, np.zeros(4, np.int64), ()) is None
+
+
+def test_words_tell_media_offsets_and_extra_ids_apart() -> None:
+    """Same image, same offset: equal words. Other image, offset, uuid, or an extra id: different ones."""
+    image, other = Media(b"x" * 32, (Span(1, 3),)), Media(b"y" * 32, (Span(1, 3),))
+    named = Media(b"x" * 32, (Span(1, 3),), uuid="u")
+    late = Media(b"x" * 32, (Span(0, 2),))
+    ids = np.array([0, 5, 0, 0], np.int64)
+    rows = set()
+    for media, extra in [((image,), None), ((other,), None), ((named,), None), ((), ids), ((image,), ids)]:
+        words = token_words(4, extra, media)
+        assert words is not None
+        assert not words[0].any() and words[1].any()
+        rows.add(words[1].tobytes())
+    assert len(rows) == 5
+    first, second = token_words(4, None, (image,)), token_words(4, None, (late,))
+    assert first is not None and second is not None
+    assert (first[1] == second[0]).all() and (first[1] != second[1]).any()
+
+
+def test_runs_of_one_item_count_on() -> None:
+    """An item split in two runs goes on where the first run stopped."""
+    whole = token_words(6, None, (Media(b"x" * 32, (Span(0, 4),)),))
+    split = token_words(6, None, (Media(b"x" * 32, (Span(0, 2), Span(3, 5))),))
+    assert whole is not None and split is not None
+    assert (whole[2] == split[3]).all() and (whole[3] == split[4]).all() and not split[2].any()

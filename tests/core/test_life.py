@@ -1,0 +1,193 @@
+"""Grow, commit, trim, fork, suspend, hold: what a sequence can do between admission and release."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire import Kind, Request, Span, check
+
+from .conftest import seq, serve, small
+
+
+def test_a_decode_batch_grows_in_one_call_or_not_at_all(store: str) -> None:
+    cache = small(store, 5)
+    batch = cache.add_sequence_batch([Request(n, seq(10 * n, 4)) for n in range(3)])
+    rows = np.array([sequence.row for sequence in batch.sequences], np.int32)
+    cache.commit(rows)
+    assert cache.grow(rows, seq(90, 3)) is None, "three new pages are needed, two are free"
+    assert [sequence.length for sequence in batch.sequences] == [4, 4, 4]
+    check(cache)
+    assert cache.grow(rows[:2].copy(), seq(90, 2)) is not None
+    assert [sequence.length for sequence in batch.sequences] == [5, 5, 4]
+    check(cache)
+
+
+def test_commit_during_decode_makes_full_blocks_findable(store: str) -> None:
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
+    assert cache.commit(sequence) == 1
+    for token in (6, 7):
+        cache.grow(sequence, np.array([token], np.int32))
+        assert cache.commit(sequence) == (token == 7)
+        check(cache)
+    assert cache.probe([Request("p", seq(0, 9))])[0].start == 8
+
+
+def test_rejected_drafts_are_trimmed_and_never_stored(store: str) -> None:
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4), extra_tokens=4)]).sequences
+    cache.commit(sequence)
+    cache.grow(sequence, np.array([4, 50, 51, 52, 53], np.int32).reshape(1, 5))
+    assert sequence.length == 9 and sequence.capacity() == 12
+    assert cache.trim(sequence, 4) == 1
+    cache.commit(sequence)
+    assert (sequence.length, sequence.computed, sequence.committed) == (5, 5, 4)
+    cache.release(sequence)
+    check(cache)
+    starts = [
+        cache.probe([Request("p", tokens)])[0].start
+        for tokens in (seq(0, 7), np.append(seq(0, 5), [50, 51]).astype(np.int32))
+    ]
+    assert starts == [5, 5]
+
+
+def test_forks_share_full_pages_and_copy_the_partial_one(store: str) -> None:
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 10), beams=3)]).sequences
+    assert cache.num_free() == 8 - 3 - 2, "the beams' pages are set aside"
+    cache.commit(sequence)
+    forked = cache.fork(sequence, ["f1", "f2"])
+    assert forked is not None
+    forks, plan = forked
+    assert plan.count(Kind.COPY) == 2 and cache.num_free() == 3, "they used what was set aside"
+    pages = [s.pages().tolist() for s in (sequence, *forks)]
+    assert pages[0][:2] == pages[1][:2] == pages[2][:2] and len({p[2] for p in pages}) == 3
+    check(cache)
+    for n, s in enumerate((sequence, *forks)):
+        assert cache.grow(s, np.array([70 + n, 80], np.int32).reshape(1, 2)) is not None
+        cache.commit(s)
+        check(cache)
+    for s in (sequence, *forks):
+        cache.release(s)
+        check(cache)
+    starts = [
+        cache.probe([Request("p", np.append(seq(0, 10), [70 + n, 80, 1]).astype(np.int32))])[0].start for n in range(3)
+    ]
+    assert starts == [12, 12, 12]
+
+
+def test_a_beam_search_hits_its_own_last_block_too(store: str) -> None:
+    """The same prompt twice with two beams: the tail is matched as well, and each beam gets a copy of its own."""
+    cache = small(store, 8)
+    serve(cache, Request("seed", seq(0, 7)))
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 7), beams=2)]).sequences
+    assert sequence.start == 6
+    cache.commit(sequence)
+    forked = cache.fork(sequence, ["f"])
+    assert forked is not None and forked[1].count(Kind.COPY) == 1
+    check(cache)
+
+
+def test_no_room_to_fork_changes_nothing(store: str) -> None:
+    cache = small(store, 3)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 10))]).sequences
+    cache.commit(sequence)
+    before = cache._state.store.dump()
+    assert cache.fork(sequence, ["f"]) is None
+    assert cache._state.store.dump() == before
+
+
+def test_suspend_and_resume_recompute_only_the_last_token(store: str) -> None:
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6), max_new_tokens=10)]).sequences
+    cache.commit(sequence)
+    cache.grow(sequence, seq(6, 3).reshape(1, 3))
+    cache.commit(sequence, 8)  # the last sampled token has no KV yet
+    request = cache.suspend(sequence)
+    assert request.tokens.tolist() == list(range(9)) and request.max_new_tokens == 7
+    assert cache.num_free() == 8
+    check(cache)
+    (resumed,) = cache.add_sequence_batch([request]).sequences
+    assert resumed.start == 8 and resumed.id == "r"
+
+
+def test_suspended_pages_survive_on_the_host(store: str) -> None:
+    """Preempted, pushed out of the device by others, resumed: nothing is computed again."""
+    cache = small(store, 4, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 16))]).sequences
+    cache.commit(sequence)
+    request = cache.suspend(sequence)
+    serve(cache, Request("other", seq(100, 16)))
+    batch = cache.add_sequence_batch([request])
+    assert batch.sequences[0].start == 15 and batch.sequences[0].counts().onboarded == 4
+    check(cache)
+
+
+def test_a_hold_outlives_its_sequence(store: str) -> None:
+    cache = small(store, 4)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 8))]).sequences
+    cache.commit(sequence)
+    held = cache.hold(sequence, Span(0, 5))
+    assert held.slots[0].tolist() == sequence.slots().tolist()
+    cache.release(sequence)
+    check(cache)
+    assert cache.num_free() == 2, "two held pages cannot be taken"
+    assert cache.probe([Request("p", seq(0, 9))])[0].held_blocks == 2
+    cache.drop(held)
+    assert cache.num_free() == 4
+    check(cache)
+
+
+def test_a_private_twin_takes_the_place_that_has_become_free(store: str) -> None:
+    """Two equal prompts at once: the second's pages are twins; when the first's are gone it stores its own."""
+    cache = small(store, 4)
+    first, second = cache.add_sequence_batch([Request("a", seq(0, 8)), Request("b", seq(0, 8))]).sequences
+    assert cache.commit(first) == 2 and cache.commit(second) == 0
+    cache.release(first)
+    cache.add_sequence_batch([Request("c", seq(100, 8))])  # evicts the first one's pages
+    assert cache.probe([Request("p", seq(0, 8))])[0].start == 0
+    cache.release(second)
+    check(cache)
+    assert cache.probe([Request("p", seq(0, 9))])[0].start == 8
+
+
+def test_a_fresh_page_replaces_its_cold_duplicate(store: str) -> None:
+    """The tree's page is on the host, the sequence computed the same block on the device: the device page stays."""
+    cache = small(store, 4, 4, events=True)
+    (early,) = cache.add_sequence_batch([Request("early", seq(0, 8))]).sequences  # computes while nothing is cached
+    serve(cache, Request("other", seq(0, 8)))
+    serve(cache, Request("filler", seq(100, 8)))  # pushes the other one's pages to the host
+    assert cache.usage(1).idle == 2
+    cache.take_events()
+    cache.commit(early)
+    check(cache)
+    assert cache.usage(1).idle == 0 and cache.usage(1).shadows == 2
+    assert sorted(type(event).__name__ for event in cache.take_events()) == ["Moved", "Moved"]
+    cache.release(early)
+    check(cache)
+
+
+def test_truncate_cuts_one_scope_at_a_block_edge(store: str) -> None:
+    cache = small(store, 8)
+    serve(cache, Request("a", seq(0, 12)))
+    assert cache.truncate(Request("t", seq(0, 12)), keep=8) == 1
+    assert cache.probe([Request("p", seq(0, 13))])[0].start == 8
+    assert cache.truncate(Request("t", seq(0, 12)), keep=3) == 1
+    assert cache.probe([Request("p", seq(0, 13))])[0].start == 4
+    check(cache)
+
+
+def test_clear_forgets_everything_but_what_is_held(store: str) -> None:
+    cache = small(store, 8, events=True)
+    serve(cache, Request("a", seq(0, 8)))
+    (sequence,) = cache.add_sequence_batch([Request("b", seq(50, 8))]).sequences
+    cache.commit(sequence)
+    cache.take_events()
+    assert cache.clear() == 4
+    check(cache)
+    assert [type(event).__name__ for event in cache.take_events()] == ["Cleared"]
+    cache.grow(sequence, np.array([1], np.int32))
+    cache.commit(sequence)
+    cache.release(sequence)
+    check(cache)
+    assert cache.usage().empty == 8
