@@ -1,0 +1,131 @@
+"""Tier: one kind of memory, seen as page-sized slots per layer group. Owns the contract all tiers keep, its errors and
+the cut of a page. Knows no plans, no blocks and no other tier.
+
+    group 0   slot 0     slot 1     slot 2   ...      a slot is page_bytes bytes at an offset
+            [ page   ] [ page   ] [ page   ]          a page is contiguous over all layers of its group
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.errors import InputError, QuireError, UnknownError, say
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class TierInfo:
+    """What a tier is: its name, and per layer group its slots and their size; 0 slots where it holds no such pages."""
+
+    name: str
+    num_slots: tuple[int, ...]
+    page_bytes: tuple[int, ...]
+
+
+class Tier(Protocol):
+    """Page-sized slots that keep what was written. One caller at a time.
+
+    Buffer i belongs to slots[i] and is uint8 [strips, width]: the first `width` bytes of each of `strips` equal strips
+    of the page. [1, page_bytes] is the whole page, [1, n] its first n bytes. Other bytes of a slot stay as they are.
+
+    A batch is carried to its end: when some slots fail, TierError lists every one of them, and all others are done.
+    What is in the buffer of a failed read, or in the slot of a failed write, is unspecified. Misuse changes nothing.
+    """
+
+    def info(self) -> TierInfo:
+        """What the tier is; stays callable after close."""
+        ...
+
+    def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
+        """Fill the buffers from the slots; a slot may be named more than once."""
+        ...
+
+    def write(self, group: int, slots: Sequence[int], data: Sequence[Bytes]) -> None:
+        """Fill the slots from the buffers; no slot twice."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back; later calls fail, closing again does nothing."""
+        ...
+
+
+@runtime_checkable
+class MemoryTier(Tier, Protocol):
+    """A tier whose slots the processor can address.
+
+    The mover copies in and out of such slots without a call, so a tier whose reads can fail or must be checked is none.
+    """
+
+    def view(self, group: int) -> Bytes:
+        """The slots themselves, uint8 [num_slots, page_bytes], C-contiguous; not a copy."""
+        ...
+
+
+class TierError(QuireError):
+    """Slots that could not be read or written; a miss with a reason, never wrong bytes."""
+
+    def __init__(self, tier: str, group: int, failed: Mapping[int, str]) -> None:
+        if not failed:
+            raise InputError(say(f"an error of tier {tier!r}", "it names no slot", "give each failed slot a reason"))
+        super().__init__(tier, group, dict(failed))
+        self.tier = tier
+        self.group = group
+        self.failed = dict(failed)
+        self.slot, self.reason = next(iter(failed.items()))
+
+    def __str__(self) -> str:
+        more = f" (and {len(self.failed) - 1} more)" if len(self.failed) > 1 else ""
+        ask = f"tier {self.tier!r}, group {self.group}, slot {self.slot}{more}"
+        return say(ask, self.reason, "treat what it held as missing")
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """How a page divides: `planes` equal strips (layers x K/V), each block_size tokens long; 0: it does not."""
+
+    page_bytes: int
+    planes: int = 0
+
+    def cut(self, tokens: int, block_size: int) -> tuple[int, int]:
+        """Strips, and bytes of each, that hold the first `tokens` tokens; a whole page is one strip."""
+        if not self.planes or tokens >= block_size:
+            return 1, self.page_bytes
+        return self.planes, self.page_bytes // self.planes // block_size * tokens
+
+
+def check_call(info: TierInfo, group: int, slots: Sequence[int], buffers: Sequence[Bytes]) -> None:
+    """What every tier refuses in read and write, before it touches a byte."""
+    where = f"tier {info.name!r}"
+    if not 0 <= group < len(info.num_slots):
+        fact = f"it has {len(info.num_slots)} groups"
+        raise UnknownError(say(f"{where}, group {group}", fact, "number groups as the cache does"))
+    if len(slots) != len(buffers):
+        fact = f"{len(slots)} slots, {len(buffers)} buffers"
+        raise InputError(say(f"a batch for {where}", fact, "give one buffer per slot"))
+    num_slots, page_bytes = info.num_slots[group], info.page_bytes[group]
+    if slots and not (min(slots) >= 0 and max(slots) < num_slots):
+        wrong = next(slot for slot in slots if not 0 <= slot < num_slots)
+        fact = f"group {group} has {num_slots} slots"
+        raise UnknownError(say(f"slot {wrong} of {where}", fact, "name slots from 0 up to that number"))
+    for buffer in buffers:
+        if buffer.dtype != np.uint8 or buffer.ndim != 2 or not _fits(buffer.shape, page_bytes):
+            fact = f"{buffer.dtype} {list(buffer.shape)} is no cut of a page of {page_bytes} bytes"
+            raise InputError(say(f"a buffer for {where}, group {group}", fact, "give uint8 [strips, width]"))
+
+
+def check_distinct(info: TierInfo, group: int, slots: Sequence[int]) -> None:
+    """Refuse a write that names a slot twice: which buffer wins would be luck."""
+    if len(set(slots)) != len(slots):
+        fact = f"{len(slots)} slots, {len(set(slots))} of them different"
+        raise InputError(say(f"a write to tier {info.name!r}, group {group}", fact, "write each slot once per call"))
+
+
+def _fits(shape: tuple[int, ...], page_bytes: int) -> bool:
+    strips, width = shape
+    return strips > 0 and page_bytes % strips == 0 and 0 < width <= page_bytes // strips

@@ -1,0 +1,167 @@
+"""MoveBatch: moves of one plan that are carried together. Owns the reading of a plan's columns, their checks and the
+order that hazards ask for. Touches no bytes and knows no threads.
+
+    plan      A>x   B>y   x>A   C>z   y>B            A, B, C: places on the device; x, y, z: on the host
+    batches  [A>x   B>y   C>z] [x>A   y>B]           device to host first, since the others read what it writes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.errors import InputError, UnknownError, say
+from quire.core.plan import COLUMNS, Kind, Moves, Plan
+from quire.tiers.base import PageLayout, TierInfo
+
+KIND, GROUP, SRC_TIER, SRC_SLOT, DST_TIER, DST_SLOT, TOKENS = range(7)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBatch:
+    """Moves of one group between the same two tiers, of one cut, none of which waits for another."""
+
+    group: int
+    src_tier: int
+    dst_tier: int
+    exchange: bool
+    cut: tuple[int, int]  # strips, bytes of each
+    moves: list[int]  # their places in the plan
+    src_slots: list[int]
+    dst_slots: list[int]
+    sources: list[int]  # place numbers of the slots
+    targets: list[int]
+
+
+class Ground:
+    """What moves run on. Each (group, tier, slot) is one numbered *place*, so that no hazard mixes up two tiers."""
+
+    __slots__ = ("_base", "_limits", "_split", "block_size", "infos", "layouts")
+
+    def __init__(self, infos: Sequence[TierInfo], layouts: Sequence[PageLayout], block_size: int) -> None:
+        _check_layouts(layouts, block_size)
+        for info in infos:
+            _check_tier(info, layouts)
+        self.infos = tuple(infos)
+        self.layouts = tuple(layouts)
+        self.block_size = block_size
+        self._limits = np.array([info.num_slots for info in infos], np.int64).reshape(len(infos), len(layouts)).T
+        self._base = np.concatenate(([0], np.cumsum(self._limits)))[:-1].reshape(self._limits.shape)
+        self._split = np.array([layout.planes > 0 for layout in layouts], bool)
+
+    def name(self, place: int) -> str:
+        """A place in words."""
+        group, tier = divmod(int(np.searchsorted(self._base.ravel(), place, side="right")) - 1, len(self.infos))
+        return f"slot {place - int(self._base[group, tier])} of tier {self.infos[tier].name!r}, group {group}"
+
+    def check(self, plan: Plan) -> Moves:
+        """The plan's moves, copied, when all of them make sense here; an error that names one that does not."""
+        moves = np.array(plan.moves)
+        if moves.ndim != 2 or moves.shape[1] != COLUMNS or moves.dtype != np.int32:
+            fact = f"its moves are {moves.dtype} {list(moves.shape)}"
+            raise InputError(say(f"plan {plan.number}", fact, f"give int32 [n, {COLUMNS}]"))
+        num_groups, num_tiers = self._limits.shape
+        columns = ((KIND, len(Kind), "kind"), (GROUP, num_groups, "group"))
+        for column, limit, word in (*columns, (SRC_TIER, num_tiers, "tier"), (DST_TIER, num_tiers, "tier")):
+            _check_below(plan, moves, column, np.full(len(moves), limit), word)
+        for tier, slot in ((SRC_TIER, SRC_SLOT), (DST_TIER, DST_SLOT)):
+            _check_below(plan, moves, slot, self._limits[moves[:, GROUP], moves[:, tier]], "slot")
+        partial = (moves[:, KIND] == Kind.COPY) & self._split[moves[:, GROUP]]
+        wrong = partial & ((moves[:, TOKENS] < 1) | (moves[:, TOKENS] > self.block_size))
+        if wrong.any():
+            index = int(wrong.argmax())
+            fact = f"it copies {moves[index, TOKENS]} tokens of a block of {self.block_size}"
+            raise InputError(say(f"plan {plan.number}, move {index}", fact, "copy at least one and at most a block"))
+        return moves
+
+    def batches(self, moves: Moves) -> list[MoveBatch]:
+        """Batches that, one after the other, mean what the moves mean one after the other."""
+        wide = moves.astype(np.int64)
+        group, src_tier, dst_tier = wide[:, GROUP], wide[:, SRC_TIER], wide[:, DST_TIER]
+        sources = (self._base[group, src_tier] + wide[:, SRC_SLOT]).tolist()
+        targets = (self._base[group, dst_tier] + wide[:, DST_SLOT]).tolist()
+        exchange = wide[:, KIND] == Kind.EXCHANGE
+        whole = (wide[:, KIND] != Kind.COPY) | ~self._split[group] | (wide[:, TOKENS] == self.block_size)
+        tokens = np.where(whole, self.block_size, wide[:, TOKENS])
+        keys = np.ravel_multi_index(
+            (group, src_tier, dst_tier, exchange.astype(np.int64), tokens),
+            (*self._limits.shape, len(self.infos), 2, self.block_size + 1),
+        )
+        gathered = gather(keys.tolist(), sources, targets, exchange.tolist())
+        return [self._batch(wide, indices, sources, targets) for indices in gathered]
+
+    def _batch(self, moves: NDArray[np.int64], indices: list[int], sources: list[int], targets: list[int]) -> MoveBatch:
+        kind, group, src_tier, _, dst_tier, _, tokens, *_ = moves[indices[0]].tolist()
+        whole = (1, self.layouts[group].page_bytes)
+        return MoveBatch(
+            group=group,
+            src_tier=src_tier,
+            dst_tier=dst_tier,
+            exchange=kind == Kind.EXCHANGE,
+            cut=self.layouts[group].cut(tokens, self.block_size) if kind == Kind.COPY else whole,
+            moves=indices,
+            src_slots=moves[indices, SRC_SLOT].tolist(),
+            dst_slots=moves[indices, DST_SLOT].tolist(),
+            sources=[sources[index] for index in indices],
+            targets=[targets[index] for index in indices],
+        )
+
+
+def gather(keys: list[int], sources: list[int], targets: list[int], exchange: list[bool]) -> list[list[int]]:
+    """Moves gathered into batches of one key each.
+
+    A move joins the newest batch of its key, unless an earlier move in that batch or a later one writes its source, or
+    reads or writes its target: then it opens a batch behind them.
+    """
+    batches: list[list[int]] = []
+    newest: dict[int, int] = {}  # key -> its newest batch
+    written: dict[int, int] = {}  # place -> the last batch that writes it
+    read: dict[int, int] = {}  # place -> the last batch that reads it
+    for index, (key, source, target, swaps) in enumerate(zip(keys, sources, targets, exchange, strict=True)):
+        after = max(written.get(source, -1), written.get(target, -1), read.get(target, -1))
+        if swaps:
+            after = max(after, read.get(source, -1))
+        batch = newest.get(key, -1)
+        if batch <= after:
+            batch = newest[key] = len(batches)
+            batches.append([])
+        batches[batch].append(index)
+        written[target] = batch
+        read[source] = max(read.get(source, -1), batch)
+        if swaps:
+            written[source] = batch
+    return batches
+
+
+def _check_below(plan: Plan, moves: Moves, column: int, limits: NDArray[np.int64], word: str) -> None:
+    wrong = (moves[:, column] < 0) | (moves[:, column] >= limits)
+    if wrong.any():
+        index = int(wrong.argmax())
+        number, limit = moves[index, column], limits[index]
+        where = f" (group {moves[index, GROUP]}, tier {moves[index, column - 1]})" if word == "slot" else ""
+        ask = f"plan {plan.number}, move {index}, {word} {number}{where}"
+        raise UnknownError(say(ask, f"there are {limit}", "build the cache and the mover from the same sizes"))
+
+
+def _check_layouts(layouts: Sequence[PageLayout], block_size: int) -> None:
+    if block_size < 1:
+        raise InputError(say("a mover", f"block size {block_size}", "give a number >= 1"))
+    for group, layout in enumerate(layouts):
+        cells = layout.planes * block_size
+        if layout.page_bytes < 1 or layout.planes < 0 or (cells and layout.page_bytes % cells):
+            fact = f"{layout.page_bytes} bytes, {layout.planes} planes, blocks of {block_size} tokens"
+            cure = "make page_bytes a multiple of planes x block size, or planes 0"
+            raise InputError(say(f"the layout of group {group}", fact, cure))
+
+
+def _check_tier(info: TierInfo, layouts: Sequence[PageLayout]) -> None:
+    if len(info.num_slots) != len(layouts):
+        fact = f"it has {len(info.num_slots)} groups, the mover {len(layouts)}"
+        raise InputError(say(f"tier {info.name!r}", fact, "give every group to every tier, with 0 slots where unused"))
+    for group, (num_slots, size) in enumerate(zip(info.num_slots, info.page_bytes, strict=True)):
+        if num_slots and size != layouts[group].page_bytes:
+            fact = f"pages of {size} bytes, the mover moves {layouts[group].page_bytes}"
+            raise InputError(say(f"tier {info.name!r}, group {group}", fact, "build both from the same layer groups"))

@@ -1,0 +1,215 @@
+"""Mover: runs plans on a thread of its own. Owns the order of plans, the poison that failed moves leave behind and the
+count of bytes. Decides nothing: the plan says which page goes where. The tiers are the caller's, to close after it.
+
+    submit(plan) -> Ticket ... ticket.wait() -> failed moves ... cache.finish(plan, failed) ... settle(plan.number)
+
+Plans run one after the other, in the order they were submitted, each to its end before the next begins: so there are no
+hazards between plans, and inside a plan the order of its batches respects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+
+import numpy as np
+
+from quire.core.errors import InputError, StateError, say
+from quire.core.plan import Moves, Plan
+from quire.tiers.base import PageLayout, Tier
+from quire.tiers.batch import Ground, MoveBatch
+from quire.tiers.carry import Failures, carry
+
+STAGING_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MoverStats:
+    """Work done so far. Bytes are by (from tier, to tier); an exchange counts both ways, a failed move not at all."""
+
+    num_plans: int
+    num_moves: int
+    num_failed: int
+    num_batches: int
+    bytes_moved: dict[tuple[int, int], int]
+
+
+class Ticket:
+    """The promise of one submitted plan: it is done when every move has been made or has failed."""
+
+    __slots__ = ("_done", "_failed", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._done = Event()
+        self._failed: Failures = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether the plan has run to its end."""
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> list[int]:
+        """Indices of all failed moves, ascending, once the plan is done; TimeoutError when it is not in time."""
+        return sorted(self.reasons(timeout))
+
+    def reasons(self, timeout: float | None = None) -> dict[int, str]:
+        """As `wait`, with why each failed."""
+        if not self._done.wait(timeout):
+            fact = f"not done after {timeout} s"
+            raise TimeoutError(say(f"plan {self.number}", fact, "wait again; it goes on"))
+        return dict(self._failed)
+
+    def _finish(self, failed: Failures) -> None:
+        self._failed = failed
+        self._done.set()
+
+
+class Mover:
+    """Runs plans over tiers; the position of a tier in `tiers` is its number, that of a layout its group.
+
+    A move that fails poisons its target (an exchange: both slots), and a move that reads a poisoned slot fails as well,
+    in this plan or a later one, until a move fills the slot or the caller settles the plan that spoilt it.
+    """
+
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        layouts: Sequence[PageLayout],
+        block_size: int,
+        *,
+        staging_bytes: int = STAGING_BYTES,
+    ) -> None:
+        self._ground = Ground([tier.info() for tier in tiers], layouts, block_size)
+        self._tiers = tuple(tiers)
+        page_bytes = max((layout.page_bytes for layout in layouts), default=1)
+        self._staging = np.empty(max(staging_bytes, 2 * page_bytes), np.uint8)  # an exchange needs room for both pages
+        self._poison: dict[int, int] = {}  # place -> the plan that spoilt it; the thread's own, as all below
+        self._bytes = np.zeros((len(tiers), len(tiers)), np.int64)
+        self._plans = self._moves = self._failures = self._batches = 0
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._door = Lock()  # guards the two below and the order of jobs
+        self._closed = False
+        self._newest = -1
+        self._thread = Thread(target=self._work, name="quire-mover", daemon=True)
+        self._thread.start()
+
+    def submit(self, plan: Plan) -> Ticket:
+        """Queue the plan behind those before it. Requires: plans come in the order the cache made them."""
+        moves = self._ground.check(plan)
+        ticket = Ticket(plan.number)
+        with self._door:
+            self._check_open(f"plan {plan.number}")
+            if plan.number <= self._newest:
+                fact = f"plan {self._newest} was submitted before it"
+                raise InputError(say(f"plan {plan.number}", fact, "submit each plan once, in the order they were made"))
+            self._newest = plan.number
+            self._jobs.put(partial(self._run, ticket, moves))
+        return ticket
+
+    def run(self, plan: Plan) -> list[int]:
+        """Submit and wait; the failed moves."""
+        return self.submit(plan).wait()
+
+    def settle(self, number: int) -> None:
+        """Take back the poison of one plan, for plans submitted from now on.
+
+        Requires: the cache has seen what failed in it. A later plan that reads a spoilt slot then means new content,
+        such as what was computed straight into it.
+        """
+        with self._door:
+            self._check_open(f"settling plan {number}")
+            if number > self._newest:
+                fact = f"the newest one submitted is {self._newest}"
+                raise InputError(say(f"settling plan {number}", fact, "settle a plan after it has run"))
+            self._jobs.put(partial(self._settle, number))
+
+    def stats(self) -> MoverStats:
+        """The counts so far; exact for plans whose ticket is done."""
+        pairs = zip(*(axis.tolist() for axis in np.nonzero(self._bytes)), strict=True)
+        moved = {(src, dst): int(self._bytes[src, dst]) for src, dst in pairs}
+        return MoverStats(self._plans, self._moves, self._failures, self._batches, moved)
+
+    def close(self) -> None:
+        """Finish what was submitted, then end the thread; closing again does nothing. The tiers stay open."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+        self._thread.join()
+
+    def __enter__(self) -> Mover:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self, ask: str) -> None:
+        if self._closed:
+            raise StateError(say(ask, "the mover is closed", "make a new one"))
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _settle(self, number: int) -> None:
+        self._poison = {place: plan for place, plan in self._poison.items() if plan != number}
+
+    def _run(self, ticket: Ticket, moves: Moves) -> None:
+        failed: Failures = {}
+        for batch in self._ground.batches(moves):
+            failed |= self._run_batch(batch, ticket.number)
+        self._plans += 1
+        self._moves += len(moves)
+        self._failures += len(failed)
+        ticket._finish(failed)
+
+    def _run_batch(self, batch: MoveBatch, number: int) -> Failures:
+        """Carry what reads no poison; poison what failed, clear what was filled. Failures by index in the plan."""
+        failed = self._spoilt(batch) if self._poison else {}
+        left = _without(batch, failed) if failed else batch
+        if left.moves:
+            failed |= self._carry(left)
+            self._batches += 1
+        if failed or self._poison:
+            self._mark(batch, failed, number)
+        moved = (len(batch.moves) - len(failed)) * batch.cut[0] * batch.cut[1]
+        self._bytes[batch.src_tier, batch.dst_tier] += moved
+        if batch.exchange:
+            self._bytes[batch.dst_tier, batch.src_tier] += moved
+        return failed
+
+    def _carry(self, batch: MoveBatch) -> Failures:
+        src, dst = self._tiers[batch.src_tier], self._tiers[batch.dst_tier]
+        try:
+            wrong = carry(src, dst, batch, self._staging)
+        except Exception as error:  # a tier with a bug: none of this batch is to be trusted, and other moves go on
+            return dict.fromkeys(batch.moves, f"{type(error).__name__}: {error}")
+        return {batch.moves[position]: reason for position, reason in wrong.items()}
+
+    def _spoilt(self, batch: MoveBatch) -> Failures:
+        failed: Failures = {}
+        for index, *places in zip(batch.moves, batch.sources, batch.targets, strict=True):
+            for place in places if batch.exchange else places[:1]:
+                if place in self._poison:
+                    failed[index] = f"{self._ground.name(place)}: plan {self._poison[place]} could not fill it"
+        return failed
+
+    def _mark(self, batch: MoveBatch, failed: Failures, number: int) -> None:
+        for index, source, target in zip(batch.moves, batch.sources, batch.targets, strict=True):
+            for place in (source, target) if batch.exchange else (target,):
+                if index in failed:
+                    self._poison[place] = number
+                else:
+                    self._poison.pop(place, None)
+
+
+def _without(batch: MoveBatch, failed: Failures) -> MoveBatch:
+    """The batch less the moves that failed already."""
+    kept = [nth for nth, index in enumerate(batch.moves) if index not in failed]
+    lists = (batch.moves, batch.src_slots, batch.dst_slots, batch.sources, batch.targets)
+    fields = [[column[nth] for nth in kept] for column in lists]
+    return MoveBatch(batch.group, batch.src_tier, batch.dst_tier, batch.exchange, batch.cut, *fields)
