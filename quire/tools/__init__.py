@@ -1,0 +1,1 @@
+"""What people run: demo, bench, fuzz."""

@@ -1,0 +1,35 @@
+"""The `quire` command: one word, one tool. Each tool is imported when it is named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+TOOLS = {
+    "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
+    "bench": ("quire.tools.bench", "what the cache costs, beside a floor in C and, if installed, vLLM"),
+    "fuzz": ("quire.tools.fuzz", "random calls against an independent oracle, bytes included"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the tool that the first word names."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in ("-h", "--help", "help"):
+        print("usage: quire TOOL [options]    (quire TOOL --help says more)\n")
+        for name, (_, what) in TOOLS.items():
+            print(f"  {name:8}{what}")
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(importlib.import_module("quire").__version__)
+        return 0
+    if words[0] not in TOOLS:
+        print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
+        return 2
+    tool = importlib.import_module(TOOLS[words[0]][0])
+    code: int = tool.main(words[1:])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
