@@ -13,8 +13,9 @@ from typing import Literal
 import numpy as np
 
 from quire.core.claim import Claim, Claims, Refusal
-from quire.core.errors import InputError, StateError, say
+from quire.core.errors import InputError, StateError, UnknownError, say
 from quire.core.plan import Plan
+from quire.core.probe import probe
 from quire.core.sequence import Sequence
 from quire.core.span import Span
 from quire.core.state import NO_ROOT, State
@@ -57,6 +58,7 @@ class Limits:
 
 
 Reason = Literal["slots", "tokens", "sequences", "order"]
+Roles = dict[int, list[tuple[int, int]]]  # by place in the batch, then group: slots taken, slots given back
 
 
 class Step:
@@ -93,24 +95,42 @@ def admit_batch(state: State, claims: Claims, limits: Limits, continuing: Iterab
         )
     step = Step(limits, state.config.block_size)
     spans = _continue(step, continuing)
-    new_spans, refused = _fit_tokens(state, claims, step)
-    refused += _fit_slots(state, claims)
-    if limits.all_or_nothing and (refused or claims.refused):
-        first = (refused or claims.refused)[0]
-        refused += [Refusal(claim.request, "order", first.need, first.have) for claim in claims]
-        claims.drop_from(0)
+    new_spans, behind = _fit_tokens(state, claims, step)
+    out = _fit_slots(state, claims)
+    if limits.all_or_nothing and (out or behind or claims.refused):
+        out = claims.drop_from(0) + out
     sequences = _seat(state, claims)
     spans.update(zip(sequences, new_spans, strict=False))
-    refused += claims.refused
     claims.claims = []
     claims.close()
+    refused = _slot_refusals(state, out) + behind + claims.refused
     return Batch(sequences, spans, state.take_plan(), refused)
+
+
+def _check_open(state: State, claims: Claims) -> None:
+    if claims.state is not state:
+        raise UnknownError(say("admit of these claims", "another cache made them", "admit them there"))
+    if claims.settled:
+        raise StateError(
+            say("admit of these claims", "they were admitted or dropped before", "claim the requests again")
+        )
+    for claim in claims:
+        name = claim.request.id
+        if name in state.sequences or claim.prepared.seated:
+            fact = "a sequence of that id was admitted since"
+            raise StateError(
+                say(f"admit of request {name!r}", fact, "drop these claims, release it, or use another id")
+            )
 
 
 def _continue(step: Step, continuing: Iterable[Sequence]) -> dict[Sequence, Span]:
     spans: dict[Sequence, Span] = {}
     for sequence in continuing:
-        span = step.span(sequence.computed, sequence.prompt_end)
+        end = min(sequence.prompt_end, sequence.length)
+        if sequence in spans or sequence.computed >= end:
+            fact = "it is given twice" if sequence in spans else "its prompt is computed"
+            raise StateError(say(f"continuing {sequence.id!r}", fact, "pass each unfinished prompt once"))
+        span = step.span(sequence.computed, end)
         if span is None:
             break
         spans[sequence] = span
@@ -132,25 +152,28 @@ def _fit_tokens(state: State, claims: Claims, step: Step) -> tuple[list[Span], l
 
 
 def _refuse(claims: Claims, place: int, reason: Reason, numbers: tuple[int, int]) -> list[Refusal]:
-    need, have = numbers
-    first, *behind = claims.claims[place:]
-    refused = [Refusal(first.request, reason, need, have)]
-    refused += [Refusal(claim.request, "order", need, have) for claim in behind]
-    claims.drop_from(place)
-    return refused
+    """The first that does not fit says what it lacks; those behind it are out for the order."""
+    first, *behind = claims.drop_from(place)
+    return [Refusal(first.request, reason, *numbers), *(Refusal(claim.request, "order", *numbers) for claim in behind)]
 
 
-def _fit_slots(state: State, claims: Claims) -> list[Refusal]:
+def _fit_slots(state: State, claims: Claims) -> list[Claim]:
     """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
-    refused: list[Refusal] = []
-    while claims.claims:
-        short = shortage(state, claims.claims)
-        if short is None:
-            break
-        last = len(claims.claims) - 1
-        reason: Reason = "slots" if short[0] == last or not refused else "order"
-        refused = _refuse(claims, last, reason, short[1:]) + refused
-    return refused
+    out: list[Claim] = []
+    while claims.claims and shortage(state, claims.claims) is not None:
+        out = claims.drop_from(len(claims) - 1) + out
+    return out
+
+
+def _slot_refusals(state: State, out: list[Claim]) -> list[Refusal]:
+    """What the first one left out would take off the free count now, and what is free."""
+    if not out:
+        return []
+    (now,) = probe(state, [out[0].prepared], out[0].purpose)
+    free = [state.store.available(group) for group in range(len(state.config.groups))]
+    need, have = max(zip(now.slots_now, free, strict=True), key=lambda pair: pair[0] - pair[1])
+    first, *behind = out
+    return [Refusal(first.request, "slots", need, have), *(Refusal(c.request, "order", need, have) for c in behind)]
 
 
 def shortage(state: State, claims: list[Claim]) -> tuple[int, int, int] | None:
@@ -163,12 +186,12 @@ def shortage(state: State, claims: list[Claim]) -> tuple[int, int, int] | None:
 
 
 def _run_dry(
-    state: State, claims: list[Claim], roles: dict[int, tuple[int, int]], cold: list[tuple[int, ...]]
+    state: State, claims: list[Claim], roles: Roles, cold: list[tuple[int, ...]]
 ) -> tuple[int, int, int] | None:
     for group in range(len(state.config.groups)):
         have = state.store.available(group)
         for place, claim in enumerate(claims):
-            takes, gives = roles.get(place, (0, 0))
+            takes, gives = roles[place][group] if place in roles else (0, 0)
             need = cold[place][group] + takes
             new = claim.prepared.blocks - claim.hit.blocks - (claim.hit.source >= 0) + claim.prepared.spare
             if need > have or new > have - need + gives:
@@ -190,8 +213,8 @@ def _cold_once(state: State, claims: list[Claim]) -> list[tuple[int, ...]]:
     return counts
 
 
-def _roles(state: State, claims: list[Claim]) -> dict[int, tuple[int, int]]:
-    """For each partial hit: slots it takes, and slots its source gives back right after the copy.
+def _roles(state: State, claims: list[Claim]) -> Roles:
+    """For each partial hit and group: slots it takes, and slots its source gives back right after the copy.
 
     An idle leaf that nobody hits in full goes to its last partial hitter; all others copy. The last copier of an
     idle source that is no leaf gives it back, so that the next page of this very batch may have its slot.
@@ -200,18 +223,15 @@ def _roles(state: State, claims: list[Claim]) -> dict[int, tuple[int, int]]:
     for place, claim in enumerate(claims):
         if claim.hit.source >= 0:
             by_source.setdefault(claim.hit.source, []).append(place)
-    roles: dict[int, tuple[int, int]] = {}
+    roles: Roles = {}
     for source, places in by_source.items():
         last = claims[places[-1]].hit
-        leaf, held, num_claims, tier = state.store.source_state(last)
+        leaf, held, num_claims, tiers = state.store.source_state(last)
         in_full = any(c.hit.blocks > last.blocks and c.hit.node(last.blocks) == source for c in claims)
-        free = not held and not in_full and num_claims == len(places)
         for place in places:
-            roles[place] = (1, 0)
-        if free and leaf:
-            roles[places[-1]] = (int(tier > 0), 0)
-        elif free and tier == 0:
-            roles[places[-1]] = (1, 1)
+            roles[place] = [(1, 0)] * len(tiers)
+        if not held and not in_full and num_claims == len(places):
+            roles[places[-1]] = [(int(tier > 0), 0) if leaf else (1, int(tier == 0)) for tier in tiers]
     return roles
 
 
@@ -224,6 +244,7 @@ def _seat(state: State, claims: Claims) -> list[Sequence]:
         root = state.roots.make(prepared.scope_key, prepared.request.scope) if prepared.keep else NO_ROOT
         row = state.free_rows.pop()
         store.seat(claim.hit, row, prepared.chain, root, prepared.keep)
+        prepared.seated = True
         sequence = Sequence(state, prepared, row, claim.hit.start)
         state.sequences[prepared.request.id] = sequence
         sequences.append(sequence)

@@ -66,6 +66,8 @@ class Cache:
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
     ) -> phase2.Batch:  # fmt: skip
         """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
+        if not isinstance(claims, Claims):
+            raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
         limits = phase2.Limits(token_budget, max_chunk, all_or_nothing)
         with self._lock:
             for sequence in (continuing := tuple(continuing)):
@@ -154,6 +156,9 @@ class Cache:
 
     def offload(self, num_pages: int, group: int = 0) -> Plan:
         """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
+        self._check(group)
+        if not isinstance(num_pages, int) or num_pages < 0:
+            raise InputError(say(f"offload of {num_pages!r} pages", "that is no number of pages", "pass 0 or more"))
         with self._lock:
             self._state.store.offload(group, num_pages)
             return self._state.take_plan()
@@ -169,6 +174,12 @@ class Cache:
             raise StateError(say(verb, fact, "admit or drop them first"))
 
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    def _check(self, group: int, tier: int = 0) -> None:
+        for number, word, known in ((group, "group", self.config.groups), (tier, "tier", self.config.tiers)):
+            if not isinstance(number, int) or not 0 <= number < len(known):
+                fact = f"there are {len(known)}: {[item.name for item in known]}"
+                raise UnknownError(say(f"{word} {number!r}", fact, f"use a number from 0 to {len(known) - 1}"))
 
     def sequence(self, id: Hashable) -> Sequence:
         """The live sequence of an id."""
@@ -190,12 +201,14 @@ class Cache:
 
     def table(self, group: int = 0) -> Int32:
         """The group's block table: device slot by [row, block], -1 for none. A live, read-only view."""
+        self._check(group)
         view = self._state.store.slots[group].view()
         view.flags.writeable = False
         return view
 
     def num_free(self, group: int = 0) -> int:
         """Device slots that can be had now: empty, or cached and neither held nor claimed."""
+        self._check(group)
         with self._lock:
             return self._state.store.available(group)
 
@@ -207,6 +220,7 @@ class Cache:
 
     def usage(self, tier: int = 0, group: int = 0) -> Usage:
         """Where the slots of one tier and group are."""
+        self._check(group, tier)
         with self._lock:
             store = self._state.store
             capacity = self.config.tiers[tier].of_group(group)
@@ -219,11 +233,13 @@ class Cache:
 
     def stats(self, group: int = 0) -> Counts:
         """Counts since construction."""
+        self._check(group)
         with self._lock:
             return self._counts(group, self._state.store.counters[group])
 
     def take_stats(self, group: int = 0) -> Counts:
         """Counts since the last call: one step's worth when called once per step."""
+        self._check(group)
         with self._lock:
             now = self._state.store.counters[group].copy()
             step, self._marks[group] = now - self._marks[group], now

@@ -10,7 +10,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.config import DEFAULT_PRIORITY
+from quire.core.errors import InputError, StateError, UnknownError, say
 from quire.core.request import Request
 from quire.core.retain import to_ticks
 from quire.core.span import Span
@@ -26,34 +27,41 @@ Purpose = Literal["compute", "decode"]
 
 
 class Prepared:
-    """A request made ready ahead of its claim: tokens copied, numbers known. `Cache.prepare` may run on any thread."""
+    """A request made ready ahead of its claim: tokens copied, numbers known. `Cache.prepare` may run on any thread.
 
-    __slots__ = ("blocks", "chain", "keep", "length", "priorities", "request", "scope_key", "spare", "ticks")
+    It becomes one sequence: once admitted, its chain of tokens is the sequence's own.
+    """
+
+    __slots__ = (
+        "blocks", "chain", "decode_retention", "end", "keep", "length", "priorities", "request", "scope_key", "seated",
+        "spare", "state", "ticks",
+    )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
-        config = state.config
+        config, retention = state.config, request.retention
+        self.state = state
         self.request = request
+        self.seated = False
         self.length = len(request.tokens) if request.length is None else request.length
+        self.end = min(self.length, len(request.tokens))  # first token that is not computed here
         self.blocks = config.blocks(self.length + request.extra_tokens)
         self.spare = request.beams - 1 if self.length % config.block_size else 0  # full pages are shared by beams
         self.keep = config.reuse and request.reuse
         self.scope_key = request.scope.encode()
-        self.chain: Chain = state.chain(config.block_size, request.tokens, request.words())
+        self.chain = self._chain()
         self.priorities: NDArray[np.int16] | None = None
         self.ticks: NDArray[np.int64] | None = None
-        if request.retention is not None and request.retention.ranges:
-            self.priorities, self.ticks = request.retention.of_blocks(self.blocks, self.length, config.block_size)
+        self.decode_retention = (DEFAULT_PRIORITY, -1)
+        if retention is not None:
+            self.decode_retention = (retention.decode_priority, to_ticks(retention.decode_seconds))
+            if retention.ranges or request.extra_tokens:
+                self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, config.block_size)
 
-    @property
-    def compute_end(self) -> int:
-        """First token of the prompt that is not computed here."""
-        return min(self.length, len(self.request.tokens))
-
-    @property
-    def decode_retention(self) -> tuple[int, int]:
-        """Priority and ticks of pages made while decoding."""
-        retention = self.request.retention
-        return (35, -1) if retention is None else (retention.decode_priority, to_ticks(retention.decode_seconds))
+    def _chain(self) -> Chain:
+        tokens, words = self.request.tokens, self.request.words()
+        if self.end < len(tokens):
+            tokens, words = tokens[: self.end], None if words is None else words[: self.end]
+        return self.state.chain(self.state.config.block_size, tokens, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ class Claim:
     @property
     def num_tokens(self) -> int:
         """Prompt tokens left to compute."""
-        return 0 if self.purpose == "decode" else self.prepared.compute_end - self.hit.start
+        return 0 if self.purpose == "decode" else self.prepared.end - self.hit.start
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -115,10 +123,10 @@ class Claim:
 class Claims:
     """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
 
-    __slots__ = ("_lock", "_state", "claims", "refused", "settled")
+    __slots__ = ("_lock", "claims", "refused", "settled", "state")
 
     def __init__(self, state: State, claims: list[Claim], refused: list[Refusal]) -> None:
-        self._state = state
+        self.state = state
         self._lock = state.lock
         self.claims = claims
         self.refused = refused
@@ -146,23 +154,23 @@ class Claims:
                 self.drop_from(0)
                 self.close()
 
-    def drop_from(self, place: int) -> None:
-        """Give back the claims from `place` on, in reverse order."""
-        for claim in reversed(self.claims[place:]):
-            self._state.store.unclaim(claim.hit)
+    def drop_from(self, place: int) -> list[Claim]:
+        """Give back the claims from `place` on, in reverse order, and return them."""
+        dropped = self.claims[place:]
+        for claim in reversed(dropped):
+            self.state.store.unclaim(claim.hit)
         del self.claims[place:]
+        return dropped
 
     def close(self) -> None:
         """No claim is open any more."""
         self.settled = True
-        self._state.open_claims.discard(self)
+        self.state.open_claims.discard(self)
 
 
 def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
     """Hold every reusable page of the batch before any slot moves."""
-    if purpose not in ("compute", "decode"):
-        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
-    ready = [item if type(item) is Prepared else prepare(state, item) for item in requests]  # type: ignore[arg-type]
+    ready = ready_for(state, requests)
     _check_ids(state, ready)
     claims: list[Claim] = []
     refused: list[Refusal] = []
@@ -184,12 +192,27 @@ def prepare(state: State, request: Request) -> Prepared:
     return Prepared(state, request)
 
 
+def ready_for(state: State, requests: Iterable[Request | Prepared]) -> list[Prepared]:
+    """Prepared requests, each fit for one claim in this cache."""
+    ready = [item if isinstance(item, Prepared) else prepare(state, item) for item in requests]
+    for prepared in ready:
+        if prepared.state is not state:
+            fact = "another cache prepared it"
+            raise UnknownError(
+                say(f"request {prepared.request.id!r}", fact, "prepare it with the cache that claims it")
+            )
+        if prepared.seated:
+            fact = "it was admitted before, and its tokens are that sequence's"
+            raise StateError(say(f"prepared request {prepared.request.id!r}", fact, "prepare the request again"))
+    return ready
+
+
 def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:
     """What is there for this request; changes nothing."""
+    if purpose not in ("compute", "decode"):
+        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
     config = state.config
-    usable = prepared.compute_end - (
-        purpose == "compute"
-    )  # the last prompt token is always computed: it makes the logits
+    usable = prepared.end - (purpose == "compute")  # the last prompt token is always computed: it makes the logits
     root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     policy = (2 if config.copy_on_partial_reuse else 1) if config.partial_reuse else 0
     return state.store.walk(prepared.chain, root, usable, policy)

@@ -75,6 +75,11 @@ class CacheConfig:
         if len(set(names)) != len(names):
             raise InputError(say(f"tiers {names}", "two tiers have one name", "name each tier apart"))
         for place, tier in enumerate(self.tiers):
+            numbers = tier.slots if isinstance(tier.slots, tuple) else (tier.slots,)
+            if any(type(number) is not int for number in numbers):
+                raise InputError(
+                    say(f"tier {tier.name!r} slots {tier.slots!r}", "they are no whole numbers", "use ints")
+                )
             if not isinstance(tier.slots, int) and len(tier.slots) != len(self.groups):
                 fact = f"{len(tier.slots)} numbers for {len(self.groups)} groups"
                 raise InputError(say(f"tier {tier.name!r} slots", fact, "give one number, or one per group"))

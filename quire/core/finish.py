@@ -38,14 +38,17 @@ NOTHING = Finished(())
 
 def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
     """Close a plan; `failed` are the numbers of its moves that did not happen."""
-    places = sorted(set(failed))
+    if not isinstance(plan, Plan):
+        raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
+    named = tuple(failed)
+    places = sorted(set(named)) if all(isinstance(place, int) for place in named) else [-1]
     known = state.plans.get(plan.number) is plan
     if not known and (len(plan) or plan.number >= state.next_plan):
         raise StateError(
             say(f"finish of plan {plan.number}", "it is not open here", "finish each plan of this cache once")
         )
     if places and not 0 <= places[0] <= places[-1] < len(plan):
-        raise InputError(say(f"failed moves {places}", f"the plan has {len(plan)} moves", "pass indices of its moves"))
+        raise InputError(say(f"failed moves {named}", f"the plan has {len(plan)} moves", "pass indices of its moves"))
     state.plans.pop(plan.number, None)
     if not places:
         return NOTHING

@@ -7,7 +7,7 @@ so equal words mean equal content and a common prefix can end inside any block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -71,8 +71,13 @@ class Media:
             raise InputError(
                 say(f"media digest {self.digest!r}", "it must be 16 to 64 bytes", "pass a hash of the content")
             )
-        if not self.runs or not all(self.runs):
+        if not self.runs or not all(isinstance(run, Span) and run for run in self.runs):
             raise InputError(say("media without tokens", f"runs are {self.runs}", "give at least one non-empty Span"))
+
+    def cut(self, num_tokens: int) -> tuple[Media, ...]:
+        """What is left of it in the first `num_tokens` tokens: one item, or none."""
+        runs = tuple(Span(run.start, min(run.end, num_tokens)) for run in self.runs if run.start < num_tokens)
+        return (replace(self, runs=runs),) if runs else ()
 
     def fingerprint(self) -> bytes:
         """20 bytes that stand for content and uuid."""

@@ -49,8 +49,8 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
             raise InputError(say("grow", fact, "give each sequence the same number of tokens"))
         num_tokens = tokens.size // len(rows)
         tokens = np.ascontiguousarray(tokens).reshape(-1)
-    elif num_tokens < 1:
-        raise InputError(say(f"grow by {num_tokens} tokens", "that is nothing", "grow by at least 1"))
+    elif type(num_tokens) is not int or num_tokens < 1:
+        raise InputError(say(f"grow by {num_tokens!r} tokens", "that is no number of tokens", "grow by at least 1"))
     try:
         added = state.store.grow(rows, tokens, num_tokens)
     except LookupError as unknown:
@@ -64,15 +64,18 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
 def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
     """KV exists up to `computed` (None: all known tokens): make the full pages findable; returns new ones."""
     rows = rows_of(state, sequences)
-    numbers = (
-        None if computed is None else np.full(len(rows), computed, np.int32) if isinstance(computed, int) else computed
-    )
+    numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
         _check_computed(state, rows, numbers)
     try:
         return state.store.commit(rows, numbers)
     except LookupError as unknown:
         raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
+
+
+def _bounded(computed: int) -> int:
+    """As int32, where any number beyond it is refused like the next smaller one."""
+    return max(min(computed, 2**31 - 1), -1)
 
 
 def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
@@ -96,7 +99,18 @@ def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
         fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
         raise InputError(say(f"trim of {num_tokens} tokens", fact, "trim before they are committed"))
+    _check_private(state, sequence, sequence.length - num_tokens)
     return state.store.trim(row, num_tokens)
+
+
+def _check_private(state: State, sequence: Sequence, length: int) -> None:
+    """A page that a fork shares is never written again, so no tail may begin inside it."""
+    block, inside = divmod(length, state.config.block_size)
+    for table in state.store.pages if inside else ():
+        page = table[sequence.row, block]
+        if page >= 0 and np.count_nonzero(table[:, block] == page) > 1:
+            fact = f"block {block} of sequence {sequence.id!r} is shared with a fork"
+            raise StateError(say(f"trim to {length} tokens", fact, f"trim to a multiple of {state.config.block_size}"))
 
 
 def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
@@ -104,6 +118,8 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
     row = own(state, sequence)
     names = list(ids)
     for place, name in enumerate(names):
+        if not isinstance(name, Hashable):
+            raise InputError(say(f"fork as {name!r}", "an id must be hashable", "use a string or a number"))
         if name in state.sequences or name in names[:place]:
             raise StateError(say(f"fork as {name!r}", "that id is taken", "use another id"))
     if len(names) > len(state.free_rows) or not _room_to_fork(state, sequence, len(names)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.core.claim import Prepared, Purpose, num_cold, prepare, walk
+from quire.core.claim import Prepared, Purpose, num_cold, ready_for, walk
 from quire.core.request import Request
 from quire.core.sequence import Sequence
 from quire.core.state import State
@@ -27,7 +27,7 @@ class Probe:
 
 def probe(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
     """Look, hold for a moment to count, let go."""
-    ready = [item if isinstance(item, Prepared) else prepare(state, item) for item in requests]
+    ready = ready_for(state, requests)
     return [_probe(state, prepared, purpose) for prepared in ready]
 
 
@@ -39,30 +39,36 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     store.claim(hit)
     idle = [free[group] - store.available(group) for group in groups]
     cold = num_cold(state, hit)
-    leaf, held, num_claims, tier = store.source_state(hit)
+    leaf, held, num_claims, tiers = store.source_state(hit)
     store.unclaim(hit)
     partial = hit.source >= 0
-    taken_over = partial and leaf and not held and num_claims == 1
-    source_idle = partial and not held and tier == 0  # its slot is counted in idle; a copy gives it back
+    alone = partial and not held and num_claims == 1  # its slot, if on the device, is counted in idle
     new = prepared.blocks - hit.blocks - partial + prepared.spare
-    copies = int(partial and not (taken_over and tier == 0)) - int(source_idle and not taken_over)
-    now = tuple(idle[group] + cold[group] + new + copies for group in groups)
+    copies = [_copies(leaf, alone, tier) for tier in tiers] if partial else [0] * len(groups)
+    now = tuple(idle[group] + cold[group] + new + copies[group] for group in groups)
     later = (
         max(config.blocks(prepared.length + prepared.request.max_new_tokens) - prepared.blocks, 0)
         * prepared.request.beams
     )
     block = config.block_size
-    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.compute_end else None
+    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end else None
     return Probe(
         start=hit.start,
         hit_blocks=hit.blocks,
-        held_blocks=hit.blocks - (idle[0] - source_idle) - cold[0],
+        held_blocks=hit.blocks - (idle[0] - int(alone and tiers[0] == 0)) - cold[0],
         onboards=cold,
         onboard_bytes=sum(pages * group.page_bytes for pages, group in zip(cold, config.groups, strict=True)),
         slots_now=now,
         slots_to_completion=tuple(slots + later for slots in now),
         next_key=None if ahead is None else _key(prepared, ahead),
     )
+
+
+def _copies(leaf: int, alone: bool, tier: int) -> int:
+    """Slots a partial hit takes on top of its source's own, which was counted when it was idle on the device."""
+    if alone and leaf:
+        return int(tier > 0)  # taken over, brought up if need be
+    return 0 if alone and tier == 0 else 1  # copied; an idle source gives its slot back
 
 
 def _key(prepared: Prepared, block: int) -> int:

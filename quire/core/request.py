@@ -34,11 +34,20 @@ class Request:
     max_new_tokens: int = 0  # what it may still generate; only estimates use it
 
     def __post_init__(self) -> None:
-        check_tokens(self.tokens, f"request {self.id!r}")
+        check_tokens(self.tokens, "a request")
+        if not isinstance(self.id, Hashable):
+            raise InputError(say(f"request {self.id!r}", "an id must be hashable", "use a string or a number"))
+        if not isinstance(self.scope, Scope):
+            raise InputError(say(f"request {self.id!r}", f"its scope is a {type(self.scope).__name__}", "pass a Scope"))
         if not len(self.tokens):
             raise InputError(say(f"request {self.id!r}", "it has no tokens", "pass at least one token"))
         if self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
             self._check_numbers()
+        if self.retention is not None and not isinstance(self.retention, Retention):
+            fact = f"its retention is a {type(self.retention).__name__}"
+            raise InputError(say(f"request {self.id!r}", fact, "pass a Retention"))
+        if self.media and not all(isinstance(item, Media) for item in self.media):
+            raise InputError(say(f"request {self.id!r}", "its media are not all Media", "pass Media objects"))
         if self.extra_ids is not None:
             self._check_extra_ids(self.extra_ids)
 
@@ -70,7 +79,8 @@ class Request:
         if ids is not None:
             ids = np.concatenate([ids[: len(tokens)], np.zeros(max(grown, 0), np.int64)])
         left = max(self.max_new_tokens - max(grown, 0), 0)
-        return replace(self, tokens=tokens, length=None, extra_ids=ids, max_new_tokens=left)
+        media = self.media if grown >= 0 else tuple(item for part in self.media for item in part.cut(len(tokens)))
+        return replace(self, tokens=tokens, length=None, extra_ids=ids, media=media, max_new_tokens=left)
 
     def words(self) -> NDArray[np.uint64] | None:
         """Extra ids and media, word by word; None for plain text."""

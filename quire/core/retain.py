@@ -13,6 +13,7 @@ from quire.core.errors import InputError, say
 
 TICKS_PER_SECOND = 1_000_000  # the store keeps time in whole microseconds
 NONE = -1
+LONGEST = 1e9  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,12 @@ class RetainRange:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.start < 0 or (self.end is not None and self.end < self.start):
+        ends = (self.start,) if self.end is None else (self.start, self.end)
+        if any(type(end) is not int for end in ends) or self.start < 0 or ends[-1] < self.start:
             raise InputError(
-                say(f"retain range [{self.start}, {self.end})", "it ends before it starts", "swap the bounds")
+                say(
+                    f"retain range [{self.start}, {self.end})", "bounds are ints with 0 <= start <= end", "correct them"
+                )
             )
         _check(self.priority, self.seconds)
 
@@ -43,6 +47,8 @@ class Retention:
 
     def __post_init__(self) -> None:
         _check(self.decode_priority, self.decode_seconds)
+        if self.by not in ("first", "max"):
+            raise InputError(say(f"retention by {self.by!r}", "it is no known rule", "use 'first' or 'max'"))
         for before, after in zip(self.ranges, self.ranges[1:], strict=False):
             if before.end is None or after.start < before.end:
                 ask = f"retain range from {after.start}"
@@ -58,7 +64,7 @@ class Retention:
         ticks = np.full(num_blocks, NONE, np.int64)
         for item in self.ranges:
             end = length if item.end is None else item.end
-            touched = (starts < end) & (ends > item.start) & (item.priority > priorities)
+            touched = (starts < end) & (ends > item.start) & (item.priority > priorities) & (item.start < end)
             priorities[touched] = item.priority
             ticks[touched] = to_ticks(item.seconds)
         decoded = starts >= length
@@ -72,7 +78,9 @@ def to_ticks(seconds: float | None) -> int:
 
 
 def _check(priority: int, seconds: float | None) -> None:
-    if not LOWEST <= priority <= HIGHEST:
-        raise InputError(say(f"priority {priority}", f"priorities go from {LOWEST} to {HIGHEST}", "clamp it"))
-    if seconds is not None and seconds < 0:
-        raise InputError(say(f"{seconds} seconds", "a duration cannot be negative", "pass None for no limit"))
+    if type(priority) is not int or not LOWEST <= priority <= HIGHEST:
+        raise InputError(say(f"priority {priority!r}", f"priorities are ints from {LOWEST} to {HIGHEST}", "clamp it"))
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds <= LONGEST):
+        raise InputError(
+            say(f"{seconds!r} seconds", f"a duration is 0 to {LONGEST:.0e} seconds", "pass None for no limit")
+        )

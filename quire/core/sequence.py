@@ -31,7 +31,7 @@ class Sequence:
     def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
         self._state = state
         self.request: Request = prepared.request
-        self.prompt_end = prepared.compute_end
+        self.prompt_end = prepared.end
         self.row = row
         self.start = start  # first token that had to be computed
 

@@ -15,9 +15,13 @@ class Span:
     end: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start <= self.end:
+        if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start <= self.end:
             raise InputError(
-                say(f"span [{self.start}, {self.end})", "it needs 0 <= start <= end", "swap or raise the bounds")
+                say(
+                    f"span [{self.start}, {self.end})",
+                    "it needs ints with 0 <= start <= end",
+                    "swap or raise the bounds",
+                )
             )
 
     def __len__(self) -> int:

@@ -1,11 +1,11 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
-Owns nothing itself; it names what the package gives out. Read order: chain, tree, page, order, pool, evict, log, hit,
-table, admission, commit, rows, life, removal, store.
+Owns nothing itself; it names what the package gives out. Read order: chain, tree, page, order, log, pool, evict, hits,
+table, admission, commit, growth, life, removal, store.
 """
 
 from quire.core.store.twin.chain import Chain
-from quire.core.store.twin.hit import Hit
+from quire.core.store.twin.hits import Hit
 from quire.core.store.twin.store import Store
 
 __all__ = ["Chain", "Hit", "Store"]

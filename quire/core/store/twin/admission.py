@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from quire.core.store.twin.chain import Chain
 from quire.core.store.twin.evict import copy_tokens, new_page, onboard
-from quire.core.store.twin.hit import Hit
+from quire.core.store.twin.hits import Hit
 from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import MISSED, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool

@@ -6,6 +6,7 @@ Owns the layout of the dump. Changes nothing; linear in everything.
 from typing import Any
 
 from quire.core.store.twin.chain import decode
+from quire.core.store.twin.order import Order
 from quire.core.store.twin.page import Page
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool
@@ -50,13 +51,15 @@ def _page(page: Page) -> tuple[Any, ...]:
 def _group(pool: Pool) -> dict[str, Any]:
     return {
         "pages": {page.number: _page(page) for page in pool.pages if not page.is_free},
-        "orders": [
-            {level: list(queue.turns) for level, queue in enumerate(order.queues) if queue.turns} for order in pool.orders
-        ],
+        "orders": [_order(order) for order in pool.orders],
         "free_pages": list(pool.free_pages),
         "available": pool.available,
         "counters": pool.counters.tolist(),
     }
+
+
+def _order(order: Order) -> dict[int, list[int]]:
+    return {level: list(queue.turns) for level, queue in enumerate(order.queues) if queue.turns}
 
 
 def _row(parts: Parts, number: int) -> tuple[Any, ...]:

@@ -3,6 +3,8 @@
 Owns the arithmetic only. Knows nothing of nodes or of when a hash is worth making.
 """
 
+import numpy as np
+
 from quire.core.store.twin.chain import decode
 
 MASK = (1 << 64) - 1
@@ -32,7 +34,7 @@ def event_hash(parent: int, identity: bytes) -> int:
     for word in words[1::2]:
         b = (fold(b ^ word, K0) + K3) & MASK
     result = fold(a ^ K1, b ^ K2)
-    for place in extras.any(axis=1).nonzero()[0]:
+    for place in np.flatnonzero(extras.any(axis=1)):
         w0, w1, w2 = (int(word) for word in extras[place])
         result = fold(result ^ w0, K0 + int(place))
         result = fold(result ^ w1, K1)

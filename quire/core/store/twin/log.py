@@ -100,10 +100,9 @@ class Events:
             assert page is not None
             priorities.append(page.priority)
             self._tokens += decode(node.identity)[0].tolist()
-        self._records.append(
-            (Event.STORED, group, len(run), len(self._hashes), token_at, run[0].size, int(parent.parent is None))
-            + (signed(parent.hash), signed(parent.root.hash))
-        )
+        where = (len(self._hashes), token_at)
+        above = (int(parent.parent is None), signed(parent.hash), signed(parent.root.hash))
+        self._records.append((Event.STORED, group, len(run), *where, run[0].size, *above))
         self._hashes += [node.hash for node in run]
         self._details += priorities
         self._bound()
@@ -165,4 +164,4 @@ class Events:
         for waiting in self._removed:
             waiting.clear()
         for part in (self._records, self._hashes, self._details, self._tokens):
-            part.clear()  # type: ignore[attr-defined]
+            part.clear()

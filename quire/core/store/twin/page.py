@@ -15,7 +15,7 @@ NEVER = -1
 class Page:
     """The KV of one block for one group: who holds it, where its copies are, how long it should stay."""
 
-    __slots__ = ("claims", "duration", "expiry", "holders", "node", "number", "priority", "slots", "stamp")
+    __slots__ = ("claims", "duration", "expiry", "holders", "node", "number", "priority", "slots", "stamp", "turn")
 
     def __init__(self, number: int, num_tiers: int) -> None:
         self.number = number
@@ -27,6 +27,7 @@ class Page:
         self.priority = DEFAULT_PRIORITY
         self.duration = NEVER
         self.expiry = NEVER
+        self.turn = 0  # when the expiry was noted
 
     @property
     def hottest(self) -> int:

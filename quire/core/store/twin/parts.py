@@ -6,7 +6,7 @@ Owns nothing but the list. `now` is the last time the store was told: for pages 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.store.twin.hit import Reach
+from quire.core.store.twin.hits import Reach
 from quire.core.store.twin.log import Events, Moves
 from quire.core.store.twin.pool import Pool, Rules
 from quire.core.store.twin.table import Table

@@ -46,7 +46,8 @@ class Pool:
     """Pages and slots of one group."""
 
     __slots__ = (
-        "available", "counters", "events", "expiries", "free_pages", "group", "moves", "orders", "pages", "rules", "tree",
+        "available", "counters", "events", "expiries", "free_pages", "group",
+        "moves", "orders", "pages", "rules", "tree", "turn",
     )  # fmt: skip
 
     def __init__(self, group: int, slots: Sequence[int], shared: Shared) -> None:
@@ -56,7 +57,8 @@ class Pool:
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
         self.available = slots[0]
-        self.expiries: list[tuple[int, int]] = []  # heap of (expiry, page id); an entry counts while the page agrees
+        self.expiries: list[tuple[int, int, int]] = []  # heap of (expiry, turn, page id); the page's last turn counts
+        self.turn = 0
         self.counters: npt.NDArray[np.int64] = np.zeros(NUM_COUNTERS, np.int64)
 
     def page(self, number: int) -> Page:
@@ -205,17 +207,20 @@ class Pool:
     def refresh(self, now: int) -> None:
         """Idle pages whose time is over fall back to the default priority."""
         while self.expiries and self.expiries[0][0] <= now:
-            expiry, number = heappop(self.expiries)
+            expiry, turn, number = heappop(self.expiries)
             page = self.pages[number]
-            if page.expiry == expiry:
+            if page.expiry == expiry and page.turn == turn:
                 page.expiry = NEVER
                 if page.is_idle:
                     self.set_priority(page, DEFAULT_PRIORITY)
 
     def _note_expiry(self, page: Page) -> None:
-        heappush(self.expiries, (page.expiry, page.number))
+        self.turn += 1  # equal expiries run out in the order of release: the deepest block first
+        page.turn = self.turn
+        heappush(self.expiries, (page.expiry, page.turn, page.number))
         if len(self.expiries) > 4 * len(self.pages) + 64:  # mostly of pages that were held again: start afresh
-            self.expiries = sorted((other.expiry, other.number) for other in self.pages if other.expiry >= 0)
+            noted = (page for page in self.pages if page.expiry >= 0)
+            self.expiries = sorted((page.expiry, page.turn, page.number) for page in noted)
 
     def moved(self, page: Page, source: int, target: int) -> None:
         """Tell that a committed page's hottest copy went from one tier to another."""

@@ -13,23 +13,20 @@ def truncate(parts: Parts, root: Node, chain: Chain, usable: int, keep: int) -> 
     size = parts.rules.block_size
     usable = min(usable, len(chain))
     parent, block = root, 0
-    while (block + 1) * size <= usable:
-        child = parent.children.get(chain.block(block))
+    while block * size < keep:
+        child = parent.children.get(chain.block(block)) if (block + 1) * size <= usable else None
         if child is None:
             return 0
-        if block * size >= keep:
-            return _remove(parts, [child])
         parent, block = child, block + 1
-    if block * size < keep:
-        return 0
-    sizes = range(1, usable - block * size + 1)
-    starts = (chain.span(block * size, block * size + size_) for size_ in sizes)
+    first = block * size
+    starts = (chain.span(first, end) for end in range(first + 1, min(first + size, usable) + 1))
     return _remove(parts, [parent.children[start] for start in starts if start in parent.children])
 
 
 def clear(parts: Parts) -> int:
     """Forget everything, roots included; pages detached."""
-    gone = _remove(parts, [child for root in parts.tree.roots.values() for child in root.children_in_order()], quiet=True)
+    tops = [child for root in parts.tree.roots.values() for child in root.children_in_order()]
+    gone = _remove(parts, tops, quiet=True)
     for row in parts.table.rows:
         if row is not None:
             row.tip = None

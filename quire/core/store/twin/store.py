@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.core.store.twin import admission, commit, evict, hit, life, removal, rows
+from quire.core.store.twin import admission, commit, evict, growth, hits, life, removal
 from quire.core.store.twin.chain import Chain, IntArray
 from quire.core.store.twin.dump import dump
-from quire.core.store.twin.hit import Hit, Reach
+from quire.core.store.twin.hits import Hit, Reach
 from quire.core.store.twin.log import EventArrays, Events, Moves
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool, Rules, Shared
@@ -46,7 +46,7 @@ class Store:
     ) -> None:  # fmt: skip
         _check_groups(groups)
         if block_size < 1 or rows < 0 or columns < 0 or order not in (0, 1):
-            raise ValueError(f"block_size {block_size}, rows {rows}, columns {columns} or order {order} is out of range")
+            raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=} is out of range")
         rules = Rules(block_size, order == 1, bool(shadows), offload_min)
         tree, moves = Tree(len(groups), bool(events)), Moves(block_size)
         log = Events(len(groups), bool(events), max_events)
@@ -55,9 +55,9 @@ class Store:
         table = Table(block_size, rows, columns, pools)
         reaches = [Reach(tail, sink) for tail, sink, _ in groups]
         self._parts = Parts(rules, reaches, tree, moves, log, pools, table)
-        self.pages, self.slots, self.capacity, self.row_counters = table.pages, table.slots, table.capacity, table.row_counters
+        self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
         self.length, self.computed, self.committed = table.length, table.computed, table.committed
-        self.counters = [pool.counters for pool in pools]
+        self.row_counters, self.counters = table.row_counters, [pool.counters for pool in pools]
         for number, (_, _, slots) in enumerate(groups):
             log.created(number, slots)
 
@@ -77,16 +77,16 @@ class Store:
     def walk(self, chain: Chain, root: int, usable: int, policy: int) -> Hit:
         self._check_chain(chain)
         top = None if root == admission.NO_ROOT else self._parts.tree.root(root)
-        return hit.walk(self._parts.reaches, chain, top, usable, policy)
+        return hits.walk(self._parts.reaches, chain, top, usable, policy)
 
-    def claim(self, found: Hit) -> None:
-        hit.claim(self._parts.pools, found)
+    def claim(self, hit: Hit) -> None:
+        hits.claim(self._parts.pools, hit)
 
-    def unclaim(self, found: Hit) -> None:
-        hit.unclaim(self._parts.pools, found)
+    def unclaim(self, hit: Hit) -> None:
+        hits.unclaim(self._parts.pools, hit)
 
-    def source_state(self, found: Hit) -> tuple[int, int, int, int]:
-        return hit.source_state(found)
+    def source_state(self, hit: Hit) -> tuple[int, int, int, tuple[int, ...]]:
+        return hits.source_state(hit)
 
     # Phase 2
 
@@ -108,17 +108,17 @@ class Store:
     def commit(self, rows: Any, computed: IntArray | None = None) -> int:
         return commit.commit(self._parts, _numbers(rows), computed)
 
-    def grow(self, numbers: Any, tokens: IntArray | None, k: int) -> int:
-        return rows.grow(self._parts, _numbers(numbers), tokens, k)
+    def grow(self, rows: Any, tokens: IntArray | None, k: int) -> int:
+        return growth.grow(self._parts, _numbers(rows), tokens, k)
 
     def trim(self, row: int, k: int) -> int:
-        return rows.trim(self._parts, row, k)
+        return growth.trim(self._parts, row, k)
 
     def fork(self, src: int, dst: int) -> int:
-        return rows.fork(self._parts, src, dst)
+        return growth.fork(self._parts, src, dst)
 
     def recut(self, row: int, cut: int) -> int:
-        return rows.recut(self._parts, row, cut)
+        return growth.recut(self._parts, row, cut)
 
     def release(self, row: int, keep_tail: bool, now: int) -> None:
         life.release(self._parts, row, keep_tail, now)
@@ -193,7 +193,8 @@ class Store:
     def nbytes(self) -> tuple[int, int]:
         """Metadata bytes and token bytes, roughly."""
         parts = self._parts
-        tables = sum(array.nbytes for array in (*self.pages, *self.slots, *self.capacity, *self.row_counters))
+        tables = sum(array.nbytes for array in (*self.pages, *self.slots, *self.capacity))
+        tables += sum(array.nbytes for array in self.row_counters)
         pages = sum(len(pool.pages) for pool in parts.pools)
         return tables + 300 * pages + 600 * parts.tree.num_nodes, parts.tree.identity_bytes
 
@@ -210,8 +211,9 @@ class Store:
         return dump(self._parts)
 
     def _check_chain(self, chain: Chain) -> None:
-        if chain.block_size != self._parts.rules.block_size:
-            raise ValueError(f"the chain has blocks of {chain.block_size} tokens, the store {self._parts.rules.block_size}")
+        size = self._parts.rules.block_size
+        if chain.block_size != size:
+            raise ValueError(f"the chain has blocks of {chain.block_size} tokens, the store of {size}")
 
 
 def _numbers(given: Any) -> list[int]:

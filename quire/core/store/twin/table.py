@@ -35,7 +35,8 @@ class Table:
     """Rows by number."""
 
     __slots__ = (
-        "block_size", "capacity", "columns", "committed", "computed", "length", "pages", "pools", "row_counters", "rows", "slots",
+        "block_size", "capacity", "columns", "committed", "computed", "length",
+        "pages", "pools", "row_counters", "rows", "slots",
     )  # fmt: skip
 
     def __init__(self, block_size: int, rows: int, columns: int, pools: Sequence[Pool]) -> None:

@@ -24,7 +24,7 @@ class Node:
         self.identity = identity
         self.parent = parent
         self.root: Node = self if parent is None else parent.root
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: dict[bytes, Node] = {}
         self.order: list[bytes] = []  # the children's identities, sorted
         self.pages: list[Page | None] = [None] * num_groups

@@ -33,7 +33,9 @@ class Reach:
 class Hit:
     """Leading blocks found, and perhaps a block that shares some tokens of the next one."""
 
-    __slots__ = ("_blocks", "_claimed", "_matched", "_size", "held", "nodes", "reaches", "row", "source_node", "source_pages")
+    __slots__ = (
+        "_blocks", "_claimed", "_matched", "_size", "held", "nodes", "reaches", "row", "source_node", "source_pages",
+    )  # fmt: skip
 
     def __init__(self, reaches: Sequence[Reach], nodes: list[Node], blocks: int, block_size: int) -> None:
         self.reaches = reaches
@@ -195,11 +197,11 @@ def claimed_pages(pools: Sequence[Pool], hit: Hit) -> list[tuple[Pool, Page]]:
     return full + [(pools[group], page) for group, page in enumerate(hit.source_pages)]
 
 
-def source_state(hit: Hit) -> tuple[int, int, int, int]:
-    """Of the source now: is a leaf, is held, most claims on a page, hottest tier of group 0's page."""
+def source_state(hit: Hit) -> tuple[int, int, int, tuple[int, ...]]:
+    """Of the source now: is a leaf, is held, most claims on a page, hottest tier of each group's page."""
     node = hit.source_node
     if node is None:
-        return 0, 0, 0, -1
+        return 0, 0, 0, ()
     claims = max(0 if page is None else page.claims for page in node.pages)
-    first = node.pages[0]
-    return int(not node.children), int(node.is_held), claims, -1 if first is None else first.hottest
+    tiers = tuple(-1 if page is None else page.hottest for page in node.pages)
+    return int(not node.children), int(node.is_held), claims, tiers

@@ -138,13 +138,15 @@ def recut(parts: Parts, number: int, cut: int) -> int:
     if not 0 <= cut <= committed:
         raise ValueError(f"row {number} has {committed} committed blocks, it cannot be cut at {cut}")
     wanted = [_not_own(parts, pool, number, range(cut, committed)) for pool in parts.pools]
-    if any(len(columns) > pool.available for columns, pool in zip(wanted, parts.pools, strict=True)):
+    if any(_short(parts, pool, number, columns) for pool, columns in zip(parts.pools, wanted, strict=True)):
         return NO_ROOM
     for pool, columns in zip(parts.pools, wanted, strict=True):
-        for column in columns:
+        for column in reversed(columns):
             old = table.remove(pool.group, number, column)
             assert old is not None
             pool.unhold(old, parts.now)
+    for pool, columns in zip(parts.pools, wanted, strict=True):
+        for column in columns:
             table.put(pool.group, number, column, new_page(pool, DEFAULT_PRIORITY, NEVER))
     table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
     table.committed[number] = cut
@@ -160,3 +162,10 @@ def _not_own(parts: Parts, pool: Pool, number: int, columns: range) -> list[int]
     """Columns whose page others may read: all but open pages with this one holder. Holes stay holes."""
     pages = ((column, parts.table.page(pool.group, number, column)) for column in columns)
     return [column for column, page in pages if page is not None and not (page.is_open and page.holders == 1)]
+
+
+def _short(parts: Parts, pool: Pool, number: int, columns: list[int]) -> bool:
+    """Whether these columns cannot be replaced: pages that become idle when given up are room as well."""
+    pages = [parts.table.page(pool.group, number, column) for column in columns]
+    freed = sum(page is not None and not page.is_open and page.holders == 1 and not page.claims for page in pages)
+    return len(columns) > pool.available + freed

@@ -1,0 +1,408 @@
+"""Invariants that speak of what happens between two states, on random lives of small caches."""
+
+from __future__ import annotations
+
+import time
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from quire import (
+    Batch, Cache, CacheConfig, Cleared, Counts, Created, LayerGroup, Moved, Plan, Removed, Request, RetainRange, Retained,
+    Retention, Scope, Sequence, Span, Stored, TierConfig, check,
+)  # fmt: skip
+
+# The store fixture is a name that never changes, so sharing it between examples is safe.
+play = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+prompts = st.lists(st.integers(0, 1), min_size=1, max_size=13)
+numbers = st.integers(0, 1 << 16)
+priorities = st.sampled_from([None, 0, 29, 30, 35, 90])
+OPTIONS = {
+    "block_size": st.sampled_from([2, 3]),
+    "slots": st.integers(4, 10),
+    "host": st.sampled_from([0, 0, 1, 3, 6]),
+    "groups": st.sampled_from([1, 1, 2]),
+    "eviction": st.sampled_from(["empty_first", "release_order"]),
+    "shadows": st.booleans(),
+    "copies": st.booleans(),
+}
+options = st.fixed_dictionaries(OPTIONS)
+asked = st.tuples(prompts, priorities, st.sampled_from([None, None, "salt"]))
+batches = st.lists(asked, min_size=1, max_size=3)
+grown = st.tuples(st.just("grow"), numbers, st.integers(0, 1))
+steps = st.one_of(
+    st.tuples(st.just("add"), batches, st.sampled_from([None, None, None, 4])),
+    st.tuples(st.just("add"), batches, st.sampled_from([None, 6])),
+    grown,
+    grown,
+    st.tuples(st.just("commit"), numbers, numbers),
+    st.tuples(st.just("release"), numbers, st.sampled_from([True, True, True, False])),
+    st.tuples(st.just("suspend"), numbers, st.none()),
+    st.tuples(st.just("trim"), numbers, numbers),
+    st.tuples(st.just("fork"), numbers, st.integers(1, 2)),
+    st.tuples(st.just("hold"), numbers, numbers),
+    st.tuples(st.just("drop"), numbers, st.none()),
+    st.tuples(st.just("offload"), st.integers(1, 4), st.none()),
+    st.tuples(st.just("wait"), st.integers(0, 3), st.none()),
+)
+cuts = st.one_of(
+    st.tuples(st.just("truncate"), prompts, st.integers(0, 9)), st.tuples(st.just("clear"), st.none(), st.none())
+)
+histories = st.lists(st.one_of(steps, steps, steps, steps, steps, steps, cuts), min_size=1, max_size=25)
+quiet = st.lists(steps, max_size=8)  # nothing that is forbidden while a claim is open
+
+
+class Life:
+    """A small cache and what happens in it; the same steps on another one must give the same answers."""
+
+    def __init__(self, store: str, *, block_size: int, slots: int, host: int, groups: int, copies: bool, **rest: Any) -> None:
+        tiers = (TierConfig("device", slots), TierConfig("host", host)) if host else (TierConfig("device", slots),)
+        layers = tuple(LayerGroup(f"g{group}") for group in range(groups))
+        config = CacheConfig(
+            tiers, block_size, layers, max_sequences=6, max_length=32, copy_on_partial_reuse=copies, events=True, **rest
+        )
+        self.now = 0.0
+        self.cache = Cache(config, clock=lambda: self.now, store=store)  # type: ignore[arg-type]
+        self.live: list[Sequence] = []
+        self.holds: list[Any] = []
+        self.names = 0
+
+    @property
+    def dump(self) -> dict[str, Any]:
+        return self.cache._state.store.dump()
+
+    def run(self, history: list[tuple[str, Any, Any]]) -> None:
+        for step in history:
+            self.act(step)
+
+    def act(self, step: tuple[str, Any, Any]) -> Any:
+        verb, first, second = step
+        if verb in ("grow", "commit", "release", "suspend", "trim", "fork", "hold") and not self.live:
+            return None
+        answer = getattr(self, verb)(first, second)
+        check(self.cache)
+        return answer
+
+    def pick(self, number: int) -> Sequence:
+        return self.live[number % len(self.live)]
+
+    def request(self, prompt: list[int], priority: int | None = None, salt: str | None = None, **more: Any) -> Request:
+        self.names += 1
+        retention = None
+        if priority is not None:
+            retention = Retention((RetainRange(0, 5, priority, 2.0),), decode_priority=priority)
+        return Request(self.names, np.array(prompt, np.int32), Scope(salt=salt), retention=retention, **more)
+
+    def requests(self, batch: list[Any]) -> list[Request]:
+        return [self.request(*item) for item in batch]
+
+    def settle(self, plan: Plan | None) -> Any:
+        if plan is None:
+            return None
+        self.cache.finish(plan)
+        return plan.moves.tolist()
+
+    def admitted(self, batch: Batch) -> Any:
+        self.live += batch.sequences
+        facts = [(s.start, [s.slots(g).tolist() for g in self.groups], [s.pages(g).tolist() for g in self.groups]) for s in batch.sequences]
+        refused = [(refusal.reason, refusal.need, refusal.have) for refusal in batch.refused]
+        return facts, list(batch.spans.values()), refused, self.settle(batch.plan)
+
+    @property
+    def groups(self) -> range:
+        return range(len(self.cache.config.groups))
+
+    def add(self, batch: list[Any], chunk: int | None) -> Any:
+        return self.admitted(self.cache.add_sequence_batch(self.requests(batch), max_chunk=chunk))
+
+    def grow(self, number: int, token: int) -> Any:
+        sequence = self.pick(number)
+        room = sequence.length < self.cache.config.max_length
+        return self.settle(self.cache.grow(sequence, np.array([token], np.int32))) if room else None
+
+    def commit(self, number: int, more: int) -> int:
+        sequence = self.pick(number)
+        return self.cache.commit(sequence, sequence.computed + more % (sequence.length - sequence.computed + 1))
+
+    def release(self, number: int, store: bool) -> None:
+        self.cache.release(self.live.pop(number % len(self.live)), store=store)
+
+    def suspend(self, number: int, _: None) -> Any:
+        request = self.cache.suspend(self.live.pop(number % len(self.live)))
+        return self.admitted(self.cache.add_sequence_batch([request])) if len(request.tokens) else None
+
+    def trim(self, number: int, count: int) -> int:
+        sequence = self.pick(number)
+        return self.cache.trim(sequence, count % max(sequence.length - max(sequence.committed, sequence.prompt_end) + 1, 1))
+
+    def fork(self, number: int, count: int) -> Any:
+        names = [f"fork-{self.names}-{place}" for place in range(count)]
+        self.names += 1
+        made = self.cache.fork(self.pick(number), names)
+        if made is None:
+            return None
+        self.live += made[0]
+        return [sequence.slots().tolist() for sequence in made[0]], self.settle(made[1])
+
+    def hold(self, number: int, end: int) -> Any:
+        sequence = self.pick(number)
+        held = self.cache.hold(sequence, Span(0, end % (sequence.capacity() + 1)))
+        self.holds.append(held)
+        return [pages.tolist() for pages in held.pages]
+
+    def drop(self, number: int, _: None) -> None:
+        if self.holds:
+            self.cache.drop(self.holds.pop(number % len(self.holds)))
+
+    def offload(self, count: int, _: None) -> Any:
+        return self.settle(self.cache.offload(count))
+
+    def wait(self, seconds: int, _: None) -> None:
+        self.now += seconds
+        self.cache.refresh()
+
+    def truncate(self, prompt: list[int], keep: int) -> int:
+        return self.cache.truncate(Request("cut", np.array(prompt, np.int32)), keep)
+
+    def clear(self, *_: None) -> int:
+        return self.cache.clear()
+
+    def end(self) -> None:
+        """Everybody lets go."""
+        while self.live:
+            self.act(("release", 0, True))
+        while self.holds:
+            self.act(("drop", 0, None))
+
+
+def same_events(one: Cache, other: Cache) -> None:
+    left, right = one.take_events(), other.take_events()
+    for name in ("records", "hashes", "details", "tokens"):
+        assert np.array_equal(getattr(left, name), getattr(right, name)), name
+    assert left.lost == right.lost
+
+
+@play
+@given(options=options, history=histories)
+def test_equal_calls_give_equal_numbers(store: str, options: Any, history: Any) -> None:
+    """Slots, pages, moves, events and counts follow from the calls alone."""
+    one, other = Life(store, **options), Life(store, **options)
+    for step in history:
+        assert one.act(step) == other.act(step)
+    assert one.dump == other.dump
+    same_events(one.cache, other.cache)
+
+
+@play
+@given(options=options, history=histories, intrusions=st.lists(batches, min_size=1, max_size=5))
+def test_a_dropped_claim_or_a_refused_batch_leaves_no_trace(store: str, options: Any, history: Any, intrusions: Any) -> None:
+    """State, order, counts and events are those of a cache that was never asked."""
+    undisturbed, disturbed = Life(store, **options), Life(store, **options)
+    for place, step in enumerate(history):
+        intrude(disturbed, intrusions[place % len(intrusions)])
+        answer = undisturbed.act(step)
+        undisturbed.names = disturbed.names = max(undisturbed.names, disturbed.names)
+        assert disturbed.act(step) == answer
+        undisturbed.names = disturbed.names
+    assert disturbed.dump == undisturbed.dump
+    same_events(disturbed.cache, undisturbed.cache)
+
+
+def intrude(life: Life, batch: list[Any]) -> None:
+    """Ask for a batch and take nothing: drop it, or ask for more than there is."""
+    cache, names = life.cache, life.names
+    before, stats = life.dump, cache.stats()
+    requests = life.requests(batch)
+    with cache.claim(requests):
+        check(cache)
+    too_long = life.request([1] * 32)  # needs more slots than any of these caches has
+    refused = cache.add_sequence_batch([*requests, too_long], all_or_nothing=True)
+    assert not refused.sequences and len(refused.refused) == len(requests) + 1 and len(refused.plan) == 0
+    claims = cache.open_claim(requests)
+    cache.probe(requests)
+    cache.drop_claim(claims)
+    cache.drop_claim(claims)
+    assert life.dump == before and cache.stats() == stats
+    life.names = names
+
+
+@play
+@given(options=options, history=histories, batch=batches, between=quiet)
+def test_a_claim_is_final(store: str, options: Any, history: Any, batch: Any, between: Any) -> None:
+    """Its start is what a probe said just before, in every order of the batch, and holds whatever happens until admission."""
+    life = Life(store, **options)
+    life.run(history)
+    requests = life.requests(batch)
+    promised = {request.id: probe.start for request, probe in zip(requests, life.cache.probe(requests), strict=True)}
+    for order in permutations(requests):
+        with life.cache.claim(order) as claims:
+            found = {claim.request.id: claim.start for claim in claims}
+            refused = {refusal.request.id for refusal in claims.refused}
+        assert found == {name: start for name, start in promised.items() if name not in refused}
+    claims = life.cache.open_claim(requests)
+    life.run(between)
+    batch_now = life.cache.admit(claims)
+    check(life.cache)
+    for sequence in batch_now.sequences:
+        assert sequence.start == sequence.computed == promised[sequence.id]
+        assert batch_now.spans[sequence] == Span(sequence.start, sequence.prompt_end)
+
+
+@play
+@given(options=options, history=histories)
+def test_events_replay_to_the_tree(store: str, options: Any, history: Any) -> None:
+    """A listener that applies every event in order knows exactly what is stored, where, and at which priority."""
+    life, mirror = Life(store, **options), Mirror()
+    for step in history:
+        life.act(step)
+        mirror.hear(life.cache.take_events())
+        assert mirror.pages == stored_pages(life)
+
+
+class Mirror:
+    """What a listener knows: per group and block, named by its whole path, the hottest tier and the priority."""
+
+    def __init__(self) -> None:
+        self.paths: dict[int, tuple[Any, ...]] = {}
+        self.pages: dict[tuple[int, Any], tuple[int, int]] = {}
+
+    def hear(self, batch: Any) -> None:
+        for event in batch:
+            match event:
+                case Stored():
+                    self.stored(event)
+                case Moved(group, name, source, target):
+                    tier, priority = self.pages[group, self.paths[name]]
+                    assert tier == source
+                    self.pages[group, self.paths[name]] = (target, priority)
+                case Retained(group, name, old, new):
+                    tier, priority = self.pages[group, self.paths[name]]
+                    assert priority == old != new
+                    self.pages[group, self.paths[name]] = (tier, new)
+                case Removed(group, names):
+                    for name in names:
+                        del self.pages[group, self.paths[name]]
+                case Cleared(group):
+                    self.pages = {place: facts for place, facts in self.pages.items() if place[0] != group}
+                case Created():
+                    assert not self.pages
+
+    def stored(self, event: Stored) -> None:
+        assert event.scope is not None
+        path = (event.scope.event_hash(),) if event.parent is None else self.paths[event.parent]
+        for place, (name, priority) in enumerate(zip(event.hashes, event.priorities, strict=True)):
+            size = event.tokens_per_block
+            path = (*path, tuple((token, 0, 0, 0) for token in event.tokens[place * size : (place + 1) * size].tolist()))
+            assert self.paths.setdefault(name, path) == path, "one hash names two blocks"
+            assert (event.group, path) not in self.pages, "stored twice"
+            self.pages[event.group, path] = (0, priority)
+
+
+def stored_pages(life: Life) -> dict[tuple[int, Any], tuple[int, int]]:
+    found = {}
+    for group, facts in enumerate(life.dump["groups"]):
+        for path, _, _, slots, priority, *_ in facts["pages"].values():
+            if path is not None:
+                found[group, path] = (next(tier for tier, slot in enumerate(slots) if slot >= 0), priority)
+    return found
+
+
+@play
+@given(options=options, history=histories)
+def test_counts_add_up(store: str, options: Any, history: Any) -> None:
+    """Steps add up to the whole, requests to their step, kinds to their sum."""
+    life = Life(store, **options)
+    cache = life.cache
+    whole = {group: np.zeros(13, np.int64) for group in life.groups}
+    for step in history:
+        known = len(life.live)
+        life.act(step)
+        for group in life.groups:
+            counts = cache.take_stats(group)
+            whole[group] += flat(counts)
+            assert 0 <= counts.allocated_new <= counts.allocated
+            assert counts.reused == counts.reused_full + counts.reused_partial == sum(counts.reused_from)
+            if step[0] == "add":
+                each = [flat(sequence.counts(group)) for sequence in life.live[known:]]
+                assert np.array_equal(flat(counts), sum(each, np.zeros(13, np.int64)))
+    for group in life.groups:
+        assert np.array_equal(whole[group], flat(cache.stats(group)))
+
+
+def flat(counts: Counts) -> np.ndarray:
+    names = [name for name in Counts.__slots__ if name not in ("page_bytes", "reused_from")]
+    return np.array([*(getattr(counts, name) for name in names), sum(counts.reused_from)], np.int64)
+
+
+@play
+@given(options=options, history=histories)
+def test_when_everyone_has_let_go_every_slot_is_free(store: str, options: Any, history: Any) -> None:
+    """Nothing leaks: all slots are empty, idle or shadows, and the device has as many free ones as it has."""
+    life = Life(store, **options)
+    life.run(history)
+    life.end()
+    config = life.cache.config
+    for group in life.groups:
+        assert life.cache.num_free(group) == config.tiers[0].of_group(group)
+        for tier in range(len(config.tiers)):
+            usage = life.cache.usage(tier, group)
+            assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity
+    life.cache.clear()
+    assert all(life.cache.usage(0, group).empty == config.tiers[0].of_group(group) for group in life.groups)
+    assert not life.dump["nodes"]
+
+
+@play
+@given(options=options, history=histories, one=asked, others=batches, more=st.integers(0, 6))
+def test_a_probe_never_promises_too_much_room(
+    store: str, options: Any, history: Any, one: Any, others: Any, more: int
+) -> None:
+    """Admission takes at most the slots a probe named, growth to completion at most those to completion."""
+    life = Life(store, **options)
+    life.run(history)
+    request = life.request(*one, max_new_tokens=more)
+    claims = life.cache.open_claim(life.requests(others))  # others may have their eye on the same pages
+    (probe,) = life.cache.probe([request])
+    before = [life.cache.num_free(group) for group in life.groups]
+    batch = life.cache.add_sequence_batch([request])
+    check(life.cache)
+    fits = all(need <= have for need, have in zip(probe.slots_now, before, strict=True))
+    assume(batch.sequences)
+    (sequence,) = batch.sequences
+    assert fits and sequence.start == probe.start
+    taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
+    assert all(count <= most for count, most in zip(taken, probe.slots_now, strict=True))
+    life.cache.commit(sequence)
+    for _ in range(more):
+        if life.cache.grow(sequence, np.array([1], np.int32)) is None:
+            break
+        life.cache.commit(sequence)
+    taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
+    assert all(count <= most for count, most in zip(taken, probe.slots_to_completion, strict=True))
+    life.cache.drop_claim(claims)
+    check(life.cache)
+
+
+@play
+@given(options=options, history=histories, seconds=st.integers(0, 4))
+def test_what_has_expired_is_at_the_default(store: str, options: Any, history: Any, seconds: int) -> None:
+    """After a refresh no idle page is overdue, and refreshing again at the same time changes nothing."""
+    life = Life(store, **options)
+    life.run(history)
+    life.now += seconds
+    life.cache.refresh()
+    check(life.cache)
+    now = int(life.now * 1_000_000)
+    for facts in life.dump["groups"]:
+        for path, holders, _, _, priority, duration, expiry in facts["pages"].values():
+            idle = path is not None and holders == 0
+            assert expiry == -1 or (idle and now < expiry <= now + duration)
+            assert not idle or duration < 0 or expiry >= 0 or priority == 35
+    before = life.dump
+    life.cache.refresh()
+    assert life.dump == before

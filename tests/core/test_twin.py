@@ -1,0 +1,782 @@
+"""The twin store, one behaviour per test: small pools, small blocks, everything read back through the interface."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire.core.store.twin import Chain, Hit, Store
+
+T = 4
+ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
+CREATED, STORED, MOVED, RETAINED, REMOVED, CLEARED = range(6)
+TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
+
+
+@dataclass
+class Rig:
+    """A store with one root, and short ways to say things."""
+
+    store: Store
+    root: int
+
+    def chain(self, tokens: list[int], extras: Any = None) -> Chain:
+        return Chain(T, np.array(tokens, np.int32), extras)
+
+    def claim(self, tokens: list[int], policy: int = 2, usable: int | None = None) -> Hit:
+        hit = self.store.walk(self.chain(tokens), self.root, len(tokens) if usable is None else usable, policy)
+        self.store.claim(hit)
+        return hit
+
+    def settle(self, row: int, hit: Hit, tokens: list[int], **ask: Any) -> None:
+        self.store.seat(hit, row, self.chain(tokens), self.root, ask.get("keep", True))
+        blocks = ask.get("blocks", -(-len(tokens) // T))
+        priority = ask.get("priority")
+        priorities = None if priority is None else np.full(blocks, priority, np.int16)
+        durations = None if priority is None else np.full(blocks, ask.get("duration", -1), np.int64)
+        decode = (ask.get("decode", 35), -1, ask.get("spare", 0))
+        self.store.settle(row, hit, blocks, priorities, durations, *decode)
+
+    def admit(self, row: int, tokens: list[int], **ask: Any) -> Hit:
+        hit = self.claim(tokens, ask.get("policy", 2), ask.get("usable"))
+        self.settle(row, hit, tokens, **ask)
+        return hit
+
+    def commit(self, *rows: int) -> int:
+        return self.store.commit(np.array(rows, np.int32), None)
+
+    def cache(self, tokens: list[int], now: int = 0, **ask: Any) -> list[int]:
+        """Admit, compute, release: the pages are idle then, deepest first. Returns page ids."""
+        self.admit(0, tokens, **ask)
+        self.commit(0)
+        pages = [page for page in self.store.pages[0][0].tolist() if page >= 0]
+        self.store.release(0, True, now)
+        return pages
+
+    def moves(self) -> list[list[int]]:
+        return self.store.take_moves().tolist()
+
+    def events(self) -> list[list[int]]:
+        return self.store.take_events()[0].tolist()
+
+    def kinds(self) -> list[int]:
+        return [record[0] for record in self.events()]
+
+    def order(self, tier: int = 0) -> dict[int, list[int]]:
+        return self.store.dump()["groups"][0]["orders"][tier]
+
+    def place(self, page: int) -> tuple[int, ...]:
+        return self.store.page_slots(0, page)
+
+    def counter(self, index: int) -> int:
+        return int(self.store.counters[0][index])
+
+
+def rig(*slots: int, groups: list[Any] | None = None, **options: Any) -> Rig:
+    shape = groups or [(-1, 0, list(slots))]
+    settings = {"order": 0, "shadows": True, "offload_min": 35, "events": True, "max_events": 10_000} | options
+    store = Store(T, shape, 8, 32, **settings)
+    store.take_events()
+    return Rig(store, store.new_root(7))
+
+
+def block(start: int, blocks: int = 1) -> list[int]:
+    return list(range(start, start + T * blocks))
+
+
+# Order
+
+
+def test_empty_slots_go_first_then_priorities_ascending_each_first_in_first_out() -> None:
+    r = rig(6)
+    a, b = r.cache(block(0)), r.cache(block(10), priority=50)
+    c, d = r.cache(block(20), priority=20), r.cache(block(30))
+    assert r.order() == {0: [4, 5], 2 + 20: [2], 2 + 35: [0, 3], 2 + 50: [1]}
+    r.admit(1, block(100, 5))
+    assert r.store.slots[0][1, :5].tolist() == [4, 5, 2, 0, 3]
+    assert [r.place(page)[0] for page in b] == [1]
+    assert (a, c, d) == ([0], [2], [3])
+
+
+def test_release_order_puts_empty_slots_among_the_pages_of_default_priority() -> None:
+    r = rig(3, order=1)
+    r.cache(block(0))
+    assert r.order() == {37: [1, 2, 0]}
+    r.admit(1, block(10, 2))
+    r.store.release(1, False, 0)
+    assert r.order() == {37: [0, 2, 1]}  # deepest first
+    assert r.store.num_empty(0, 0) == 2 and r.store.num_idle(0, 0) == 1
+
+
+def test_a_released_row_gives_its_deepest_block_first() -> None:
+    r = rig(4)
+    r.cache(block(0, 3))
+    assert r.order()[37] == [2, 1, 0]
+
+
+def test_claimed_pages_keep_their_place_and_are_passed_over() -> None:
+    r = rig(3)
+    for start in (0, 10, 20):
+        r.cache(block(start))
+    before = r.store.dump()
+    hit = r.claim(block(0))
+    assert r.store.available(0) == 2
+    assert r.order() == {37: [0, 1, 2]}
+    r.admit(1, block(50))
+    assert r.store.slots[0][1, 0] == 1
+    r.store.release(1, False, 0)
+    r.store.unclaim(hit)
+    assert r.store.available(0) == 3
+    r.admit(1, block(60, 2))
+    assert r.store.slots[0][1, :2].tolist() == [1, 0]
+    assert before["groups"][0]["available"] == 3
+
+
+def test_claiming_twice_or_unclaiming_twice_is_an_error() -> None:
+    r = rig(3)
+    r.cache(block(0))
+    hit = r.claim(block(0))
+    with pytest.raises(ValueError):
+        r.store.claim(hit)
+    r.store.unclaim(hit)
+    with pytest.raises(ValueError):
+        r.store.unclaim(hit)
+
+
+def test_a_dropped_claim_leaves_everything_as_it_was() -> None:
+    r = rig(4, 4)
+    r.cache(block(0, 2))
+    r.cache([*block(50, 2), 1])
+    before = r.store.dump()
+    hit = r.claim([*block(0, 2), 9])
+    assert r.store.dump() != before
+    r.store.unclaim(hit)
+    assert r.store.dump() == before
+
+
+# Eviction
+
+
+def test_eviction_without_a_colder_tier_drops_and_prunes() -> None:
+    r = rig(2)
+    r.cache(block(0))
+    r.cache(block(10))
+    r.admit(1, block(20))
+    assert r.counter(DROPPED) == 1 and r.moves() == []
+    assert r.store.num_nodes == 1
+    assert r.kinds() == [STORED, STORED, REMOVED]
+
+
+def test_eviction_offloads_what_is_worth_it_and_drops_the_rest() -> None:
+    r = rig(2, 2)
+    low, high = r.cache(block(0), priority=10), r.cache(block(10))
+    r.events()
+    r.admit(1, block(20, 2))
+    stamp = r.store.page_info(0, high[0])[-1]
+    assert r.moves() == [[OFFLOAD, 0, 0, 1, 1, 0, T, high[0], stamp, -1, -1]]
+    assert r.place(high[0]) == (-1, 0)
+    assert r.counter(DROPPED) == 1 and r.counter(OFFLOADED) == 1
+    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 0, 1), (REMOVED, 0, 0)]
+    assert low == [0]
+
+
+def test_an_offload_never_displaces_a_higher_priority_but_cascades_over_lower_ones() -> None:
+    r = rig(1, 1, 1)
+    first, second = r.cache(block(0), priority=40), r.cache(block(10), priority=60)
+    assert r.place(first[0]) == (-1, 0, -1)
+    third = r.cache(block(20), priority=50)  # pushes second down, which pushes first down
+    assert (r.place(second[0]), r.place(first[0])) == ((-1, 0, -1), (-1, -1, 0))
+    r.admit(1, block(30))  # third may not displace second (60), so it displaces first on the last tier
+    assert r.place(third[0]) == (-1, -1, 0)
+    assert r.counter(DROPPED) == 1
+
+
+def test_a_page_with_a_shadow_is_demoted_without_a_move() -> None:
+    r = rig(2, 2)
+    page = r.cache(block(0))[0]
+    assert r.store.offload(0, 5) == 1
+    assert r.order(1) == {0: [1], 1: [0]}
+    r.moves(), r.events()
+    r.admit(1, block(20, 2))
+    assert r.place(page) == (-1, 0) and r.order(1) == {0: [1], 37: [0]}
+    assert r.moves() == [] and r.counter(DEMOTED) == 1
+    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 0, 1)]
+
+
+def test_early_offload_takes_the_next_victims_in_order_and_only_empty_slots() -> None:
+    r = rig(4, 1, 1)
+    r.cache(block(0), priority=10)
+    r.cache(block(10), priority=80)
+    two = r.cache(block(20, 2))
+    r.moves(), r.events()
+    assert r.store.offload(0, 9) == 2
+    assert [(m[3], m[4], m[5]) for m in r.moves()] == [(3, 1, 0), (2, 2, 0)]
+    assert r.events() == [] and r.store.num_shadow(0, 1) == 1
+    assert two == [2, 3]
+
+
+# Onboard
+
+
+def offloaded(r: Rig, tokens: list[int]) -> int:
+    """Cache one block, push it to tier 1 by filling the device, free the device again."""
+    page = r.cache(tokens)[0]
+    r.admit(7, block(1000, int(r.store.available(0))), policy=0)
+    r.store.release(7, False, 0)
+    r.moves(), r.events()
+    return page
+
+
+def test_onboarding_into_an_empty_slot_leaves_a_shadow() -> None:
+    r = rig(1, 1)
+    page = offloaded(r, block(0))
+    hit = r.claim(block(0))
+    assert (hit.num_cold(0), hit.tiers(0).tolist()) == (1, [1])
+    r.settle(1, hit, block(0))
+    assert r.place(page) == (0, 0) and r.order(1) == {1: [0]}
+    assert [m[:6] for m in r.moves()] == [[ONBOARD, 0, 1, 0, 0, 0]]
+    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 1, 0)]
+    assert r.store.row_counters[0][1, 13] == 1 and r.store.row_counters[0][1, ONBOARDED] == 1
+
+
+def test_without_shadows_the_colder_slot_is_given_back() -> None:
+    r = rig(1, 1, shadows=False)
+    page = offloaded(r, block(0))
+    r.admit(1, block(0))
+    assert r.place(page) == (0, -1) and r.order(1) == {0: [0]}
+
+
+def test_onboarding_offloads_the_victim_into_soft_room() -> None:
+    r = rig(1, 2)
+    page = offloaded(r, block(0))
+    other = r.cache(block(10))[0]
+    r.moves(), r.events()
+    r.admit(1, block(0))
+    assert [m[:6] for m in r.moves()] == [[OFFLOAD, 0, 0, 0, 1, 1], [ONBOARD, 0, 1, 0, 0, 0]]
+    assert (r.place(page), r.place(other)) == ((0, 0), (-1, 1))
+
+
+def test_onboarding_between_full_tiers_exchanges() -> None:
+    r = rig(1, 1)
+    page = offloaded(r, block(0))
+    other = r.cache(block(10))[0]
+    r.moves(), r.events()
+    r.admit(1, block(0))
+    stamps = [r.store.page_info(0, p)[-1] for p in (page, other)]
+    assert r.moves() == [[EXCHANGE, 0, 0, 0, 1, 0, T, page, stamps[0], other, stamps[1]]]
+    assert (r.place(page), r.place(other)) == ((0, -1), (-1, 0))
+    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 0, 1), (MOVED, 1, 0)]
+    assert r.order(1) == {37: [0]}
+
+
+# Partial hits
+
+
+def test_an_idle_leaf_is_taken_over_by_its_only_claimant() -> None:
+    r = rig(4, 2)
+    page = r.cache([1, 2, 3, 4, 5, 6])[1]
+    r.events()
+    hit = r.admit(1, [1, 2, 3, 4, 5, 9, 9])
+    assert (hit.blocks, hit.matched, hit.start) == (1, 1, 5)
+    assert r.store.pages[0][1, 1] == page and r.moves() == []
+    assert r.store.page_info(0, page)[:2] == (-1, 1)
+    assert r.kinds() == [REMOVED] and r.store.num_nodes == 1
+    assert r.counter(PARTIAL) == 1 and r.counter(COPIED) == 0
+
+
+def test_a_cold_leaf_is_onboarded_and_loses_its_colder_copies_when_taken_over() -> None:
+    r = rig(1, 1)
+    page = offloaded(r, [1, 2, 3])
+    r.admit(1, [1, 2, 9])
+    assert r.store.pages[0][1, 0] == page and r.place(page) == (0, -1)
+    assert [m[0] for m in r.moves()] == [ONBOARD] and r.kinds() == [MOVED, REMOVED]
+    assert r.order(1) == {0: [0]}
+
+
+def test_two_claimants_copy_first_and_the_last_one_takes_over() -> None:
+    r = rig(4)
+    page = r.cache([1, 2, 3])[0]
+    one, two = r.claim([1, 2, 8, 8]), r.claim([1, 2, 9, 9])
+    assert r.store.source_state(two) == (1, 0, 2, (0,))
+    r.settle(1, one, [1, 2, 8, 8])
+    assert [m[:7] for m in r.moves()] == [[COPY, 0, 0, 0, 0, 1, 2]]
+    assert r.counter(COPIED_TOKENS) == 2 and r.store.pages[0][1, 0] != page
+    r.settle(2, two, [1, 2, 9, 9])
+    assert r.moves() == [] and r.store.pages[0][2, 0] == page
+
+
+def test_a_held_page_is_copied_and_policy_1_does_not_find_it() -> None:
+    r = rig(4)
+    r.admit(1, block(0))
+    r.commit(1)
+    assert r.store.walk(r.chain([0, 1, 9]), r.root, 3, 1).source == -1
+    assert r.store.walk(r.chain([0, 1, 9]), r.root, 3, 0).source == -1
+    r.admit(2, [0, 1, 9])
+    assert [m[:7] for m in r.moves()] == [[COPY, 0, 0, 0, 0, 1, 2]]
+
+
+def test_ties_go_to_a_page_that_can_be_taken_in_place_then_to_the_hotter_then_to_the_lower_id() -> None:
+    r = rig(4, 4)
+    cold = [r.cache([5, 6, n], policy=0)[0] for n in (9, 8)]
+    r.admit(1, block(50, 4))
+    r.store.release(1, False, 0)
+    assert [r.place(page)[0] for page in cold] == [-1, -1]
+
+    def chosen() -> int:
+        source = r.store.walk(r.chain([5, 6, 2]), r.root, 3, 2).source
+        return next(page for page in range(8) if r.store.page_info(0, page)[0] == source)
+
+    assert chosen() == min(cold)
+    r.admit(1, [5, 6, 1, 1], policy=0)
+    r.commit(1)
+    assert chosen() == r.store.pages[0][1, 0]  # held, but hotter
+    idle = [r.cache([5, 6, n], policy=0)[0] for n in (4, 3)]
+    assert chosen() == min(idle)
+
+
+def test_ten_thousand_children_are_searched_from_the_query_outward() -> None:
+    store = Store(T, [(-1, 0, [10_100])], 4, 8, 0, True, 35, False, 1)
+    r = Rig(store, store.new_root(1))
+    for n in range(10_000):
+        r.cache([n - 5000, 1, 2], policy=0)
+    hit = store.walk(r.chain([17, 1, 9]), r.root, 3, 2)
+    assert hit.matched == 2 and store.num_nodes == 10_000
+    assert store.walk(r.chain([-5000, 1, 2, 7]), r.root, 3, 2).matched == 3
+    assert store.walk(r.chain([20_000]), r.root, 1, 2).source == -1
+
+
+def test_at_most_64_children_are_examined() -> None:
+    store = Store(T, [(-1, 0, [80])], 80, 8, 0, True, 35, False, 1)
+    r = Rig(store, store.new_root(1))
+    for n in range(64):  # all held: policy 1 does not want them
+        r.admit(n, [1, n, 1, 1], policy=0)
+        r.commit(n)
+    r.admit(70, [1, 200, 1, 1], policy=0)
+    r.commit(70)
+    store.release(70, True, 0)
+    assert store.walk(r.chain([1, 1000]), r.root, 2, 1).matched == 1  # the predecessor of the query
+    assert store.walk(r.chain([1, -1]), r.root, 2, 1).source == -1  # 64 held ones come first
+
+
+def test_extra_ids_make_tokens_differ() -> None:
+    r = rig(4)
+    r.cache(block(0))
+    words = np.zeros((4, 3), np.uint64)
+    words[2, 0] = 5
+    chain = r.chain(block(0), words)
+    hit = r.store.walk(chain, r.root, 4, 2)
+    assert (hit.blocks, hit.matched) == (0, 2)
+    assert chain.key(0) != r.chain(block(0)).key(0) and chain.clone().key(0) == chain.key(0)
+
+
+def test_a_window_group_needs_its_tail_and_sinks_only() -> None:
+    r = rig(groups=[(-1, 0, [8]), (1, 1, [8])])
+    r.cache(block(0, 4))
+    hit = r.admit(1, [*block(0, 4), 99])
+    assert hit.blocks == 4
+    assert [page >= 0 for page in r.store.pages[1][1, :5].tolist()] == [True, False, False, True, True]
+    assert hit.tiers(1).tolist() == [0, -1, -1, 0]
+
+
+# Commit
+
+
+def test_commit_tells_one_run_and_counts_new_pages() -> None:
+    r = rig(8)
+    r.admit(1, block(0, 3))
+    assert r.commit(1) == 3 and r.commit(1) == 0
+    records, hashes, details, tokens, lost = r.store.take_events()
+    assert records.tolist() == [[STORED, 0, 3, 0, 0, T, 1, 7, 7]]
+    assert len(hashes) == 3 and details.tolist() == [35] * 3 and tokens.tolist() == block(0, 3) and lost == 0
+    with pytest.raises(LookupError):
+        r.commit(1, 5)
+
+
+def test_a_device_page_replaces_a_cold_duplicate_and_inherits_its_copies() -> None:
+    r = rig(2, 2)
+    cold = offloaded(r, block(0))
+    r.admit(1, block(0), policy=0, usable=0)
+    own = int(r.store.pages[0][1, 0])
+    r.moves(), r.events()
+    assert r.commit(1) == 0
+    assert r.place(own) == (0, 0) and r.order(1) == {0: [1], 1: [0]}
+    assert r.store.dump()["groups"][0]["free_pages"][-1] == cold
+    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 1, 0)] and r.moves() == []
+    assert r.store.dump()["rows"][1][6] == 0
+
+
+def test_a_private_twin_takes_its_place_at_release_when_it_is_free() -> None:
+    r = rig(3)
+    r.admit(1, block(0), usable=0)
+    r.admit(2, block(0), usable=0)
+    assert r.commit(1, 2) == 1
+    assert r.store.dump()["rows"][2][6] == 1
+    r.store.release(1, True, 0)
+    r.admit(3, block(50, 2))  # one empty slot, then the idle page: it is dropped, the node stays as row 2's tip
+    assert r.store.num_nodes == 1
+    twin = int(r.store.pages[0][2, 0])
+    r.events()
+    r.store.release(2, True, 0)
+    assert r.kinds() == [STORED]
+    assert r.store.page_info(0, twin)[0] >= 0
+
+
+def test_a_twin_whose_place_is_taken_is_freed() -> None:
+    r = rig(3)
+    r.admit(1, block(0), usable=0)
+    r.admit(2, block(0), usable=0)
+    r.commit(1, 2)
+    r.store.release(2, True, 0)
+    assert r.store.num_empty(0, 0) == 2
+
+
+def test_release_stores_the_computed_tail_unless_something_covers_it() -> None:
+    r = rig(6)
+    r.cache([*block(0), 7, 8])
+    assert r.store.num_nodes == 2
+    r.admit(1, [*block(0), 7], policy=0)
+    r.commit(1)
+    r.events()
+    r.store.release(1, True, 0)
+    assert r.store.num_nodes == 2 and r.events() == []
+    r.cache([*block(0), 9], policy=0)
+    records = r.events()
+    assert [(e[0], e[2], e[5], e[6]) for e in records] == [(STORED, 1, 1, 0)]
+    assert r.store.num_nodes == 3
+
+
+# Rows
+
+
+def test_grow_is_all_or_nothing() -> None:
+    r = rig(4)
+    r.admit(1, block(0))
+    r.admit(2, block(10))
+    rows = np.array([1, 2], np.int32)
+    assert r.store.grow(rows, np.array([5, 6], np.int32), 1) == 2
+    assert r.store.length.tolist()[1:3] == [5, 5]
+    before = r.store.dump()
+    assert r.store.grow(rows, None, 4) == -1
+    assert r.store.dump() == before
+    with pytest.raises(ValueError):
+        r.store.grow(rows, None, 1000)
+    assert r.store.tokens(2).tolist() == [10, 11, 12, 13, 6]
+
+
+def test_trim_frees_the_last_columns_and_returns_them() -> None:
+    r = rig(4)
+    r.admit(1, block(0))
+    r.commit(1)
+    r.store.grow(np.array([1], np.int32), np.arange(9, dtype=np.int32), 9)
+    assert r.store.capacity[0][1] == 4
+    assert r.store.trim(1, 7) == 2
+    assert (r.store.length[1], r.store.capacity[0][1], r.store.available(0)) == (6, 2, 2)
+    assert r.order()[0] == [3, 2]
+
+
+def test_fork_shares_full_pages_and_takes_spares_first() -> None:
+    r = rig(8)
+    r.admit(1, [*block(0), 8, 9], spare=1)
+    r.commit(1)
+    spare = r.store.dump()["rows"][1][7][0][0]
+    assert r.store.num_spares(0, 1) == 1
+    assert r.store.fork(1, 2) == 0
+    assert r.store.pages[0][2, :2].tolist() == [r.store.pages[0][1, 0], spare]
+    assert [m[0:2] + m[6:8] for m in r.moves()] == [[COPY, 0, 2, spare]]
+    assert r.store.row_counters[0][2, COPIED] == 1
+    assert r.store.fork(1, 3) == 1
+    r.store.release(2, True, 0)
+    r.store.release(3, False, 0)
+    r.store.release(1, False, 0)
+    assert r.store.available(0) == 8
+
+
+def test_fork_without_room_changes_nothing() -> None:
+    r = rig(2)
+    r.admit(1, [*block(0), 8])
+    before = r.store.dump()
+    assert r.store.fork(1, 2) == -1
+    assert r.store.dump() == before
+
+
+def test_a_hold_outlives_its_row() -> None:
+    r = rig(4)
+    r.admit(1, block(0, 2))
+    r.commit(1)
+    held = r.store.hold(0, 1, 0, 2)
+    r.store.release(1, True, 0)
+    assert r.store.available(0) == 2
+    r.store.unhold(0, held, 0)
+    assert r.store.available(0) == 4 and r.order()[37] == [1, 0]
+
+
+# Removal
+
+
+def test_truncate_removes_the_subtree_and_unties_rows() -> None:
+    r = rig(8)
+    r.cache(block(0, 3))
+    r.admit(1, [*block(0, 2), 50, 51, 52, 53])
+    r.commit(1)
+    r.events()
+    assert r.store.truncate(r.root, r.chain(block(0, 3)), 12, 4) == 3
+    assert r.store.num_nodes == 1
+    assert r.store.dump()["rows"][1][4] is None
+    records, hashes, *_ = r.store.take_events()
+    assert records[:, 0].tolist() == [REMOVED] and len(hashes) == 3
+    assert r.commit(1) == 0
+    r.store.release(1, True, 0)
+    assert r.store.num_empty(0, 0) == 7
+
+
+def test_truncate_removes_partial_blocks_along_the_tail() -> None:
+    r = rig(8)
+    r.cache([*block(0), 7])
+    r.cache([*block(0), 7, 8], policy=0)
+    r.cache([*block(0), 9], policy=0)
+    assert r.store.num_nodes == 4
+    assert r.store.truncate(r.root, r.chain([*block(0), 7, 8, 9]), 7, 5) == 0
+    assert r.store.truncate(r.root, r.chain([*block(0), 7, 8, 9]), 7, 4) == 2
+    assert r.store.num_nodes == 2
+
+
+def test_truncate_and_clear_refuse_while_a_claim_rests_on_them() -> None:
+    r = rig(4)
+    r.cache(block(0))
+    hit = r.claim(block(0))
+    before = r.store.dump()
+    for act in (r.store.clear, lambda: r.store.truncate(r.root, r.chain(block(0)), 4, 0)):
+        with pytest.raises(ValueError):
+            act()
+    assert r.store.dump() == before
+    r.store.unclaim(hit)
+    assert r.store.clear() == 1
+
+
+def test_clear_tells_cleared_instead_of_removals_and_forgets_roots() -> None:
+    r = rig(groups=[(-1, 0, [4]), (-1, 0, [4])])
+    r.cache(block(0, 2))
+    r.admit(1, block(0, 2))
+    r.admit(2, block(20, 2))  # nothing evicted
+    r.events()
+    assert r.store.clear() == 4
+    assert [(e[0], e[1], e[2]) for e in r.events()] == [(CLEARED, 0, 0), (CLEARED, 1, 0)]
+    dump = r.store.dump()
+    assert dump["roots"] == [] and dump["nodes"] == [] and dump["rows"][2][4] is None
+    assert r.store.dead_roots() == []
+
+
+def test_a_root_without_child_and_tip_is_reported_dead_once() -> None:
+    r = rig(1)
+    assert r.store.dead_roots() == []
+    r.cache(block(0))
+    assert r.store.dead_roots() == []
+    other = r.store.new_root(8)
+    hit = r.store.walk(r.chain(block(9)), other, 4, 0)
+    r.store.claim(hit)
+    r.store.seat(hit, 1, r.chain(block(9)), other, True)
+    r.store.settle(1, hit, 1, None, None, 35, -1, 0)
+    assert r.store.dead_roots() == [r.root] and r.store.dead_roots() == []
+    r.store.free_root(r.root)
+    with pytest.raises(ValueError):
+        r.store.free_root(other)
+
+
+# Retention
+
+
+def test_priority_runs_out_after_its_duration() -> None:
+    r = rig(4)
+    page = r.cache(block(0), now=100, priority=80, duration=10)[0]
+    r.cache(block(10))
+    assert r.store.page_info(0, page)[3:6] == (80, 10, 110)
+    r.events()
+    r.store.refresh(109)
+    assert r.order() == {0: [2, 3], 37: [1], 82: [0]}
+    r.store.refresh(110)
+    assert r.order() == {0: [2, 3], 37: [1, 0]}
+    assert [(e[0], e[5], e[6]) for e in r.events()] == [(RETAINED, 80, 35)]
+
+
+def test_holding_a_page_stops_its_clock() -> None:
+    r = rig(4)
+    page = r.cache(block(0), priority=80, duration=10)[0]
+    r.admit(1, block(0))
+    r.store.refresh(50)
+    assert r.store.page_info(0, page)[3:6] == (80, 10, -1)
+    r.store.release(1, True, 60)
+    assert r.store.page_info(0, page)[5] == 70
+
+
+# Failed moves
+
+
+def test_lose_detaches_and_recut_gives_the_row_pages_of_its_own() -> None:
+    r = rig(6)
+    pages = r.cache(block(0, 2))
+    r.admit(1, [*block(0, 2), 99])
+    r.admit(2, [*block(0, 2), 98])
+    r.events()
+    stamp = r.store.page_info(0, pages[1])[-1]
+    assert not r.store.lose(0, pages[1], stamp + 1)
+    assert r.store.lose(0, pages[1], stamp)
+    assert r.kinds() == [REMOVED]
+    assert r.store.recut(1, 1) == 1  # shared by row 2 still
+    assert r.store.recut(2, 1) == 0  # its own now: stays
+    assert r.store.pages[0][2, 1] == pages[1] and r.store.pages[0][1, 1] != pages[1]
+    assert (r.store.computed[1], r.store.committed[1]) == (4, 1)
+    assert r.store.num_nodes == 1 and r.store.dump()["nodes"][0][4] == 2
+    assert r.commit(1, 2) == 1
+
+
+def test_lose_frees_an_idle_page() -> None:
+    r = rig(2)
+    page = r.cache(block(0))[0]
+    assert r.store.lose(0, page, r.store.page_info(0, page)[-1])
+    assert not r.store.lose(0, page, r.store.page_info(0, page)[-1])
+    assert r.store.num_empty(0, 0) == 2 and r.store.num_nodes == 0
+
+
+# Events
+
+
+def test_a_store_closes_its_own_groups_removals_and_no_others() -> None:
+    r = rig(groups=[(-1, 0, [1]), (-1, 0, [1])])
+    r.cache(block(0))
+    r.admit(1, block(10))
+    r.events()
+    r.store.release(1, False, 0)
+    r.cache(block(20))
+    r.admit(1, block(30))
+    assert [(e[0], e[1]) for e in r.events()] == [(STORED, 0), (STORED, 1), (REMOVED, 0), (REMOVED, 1)]
+    r.store.commit(np.array([1], np.int32), None)
+    r.store.release(1, True, 0)
+    r.admit(2, block(40))
+    r.commit(2)
+    kinds = [(e[0], e[1]) for e in r.events()]
+    assert kinds == [(STORED, 0), (STORED, 1), (REMOVED, 0), (STORED, 0), (REMOVED, 1), (STORED, 1)]
+
+
+def test_a_full_log_is_discarded_as_a_lump_and_counted() -> None:
+    r = rig(8, max_events=4)
+    r.admit(1, block(0, 3))
+    r.commit(1)
+    r.admit(2, block(50))
+    r.commit(2)
+    r.admit(3, block(70))
+    r.commit(3)
+    _, hashes, _, tokens, lost = r.store.take_events()
+    assert lost == 4 and len(hashes) == 1 and tokens.tolist() == block(70)
+    assert r.store.take_events()[4] == 0
+
+
+def test_the_event_hash_is_the_documented_arithmetic() -> None:
+    m, k0, k1 = (1 << 64) - 1, 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+    k2, k3 = 0x165667B19E3779F9, 0xD6E8FEB86659FD93
+
+    def fold(a: int, b: int) -> int:
+        return ((a & m) * (b & m) & m) ^ ((a & m) * (b & m) >> 64)
+
+    store = Store(3, [(-1, 0, [4])], 2, 4, 0, True, 35, True, 100)
+    store.take_events()
+    root = store.new_root(7)
+    words = np.array([[0, 0, 0], [5, 6, 1 << 63], [0, 0, 0]], np.uint64)
+    chain = Chain(3, np.array([-1, 2, 3], np.int32), words)
+    hit = store.walk(chain, root, 2, 0)
+    store.claim(hit)
+    store.seat(hit, 0, chain, root, True)
+    store.settle(0, hit, 1, None, None, 35, -1, 0)
+    store.commit(np.array([0], np.int32), None)
+    seed = fold(7 ^ k0, 3 + k1)
+    a = fold(seed ^ (0xFFFFFFFF | 2 << 32), k2) + k1 & m
+    b = fold(seed ^ k3 ^ 3, k0) + k3 & m
+    value = fold(a ^ k1, b ^ k2)
+    for word, factor in ((5, k0 + 1), (6, k1), (1 << 63, k2)):
+        value = fold(value ^ word, factor)
+    assert store.take_events()[1].tolist() == [value]
+
+
+def test_pools_are_told_first_and_events_can_be_off() -> None:
+    store = Store(T, [(-1, 0, [3, 2]), (2, 1, [5, 0])], 2, 4, 0, True, 35, True, 100)
+    records, hashes, *_ = store.take_events()
+    assert records[:, :4].tolist() == [[CREATED, 0, 2, 0], [CREATED, 1, 2, 2]] and hashes.tolist() == [3, 2, 5, 0]
+    silent = rig(2, events=False)
+    silent.cache(block(0))
+    assert [len(part) for part in silent.store.take_events()[:4]] == [0, 0, 0, 0]
+
+
+# All together
+
+
+def recount(store: Store) -> None:
+    """What is kept up to date equals what a count from scratch gives."""
+    dump = store.dump()
+    for group in dump["groups"]:
+        listed = {(t, s) for t, order in enumerate(group["orders"]) for slots in order.values() for s in slots}
+        owned = {(t, s): p for p, info in group["pages"].items() for t, s in enumerate(info[3]) if s >= 0}
+        free = 0
+        for place in listed:
+            info = group["pages"].get(owned.get(place, -1))
+            free += place[0] == 0 and (info is None or info[2] == 0)
+        assert group["available"] == free
+        assert not set(group["pages"]) & set(group["free_pages"])
+        for page, (path, holders, _, slots, *_) in group["pages"].items():
+            tiers = [t for t, s in enumerate(slots) if s >= 0]
+            assert tiers and (path is not None or holders > 0), page
+            assert ((tiers[0], slots[tiers[0]]) in listed) == (holders == 0)
+            assert all((t, slots[t]) in listed for t in tiers[1:])
+
+
+def step(r: Rig, dice: random.Random, live: set[int], now: int) -> None:
+    rows = sorted(live)
+    if dice.random() < 0.45 and len(live) < 8:
+        tokens = [dice.randrange(2) for _ in range(dice.randrange(1, 16))]
+        hit = r.claim(tokens, dice.randrange(3), len(tokens) - 1)
+        need = len(tokens) // T + 2
+        if any(need > r.store.available(g) for g in (0, 1)):
+            r.store.unclaim(hit)
+            return
+        row = next(n for n in range(8) if n not in live)
+        r.settle(row, hit, tokens, priority=dice.choice([None, 10, 35, 60]), duration=3, spare=0)
+        live.add(row)
+    elif not rows:
+        return
+    elif dice.random() < 0.3:
+        r.store.grow(np.array(rows, np.int32), np.array([dice.randrange(2) for _ in rows], np.int32), 1)
+    elif dice.random() < 0.3:
+        r.commit(dice.choice(rows))
+    elif dice.random() < 0.2:
+        target = next((n for n in range(8) if n not in live), -1)
+        if target >= 0 and r.store.fork(dice.choice(rows), target) >= 0:
+            live.add(target)
+    elif dice.random() < 0.1:
+        r.store.truncate(r.root, r.chain([dice.randrange(2) for _ in range(9)]), 9, dice.choice([0, 4]))
+    elif dice.random() < 0.2:
+        r.store.offload(dice.randrange(2), 2)
+    else:
+        row = dice.choice(rows)
+        r.store.commit(np.array([row], np.int32), r.store.computed[[row]])
+        r.store.release(row, dice.random() < 0.8, now)
+        live.remove(row)
+    r.store.refresh(now)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_use_keeps_every_count_right(seed: int) -> None:
+    dice = random.Random(seed)
+    groups = [(-1, 0, [12, 5, 4]), (2, 1, [14, 3, 0])]
+    r = rig(groups=groups, order=seed % 2, shadows=seed % 3 > 0, offload_min=20)
+    live: set[int] = set()
+    for now in range(400):
+        step(r, dice, live, now)
+        recount(r.store)
+    for row in live:
+        r.store.release(row, True, 400)
+    r.store.clear()
+    recount(r.store)
+    for number, (_, _, slots) in enumerate(groups):
+        assert [r.store.num_empty(number, tier) for tier in range(3)] == slots
