@@ -7,7 +7,6 @@ claims --tokens, rows--> prefix --slots--> prefix --seat all, settle each--> seq
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,37 +23,28 @@ from quire.core.state import NO_ROOT, State
 class Batch:
     """What one admission decided: sequences in order, the span each computes now, the moves, who stays out."""
 
-    __slots__ = ("plan", "refused", "sequences", "spans")
+    __slots__ = ("_edges", "_spans", "plan", "refused", "sequences")
 
     def __init__(
-        self, sequences: list[Sequence], spans: dict[Sequence, Span], plan: Plan, refused: list[Refusal]
+        self, sequences: list[Sequence], edges: dict[Sequence, tuple[int, int]], plan: Plan, refused: list[Refusal]
     ) -> None:
         self.sequences = sequences
-        self.spans = spans  # continuing sequences first
         self.plan = plan
         self.refused = refused
+        self._edges = edges
+        self._spans: dict[Sequence, Span] | None = None
+
+    @property
+    def spans(self) -> dict[Sequence, Span]:
+        """What to compute in this step; continuing sequences first."""
+        if self._spans is None:
+            self._spans = {sequence: Span(*edges) for sequence, edges in self._edges.items()}
+        return self._spans
 
     @property
     def num_tokens(self) -> int:
         """Tokens this step computes: never more than the budget."""
-        return sum(map(len, self.spans.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Budgets of one step."""
-
-    token_budget: int | None = None
-    max_chunk: int | None = None  # longest part of a prompt per step; None: a prompt is computed whole
-    all_or_nothing: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("token_budget", "max_chunk"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(
-                    say(f"{name} {value!r}", "nothing fits into it", "pass a whole number of at least 1, or None")
-                )
+        return sum([end - start for start, end in self._edges.values()])
 
 
 Reason = Literal["slots", "tokens", "sequences", "order"]
@@ -62,93 +52,88 @@ Roles = dict[int, list[tuple[int, int]]]  # by place in the batch, then group: s
 
 
 class Step:
-    """Hands out a step's tokens, first come first served, in exact lengths."""
+    """The budgets of one step: hands out its tokens, first come first served, in exact lengths."""
 
-    __slots__ = ("block_size", "left", "max_chunk")
+    __slots__ = ("all_or_nothing", "left", "max_chunk")
 
-    def __init__(self, limits: Limits, block_size: int) -> None:
-        self.block_size = block_size
-        self.left = limits.token_budget
-        self.max_chunk = limits.max_chunk
+    def __init__(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool) -> None:
+        for name, value in (("token_budget", token_budget), ("max_chunk", max_chunk)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                cure = "pass a whole number of at least 1, or None"
+                raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))
+        self.left = token_budget
+        self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
+        self.all_or_nothing = all_or_nothing
 
-    def span(self, start: int, end: int) -> Span | None:
+    def edges(self, start: int, end: int, block_size: int) -> tuple[int, int] | None:
         """The whole rest, or a chunk that ends on a block boundary; None when neither fits."""
         limit = end - start
         if self.max_chunk is not None:
             limit = min(limit, self.max_chunk, limit if self.left is None else self.left)
             if limit < end - start:
-                limit = (start + limit) // self.block_size * self.block_size - start
+                limit = (start + limit) // block_size * block_size - start
                 if limit <= 0:
                     return None
         if self.left is not None:
             if limit > self.left:
                 return None
             self.left -= limit
-        return Span(start, start + limit)
+        return start, start + limit
 
 
-def admit_batch(state: State, claims: Claims, limits: Limits, continuing: Iterable[Sequence]) -> Batch:
+def admit_batch(state: State, claims: Claims, step: Step, continuing: Iterable[Sequence]) -> Batch:
     """Admit the longest prefix that fits (or all, or none); the rest is given back."""
-    if claims.settled:
-        raise StateError(
-            say("admit of these claims", "they were admitted or dropped before", "claim the requests again")
-        )
-    step = Step(limits, state.config.block_size)
-    spans = _continue(step, continuing)
-    new_spans, behind = _fit_tokens(state, claims, step)
+    _check_open(state, claims)
+    edges = _continue(step, continuing, state.block_size)
+    new_edges, behind = _fit_tokens(state, claims, step)
     out = _fit_slots(state, claims)
-    if limits.all_or_nothing and (out or behind or claims.refused):
-        out = claims.drop_from(0) + out
+    others = _give_up_all(claims, out, behind) if step.all_or_nothing else []
     sequences = _seat(state, claims)
-    spans.update(zip(sequences, new_spans, strict=False))
+    edges.update(zip(sequences, new_edges, strict=False))
     claims.claims = []
     claims.close()
-    refused = _slot_refusals(state, out) + behind + claims.refused
-    return Batch(sequences, spans, state.take_plan(), refused)
+    refused = others + _slot_refusals(state, out) + behind + claims.refused
+    return Batch(sequences, edges, state.take_plan(), refused)
 
 
 def _check_open(state: State, claims: Claims) -> None:
     if claims.state is not state:
         raise UnknownError(say("admit of these claims", "another cache made them", "admit them there"))
     if claims.settled:
-        raise StateError(
-            say("admit of these claims", "they were admitted or dropped before", "claim the requests again")
-        )
-    for claim in claims:
-        name = claim.request.id
+        raise StateError(say("admit of these claims", "they were admitted or dropped before", "claim again"))
+    for claim in claims.claims:
+        name = claim.prepared.request.id
         if name in state.sequences or claim.prepared.seated:
             fact = "a sequence of that id was admitted since"
-            raise StateError(
-                say(f"admit of request {name!r}", fact, "drop these claims, release it, or use another id")
-            )
+            raise StateError(say(f"admit of request {name!r}", fact, "drop these claims, or use another id"))
 
 
-def _continue(step: Step, continuing: Iterable[Sequence]) -> dict[Sequence, Span]:
-    spans: dict[Sequence, Span] = {}
+def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> dict[Sequence, tuple[int, int]]:
+    edges: dict[Sequence, tuple[int, int]] = {}
     for sequence in continuing:
         end = min(sequence.prompt_end, sequence.length)
-        if sequence in spans or sequence.computed >= end:
-            fact = "it is given twice" if sequence in spans else "its prompt is computed"
+        if sequence in edges or sequence.computed >= end:
+            fact = "it is given twice" if sequence in edges else "its prompt is computed"
             raise StateError(say(f"continuing {sequence.id!r}", fact, "pass each unfinished prompt once"))
-        span = step.span(sequence.computed, end)
-        if span is None:
+        part = step.edges(sequence.computed, end, block_size)
+        if part is None:
             break
-        spans[sequence] = span
-    return spans
+        edges[sequence] = part
+    return edges
 
 
-def _fit_tokens(state: State, claims: Claims, step: Step) -> tuple[list[Span], list[Refusal]]:
-    spans: list[Span] = []
+def _fit_tokens(state: State, claims: Claims, step: Step) -> tuple[list[tuple[int, int]], list[Refusal]]:
+    edges: list[tuple[int, int]] = []
     rows = len(state.free_rows)
-    for place, claim in enumerate(claims):
-        left = step.left
+    for place, claim in enumerate(claims.claims):
         if place == rows:
-            return spans, _refuse(claims, place, "sequences", (place + 1, rows))
-        span = step.span(claim.start, claim.start + claim.num_tokens)
-        if span is None:
-            return spans, _refuse(claims, place, "tokens", (claim.num_tokens, left or 0))
-        spans.append(span)
-    return spans, []
+            return edges, _refuse(claims, place, "sequences", (place + 1, rows))
+        left, start, num_tokens = step.left, claim.hit.start, claim.num_tokens
+        part = step.edges(start, start + num_tokens, state.block_size)
+        if part is None:
+            return edges, _refuse(claims, place, "tokens", (num_tokens, left or 0))
+        edges.append(part)
+    return edges, []
 
 
 def _refuse(claims: Claims, place: int, reason: Reason, numbers: tuple[int, int]) -> list[Refusal]:
@@ -165,12 +150,21 @@ def _fit_slots(state: State, claims: Claims) -> list[Claim]:
     return out
 
 
+def _give_up_all(claims: Claims, out: list[Claim], behind: list[Refusal]) -> list[Refusal]:
+    """All or nothing: when one does not fit the others are out too, for the order."""
+    if out:
+        out[:0] = claims.drop_from(0)
+        return []
+    lacking = (behind or claims.refused)[:1]
+    return [Refusal(c.request, "order", r.need, r.have) for r in lacking for c in claims.drop_from(0)]
+
+
 def _slot_refusals(state: State, out: list[Claim]) -> list[Refusal]:
     """What the first one left out would take off the free count now, and what is free."""
     if not out:
         return []
     (now,) = probe(state, [out[0].prepared], out[0].purpose)
-    free = [state.store.available(group) for group in range(len(state.config.groups))]
+    free = [state.store.available(group) for group in state.groups]
     need, have = max(zip(now.slots_now, free, strict=True), key=lambda pair: pair[0] - pair[1])
     first, *behind = out
     return [Refusal(first.request, "slots", need, have), *(Refusal(c.request, "order", need, have) for c in behind)]
@@ -178,8 +172,7 @@ def _slot_refusals(state: State, out: list[Claim]) -> list[Refusal]:
 
 def shortage(state: State, claims: list[Claim]) -> tuple[int, int, int] | None:
     """Dry count: the first claim that runs out of slots with its need and what is there; None when all fit."""
-    partial = any(claim.hit.source >= 0 for claim in claims)
-    roles = _roles(state, claims) if partial else {}
+    roles = _roles(state, claims)
     if _run_dry(state, claims, roles, [claim.cold for claim in claims]) is None:
         return None
     return _run_dry(state, claims, roles, _cold_once(state, claims))
@@ -188,7 +181,7 @@ def shortage(state: State, claims: list[Claim]) -> tuple[int, int, int] | None:
 def _run_dry(
     state: State, claims: list[Claim], roles: Roles, cold: list[tuple[int, ...]]
 ) -> tuple[int, int, int] | None:
-    for group in range(len(state.config.groups)):
+    for group in state.groups:
         have = state.store.available(group)
         for place, claim in enumerate(claims):
             takes, gives = roles[place][group] if place in roles else (0, 0)
@@ -202,7 +195,7 @@ def _run_dry(
 
 def _cold_once(state: State, claims: list[Claim]) -> list[tuple[int, ...]]:
     """Onboards per claim and group as they are now, a page that several claims share counted for the first."""
-    groups = range(len(state.config.groups))
+    groups = state.groups
     seen: list[set[int]] = [set() for _ in groups]
     counts: list[tuple[int, ...]] = []
     for claim in claims:
@@ -228,10 +221,15 @@ def _roles(state: State, claims: list[Claim]) -> Roles:
         last = claims[places[-1]].hit
         leaf, held, num_claims, tiers = state.store.source_state(last)
         in_full = any(c.hit.blocks > last.blocks and c.hit.node(last.blocks) == source for c in claims)
+        ours = [
+            not in_full and not in_use and count == len(places) for in_use, count in zip(held, num_claims, strict=True)
+        ]
         for place in places:
             roles[place] = [(1, 0)] * len(tiers)
-        if not held and not in_full and num_claims == len(places):
-            roles[places[-1]] = [(int(tier > 0), 0) if leaf else (1, int(tier == 0)) for tier in tiers]
+        if leaf and all(ours):
+            roles[places[-1]] = [(int(tier > 0), 0) for tier in tiers]
+        else:
+            roles[places[-1]] = [(1, int(mine and tier == 0)) for mine, tier in zip(ours, tiers, strict=True)]
     return roles
 
 

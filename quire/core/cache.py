@@ -68,23 +68,23 @@ class Cache:
         """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
         if not isinstance(claims, Claims):
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
-        limits = phase2.Limits(token_budget, max_chunk, all_or_nothing)
+        step = phase2.Step(token_budget, max_chunk, all_or_nothing)
         with self._lock:
             for sequence in (continuing := tuple(continuing)):
                 life.own(self._state, sequence)
-            return phase2.admit_batch(self._state, claims, limits, continuing)
+            return phase2.admit_batch(self._state, claims, step, continuing)
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
     ) -> phase2.Batch:  # fmt: skip
         """Claim and admit in one call."""
-        limits = phase2.Limits(token_budget, max_chunk, all_or_nothing)
+        step = phase2.Step(token_budget, max_chunk, all_or_nothing)
         with self._lock:
             for sequence in (continuing := tuple(continuing)):
                 life.own(self._state, sequence)
             return phase2.admit_batch(
-                self._state, phase1.claim_batch(self._state, requests, "compute"), limits, continuing
+                self._state, phase1.claim_batch(self._state, requests, "compute"), step, continuing
             )
 
     def finish(self, plan: Plan, failed: Iterable[int] = ()) -> closing.Finished:

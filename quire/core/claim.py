@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quire.core.store.twin import Chain, Hit
 
 Purpose = Literal["compute", "decode"]
+PURPOSES = frozenset(("compute", "decode"))
 
 
 class Prepared:
@@ -38,16 +39,16 @@ class Prepared:
     )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
-        config, retention = state.config, request.retention
+        size, retention, num_tokens = state.block_size, request.retention, len(request.tokens)
         self.state = state
         self.request = request
         self.seated = False
-        self.length = len(request.tokens) if request.length is None else request.length
-        self.end = min(self.length, len(request.tokens))  # first token that is not computed here
-        self.blocks = config.blocks(self.length + request.extra_tokens)
-        self.spare = request.beams - 1 if self.length % config.block_size else 0  # full pages are shared by beams
-        self.keep = config.reuse and request.reuse
-        self.scope_key = request.scope.encode()
+        self.length = num_tokens if request.length is None else request.length
+        self.end = min(self.length, num_tokens)  # first token that is not computed here
+        self.blocks = -(-(self.length + request.extra_tokens) // size)
+        self.spare = request.beams - 1 if self.length % size else 0  # full pages are shared by beams
+        self.keep = state.config.reuse and request.reuse
+        self.scope_key = request.scope.key
         self.chain = self._chain()
         self.priorities: NDArray[np.int16] | None = None
         self.ticks: NDArray[np.int64] | None = None
@@ -55,13 +56,13 @@ class Prepared:
         if retention is not None:
             self.decode_retention = (retention.decode_priority, to_ticks(retention.decode_seconds))
             if retention.ranges or request.extra_tokens:
-                self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, config.block_size)
+                self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, size)
 
     def _chain(self) -> Chain:
         tokens, words = self.request.tokens, self.request.words()
         if self.end < len(tokens):
             tokens, words = tokens[: self.end], None if words is None else words[: self.end]
-        return self.state.chain(self.state.config.block_size, tokens, words)
+        return self.state.chain(self.state.block_size, tokens, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +171,10 @@ class Claims:
 
 def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
     """Hold every reusable page of the batch before any slot moves."""
-    ready = ready_for(state, requests)
+    ready = ready_for(state, requests, purpose)
     _check_ids(state, ready)
-    claims: list[Claim] = []
     refused: list[Refusal] = []
-    for prepared in ready:
-        refusal = never_fits(state, prepared)
-        if refusal is not None:
-            refused.append(refusal)
-        else:
-            claims.append(_claim(state, prepared, purpose))
+    claims = [_claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, refused)]
     batch = Claims(state, claims, refused)
     state.open_claims.add(batch)
     return batch
@@ -192,8 +187,10 @@ def prepare(state: State, request: Request) -> Prepared:
     return Prepared(state, request)
 
 
-def ready_for(state: State, requests: Iterable[Request | Prepared]) -> list[Prepared]:
+def ready_for(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
     """Prepared requests, each fit for one claim in this cache."""
+    if purpose not in PURPOSES:
+        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
     ready = [item if isinstance(item, Prepared) else prepare(state, item) for item in requests]
     for prepared in ready:
         if prepared.state is not state:
@@ -209,13 +206,9 @@ def ready_for(state: State, requests: Iterable[Request | Prepared]) -> list[Prep
 
 def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:
     """What is there for this request; changes nothing."""
-    if purpose not in ("compute", "decode"):
-        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
-    config = state.config
     usable = prepared.end - (purpose == "compute")  # the last prompt token is always computed: it makes the logits
     root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
-    policy = (2 if config.copy_on_partial_reuse else 1) if config.partial_reuse else 0
-    return state.store.walk(prepared.chain, root, usable, policy)
+    return state.store.walk(prepared.chain, root, usable, state.policy)
 
 
 def _claim(state: State, prepared: Prepared, purpose: Purpose) -> Claim:
@@ -226,34 +219,31 @@ def _claim(state: State, prepared: Prepared, purpose: Purpose) -> Claim:
 
 def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
     """Pages of the hit per group that have no device copy."""
-    groups = range(len(state.config.groups))
-    if len(state.config.tiers) == 1 or not hit.blocks:
-        return (0,) * len(groups)
-    return tuple(hit.num_cold(group) for group in groups)
+    if not hit.blocks:
+        return (0,) * len(state.groups)
+    return tuple([hit.num_cold(group) for group in state.groups])
 
 
-def never_fits(state: State, prepared: Prepared) -> Refusal | None:
+def _never_fits(state: State, prepared: Prepared, refused: list[Refusal]) -> bool:
     """A request larger than the whole cache is refused at once, with the numbers."""
-    config, request = state.config, prepared.request
-    longest = max(prepared.length + request.extra_tokens, prepared.length + request.max_new_tokens)
-    if longest > config.max_length:
-        return Refusal(request, "tokens", longest, config.max_length, never=True)
-    need = worst_case(state, prepared)
-    for group in range(len(config.groups)):
-        have = config.tiers[0].of_group(group)
-        if need > have:
-            return Refusal(request, "slots", need, have, never=True)
-    return None
-
-
-def worst_case(state: State, prepared: Prepared) -> int:
-    """Device pages at its longest, when it shares nothing: prompt once, what follows once per beam."""
     request = prepared.request
-    total = state.config.blocks(prepared.length + max(request.extra_tokens, request.max_new_tokens))
-    if request.beams == 1:
-        return max(total, prepared.blocks)
-    shared = prepared.length // state.config.block_size
-    return max(shared + (total - shared) * request.beams, prepared.blocks + prepared.spare)
+    longest = prepared.length + max(request.extra_tokens, request.max_new_tokens)
+    if longest > state.config.max_length:
+        refused.append(Refusal(request, "tokens", longest, state.config.max_length, never=True))
+        return True
+    need = _worst_case(prepared, -(-longest // state.block_size), state.block_size)
+    if need > state.room:
+        refused.append(Refusal(request, "slots", need, state.room, never=True))
+    return need > state.room
+
+
+def _worst_case(prepared: Prepared, total: int, block_size: int) -> int:
+    """Device pages at its longest, when it shares nothing: prompt once, what follows once per beam."""
+    beams = prepared.request.beams
+    if beams == 1:
+        return total
+    shared = prepared.length // block_size
+    return max(shared + (total - shared) * beams, prepared.blocks + prepared.spare)
 
 
 def _check_ids(state: State, ready: list[Prepared]) -> None:

@@ -7,7 +7,7 @@ so equal words mean equal content and a common prefix can end inside any block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -29,14 +29,15 @@ class Scope:
     salt: ScopeValue = None
     epoch: ScopeValue = None  # of the model: new weights, new epoch
     space: ScopeValue = None  # set by the cache for streams of its own (dummies, encoders)
+    key: bytes = field(init=False, repr=False, compare=False)  # typed and length-prefixed: no two scopes have one key
 
-    def encode(self) -> bytes:
-        """Typed and length-prefixed, so that no two scopes have one encoding."""
-        return b"".join(_typed(value) for value in (self.lora, self.salt, self.epoch, self.space))
+    def __post_init__(self) -> None:
+        key = b"".join(_typed(value) for value in (self.lora, self.salt, self.epoch, self.space))
+        object.__setattr__(self, "key", key)
 
     def event_hash(self) -> int:
         """64-bit name of the scope in events, the same in every process."""
-        return int.from_bytes(blake2b(self.encode(), digest_size=8, person=b"quire-scope").digest(), "little") or 1
+        return int.from_bytes(blake2b(self.key, digest_size=8, person=b"quire-scope").digest(), "little") or 1
 
 
 def _typed(value: ScopeValue) -> bytes:

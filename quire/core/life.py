@@ -8,7 +8,7 @@ import numpy as np
 
 from quire.core.errors import InputError, StateError, UnknownError, say
 from quire.core.plan import Plan
-from quire.core.request import Int32, Request, check_tokens
+from quire.core.request import Int32, Request, check_id, check_tokens
 from quire.core.sequence import RELEASED, Sequence
 from quire.core.state import State
 
@@ -63,6 +63,8 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
 
 def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
     """KV exists up to `computed` (None: all known tokens): make the full pages findable; returns new ones."""
+    if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
+        return _commit_one(state, sequences, computed)
     rows = rows_of(state, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
@@ -71,6 +73,15 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
         return state.store.commit(rows, numbers)
     except LookupError as unknown:
         raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
+
+
+def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
+    row, length = own(state, sequence), sequence.length
+    if computed is None:
+        computed = length
+    elif not isinstance(computed, int) or not 0 <= computed <= length:
+        raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
+    return state.store.commit_row(row, computed)
 
 
 def _bounded(computed: int) -> int:
@@ -118,8 +129,7 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
     row = own(state, sequence)
     names = list(ids)
     for place, name in enumerate(names):
-        if not isinstance(name, Hashable):
-            raise InputError(say(f"fork as {name!r}", "an id must be hashable", "use a string or a number"))
+        check_id(name, "fork")
         if name in state.sequences or name in names[:place]:
             raise StateError(say(f"fork as {name!r}", "that id is taken", "use another id"))
     if len(names) > len(state.free_rows) or not _room_to_fork(state, sequence, len(names)):
@@ -145,8 +155,6 @@ def _room_to_fork(state: State, sequence: Sequence, num_forks: int) -> bool:
 def release(state: State, sequence: Sequence, store: bool) -> None:
     """Give up its pages, the deepest first; what was computed stays findable unless `store` is False."""
     row = own(state, sequence)
-    if store:
-        commit(state, sequence, sequence.computed)
     state.store.release(row, store, state.now())
     del state.sequences[sequence.id]
     state.free_rows.append(row)

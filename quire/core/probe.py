@@ -10,6 +10,8 @@ from quire.core.request import Request
 from quire.core.sequence import Sequence
 from quire.core.state import State
 
+Numbers = tuple[int, ...]  # one per group
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -27,14 +29,14 @@ class Probe:
 
 def probe(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
     """Look, hold for a moment to count, let go."""
-    ready = ready_for(state, requests)
+    ready = ready_for(state, requests, purpose)
     return [_probe(state, prepared, purpose) for prepared in ready]
 
 
 def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     store, config = state.store, state.config
     hit = walk(state, prepared, purpose)
-    groups = range(len(config.groups))
+    groups = state.groups
     free = [store.available(group) for group in groups]
     store.claim(hit)
     idle = [free[group] - store.available(group) for group in groups]
@@ -42,10 +44,10 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     leaf, held, num_claims, tiers = store.source_state(hit)
     store.unclaim(hit)
     partial = hit.source >= 0
-    alone = partial and not held and num_claims == 1  # its slot, if on the device, is counted in idle
     new = prepared.blocks - hit.blocks - partial + prepared.spare
-    copies = [_copies(leaf, alone, tier) for tier in tiers] if partial else [0] * len(groups)
-    now = tuple(idle[group] + cold[group] + new + copies[group] for group in groups)
+    source_takes = _source_takes(leaf, held, num_claims, tiers) if partial else [0] * len(groups)
+    now = tuple(idle[group] + cold[group] + new + source_takes[group] for group in groups)
+    source_idle = partial and not held[0] and num_claims[0] == 1 and tiers[0] == 0
     later = (
         max(config.blocks(prepared.length + prepared.request.max_new_tokens) - prepared.blocks, 0)
         * prepared.request.beams
@@ -55,7 +57,7 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     return Probe(
         start=hit.start,
         hit_blocks=hit.blocks,
-        held_blocks=hit.blocks - (idle[0] - int(alone and tiers[0] == 0)) - cold[0],
+        held_blocks=hit.blocks - (idle[0] - source_idle) - cold[0],
         onboards=cold,
         onboard_bytes=sum(pages * group.page_bytes for pages, group in zip(cold, config.groups, strict=True)),
         slots_now=now,
@@ -64,11 +66,12 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     )
 
 
-def _copies(leaf: int, alone: bool, tier: int) -> int:
-    """Slots a partial hit takes on top of its source's own, which was counted when it was idle on the device."""
-    if alone and leaf:
-        return int(tier > 0)  # taken over, brought up if need be
-    return 0 if alone and tier == 0 else 1  # copied; an idle source gives its slot back
+def _source_takes(leaf: int, held: Numbers, num_claims: Numbers, tiers: Numbers) -> list[int]:
+    """Slots per group that a partial hit takes on top of its source's own, counted as idle when it was."""
+    if leaf and not any(held) and all(claims == 1 for claims in num_claims):
+        return [int(tier > 0) for tier in tiers]  # taken over, brought up if need be
+    facts = zip(held, num_claims, tiers, strict=True)  # copied: an idle source on the device gives its slot back
+    return [0 if not in_use and claims == 1 and tier == 0 else 1 for in_use, claims, tier in facts]
 
 
 def _key(prepared: Prepared, block: int) -> int:

@@ -35,8 +35,7 @@ class Request:
 
     def __post_init__(self) -> None:
         check_tokens(self.tokens, "a request")
-        if not isinstance(self.id, Hashable):
-            raise InputError(say(f"request {self.id!r}", "an id must be hashable", "use a string or a number"))
+        check_id(self.id, "request")
         if not isinstance(self.scope, Scope):
             raise InputError(say(f"request {self.id!r}", f"its scope is a {type(self.scope).__name__}", "pass a Scope"))
         if not len(self.tokens):
@@ -89,9 +88,19 @@ class Request:
         return token_words(len(self.tokens), self.extra_ids, self.media)
 
 
+def check_id(name: Hashable, what: str) -> None:
+    """Ids are keys of a dict."""
+    try:
+        hash(name)
+    except TypeError:
+        raise InputError(say(f"{what} {name!r}", "an id must be hashable", "use a string or a number")) from None
+
+
 def check_tokens(tokens: object, what: str) -> None:
     """Tokens travel as one-dimensional, contiguous int32 arrays: a list costs more to convert than to admit."""
     if isinstance(tokens, np.ndarray):
+        if tokens.dtype is _INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
+            return
         if tokens.dtype == _INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
             return
         fact = f"its tokens are {tokens.dtype} with shape {tokens.shape}"

@@ -25,15 +25,19 @@ class State:
     """One cache's belongings; the functions of claim, admit, life and finish act on it under the door's lock."""
 
     __slots__ = (
+        "block_size",
         "chain",
         "clock",
         "config",
         "free_rows",
+        "groups",
         "holds",
         "lock",
         "next_plan",
         "open_claims",
         "plans",
+        "policy",
+        "room",
         "roots",
         "sequences",
         "store",
@@ -45,6 +49,12 @@ class State:
         groups = [(g.tail, g.sink, [tier.of_group(i) for tier in tiers]) for i, g in enumerate(config.groups)]
         order = 1 if config.eviction == "release_order" else 0
         self.config = config
+        self.block_size = config.block_size
+        self.groups = range(len(config.groups))
+        self.room = min(tiers[0].of_group(group) for group in self.groups)  # device slots of the smallest group
+        self.policy = (
+            (2 if config.copy_on_partial_reuse else 1) if config.partial_reuse else 0
+        )  # the store's word for it
         self.clock = clock
         self.lock = threading.RLock()  # the door's; nothing below it knows threads
         self.chain: type[Chain] = module.Chain

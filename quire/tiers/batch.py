@@ -18,6 +18,7 @@ from quire.core.plan import COLUMNS, Kind, Moves, Plan
 from quire.tiers.base import PageLayout, TierInfo
 
 KIND, GROUP, SRC_TIER, SRC_SLOT, DST_TIER, DST_SLOT, TOKENS = range(7)
+WORDS = ("kind", "group", "tier", "slot", "tier", "slot")  # of the columns above
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,10 @@ class Ground:
             fact = f"its moves are {moves.dtype} {list(moves.shape)}"
             raise InputError(say(f"plan {plan.number}", fact, f"give int32 [n, {COLUMNS}]"))
         num_groups, num_tiers = self._limits.shape
-        columns = ((KIND, len(Kind), "kind"), (GROUP, num_groups, "group"))
-        for column, limit, word in (*columns, (SRC_TIER, num_tiers, "tier"), (DST_TIER, num_tiers, "tier")):
-            _check_below(plan, moves, column, np.full(len(moves), limit), word)
-        for tier, slot in ((SRC_TIER, SRC_SLOT), (DST_TIER, DST_SLOT)):
-            _check_below(plan, moves, slot, self._limits[moves[:, GROUP], moves[:, tier]], "slot")
+        limits = np.array([len(Kind), num_groups, num_tiers, num_tiers])
+        _check_below(plan, moves, [KIND, GROUP, SRC_TIER, DST_TIER], limits)
+        num_slots = self._limits[moves[:, [GROUP]], moves[:, [SRC_TIER, DST_TIER]]]
+        _check_below(plan, moves, [SRC_SLOT, DST_SLOT], num_slots)
         partial = (moves[:, KIND] == Kind.COPY) & self._split[moves[:, GROUP]]
         wrong = partial & ((moves[:, TOKENS] < 1) | (moves[:, TOKENS] > self.block_size))
         if wrong.any():
@@ -136,13 +136,14 @@ def gather(keys: list[int], sources: list[int], targets: list[int], exchange: li
     return batches
 
 
-def _check_below(plan: Plan, moves: Moves, column: int, limits: NDArray[np.int64], word: str) -> None:
-    wrong = (moves[:, column] < 0) | (moves[:, column] >= limits)
+def _check_below(plan: Plan, moves: Moves, columns: list[int], limits: NDArray[np.int64]) -> None:
+    numbers = moves[:, columns]
+    wrong = (numbers < 0) | (numbers >= limits)
     if wrong.any():
-        index = int(wrong.argmax())
-        number, limit = moves[index, column], limits[index]
-        where = f" (group {moves[index, GROUP]}, tier {moves[index, column - 1]})" if word == "slot" else ""
-        ask = f"plan {plan.number}, move {index}, {word} {number}{where}"
+        index, nth = np.argwhere(wrong)[0].tolist()
+        word, limit = WORDS[columns[nth]], np.broadcast_to(limits, wrong.shape)[index, nth]
+        where = f" (group {moves[index, GROUP]}, tier {moves[index, columns[nth] - 1]})" if word == "slot" else ""
+        ask = f"plan {plan.number}, move {index}, {word} {numbers[index, nth]}{where}"
         raise UnknownError(say(ask, f"there are {limit}", "build the cache and the mover from the same sizes"))
 
 

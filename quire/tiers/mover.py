@@ -21,7 +21,7 @@ from quire.core.errors import InputError, StateError, say
 from quire.core.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.batch import Ground, MoveBatch
-from quire.tiers.carry import Failures, carry
+from quire.tiers.carry import End, Failures, carry
 
 STAGING_BYTES = 8 << 20
 
@@ -84,10 +84,10 @@ class Mover:
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
         self._ground = Ground([tier.info() for tier in tiers], layouts, block_size)
-        self._tiers = tuple(tiers)
+        self._ends = [End.of(tier) for tier in tiers]
         page_bytes = max((layout.page_bytes for layout in layouts), default=1)
         self._staging = np.empty(max(staging_bytes, 2 * page_bytes), np.uint8)  # an exchange needs room for both pages
-        self._poison: dict[int, int] = {}  # place -> the plan that spoilt it; the thread's own, as all below
+        self._poison: dict[int, int] = {}  # place -> the plan that spoilt it; the thread's own, as the counts below
         self._bytes = np.zeros((len(tiers), len(tiers)), np.int64)
         self._plans = self._moves = self._failures = self._batches = 0
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -117,8 +117,8 @@ class Mover:
     def settle(self, number: int) -> None:
         """Take back the poison of one plan, for plans submitted from now on.
 
-        Requires: the cache has seen what failed in it. A later plan that reads a spoilt slot then means new content,
-        such as what was computed straight into it.
+        Requires: the cache has finished that plan with what failed in it, and every plan made before that is submitted.
+        A later plan that reads a spoilt slot then means new content, such as what was computed straight into it.
         """
         with self._door:
             self._check_open(f"settling plan {number}")
@@ -183,7 +183,7 @@ class Mover:
         return failed
 
     def _carry(self, batch: MoveBatch) -> Failures:
-        src, dst = self._tiers[batch.src_tier], self._tiers[batch.dst_tier]
+        src, dst = self._ends[batch.src_tier], self._ends[batch.dst_tier]
         try:
             wrong = carry(src, dst, batch, self._staging)
         except Exception as error:  # a tier with a bug: none of this batch is to be trusted, and other moves go on

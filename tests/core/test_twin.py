@@ -301,7 +301,7 @@ def test_two_claimants_copy_first_and_the_last_one_takes_over() -> None:
     r = rig(4)
     page = r.cache([1, 2, 3])[0]
     one, two = r.claim([1, 2, 8, 8]), r.claim([1, 2, 9, 9])
-    assert r.store.source_state(two) == (1, 0, 2, (0,))
+    assert r.store.source_state(two) == (1, (0,), (2,), (0,))
     r.settle(1, one, [1, 2, 8, 8])
     assert [m[:7] for m in r.moves()] == [[COPY, 0, 0, 0, 0, 1, 2]]
     assert r.counter(COPIED_TOKENS) == 2 and r.store.pages[0][1, 0] != page

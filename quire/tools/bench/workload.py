@@ -16,6 +16,7 @@ from quire import Cache, CacheConfig, Request, TierConfig
 Int32 = NDArray[np.int32]
 BLOCK, SLOTS, PROMPT, VOCABULARY = 16, 100_000, 8192, 128_000
 SYSTEMS, TALKS, SHARED, OWN = 50, 40, 32, 40
+WARM = 89_500  # blocks cached and idle
 HIT = PROMPT * 9 // 10 // BLOCK * BLOCK
 BATCH, HALF = 64, PROMPT // 2
 
@@ -66,12 +67,12 @@ def half(number: int) -> Int32:
 
 
 def warm(cache: Cache) -> None:
-    """Fill the cache as the peers were filled; a quarter of the conversations makes way for the halves."""
-    for tokens in documents():
-        run_through(cache, tokens)
-    room = SLOTS - 10_500
+    """Fill the cache: conversations first, so that what will be hit is the newest and is not evicted between rounds."""
+    room = WARM - sum(len(tokens) for tokens in documents()) // BLOCK
     for tokens in conversations():
         if cache.usage().idle + SHARED + OWN > room:
             break
+        run_through(cache, tokens)
+    for tokens in documents():
         run_through(cache, tokens)
     cache.take_events()

@@ -14,6 +14,7 @@ from quire.core.store.twin.pool import Pool
 from quire.core.store.twin.tree import Node, partial_candidate
 
 ALL = -1
+SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 STALE = "the tree has changed since this hit was found: walk again"
 
 
@@ -197,11 +198,11 @@ def claimed_pages(pools: Sequence[Pool], hit: Hit) -> list[tuple[Pool, Page]]:
     return full + [(pools[group], page) for group, page in enumerate(hit.source_pages)]
 
 
-def source_state(hit: Hit) -> tuple[int, int, int, tuple[int, ...]]:
-    """Of the source now: is a leaf, is held, most claims on a page, hottest tier of each group's page."""
+def source_state(hit: Hit) -> SourceState:
+    """Of the source now: is a leaf; and per group: its page is held, its claims, its hottest tier."""
     node = hit.source_node
     if node is None:
-        return 0, 0, 0, ()
-    claims = max(0 if page is None else page.claims for page in node.pages)
-    tiers = tuple(-1 if page is None else page.hottest for page in node.pages)
-    return int(not node.children), int(node.is_held), claims, tiers
+        return 0, (), (), ()
+    pages = [page for page in node.pages if page is not None]
+    held, claims = (int(page.holders > 0) for page in pages), (page.claims for page in pages)
+    return int(not node.children), tuple(held), tuple(claims), tuple(page.hottest for page in pages)

@@ -6,7 +6,7 @@ Owns the order in which pages are given up. Knows nothing of how they were had.
 import numpy as np
 
 from quire.core.store.twin.chain import IntArray
-from quire.core.store.twin.commit import attach_rest
+from quire.core.store.twin.commit import attach_rest, commit
 from quire.core.store.twin.parts import Parts
 
 
@@ -16,6 +16,7 @@ def release(parts: Parts, number: int, keep_tail: bool, now: int) -> None:
     row = table.row(number)
     parts.now = now
     if keep_tail:
+        commit(parts, [number], table.computed[[number]])
         attach_rest(parts, number)
     for pool in parts.pools:
         for page in reversed(row.spares[pool.group]):

@@ -85,7 +85,7 @@ class Store:
     def unclaim(self, hit: Hit) -> None:
         hits.unclaim(self._parts.pools, hit)
 
-    def source_state(self, hit: Hit) -> tuple[int, int, int, tuple[int, ...]]:
+    def source_state(self, hit: Hit) -> hits.SourceState:
         return hits.source_state(hit)
 
     # Phase 2
@@ -107,6 +107,9 @@ class Store:
 
     def commit(self, rows: Any, computed: IntArray | None = None) -> int:
         return commit.commit(self._parts, _numbers(rows), computed)
+
+    def commit_row(self, row: int, computed: int) -> int:
+        return commit.commit(self._parts, [row], np.array([computed], np.int32))
 
     def grow(self, rows: Any, tokens: IntArray | None, k: int) -> int:
         return growth.grow(self._parts, _numbers(rows), tokens, k)
