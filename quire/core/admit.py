@@ -86,8 +86,8 @@ def admit_batch(state: State, claims: Claims, step: Step, continuing: Iterable[S
     _check_open(state, claims)
     edges = _continue(step, continuing, state.block_size)
     new_edges, behind = _fit_tokens(state, claims, step)
+    others = _all_or_none(state, claims, behind) if step.all_or_nothing else []
     out = _fit_slots(state, claims)
-    others = _give_up_all(claims, out, behind) if step.all_or_nothing else []
     sequences = _seat(state, claims)
     edges.update(zip(sequences, new_edges, strict=False))
     claims.claims = []
@@ -150,13 +150,16 @@ def _fit_slots(state: State, claims: Claims) -> list[Claim]:
     return out
 
 
-def _give_up_all(claims: Claims, out: list[Claim], behind: list[Refusal]) -> list[Refusal]:
-    """All or nothing: when one does not fit the others are out too, for the order."""
-    if out:
-        out[:0] = claims.drop_from(0)
-        return []
+def _all_or_none(state: State, claims: Claims, behind: list[Refusal]) -> list[Refusal]:
+    """When one does not fit the others are out too, for the order, with the numbers of the one that lacks."""
     lacking = (behind or claims.refused)[:1]
-    return [Refusal(c.request, "order", r.need, r.have) for r in lacking for c in claims.drop_from(0)]
+    place, need, have = shortage(state, claims.claims) or (-1, 0, 0)
+    if place < 0:
+        if not lacking:
+            return []
+        need, have = lacking[0].need, lacking[0].have
+    dropped = enumerate(claims.drop_from(0))
+    return [Refusal(claim.request, "slots" if nth == place else "order", need, have) for nth, claim in dropped]
 
 
 def _slot_refusals(state: State, out: list[Claim]) -> list[Refusal]:
