@@ -111,6 +111,7 @@ def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
         fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
         raise InputError(say(f"trim of {num_tokens} tokens", fact, "trim before they are committed"))
     _check_private(state, sequence, sequence.length - num_tokens)
+    sequence.kept = min(sequence.kept, sequence.length - num_tokens)
     return state.store.trim(row, num_tokens)
 
 
@@ -164,7 +165,7 @@ def release(state: State, sequence: Sequence, store: bool) -> None:
 def suspend(state: State, sequence: Sequence) -> Request:
     """Release it with everything computed kept findable; claiming the returned request goes on from there."""
     tokens = tokens_of(state, sequence)
-    request = sequence.request.continued(tokens)
+    request = sequence.request.continued(tokens, sequence.kept)
     release(state, sequence, True)
     return request
 

@@ -71,14 +71,13 @@ class Request:
         space = Scope(space="dummy")
         return cls(id, tokens, space, reuse=False, beams=beams, extra_tokens=extra_tokens)
 
-    def continued(self, tokens: Int32) -> Request:
-        """The same request after some tokens were generated: `tokens` is everything so far."""
-        grown = len(tokens) - len(self.tokens)
+    def continued(self, tokens: Int32, kept: int) -> Request:
+        """The same request later: `tokens` is everything so far, of which the first `kept` are still its prompt's."""
         ids = self.extra_ids
         if ids is not None:
-            ids = np.concatenate([ids[: len(tokens)], np.zeros(max(grown, 0), np.int64)])
-        left = max(self.max_new_tokens - max(grown, 0), 0)
-        media = self.media if grown >= 0 else tuple(item for part in self.media for item in part.cut(len(tokens)))
+            ids = np.concatenate([ids[:kept], np.zeros(len(tokens) - kept, np.int64)])
+        media = tuple(item for part in self.media for item in part.cut(kept))
+        left = max(self.max_new_tokens - max(len(tokens) - len(self.tokens), 0), 0)
         return replace(self, tokens=tokens, length=None, extra_ids=ids, media=media, max_new_tokens=left)
 
     def words(self) -> NDArray[np.uint64] | None:

@@ -26,12 +26,13 @@ RELEASED = -1
 class Sequence:
     """A live request: tokens so far and pages held. `row` is its line in every block table."""
 
-    __slots__ = ("_state", "prompt_end", "request", "row", "start")
+    __slots__ = ("_state", "kept", "prompt_end", "request", "row", "start")
 
     def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
         self._state = state
         self.request: Request = prepared.request
         self.prompt_end = prepared.end
+        self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
         self.row = row
         self.start = start  # first token that had to be computed
 
@@ -90,7 +91,7 @@ class Sequence:
         """The handle of a fork that the store has put into `row`."""
         twin = object.__new__(Sequence)
         twin._state, twin.request = self._state, replace(self.request, id=id, beams=1)
-        twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
+        twin.prompt_end, twin.row, twin.start, twin.kept = self.prompt_end, row, self.start, self.kept
         return twin
 
     def __repr__(self) -> str:
