@@ -1,0 +1,249 @@
+# Owns: the pages of one group, their copies, holders, claims and retention; where each copy is listed; what is available.
+# Does not know: the tree (a page's node is a number), rows, when to evict.
+
+cdef enum:
+    TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS
+    REUSED_FROM               # one per tier from here on
+    MAX_TIERS = 8
+    MAX_CLAIMS = 0xFFFFFF
+    ONE_CLAIM = 0x100
+    NUM_COUNTERS = 20
+
+cdef struct Page:             # `num_tiers` slots long
+    int32_t node              # -1: open; of a free page: the next free one, or -1
+    int32_t holders           # -1: free
+    int32_t stamp
+    uint32_t claimed          # claims << 8 | priority
+    int32_t[1] slot           # per tier, -1: no copy there
+
+cdef struct Pool:
+    char *pages
+    Py_ssize_t stride         # bytes of a page
+    int32_t num_pages
+    int32_t num_tiers
+    int32_t index             # of the group
+    int32_t tail              # blocks a hit needs before its end, -1: all
+    int32_t sink              # and at its start
+    int32_t free              # top of the free pages, or -1
+    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims
+    int32_t empty_class
+    int32_t scouted           # evictions whose memory has been fetched
+    Order *tiers
+    int64_t *duration         # ticks, -1: none; NULL until somebody gives one
+    int64_t *expiry           # -1: none
+    int64_t *noted            # the expiry a page has in the heap
+    int64_t *turn             # and when it was noted
+    int64_t turns
+    int32_t *heap             # pages by (noted, turn)
+    int32_t *heap_at          # place of a page in it, -1: not in
+    int32_t heap_size
+    int64_t *counters         # NumPy memory from here on
+    int64_t *row_counters
+    int32_t *row_pages
+    int32_t *row_slots
+    int32_t *capacity
+
+
+cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:
+    return <Page *> (g.pages + p * g.stride)
+
+
+cdef inline int32_t claims_of(Page *page) noexcept nogil:
+    return page.claimed >> 8
+
+
+cdef inline int32_t priority_of(Page *page) noexcept nogil:
+    return page.claimed & 0xFF
+
+
+cdef inline void put_priority(Page *page, int32_t priority) noexcept nogil:
+    page.claimed = (page.claimed & ~<uint32_t> 0xFF) | <uint32_t> priority
+
+
+cdef inline int32_t hottest(Pool *g, Page *page) noexcept nogil:
+    """The tier of the hottest copy; num_tiers when there is none."""
+    cdef int32_t t = 0
+    while t < g.num_tiers and page.slot[t] < 0:
+        t += 1
+    return t
+
+
+cdef inline void list_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
+    g.tiers[t].slots[slot].page = -1
+    push_back(g.tiers + t, slot, g.empty_class)
+    g.tiers[t].num_empty += 1
+    if t == 0:
+        g.available += 1
+
+
+cdef inline void unlist_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
+    unlist(g.tiers + t, slot, g.empty_class)
+    g.tiers[t].num_empty -= 1
+    if t == 0:
+        g.available -= 1
+
+
+cdef inline void list_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+    push_back(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+    g.tiers[t].num_idle += 1
+    if t == 0 and claims_of(page) == 0:
+        g.available += 1
+
+
+cdef inline void unlist_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+    unlist(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+    g.tiers[t].num_idle -= 1
+    if t == 0 and claims_of(page) == 0:
+        g.available -= 1
+
+
+cdef inline void list_shadow(Pool *g, int32_t t, Page *page) noexcept nogil:
+    push_back(g.tiers + t, page.slot[t], SHADOW)
+    g.tiers[t].num_shadow += 1
+
+
+cdef inline void unlist_shadow(Pool *g, int32_t t, Page *page) noexcept nogil:
+    unlist(g.tiers + t, page.slot[t], SHADOW)
+    g.tiers[t].num_shadow -= 1
+
+
+cdef inline void put_copy(Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
+    """Page p has a copy there now; it is not listed yet."""
+    page_at(g, p).slot[t] = slot
+    g.tiers[t].slots[slot].page = p
+
+
+cdef bint drop_copy(Pool *g, int32_t p, int32_t t) noexcept nogil:
+    """Give up one copy, if it is a shadow."""
+    cdef Page *page = page_at(g, p)
+    if page.holders < 0 or page.slot[t] < 0 or hottest(g, page) == t:
+        return False
+    unlist_shadow(g, t, page)
+    list_empty(g, t, page.slot[t])
+    page.slot[t] = -1
+    return True
+
+
+cdef inline void drop_shadows(Pool *g, Page *page, int32_t t) noexcept nogil:
+    """Give up all copies colder than tier t, the hottest."""
+    cdef int32_t u
+    for u in range(t + 1, g.num_tiers):
+        if page.slot[u] >= 0:
+            unlist_shadow(g, u, page)
+            list_empty(g, u, page.slot[u])
+            page.slot[u] = -1
+
+
+cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
+    """An open page without copies, held once. There is always one: as many pages as slots."""
+    cdef int32_t p = g.free, t
+    cdef Page *page = page_at(g, p)
+    g.free = page.node
+    page.node = -1
+    page.holders = 1
+    page.claimed = <uint32_t> priority
+    page.stamp += 1
+    for t in range(g.num_tiers):
+        page.slot[t] = -1
+    if g.duration != NULL:
+        g.duration[p] = duration
+        g.expiry[p] = -1
+    return p
+
+
+cdef inline void push_page(Pool *g, int32_t p) noexcept nogil:
+    """The page id is free; its copies are somebody else's, or none."""
+    cdef Page *page = page_at(g, p)
+    page.node = g.free
+    page.holders = -1
+    g.free = p
+    if g.expiry != NULL:
+        g.expiry[p] = -1
+
+
+cdef inline void free_page(Pool *g, int32_t p, bint listed) noexcept nogil:
+    """Free a page without node; its hottest copy is `listed` or not, its shadows are."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t t = hottest(g, page)
+    if t < g.num_tiers:
+        if listed:
+            unlist_idle(g, t, page)
+        list_empty(g, t, page.slot[t])
+        if t + 1 < g.num_tiers:
+            drop_shadows(g, page, t)
+    push_page(g, p)
+
+
+cdef inline void hold_page(Pool *g, int32_t p) noexcept nogil:
+    cdef Page *page = page_at(g, p)
+    page.holders += 1
+    if page.holders == 1:
+        unlist_idle(g, hottest(g, page), page)
+        if g.expiry != NULL:
+            g.expiry[p] = -1
+
+
+cdef inline void let_go(Pool *g, int32_t p, int64_t now) noexcept nogil:
+    """One holder less; the last one leaves a committed page idle, an open one free."""
+    cdef Page *page = page_at(g, p)
+    page.holders -= 1
+    if page.holders:
+        return
+    if page.node < 0:
+        free_page(g, p, False)
+        return
+    list_idle(g, hottest(g, page), page)
+    if g.duration != NULL and g.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
+        g.expiry[p] = now + g.duration[p]
+        heap_note(g, p)
+
+
+cdef inline void claim_page(Pool *g, int32_t p) noexcept nogil:
+    cdef Page *page = page_at(g, p)
+    if claims_of(page) == 0 and page.holders == 0 and page.slot[0] >= 0:
+        g.available -= 1
+    page.claimed += ONE_CLAIM
+
+
+cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
+    cdef Page *page = page_at(g, p)
+    page.claimed -= ONE_CLAIM
+    if claims_of(page) == 0 and page.holders == 0:
+        if page.slot[0] >= 0:
+            g.available += 1
+        rewind(g.tiers + hottest(g, page), FIRST + priority_of(page))
+
+
+cdef inline int32_t pick(Pool *g, int32_t t) noexcept nogil:
+    """The slot to take next, or -1: classes ascending, front to back, passing over claimed pages (not over their shadows)."""
+    cdef Order *o = g.tiers + t
+    if o.filled[0] & 1:       # EMPTY
+        return o.cursor[EMPTY]
+    return pick_page(g, o)
+
+
+cdef int32_t pick_page(Pool *g, Order *o) noexcept nogil:
+    cdef uint64_t bits
+    cdef int32_t word, kind, slot
+    for word in range(2):
+        bits = o.filled[word]
+        while bits:
+            kind = 64 * word + lowest_bit(bits)
+            slot = o.cursor[kind]
+            if kind != SHADOW:
+                while slot < o.size and o.slots[slot].page >= 0 and claims_of(page_at(g, o.slots[slot].page)):
+                    slot = o.slots[slot].next
+                o.cursor[kind] = slot
+            if slot < o.size:
+                return slot
+            bits &= bits - 1
+    return -1
+
+
+cdef inline int64_t duration_of(Pool *g, int32_t p) noexcept nogil:
+    return -1 if g.duration == NULL else g.duration[p]
+
+
+cdef inline void set_duration(Pool *g, int32_t p, int64_t duration) noexcept nogil:
+    if g.duration != NULL:
+        g.duration[p] = duration

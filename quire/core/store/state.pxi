@@ -1,0 +1,185 @@
+# Owns: everything of one store in one struct, the rows, and the acts that touch tree, pool and log at once: attach, detach,
+# change of priority, new pages in a row.
+# Does not know: Python objects, except that it keeps a row's chain alive.
+
+cdef struct Spares:           # open pages of a row and group, kept aside for its forks
+    int32_t *pages
+    int32_t count
+
+cdef struct Row:
+    PyObject *chain           # owned reference; NULL: the row is not live
+    Text *text                # inside it
+    int64_t duration          # of pages the row grows by
+    int32_t priority
+    int32_t tip               # node of its last committed block, -1: it commits nothing any more
+    int32_t root
+    int32_t twins             # private pages whose block has another page
+    bint keep                 # False: it never commits
+    int64_t batch             # the last batch it was in
+
+cdef struct State:
+    int32_t block_size
+    int32_t num_groups
+    int32_t num_tiers
+    int32_t num_rows
+    int32_t num_columns
+    int32_t offload_min
+    int32_t shadows
+    int32_t open_claims       # hits that claim something
+    int32_t culprit           # the row a batch is refused for
+    int64_t batch             # batches so far
+    int64_t now               # the last tick a caller gave
+    Pool *pools
+    Row *rows
+    Spares *spares            # [rows, groups]
+    int32_t *length           # NumPy memory, per row
+    int32_t *computed
+    int32_t *committed
+    int32_t *path             # scratch: nodes, one per column
+    int32_t *runs             # scratch: two per group
+    int64_t *needs            # scratch: one per group
+    Tree tree
+    Log log
+
+
+cdef inline bint is_live(State *s, int32_t row) noexcept nogil:
+    return <uint32_t> row < <uint32_t> s.num_rows and s.rows[row].chain != NULL
+
+
+cdef inline bint joins(State *s, int32_t row) noexcept nogil:
+    """Whether a row may be in the present batch: live, and not in it already."""
+    if not is_live(s, row) or s.rows[row].batch == s.batch:
+        s.culprit = row
+        return False
+    s.rows[row].batch = s.batch
+    return True
+
+
+cdef inline int32_t *pages_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return g.row_pages + <Py_ssize_t> row * s.num_columns
+
+
+cdef inline int32_t *slots_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return g.row_slots + <Py_ssize_t> row * s.num_columns
+
+
+cdef inline int32_t columns_for(State *s, int64_t tokens) noexcept nogil:
+    return <int32_t> ((tokens + s.block_size - 1) // s.block_size)
+
+
+cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:
+    """Move a row's tip to a node (-1: nowhere); what it leaves behind may go."""
+    cdef int32_t old = s.rows[row].tip
+    if node >= 0:
+        at(&s.tree, node).tips += 1
+    s.rows[row].tip = node
+    if old >= 0:
+        at(&s.tree, old).tips -= 1
+        if at(&s.tree, old).tips == 0 and at(&s.tree, old).child < 0:
+            prune(&s.tree, old)
+
+
+cdef inline void log_page(State *s, Pool *g, Page *page, int kind, int64_t before, int64_t after) noexcept nogil:
+    """MOVED or RETAINED of a page, if it is a committed one."""
+    if s.log.batches != NULL and page.node >= 0:
+        log_change(&s.log, kind, g.index, s.tree.hashes[page.node], before, after)
+
+
+cdef void log_stored(State *s, Pool *g, const int32_t *nodes, Py_ssize_t count, int32_t root) noexcept nogil:
+    """STORED: `count` nodes, one under the other, all of one size, whose pages have just been attached."""
+    cdef Tree *t = &s.tree
+    cdef Log *log = &s.log
+    cdef int32_t parent, size
+    cdef int64_t *record
+    cdef Py_ssize_t i
+    if log.batches == NULL or count == 0:
+        return
+    parent, size = at(t, nodes[0]).parent, at(t, nodes[0]).size
+    log_flush(log, g.index)
+    if log_room(log, count, count * size):
+        return
+    record = log_record(log, STORED, g.index, count)
+    record[4], record[5], record[6] = log.num_tokens, size, at(t, parent).flags & ROOT
+    record[7], record[8] = <int64_t> t.hashes[parent], <int64_t> t.hashes[root]
+    for i in range(count):
+        log_hash(log, t.hashes[nodes[i]], priority_of(page_at(g, at(t, nodes[i]).page[g.index])))
+        memcpy(log.tokens + log.num_tokens, tokens_at(t, nodes[i]), 4 * size)
+        log.num_tokens += size
+    log_bound(log, count)
+
+
+cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
+    """An open page becomes the page of a node; the caller logs it."""
+    at(&s.tree, node).page[g.index] = p
+    page_at(g, p).node = node
+
+
+cdef inline void detach(State *s, Pool *g, int32_t p) noexcept nogil:
+    """A committed page leaves its node, and the node goes if that was all it was for."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t node = page.node
+    at(&s.tree, node).page[g.index] = -1
+    page.node = -1
+    s.tree.epoch += 1
+    if s.log.batches != NULL:
+        log_removed(&s.log, g.index, s.tree.hashes[node])
+    prune(&s.tree, node)
+
+
+cdef void set_priority(State *s, Pool *g, int32_t p, int32_t priority) noexcept nogil:
+    """Change the priority of a page; an idle one goes to the back of its new class."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t old = priority_of(page), t
+    if page.holders == 0:
+        t = hottest(g, page)
+        unlist_idle(g, t, page)
+        put_priority(page, priority)
+        list_idle(g, t, page)
+    put_priority(page, priority)
+    if old != priority:
+        log_page(s, g, page, RETAINED, old, priority)
+
+
+cdef void refresh(State *s, int64_t now) noexcept nogil:
+    """Pages whose time has come fall back to the default priority."""
+    cdef Pool *g
+    cdef int32_t i, p
+    s.now = now
+    for i in range(s.num_groups):
+        g = s.pools + i
+        while g.duration != NULL:
+            p = heap_due(g, now)
+            if p < 0:
+                break
+            if g.expiry[p] != g.noted[p]:
+                continue
+            g.expiry[p] = -1
+            if page_at(g, p).holders == 0:
+                set_priority(s, g, p, DEFAULT_PRIORITY)
+
+
+cdef inline int32_t new_page(State *s, Pool *g, int32_t priority, int64_t duration) noexcept nogil:
+    """An open page on tier 0, held once; -1 when nothing is available."""
+    cdef int32_t slot = take(s, g), p
+    if slot < 0:
+        return -1
+    p = pop_page(g, priority, duration)
+    put_copy(g, p, 0, slot)
+    return p
+
+
+cdef inline void set_column(State *s, Pool *g, int32_t row, int32_t column, int32_t p) noexcept nogil:
+    """The row has page p (-1: none) in that column."""
+    pages_of(s, g, row)[column] = p
+    slots_of(s, g, row)[column] = -1 if p < 0 else page_at(g, p).slot[0]
+
+
+cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """New open pages of the row's own priority in [first, last); -1 when nothing is available."""
+    cdef int32_t column, p
+    for column in range(first, last):
+        p = new_page(s, g, s.rows[row].priority, s.rows[row].duration)
+        if p < 0:
+            return -1
+        set_column(s, g, row, column, p)
+    return 0
