@@ -175,10 +175,20 @@ def _slot_refusals(state: State, out: list[Claim]) -> list[Refusal]:
 
 def shortage(state: State, claims: list[Claim]) -> tuple[int, int, int] | None:
     """Dry count: the first claim that runs out of slots with its need and what is there; None when all fit."""
-    roles = _roles(state, claims)
-    if _run_dry(state, claims, roles, [claim.cold for claim in claims]) is None:
+    if _fit_at_worst(state, claims):
         return None
-    return _run_dry(state, claims, roles, _cold_once(state, claims))
+    return _run_dry(state, claims, _roles(state, claims), _cold_once(state, claims))
+
+
+def _fit_at_worst(state: State, claims: list[Claim]) -> bool:
+    """Enough even if every partial hit copies, no source is given back and no onboard is shared: the usual case."""
+    for group in state.groups:
+        need = 0
+        for claim in claims:
+            need += claim.cold[group] + claim.new
+        if need > state.store.available(group):
+            return False
+    return True
 
 
 def _run_dry(
@@ -189,7 +199,7 @@ def _run_dry(
         for place, claim in enumerate(claims):
             takes, gives = roles[place][group] if place in roles else (0, 0)
             need = cold[place][group] + takes
-            new = claim.prepared.blocks - claim.hit.blocks - (claim.hit.source >= 0) + claim.prepared.spare
+            new = claim.new - (claim.hit.source >= 0)
             if need > have or new > have - need + gives:
                 return place, need + new, have
             have += gives - need - new

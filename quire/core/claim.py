@@ -83,13 +83,21 @@ class Refusal:
 class Claim:
     """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them."""
 
-    __slots__ = ("cold", "hit", "prepared", "purpose")
+    __slots__ = ("cold", "hit", "new", "num_tokens", "prepared", "purpose")
 
-    def __init__(self, prepared: Prepared, hit: Hit, purpose: Purpose, cold: tuple[int, ...]) -> None:
+    def __init__(self, state: State, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
-        self.hit = hit
-        self.purpose = purpose
-        self.cold = cold  # hit pages per group that must be onboarded
+        self.purpose: Purpose = purpose
+        self.look(state)
+
+    def look(self, state: State) -> None:
+        """Find the hit and hold it."""
+        prepared, purpose = self.prepared, self.purpose
+        self.hit = hit = walk(state, prepared, purpose)
+        state.store.claim(hit)
+        self.new = prepared.blocks - hit.blocks + prepared.spare  # pages; a partial hit needs one as well, to copy into
+        self.cold = num_cold(state, hit)  # hit pages per group that must be onboarded
+        self.num_tokens = prepared.end - hit.start if purpose == "compute" else 0  # left to compute
 
     @property
     def request(self) -> Request:
@@ -102,20 +110,14 @@ class Claim:
         return self.hit.start
 
     @property
-    def num_tokens(self) -> int:
-        """Prompt tokens left to compute."""
-        return 0 if self.purpose == "decode" else self.prepared.end - self.hit.start
-
-    @property
     def spans(self) -> tuple[Span, ...]:
         """Tokens each group holds for this request."""
         return tuple(Span(0, self.hit.start) for _ in self.cold)
 
     @property
     def slots_needed(self) -> tuple[int, ...]:
-        """Device slots per group: new pages, onboards and, for a partial hit, the copy (none if it is taken over)."""
-        new = self.prepared.blocks - self.hit.blocks + self.prepared.spare
-        return tuple(cold + new for cold in self.cold)
+        """Device slots per group at most: new pages, onboards and, for a partial hit, the copy."""
+        return tuple(cold + self.new for cold in self.cold)
 
     def __repr__(self) -> str:
         return f"Claim({self.request.id!r}, start={self.start})"
@@ -174,7 +176,7 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
     ready = ready_for(state, requests, purpose)
     _check_ids(state, ready)
     refused: list[Refusal] = []
-    claims = [_claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, refused)]
+    claims = [Claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, refused)]
     batch = Claims(state, claims, refused)
     state.open_claims.add(batch)
     return batch
@@ -211,16 +213,10 @@ def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:
     return state.store.walk(prepared.chain, root, usable, state.policy)
 
 
-def _claim(state: State, prepared: Prepared, purpose: Purpose) -> Claim:
-    hit = walk(state, prepared, purpose)
-    state.store.claim(hit)
-    return Claim(prepared, hit, purpose, num_cold(state, hit))
-
-
 def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
     """Pages of the hit per group that have no device copy."""
     if not hit.blocks:
-        return (0,) * len(state.groups)
+        return state.nothing
     return tuple([hit.num_cold(group) for group in state.groups])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.core.claim import Claim, num_cold, walk
+from quire.core.claim import Claim
 from quire.core.errors import InputError, StateError, say
 from quire.core.life import release
 from quire.core.plan import Kind, Plan
@@ -114,7 +114,5 @@ def _recut(state: State, row: int, cut: int) -> Setback:
 
 def _reclaim(state: State, claim: Claim) -> Setback:
     old = claim.start
-    claim.hit = walk(state, claim.prepared, claim.purpose)
-    state.store.claim(claim.hit)
-    claim.cold = num_cold(state, claim.hit)
+    claim.look(state)
     return Setback(claim, old, claim.start)

@@ -31,7 +31,7 @@ def own(state: State, sequence: Sequence) -> int:
     if not isinstance(sequence, Sequence):
         raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
     row = sequence.live_row()
-    if state.sequences.get(sequence.id) is not sequence:
+    if sequence.state is not state:
         raise UnknownError(
             say(f"sequence {sequence.id!r}", "it belongs to another cache", "use the cache that admitted it")
         )
@@ -76,10 +76,11 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
 
 
 def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
-    row, length = own(state, sequence), sequence.length
+    row = own(state, sequence)
+    length = int(state.store.length[row])
     if computed is None:
         computed = length
-    elif not isinstance(computed, int) or not 0 <= computed <= length:
+    elif type(computed) is not int or not 0 <= computed <= length:
         raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
     return state.store.commit_row(row, computed)
 

@@ -26,10 +26,10 @@ RELEASED = -1
 class Sequence:
     """A live request: tokens so far and pages held. `row` is its line in every block table."""
 
-    __slots__ = ("_state", "kept", "prompt_end", "request", "row", "start")
+    __slots__ = ("kept", "prompt_end", "request", "row", "start", "state")
 
     def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
-        self._state = state
+        self.state = state
         self.request: Request = prepared.request
         self.prompt_end = prepared.end
         self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
@@ -49,36 +49,36 @@ class Sequence:
     @property
     def length(self) -> int:
         """Tokens known."""
-        return int(self._state.store.length[self.live_row()])
+        return int(self.state.store.length[self.live_row()])
 
     @property
     def computed(self) -> int:
         """Leading tokens whose KV exists."""
-        return int(self._state.store.computed[self.live_row()])
+        return int(self.state.store.computed[self.live_row()])
 
     @property
     def committed(self) -> int:
         """Leading tokens in the tree, whole blocks."""
-        return int(self._state.store.committed[self.live_row()]) * self._state.config.block_size
+        return int(self.state.store.committed[self.live_row()]) * self.state.config.block_size
 
     def capacity(self, group: int = 0) -> int:
         """Tokens it has slots for."""
-        return int(self._state.store.capacity[group][self.live_row()]) * self._state.config.block_size
+        return int(self.state.store.capacity[group][self.live_row()]) * self.state.config.block_size
 
     def slots(self, group: int = 0) -> Int32:
         """Device slot per block (a copy); -1 is a hole."""
         row = self.live_row()
-        return self._state.store.slots[group][row, : self._state.store.capacity[group][row]].copy()
+        return self.state.store.slots[group][row, : self.state.store.capacity[group][row]].copy()
 
     def pages(self, group: int = 0) -> Int32:
         """Page id per block (a copy)."""
         row = self.live_row()
-        return self._state.store.pages[group][row, : self._state.store.capacity[group][row]].copy()
+        return self.state.store.pages[group][row, : self.state.store.capacity[group][row]].copy()
 
     def counts(self, group: int = 0) -> Counts:
         """What its admission took and reused."""
-        config = self._state.config
-        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = self._state.store.row_counters[group][self.live_row()]
+        config = self.state.config
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = self.state.store.row_counters[group][self.live_row()]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
 
     def live_row(self) -> int:
@@ -90,7 +90,7 @@ class Sequence:
     def forked(self, id: Hashable, row: int) -> Sequence:
         """The handle of a fork that the store has put into `row`."""
         twin = object.__new__(Sequence)
-        twin._state, twin.request = self._state, replace(self.request, id=id, beams=1)
+        twin.state, twin.request = self.state, replace(self.request, id=id, beams=1)
         twin.prompt_end, twin.row, twin.start, twin.kept = self.prompt_end, row, self.start, self.kept
         return twin
 

@@ -34,6 +34,7 @@ class State:
         "holds",
         "lock",
         "next_plan",
+        "nothing",
         "open_claims",
         "plans",
         "policy",
@@ -51,6 +52,7 @@ class State:
         self.config = config
         self.block_size = config.block_size
         self.groups = range(len(config.groups))
+        self.nothing = (0,) * len(config.groups)
         self.room = min(tiers[0].of_group(group) for group in self.groups)  # device slots of the smallest group
         self.policy = (
             (2 if config.copy_on_partial_reuse else 1) if config.partial_reuse else 0
