@@ -42,7 +42,7 @@ class Cache:
 
     def prepare(self, request: Request) -> Prepared:
         """Do a request's own work ahead of its claim, on any thread: tokens copied, keys made with the GIL released."""
-        prepared = phase1.prepare(self._state, request)
+        (prepared,) = phase1.ready_for(self._state, [request], "compute")
         prepared.chain.extend_keys()
         return prepared
 
@@ -142,7 +142,7 @@ class Cache:
             raise InputError(say(f"truncate keeping {keep!r} tokens", "that is less than none", "keep at least 0"))
         with self._lock:
             self._no_claims("truncate")
-            prepared = phase1.prepare(self._state, request)
+            (prepared,) = phase1.ready_for(self._state, [request], "compute")
             root = self._state.roots.find(prepared.scope_key)
             return self._state.store.truncate(root, prepared.chain, len(request.tokens), keep) if root >= 0 else 0
 

@@ -182,28 +182,26 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
     return batch
 
 
-def prepare(state: State, request: Request) -> Prepared:
-    """Copy the tokens and derive the numbers; the lock is not needed."""
-    if not isinstance(request, Request):
-        raise InputError(say(f"claim of a {type(request).__name__}", "it is no Request", "pass quire.Request objects"))
-    return Prepared(state, request)
-
-
 def ready_for(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
     """Prepared requests, each fit for one claim in this cache."""
     if purpose not in PURPOSES:
         raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
-    ready = [item if isinstance(item, Prepared) else prepare(state, item) for item in requests]
-    for prepared in ready:
-        if prepared.state is not state:
-            fact = "another cache prepared it"
-            raise UnknownError(
-                say(f"request {prepared.request.id!r}", fact, "prepare it with the cache that claims it")
-            )
-        if prepared.seated:
-            fact = "it was admitted before, and its tokens are that sequence's"
-            raise StateError(say(f"prepared request {prepared.request.id!r}", fact, "prepare the request again"))
-    return ready
+    return [Prepared(state, item) if type(item) is Request else _checked(state, item) for item in requests]
+
+
+def _checked(state: State, item: Request | Prepared) -> Prepared:
+    """What was prepared ahead, or what is no plain Request."""
+    if isinstance(item, Request):
+        return Prepared(state, item)
+    if not isinstance(item, Prepared):
+        raise InputError(say(f"claim of a {type(item).__name__}", "it is no Request", "pass quire.Request objects"))
+    name = f"prepared request {item.request.id!r}"
+    if item.state is not state:
+        raise UnknownError(say(name, "another cache prepared it", "prepare it with the cache that claims it"))
+    if item.seated:
+        fact = "it was admitted before, and its tokens are that sequence's"
+        raise StateError(say(name, fact, "prepare the request again"))
+    return item
 
 
 def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:

@@ -1,16 +1,6 @@
 # Owns: claim and unclaim, seat (a claimed hit becomes holds of a row), settle (the row gets all its pages on tier 0).
 # Does not know: budgets and batches; the caller has counted.
 
-cdef struct Ask:              # what a row shall get when it is settled
-    int32_t row
-    int32_t blocks            # pages, hit included
-    int32_t spare             # open pages kept aside, per group
-    int32_t priority          # of pages it grows by
-    int64_t duration
-    const int16_t *priorities # per block, -1: none; or NULL
-    const int64_t *durations
-
-
 cdef inline bint is_needed(int32_t block, int32_t sink, int32_t tail) noexcept nogil:
     return block < sink or block >= tail
 
@@ -128,16 +118,20 @@ cdef bint may_take_over(State *s, int32_t source) noexcept nogil:
 
 
 cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_over) noexcept nogil:
-    """Slots of tier 0 that settling takes: onboardings, the copy, new pages, spares."""
-    cdef int32_t b
-    cdef int64_t count = ask.blocks - path.blocks + ask.spare
+    """Slots of tier 0 that settling takes: onboardings, then the copy, then new pages and spares; -1: more than there are."""
+    cdef int64_t cold = 0, new = ask.blocks - path.blocks - (path.source >= 0) + ask.spare
     cdef int32_t *pages = pages_of(s, g, ask.row)
+    cdef bint back = False    # a copied source that nobody else wants is available right after the copy
+    cdef Page *source
+    cdef int32_t b
     if g.num_tiers > 1:
         for b in range(path.blocks):
-            count += pages[b] >= 0 and page_at(g, pages[b]).slot[0] < 0
-    if take_over and page_at(g, at(&s.tree, path.source).page[g.index]).slot[0] >= 0:
-        count -= 1
-    return count
+            cold += pages[b] >= 0 and page_at(g, pages[b]).slot[0] < 0
+    if path.source >= 0:
+        source = page_at(g, at(&s.tree, path.source).page[g.index])
+        cold += not take_over or source.slot[0] < 0
+        back = not take_over and source.slot[0] >= 0 and source.holders == 0 and claims_of(source) == 1
+    return cold + new if cold <= g.available and cold + new <= g.available + back else -1
 
 
 cdef void reuse_full(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
@@ -172,16 +166,6 @@ cdef int raise_cold(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
                 return -1
             slots[b] = page_at(g, p).slot[0]
     return 0
-
-
-cdef inline int32_t priority_at(Ask *ask, int32_t block) noexcept nogil:
-    return DEFAULT_PRIORITY if ask.priorities == NULL or ask.priorities[block] < 0 else ask.priorities[block]
-
-
-cdef inline int64_t duration_at(Ask *ask, int32_t block) noexcept nogil:
-    if ask.durations == NULL or ask.priorities == NULL or ask.priorities[block] < 0:
-        return -1
-    return ask.durations[block]
 
 
 cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
@@ -237,11 +221,8 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
             return -1
         b += 1
     g.counters[MISSED] += ask.blocks - b
-    for b in range(b, ask.blocks):
-        p = new_page(s, g, priority_at(ask, b), duration_at(ask, b))
-        if p < 0:
-            return -1
-        set_column(s, g, ask.row, b, p)
+    if fill_columns(s, g, ask.row, b, ask.blocks, ask):
+        return -1
     for b in range(ask.spare):
         p = new_page(s, g, ask.priority, ask.duration)
         if p < 0:

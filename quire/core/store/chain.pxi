@@ -27,14 +27,11 @@ cdef int text_room(Text *text, Py_ssize_t length) noexcept nogil:
     return reserve(<void **> &text.tokens, &text.token_room, length, 4)
 
 
-cdef inline int text_append(Text *text, const int32_t *tokens, Py_ssize_t n) noexcept nogil:
+cdef int text_append(Text *text, const int32_t *tokens, Py_ssize_t n) noexcept nogil:
     """Append plain tokens; -1 without memory."""
     if text.length + n > text.token_room and text_room(text, text.length + n):
         return -1
-    if n == 1:
-        text.tokens[text.length] = tokens[0]
-    else:
-        memcpy(text.tokens + text.length, tokens, 4 * n)
+    memcpy(text.tokens + text.length, tokens, 4 * n)
     if text.extras != NULL:
         memset(text.extras + 3 * text.length, 0, 24 * n)
     text.length += n

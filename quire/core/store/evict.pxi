@@ -1,10 +1,6 @@
 # Owns: how a slot becomes free: take, evict, make room in a colder tier, onboard, early copies.
 # Does not know: who asked; callers have made sure that something is available and that the log has room for the moves.
 
-cdef enum:
-    LOOKAHEAD = 16            # evictions
-
-
 cdef void log_copy(State *s, Pool *g, int kind, int32_t p, int32_t t, int32_t from_, int32_t u, int32_t to) noexcept nogil:
     """A whole page moves: (t, from_) -> (u, to)."""
     cdef int32_t *move = log_move(&s.log, kind, g.index)
@@ -85,41 +81,54 @@ cdef int32_t make_room(State *s, Pool *g, int32_t u, int32_t priority) noexcept 
     return slot
 
 
-cdef void scout(State *s, Pool *g, int32_t slot) noexcept nogil:
-    """Fetch what the next evictions from here on will touch: far memory is slow, but much of it comes at once."""
-    cdef int32_t[LOOKAHEAD] nodes
-    cdef Order *o = g.tiers
-    cdef int32_t i, count = 0
-    while count < LOOKAHEAD and slot < o.size and o.slots[slot].page >= 0:
-        nodes[count] = page_at(g, o.slots[slot].page).node
-        prefetch(at(&s.tree, nodes[count]))
-        count += 1
-        slot = o.slots[slot].next
-    for i in range(count):
-        prefetch(s.tree.index + (at(&s.tree, nodes[i]).key & s.tree.mask))
-    g.scouted = count
-
-
-cdef inline int32_t take(State *s, Pool *g) noexcept nogil:
+cdef int32_t take(State *s, Pool *g) noexcept nogil:
     """A slot of tier 0, unlisted and without page; -1 when there is none."""
-    cdef int32_t slot = pick(g, 0), p
+    cdef int32_t slot = pick(g, 0)
     if slot < 0:
         return -1
     g.counters[TOTAL] += 1
-    p = g.tiers.slots[slot].page
-    if p < 0:
+    if g.tiers.slots[slot].page < 0:
         unlist_empty(g, 0, slot)
         g.counters[NEW] += 1
-        return slot
-    if g.scouted == 0:
-        scout(s, g, slot)
-    g.scouted -= 1
-    if g.num_tiers == 1:
-        lift(g, 0, p)
-        drop_page(s, g, p)
     else:
         evict_copy(s, g, 0, slot)
     return slot
+
+
+cdef int32_t cut_run(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
+    """Take up to `wanted` slots of a lone tier that follow each other in one class, unlisted; how many. Pages still in them
+    are to be dropped one by one by the caller; what that will touch is fetched here: far memory is slow, but comes at once."""
+    cdef Order *o = g.tiers
+    cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before, i
+    if slot < 0:
+        return 0
+    p, before = o.slots[slot].page, o.slots[slot].prev
+    kind = g.empty_class if p < 0 else FIRST + priority_of(page_at(g, p))
+    while count < wanted and slot < o.size:
+        p = o.slots[slot].page
+        if p < 0:
+            empty += 1
+        elif claims_of(page_at(g, p)):
+            break
+        else:
+            prefetch(at(&s.tree, page_at(g, p).node))
+        slots[count] = slot
+        count += 1
+        o.slots[slot].prev = -1
+        slot = o.slots[slot].next
+    o.slots[before].next, o.slots[slot].prev, o.cursor[kind] = slot, before, slot
+    if before == slot:
+        o.filled[kind >> 6] &= ~(<uint64_t> 1 << (kind & 63))
+    for i in range(count if count > empty else 0):
+        p = o.slots[slots[i]].page
+        if p >= 0:
+            prefetch(s.tree.index + (at(&s.tree, page_at(g, p).node).key & s.tree.mask))
+    o.num_empty -= empty
+    o.num_idle -= count - empty
+    g.available -= count
+    g.counters[TOTAL] += count
+    g.counters[NEW] += empty
+    return count
 
 
 cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:

@@ -8,9 +8,10 @@ cdef enum:
 
 
 cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n) noexcept nogil:
-    """Check a batch and reserve what it may need, before anything changes."""
+    """Check a batch, note the rows that have a block to commit, reserve what that may need; nothing visible changes."""
     cdef Py_ssize_t i, blocks = 0
-    cdef int32_t row, c
+    cdef int64_t size = s.block_size
+    cdef int32_t row, c, count = 0
     cdef bint extras = False
     cdef int why = 0
     cdef Row *r
@@ -19,17 +20,20 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
         row = rows[i]
         if not joins(s, row):
             return UNKNOWN_ROW
-        r = s.rows + row
         c = computed[i] if computed != NULL else s.length[row]
-        if <int64_t> c < (<int64_t> s.committed[row] + 1) * s.block_size:
+        if c < (s.committed[row] + 1) * size:
             continue
+        r = s.rows + row
         if c > r.text.length or c // s.block_size > s.num_columns:
             why, s.culprit = TOO_LONG, row
         elif r.keep and r.tip >= 0:
             blocks += c // s.block_size - s.committed[row]
             extras = extras or r.text.extras != NULL
+            s.crossing[count] = <int32_t> i
+            count += 1
             if text_keys(r.text, c // s.block_size):
                 return NO_MEMORY
+    s.num_crossing = count
     return NO_MEMORY if blocks and not why and tree_reserve(&s.tree, blocks, extras) else why
 
 
@@ -64,6 +68,8 @@ cdef int32_t make_path(State *s, Text *text, int32_t node, uint32_t seed, int32_
         if b + AHEAD < last:
             fetch_entry(t, text, seed, b + AHEAD)
         child = new_block(t, node, text.tokens + <Py_ssize_t> b * size, extras_of(text, b), size)
+        prefetch(tokens_at(t, child) + 8 * size)
+        prefetch(at(t, child + 8))
         key = <uint32_t> text.keys[b] ^ seed
         at(t, child).key, at(t, child).high = key, <uint32_t> (text.keys[b] >> 32)
         index_insert(t, key, child)
@@ -133,85 +139,85 @@ cdef int32_t attach_row(State *s, Pool *g, int32_t row, int32_t first, int32_t l
 cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n) noexcept nogil:
     """Make the computed full blocks of checked rows findable; the number of pages newly attached."""
     cdef Py_ssize_t i
-    cdef int32_t row, c, first, last, k
+    cdef int32_t k, g, row, first, last
     cdef int64_t stored = 0
     cdef Row *r
     for i in range(n):
-        row = rows[i]
+        s.computed[rows[i]] = max(s.computed[rows[i]], computed[i] if computed != NULL else s.length[rows[i]])
+    for k in range(s.num_crossing):
+        row = rows[s.crossing[k]]
         r = s.rows + row
-        c = computed[i] if computed != NULL else s.length[row]
-        s.computed[row] = max(s.computed[row], c)
         first = s.committed[row]
-        if <int64_t> c < (<int64_t> first + 1) * s.block_size or not r.keep or r.tip < 0:
-            continue
-        last = c // s.block_size
+        last = (computed[s.crossing[k]] if computed != NULL else s.length[row]) // s.block_size
         set_tip(s, row, extend_path(s, r.text, r.tip, at(&s.tree, r.root).key, first, last))
-        for k in range(s.num_groups):
-            stored += attach_row(s, s.pools + k, row, first, last)
+        for g in range(s.num_groups):
+            stored += attach_row(s, s.pools + g, row, first, last)
         s.committed[row] = last
     return stored
 
 
-cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k, bint append) noexcept nogil:
-    """Check a batch, count the pages it needs per group, make room for its tokens; nothing visible changes."""
+cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
+    """Check a batch, note the rows that need more columns (as many in every group) and count those; nothing changes."""
     cdef Py_ssize_t i
-    cdef int64_t wanted, size = s.block_size, limit = s.num_columns * size
-    cdef int32_t row, g
+    cdef int64_t wanted, size = s.block_size, limit = s.num_columns * size, columns = 0
+    cdef int32_t *capacity = s.pools.capacity
+    cdef int32_t *length = s.length
+    cdef int32_t row, g, count = 0
     cdef int why = 0
-    cdef Pool *pools = s.pools
-    memset(s.needs, 0, 8 * s.num_groups)
     s.batch += 1
     for i in range(n):
         row = rows[i]
         if not joins(s, row):
             return UNKNOWN_ROW
-        wanted = s.length[row] + k
-        if wanted > limit:
-            why, s.culprit = TOO_LONG, row
-            continue
-        if append and wanted > s.rows[row].text.token_room and text_room(s.rows[row].text, wanted):
-            return NO_MEMORY
-        for g in range(s.num_groups):
-            if wanted > pools[g].capacity[row] * size:
-                s.needs[g] += columns_for(s, wanted) - pools[g].capacity[row]
+        wanted = length[row] + k
+        if wanted > capacity[row] * size:
+            if wanted > limit:
+                why, s.culprit = TOO_LONG, row
+                continue
+            columns += columns_for(s, wanted) - capacity[row]
+            s.crossing[count] = <int32_t> i
+            count += 1
+    s.num_crossing = count
+    for g in range(s.num_groups):
+        s.needs[g] = columns
     return why
 
 
-cdef int grow_row(State *s, int32_t row, int64_t wanted) noexcept nogil:
-    """New pages for `wanted` tokens; the number of them, -1 when nothing is available."""
-    cdef int32_t i, first, columns = columns_for(s, wanted), grown = 0
+cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
+    """k tokens more for every checked row; -1 without memory, and then nothing has changed."""
+    cdef Py_ssize_t i
+    cdef Text *text
+    for i in range(n):
+        text = s.rows[rows[i]].text
+        if k == 1 and text.length < text.token_room and text.extras == NULL:
+            text.tokens[text.length] = tokens[i]
+            text.length += 1
+        elif text_append(text, tokens + i * k, k):
+            while i > 0:
+                i -= 1
+                s.length[rows[i]] -= <int32_t> k
+                text_truncate(s.rows[rows[i]].text, s.length[rows[i]])
+            return -1
+        s.length[rows[i]] += <int32_t> k
+    return 0
+
+
+cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogil:
+    """New pages for the noted rows of a checked batch, to hold `ahead` tokens beyond their length; how many, or -1."""
+    cdef int32_t i, k, row, first, columns
+    cdef int64_t grown = 0
     cdef Pool *g
-    for i in range(s.num_groups):
-        g = s.pools + i
-        first = g.capacity[row]
-        if columns > first:
-            if columns > s.num_columns or fill_columns(s, g, row, first, columns):
+    for k in range(s.num_crossing):
+        row = rows[s.crossing[k]]
+        columns = columns_for(s, s.length[row] + ahead)
+        for i in range(s.num_groups):
+            g = s.pools + i
+            first = g.capacity[row]
+            if fill_columns(s, g, row, first, columns, NULL):
                 return -1
             g.capacity[row] = columns
             g.counters[GROWN] += columns - first
             grown += columns - first
-    return grown
-
-
-cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
-    """Append and make capacity for checked rows; the number of new pages, -1 when nothing is available."""
-    cdef Py_ssize_t i
-    cdef int64_t wanted, size = s.block_size, grown = 0
-    cdef int32_t row, g, more
-    cdef Pool *pools = s.pools
-    for i in range(n):
-        row = rows[i]
-        wanted = s.length[row] + k
-        if tokens != NULL:
-            text_append(s.rows[row].text, tokens + i * k, k)      # there is room
-            s.length[row] = <int32_t> wanted
-        for g in range(s.num_groups):
-            if wanted > pools[g].capacity[row] * size:
-                more = grow_row(s, row, wanted)
-                if more < 0:
-                    return -1
-                grown += more
-                break
     return grown
 
 

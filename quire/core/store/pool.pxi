@@ -27,7 +27,6 @@ cdef struct Pool:
     int32_t free              # top of the free pages, or -1
     int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims
     int32_t empty_class
-    int32_t scouted           # evictions whose memory has been fetched
     Order *tiers
     int64_t *duration         # ticks, -1: none; NULL until somebody gives one
     int64_t *expiry           # -1: none
@@ -134,20 +133,27 @@ cdef inline void drop_shadows(Pool *g, Page *page, int32_t t) noexcept nogil:
             page.slot[u] = -1
 
 
-cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
-    """An open page without copies, held once. There is always one: as many pages as slots."""
-    cdef int32_t p = g.free, t
+cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t duration) noexcept nogil:
+    """The page id is handed out: an open page without copies, held once."""
     cdef Page *page = page_at(g, p)
-    g.free = page.node
+    cdef int32_t t
     page.node = -1
     page.holders = 1
     page.claimed = <uint32_t> priority
     page.stamp += 1
-    for t in range(g.num_tiers):
+    page.slot[0] = -1         # apart, so that one tier does not cost a call of memset
+    for t in range(1, g.num_tiers):
         page.slot[t] = -1
     if g.duration != NULL:
         g.duration[p] = duration
         g.expiry[p] = -1
+
+
+cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
+    """A free page, renewed. There is always one: as many pages as slots."""
+    cdef int32_t p = g.free
+    g.free = page_at(g, p).node
+    renew_page(g, p, priority, duration)
     return p
 
 

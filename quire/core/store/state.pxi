@@ -2,6 +2,18 @@
 # change of priority, new pages in a row.
 # Does not know: Python objects, except that it keeps a row's chain alive.
 
+cdef enum:
+    MAX_RUN = 32              # slots taken in one go
+
+cdef struct Ask:              # what a row shall get when it is settled
+    int32_t row
+    int32_t blocks            # pages, hit included
+    int32_t spare             # open pages kept aside, per group
+    int32_t priority          # of pages it grows by
+    int64_t duration
+    const int16_t *priorities # per block, -1: none; or NULL
+    const int64_t *durations
+
 cdef struct Spares:           # open pages of a row and group, kept aside for its forks
     int32_t *pages
     int32_t count
@@ -38,6 +50,8 @@ cdef struct State:
     int32_t *path             # scratch: nodes, one per column
     int32_t *runs             # scratch: two per group
     int64_t *needs            # scratch: one per group
+    int32_t *crossing         # scratch: places in a batch whose rows cross a block edge
+    int32_t num_crossing
     Tree tree
     Log log
 
@@ -174,12 +188,45 @@ cdef inline void set_column(State *s, Pool *g, int32_t row, int32_t column, int3
     slots_of(s, g, row)[column] = -1 if p < 0 else page_at(g, p).slot[0]
 
 
-cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
-    """New open pages of the row's own priority in [first, last); -1 when nothing is available."""
-    cdef int32_t column, p
-    for column in range(first, last):
-        p = new_page(s, g, s.rows[row].priority, s.rows[row].duration)
-        if p < 0:
+cdef inline int32_t priority_at(Ask *ask, int32_t block) noexcept nogil:
+    return DEFAULT_PRIORITY if ask.priorities == NULL or ask.priorities[block] < 0 else ask.priorities[block]
+
+
+cdef inline int64_t duration_at(Ask *ask, int32_t block) noexcept nogil:
+    if ask.durations == NULL or ask.priorities == NULL or ask.priorities[block] < 0:
+        return -1
+    return ask.durations[block]
+
+
+cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last, Ask *ask) noexcept nogil:
+    """New open pages in [first, last), retained as the ask says, or like all the row grows by (NULL); -1: none available."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t *slots = slots_of(s, g, row)
+    cdef int32_t[MAX_RUN] run
+    cdef int32_t i, p, count, free
+    while first < last:
+        if g.num_tiers > 1:
+            run[0] = take(s, g)
+            count = run[0] >= 0
+        else:
+            count = cut_run(s, g, min(last - first, MAX_RUN), run)
+        if count == 0:
             return -1
-        set_column(s, g, row, column, p)
+        free = g.free
+        for i in range(count):
+            p = g.tiers.slots[run[i]].page
+            if p >= 0:        # dropped: its id would be freed and handed out again at once
+                detach(s, g, p)
+                g.counters[DROPPED] += 1
+            else:
+                p = free
+                free = page_at(g, p).node
+            if ask == NULL:
+                renew_page(g, p, s.rows[row].priority, s.rows[row].duration)
+            else:
+                renew_page(g, p, priority_at(ask, first), duration_at(ask, first))
+            put_copy(g, p, 0, run[i])
+            pages[first], slots[first] = p, run[i]
+            first += 1
+        g.free = free
     return 0

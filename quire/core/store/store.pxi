@@ -54,12 +54,14 @@ cdef class Store(Door):
     cdef object grow_batch(self, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k):
         cdef int32_t i
         cdef int64_t grown
-        refused(&self.state, grow_check(&self.state, rows, n, k, tokens != NULL), "grow")
+        refused(&self.state, grow_check(&self.state, rows, n, k), "grow")
         for i in range(self.state.num_groups):
             if self.state.needs[i] > self.state.pools[i].available:
                 return -1
         self.check_needs()
-        grown = grow(&self.state, rows, n, tokens, k)
+        if tokens != NULL and append(&self.state, rows, n, tokens, k):
+            raise MemoryError("grow: no memory for tokens")
+        grown = grow(&self.state, rows, 0 if tokens != NULL else k)
         assert grown >= 0, "grow: nothing available"
         return grown
 

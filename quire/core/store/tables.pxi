@@ -66,6 +66,7 @@ cdef void state_close(State *s) noexcept:
     free(s.path)
     free(s.runs)
     free(s.needs)
+    free(s.crossing)
 
 
 cdef class Tables:
@@ -97,7 +98,8 @@ cdef class Tables:
         s.path = <int32_t *> malloc(4 * <Py_ssize_t> columns)
         s.runs = <int32_t *> malloc(8 * s.num_groups)
         s.needs = <int64_t *> malloc(8 * s.num_groups)
-        if not (s.pools and s.rows and s.spares and s.path and s.runs and s.needs):
+        s.crossing = <int32_t *> malloc(4 * <Py_ssize_t> rows)
+        if not (s.pools and s.rows and s.spares and s.path and s.runs and s.needs and s.crossing):
             raise MemoryError("no memory for the rows")
         if tree_open(&s.tree, block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
             raise MemoryError("no memory for the tree")

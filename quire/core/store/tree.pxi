@@ -155,19 +155,20 @@ cdef inline void index_insert(Tree *t, uint32_t key, int32_t n) noexcept nogil:
 
 
 cdef inline void index_erase(Tree *t, uint32_t key, int32_t n) noexcept nogil:
-    """Take an entry out and shift those behind it back, so that no gap parts an entry from its home."""
-    cdef uint64_t i = key & t.mask, j
-    while <uint32_t> t.index[i] != <uint32_t> (n + 1):
-        i = (i + 1) & t.mask
-    j = i
-    while True:
-        j = (j + 1) & t.mask
-        if t.index[j] == 0:
-            break
-        if ((j - (t.index[j] >> 32)) & t.mask) >= ((j - i) & t.mask):
-            t.index[i] = t.index[j]
-            i = j
-    t.index[i] = 0
+    """Take an entry out and shift those behind it back, so that no gap parts an entry from its home. The gap is at i; it is
+    written without asking whether the entry may move there (no branch to guess), and it stays the gap if not."""
+    cdef uint64_t mask = t.mask, i = key & mask, j, entry
+    cdef uint64_t *index = t.index
+    while <uint32_t> index[i] != <uint32_t> (n + 1):
+        i = (i + 1) & mask
+    j = (i + 1) & mask
+    entry = index[j]
+    while entry:
+        index[i] = entry
+        i += (j - i) & -<uint64_t> (((j - (entry >> 32)) & mask) >= ((j - i) & mask))
+        j = (j + 1) & mask
+        entry = index[j]
+    index[i] = 0
     t.num_full -= 1
 
 
@@ -217,7 +218,8 @@ cdef inline int32_t new_node(Tree *t, int32_t parent) noexcept nogil:
     node.child = node.left = node.right = -1
     node.tips = 0
     node.flags = 0
-    for g in range(t.num_groups):
+    node.page[0] = -1         # apart, so that one group does not cost a call of memset
+    for g in range(1, t.num_groups):
         node.page[g] = -1
     return n
 

@@ -1,0 +1,61 @@
+"""What people run first: the demo, the README, the command line."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from quire.tools import bench, cli, demo
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_demo_breaks_the_budget_one_at_a_time_and_keeps_it_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """batch-08 as a story: 12 tokens against 8."""
+    assert demo.main([]) == 0
+    told = capsys.readouterr().out
+    assert "the step computes 12 tokens. The budget was 8: BROKEN." in told
+    assert "the step computes 8 tokens. The budget was 8: kept." in told
+    assert "page B1 is lost" in told and "4 pages came up by changing places" in told
+
+
+def test_the_readme_example_runs() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert tried > 8 and failed == 0
+
+
+def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    assert all(tool in capsys.readouterr().out for tool in ("demo",))
+    assert cli.main([]) == 2
+    assert cli.main(["--version"]) == 0
+    assert cli.main(["frobnicate"]) == 2
+    assert "there is no tool 'frobnicate'" in capsys.readouterr().err
+    assert cli.main(["demo", "--help"]) == 0
+    assert cli.main(["demo", "now"]) == 2
+
+
+def test_every_link_of_the_docs_resolves() -> None:
+    """Relative links in the pages of the project point to files that exist."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        text = page.read_text()
+        for part in text.split("](")[1:]:
+            target = part.split(")")[0].split("#")[0]
+            if target and "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("quire.core.store._compiled") is None, reason="the workload is too large for the twin"
+)
+def test_the_benchmark_prints_every_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--json", "--rounds", "1", "--quick"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    names = "cold_8k_us hit90_8k_us full_8k_us admit_64x8k_us decode_1024_us release_8k_us event_ns_per_block"
+    assert {*names.split(), "bytes_per_block", "tiers_events_factor", "gc_ms"} <= set(numbers)
+    assert numbers["bytes_per_block"] <= 120
