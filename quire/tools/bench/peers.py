@@ -35,9 +35,10 @@ class Peer:
 
     def close(self) -> None:
         """No more rounds."""
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(timeout=60)
+        self._process.stdout.close()
 
 
 def open_floor(rounds: int) -> Peer | None:
