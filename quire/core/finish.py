@@ -17,7 +17,7 @@ from quire.core.state import State
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """A promise that a failed move has changed: compute from `start`. A lost one had no room for it and is released."""
+    """A promise that a failed move has changed: KV counts up to `start` only. A lost one is released."""
 
     holder: Sequence | Claim
     old_start: int
@@ -104,12 +104,13 @@ def _cuts(state: State, lost: list[tuple[int, int, int]]) -> dict[int, int]:
 
 def _recut(state: State, row: int, cut: int) -> Setback:
     sequence = next(sequence for sequence in state.sequences.values() if sequence.row == row)
-    old = sequence.start
-    sequence.start = min(old, cut * state.config.block_size)
-    if state.store.recut(row, min(cut, int(state.store.committed[row]))) < 0:
+    old = sequence.computed
+    room = state.store.recut(row, cut) >= 0
+    now = sequence.computed if room else 0
+    sequence.start = min(sequence.start, now)
+    if not room:
         release(state, sequence, False)
-        return Setback(sequence, old, sequence.start, lost=True)
-    return Setback(sequence, old, sequence.start)
+    return Setback(sequence, old, now, lost=not room)
 
 
 def _reclaim(state: State, claim: Claim) -> Setback:

@@ -1,14 +1,14 @@
 # Owns: the tokens of one growing sequence, their extras, their chain keys (made when asked for, then kept).
 # Does not know: scopes, the tree, rows.
 
-cdef struct Text:
-    Py_ssize_t block_size
+cdef struct Text:             # what an append touches comes first
     Py_ssize_t length
-    Py_ssize_t num_keys
-    int32_t *tokens
-    uint64_t *keys
-    uint64_t *extras          # three words a token; NULL: all plain
     Py_ssize_t token_room
+    int32_t *tokens
+    uint64_t *extras          # three words a token; NULL: all plain
+    Py_ssize_t block_size
+    Py_ssize_t num_keys
+    uint64_t *keys
     Py_ssize_t key_room
     Py_ssize_t extra_room     # in tokens
 

@@ -189,6 +189,8 @@ cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *toke
     cdef Text *text
     for i in range(n):
         text = s.rows[rows[i]].text
+        if i + 8 < n:
+            prefetch(s.rows[rows[i + 8]].text)
         if k == 1 and text.length < text.token_room and text.extras == NULL:
             text.tokens[text.length] = tokens[i]
             text.length += 1

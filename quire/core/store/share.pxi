@@ -156,5 +156,5 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
                 set_column(s, s.pools + i, row, b, p)
                 taken += 1
     s.computed[row] = min(s.computed[row], cut * s.block_size)
-    s.committed[row] = cut
+    s.committed[row] = min(s.committed[row], cut)
     return taken

@@ -115,8 +115,8 @@ cdef class Store(Door):
         """Replace the row's pages of [cut, committed) by new ones; the number of slots taken, -1: no room."""
         cdef int32_t taken
         self.check_row(row, True)
-        if not 0 <= cut <= self.state.committed[row]:
-            raise ValueError(f"recut: {cut} of {self.state.committed[row]} committed blocks")
+        if not 0 <= cut <= self.state.num_columns:
+            raise ValueError(f"recut: {cut} of {self.state.num_columns} blocks")
         if recut_check(&self.state, row, cut):
             return -1
         self.check_needs()

@@ -135,8 +135,8 @@ def recut(parts: Parts, number: int, cut: int) -> int:
     table = parts.table
     row = table.row(number)
     committed = int(table.committed[number])
-    if not 0 <= cut <= committed:
-        raise ValueError(f"row {number} has {committed} committed blocks, it cannot be cut at {cut}")
+    if not 0 <= cut <= table.columns:
+        raise ValueError(f"row {number} has {table.columns} columns, it cannot be cut at {cut}")
     wanted = [_not_own(parts, pool, number, range(cut, committed)) for pool in parts.pools]
     if any(_short(parts, pool, number, columns) for pool, columns in zip(parts.pools, wanted, strict=True)):
         return NO_ROOM
@@ -149,7 +149,7 @@ def recut(parts: Parts, number: int, cut: int) -> int:
         for column in columns:
             table.put(pool.group, number, column, new_page(pool, DEFAULT_PRIORITY, NEVER))
     table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
-    table.committed[number] = cut
+    table.committed[number] = min(committed, cut)
     if row.tip is not None:
         tip = ancestor(row.tip, cut)
         parts.tree.add_tip(tip)
