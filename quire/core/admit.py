@@ -57,10 +57,10 @@ class Step:
     __slots__ = ("all_or_nothing", "left", "max_chunk")
 
     def __init__(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool) -> None:
-        for name, value in (("token_budget", token_budget), ("max_chunk", max_chunk)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                cure = "pass a whole number of at least 1, or None"
-                raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))
+        if token_budget is not None:
+            _check_budget("token_budget", token_budget)
+        if max_chunk is not None:
+            _check_budget("max_chunk", max_chunk)
         self.left = token_budget
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.all_or_nothing = all_or_nothing
@@ -79,6 +79,12 @@ class Step:
                 return None
             self.left -= limit
         return start, start + limit
+
+
+def _check_budget(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        cure = "pass a whole number of at least 1, or None"
+        raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))
 
 
 def admit_batch(state: State, claims: Claims, step: Step, continuing: Iterable[Sequence]) -> Batch:

@@ -70,9 +70,7 @@ class Cache:
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
         step = phase2.Step(token_budget, max_chunk, all_or_nothing)
         with self._lock:
-            for sequence in (continuing := tuple(continuing)):
-                life.own(self._state, sequence)
-            return phase2.admit_batch(self._state, claims, step, continuing)
+            return phase2.admit_batch(self._state, claims, step, self._own(continuing))
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
@@ -81,11 +79,15 @@ class Cache:
         """Claim and admit in one call."""
         step = phase2.Step(token_budget, max_chunk, all_or_nothing)
         with self._lock:
-            for sequence in (continuing := tuple(continuing)):
-                life.own(self._state, sequence)
-            return phase2.admit_batch(
-                self._state, phase1.claim_batch(self._state, requests, "compute"), step, continuing
-            )
+            own = self._own(continuing)
+            with phase1.claim_batch(self._state, requests, "compute") as claims:
+                return phase2.admit_batch(self._state, claims, step, own)
+
+    def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
+        many = tuple(sequences)
+        for sequence in many:
+            life.own(self._state, sequence)
+        return many
 
     def finish(self, plan: Plan, failed: Iterable[int] = ()) -> closing.Finished:
         """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop."""

@@ -35,7 +35,10 @@ class Request:
 
     def __post_init__(self) -> None:
         check_tokens(self.tokens, "a request")
-        check_id(self.id, "request")
+        try:
+            hash(self.id)
+        except TypeError:
+            check_id(self.id, "request")
         if not isinstance(self.scope, Scope):
             raise InputError(say(f"request {self.id!r}", f"its scope is a {type(self.scope).__name__}", "pass a Scope"))
         if not len(self.tokens):

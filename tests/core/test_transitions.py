@@ -3,58 +3,75 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from functools import partial
 from itertools import permutations
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from quire import (
     Batch, Cache, CacheConfig, Cleared, Counts, Created, LayerGroup, Moved, Plan, Removed, Request, RetainRange, Retained,
-    Retention, Scope, Sequence, Span, Stored, TierConfig, check,
+    Retention, Scope, Sequence, Span, StateError, Stored, TierConfig, check,
 )  # fmt: skip
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
-play = settings(max_examples=60, phases=[Phase.generate], deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+play = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-prompts = st.lists(st.integers(0, 1), min_size=1, max_size=13)
-numbers = st.integers(0, 1 << 16)
-priorities = st.sampled_from([None, 0, 29, 30, 35, 90])
 OPTIONS = {
     "block_size": st.sampled_from([2, 3]),
     "slots": st.integers(4, 10),
-    "host": st.sampled_from([0, 0, 1, 3, 6]),
+    "host": st.sampled_from([0, 1, 3, 6]),
     "groups": st.sampled_from([1, 1, 2]),
     "eviction": st.sampled_from(["empty_first", "release_order"]),
     "shadows": st.booleans(),
     "copies": st.booleans(),
 }
+WEIGHTS = {
+    "serve": 6, "add": 5, "grow": 6, "commit": 6, "release": 5, "suspend": 1, "trim": 1, "fork": 1, "hold": 1, "drop": 2,
+    "offload": 1, "wait": 2, "truncate": 1, "clear": 1,
+}  # fmt: skip
+FORBIDDEN = {"truncate", "clear"}  # while a claim is open
+
+Step = tuple[str, Any, Any]
+
+
+def prompt(dice: Random) -> list[int]:
+    """Few tokens and mostly the same one, so that prompts share what they begin with."""
+    return [int(dice.random() < 0.2) for _ in range(dice.randint(1, 13))]
+
+
+def batch(dice: Random) -> list[Any]:
+    """Prompt, priority and salt of one to three requests."""
+    values, salts = [None, None, 0, 29, 30, 35, 90], [None, None, None, "salt"]
+    return [(prompt(dice), dice.choice(values), dice.choice(salts)) for _ in range(dice.randint(1, 3))]
+
+
+def steps(seed: int, length: int, without: Collection[str] = ()) -> list[Step]:
+    """A history; a shorter length is a prefix of a longer one, so a failure shrinks to its first moment."""
+    dice = Random(seed)
+    verbs = [verb for verb in WEIGHTS if verb not in without]
+    history: list[Step] = []
+    for verb in dice.choices(verbs, [WEIGHTS[verb] for verb in verbs], k=60)[:length]:
+        match verb:
+            case "add" | "serve":
+                history.append((verb, batch(dice), dice.choice([None, None, 4])))
+            case "truncate":
+                history.append((verb, prompt(dice), dice.randint(0, 9)))
+            case _:
+                history.append((verb, dice.randint(0, 99), dice.randint(0, 99)))
+    return history
+
+
+seeds = st.integers(0, 1 << 32)
 options = st.fixed_dictionaries(OPTIONS)
-asked = st.tuples(prompts, priorities, st.sampled_from([None, None, "salt"]))
-batches = st.lists(asked, min_size=1, max_size=3)
-grown = st.tuples(st.just("grow"), numbers, st.integers(0, 1))
-steps = st.one_of(
-    st.tuples(st.just("add"), batches, st.sampled_from([None, None, None, 4])),
-    st.tuples(st.just("add"), batches, st.sampled_from([None, 6])),
-    grown,
-    grown,
-    st.tuples(st.just("commit"), numbers, numbers),
-    st.tuples(st.just("release"), numbers, st.sampled_from([True, True, True, False])),
-    st.tuples(st.just("suspend"), numbers, st.none()),
-    st.tuples(st.just("trim"), numbers, numbers),
-    st.tuples(st.just("fork"), numbers, st.integers(1, 2)),
-    st.tuples(st.just("hold"), numbers, numbers),
-    st.tuples(st.just("drop"), numbers, st.none()),
-    st.tuples(st.just("offload"), st.integers(1, 4), st.none()),
-    st.tuples(st.just("wait"), st.integers(0, 3), st.none()),
-)
-cuts = st.one_of(
-    st.tuples(st.just("truncate"), prompts, st.integers(0, 9)), st.tuples(st.just("clear"), st.none(), st.none())
-)
-histories = st.lists(st.one_of(steps, steps, steps, steps, steps, steps, cuts), min_size=1, max_size=25)
-quiet = st.lists(steps, max_size=8)  # nothing that is forbidden while a claim is open
+histories = st.builds(steps, seeds, st.sampled_from(range(1, 61)))  # uniform, and shrinks to the front
+quiet = st.builds(partial(steps, without=FORBIDDEN), seeds, st.integers(0, 10))
+batches = st.builds(lambda seed: batch(Random(seed)), seeds)
 
 
 class Life:
@@ -76,11 +93,11 @@ class Life:
     def dump(self) -> dict[str, Any]:
         return self.cache._state.store.dump()
 
-    def run(self, history: list[tuple[str, Any, Any]]) -> None:
+    def run(self, history: list[Step]) -> None:
         for step in history:
             self.act(step)
 
-    def act(self, step: tuple[str, Any, Any]) -> Any:
+    def act(self, step: Step) -> Any:
         verb, first, second = step
         if verb in ("grow", "commit", "release", "suspend", "trim", "fork", "hold") and not self.live:
             return None
@@ -120,28 +137,44 @@ class Life:
     def add(self, batch: list[Any], chunk: int | None) -> Any:
         return self.admitted(self.cache.add_sequence_batch(self.requests(batch), max_chunk=chunk))
 
+    def serve(self, batch: list[Any], chunk: int | None) -> Any:
+        """From admission to release at once; a chunk is all that is computed."""
+        known = len(self.live)
+        answer = self.add(batch, chunk)
+        for sequence, span in zip(self.live[known:], answer[1], strict=True):
+            self.cache.commit(sequence, span.end)
+            check(self.cache)
+            self.cache.release(sequence)
+            check(self.cache)
+        del self.live[known:]
+        return answer
+
     def grow(self, number: int, token: int) -> Any:
         sequence = self.pick(number)
         room = sequence.length < self.cache.config.max_length
-        return self.settle(self.cache.grow(sequence, np.array([token], np.int32))) if room else None
+        return self.settle(self.cache.grow(sequence, np.array([token % 2], np.int32))) if room else None
 
     def commit(self, number: int, more: int) -> int:
         sequence = self.pick(number)
         return self.cache.commit(sequence, sequence.computed + more % (sequence.length - sequence.computed + 1))
 
-    def release(self, number: int, store: bool) -> None:
-        self.cache.release(self.live.pop(number % len(self.live)), store=store)
+    def release(self, number: int, chance: int) -> None:
+        self.cache.release(self.live.pop(number % len(self.live)), store=chance % 8 > 0)
 
-    def suspend(self, number: int, _: None) -> Any:
+    def suspend(self, number: int, _: int) -> Any:
         request = self.cache.suspend(self.live.pop(number % len(self.live)))
         return self.admitted(self.cache.add_sequence_batch([request])) if len(request.tokens) else None
 
-    def trim(self, number: int, count: int) -> int:
+    def trim(self, number: int, count: int) -> Any:
         sequence = self.pick(number)
-        return self.cache.trim(sequence, count % max(sequence.length - max(sequence.committed, sequence.prompt_end) + 1, 1))
+        drafts = sequence.length - max(sequence.committed, sequence.prompt_end)
+        try:
+            return self.cache.trim(sequence, count % (max(drafts, 0) + 1))
+        except StateError as shared:  # by a fork
+            return str(shared)
 
     def fork(self, number: int, count: int) -> Any:
-        names = [f"fork-{self.names}-{place}" for place in range(count)]
+        names = [f"fork-{self.names}-{place}" for place in range(1 + count % 2)]
         self.names += 1
         made = self.cache.fork(self.pick(number), names)
         if made is None:
@@ -155,29 +188,29 @@ class Life:
         self.holds.append(held)
         return [pages.tolist() for pages in held.pages]
 
-    def drop(self, number: int, _: None) -> None:
+    def drop(self, number: int, _: int) -> None:
         if self.holds:
             self.cache.drop(self.holds.pop(number % len(self.holds)))
 
-    def offload(self, count: int, _: None) -> Any:
-        return self.settle(self.cache.offload(count))
+    def offload(self, count: int, _: int) -> Any:
+        return self.settle(self.cache.offload(count % 4))
 
-    def wait(self, seconds: int, _: None) -> None:
-        self.now += seconds
+    def wait(self, seconds: int, _: int) -> None:
+        self.now += seconds % 4
         self.cache.refresh()
 
     def truncate(self, prompt: list[int], keep: int) -> int:
         return self.cache.truncate(Request("cut", np.array(prompt, np.int32)), keep)
 
-    def clear(self, *_: None) -> int:
-        return self.cache.clear()
+    def clear(self, chance: int, _: int) -> int:
+        return self.cache.clear() if chance % 4 == 0 else 0
 
     def end(self) -> None:
         """Everybody lets go."""
         while self.live:
-            self.act(("release", 0, True))
+            self.act(("release", 0, 1))
         while self.holds:
-            self.act(("drop", 0, None))
+            self.act(("drop", 0, 0))
 
 
 def same_events(one: Cache, other: Cache) -> None:
@@ -358,14 +391,14 @@ def test_when_everyone_has_let_go_every_slot_is_free(store: str, options: Any, h
 
 
 @play
-@given(options=options, history=histories, one=asked, others=batches, more=st.integers(0, 6))
+@given(options=options, history=histories, ones=batches, others=batches, more=st.integers(0, 6))
 def test_a_probe_never_promises_too_much_room(
-    store: str, options: Any, history: Any, one: Any, others: Any, more: int
+    store: str, options: Any, history: Any, ones: Any, others: Any, more: int
 ) -> None:
     """Admission takes at most the slots a probe named, growth to completion at most those to completion."""
     life = Life(store, **options)
     life.run(history)
-    request = life.request(*one, max_new_tokens=more)
+    request = life.request(*ones[0], max_new_tokens=more)
     claims = life.cache.claim(life.requests(others))  # others may have their eye on the same pages
     (probe,) = life.cache.probe([request])
     before = [life.cache.num_free(group) for group in life.groups]
@@ -406,3 +439,36 @@ def test_what_has_expired_is_at_the_default(store: str, options: Any, history: A
     before = life.dump
     life.cache.refresh()
     assert life.dump == before
+
+
+def test_a_block_with_very_many_children_stays_cheap(store: str) -> None:
+    """A lookup below a block with 100,000 children costs about what it costs with 100; whole and partial hits alike."""
+    if store == "twin":
+        pytest.skip("the twin is for reading; its sorted lists move on every insertion")
+    few, many = with_children(store, 100), with_children(store, 100_000)
+    ask = [Request(n, np.array([7, 7, 7, 7, n * 97 % 100, 50, 60, 70, 80], np.int32)) for n in range(100)]
+    assert [probe.start for probe in few.probe(ask)] == [probe.start for probe in many.probe(ask)] == [7] * 100
+    cost = {id(cache): min(seconds(cache, ask) for _ in range(7)) for cache in (few, many)}
+    assert cost[id(many)] < 20 * cost[id(few)]
+
+
+def with_children(store: str, count: int) -> Cache:
+    """One full block with `count` partial blocks below it."""
+    config = CacheConfig((TierConfig("device", count + 1024),), block_size=4, max_sequences=1000, max_length=16)
+    cache = Cache(config, store=store)  # type: ignore[arg-type]
+    for first in range(0, count, 1000):
+        names = range(first, min(first + 1000, count))
+        requests = [Request(child, np.array([7, 7, 7, 7, child, 50, 60], np.int32)) for child in names]
+        batch = cache.add_sequence_batch(requests)
+        assert not batch.refused
+        cache.commit(batch.sequences)
+        for sequence in batch.sequences:
+            cache.release(sequence)
+    assert cache.usage().idle == count + 1
+    return cache
+
+
+def seconds(cache: Cache, ask: list[Request]) -> float:
+    begun = time.perf_counter()
+    cache.probe(ask)
+    return time.perf_counter() - begun
