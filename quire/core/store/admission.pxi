@@ -221,6 +221,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
             return -1
         b += 1
     g.counters[MISSED] += ask.blocks - b
+    g.to_cut = ask.blocks - b
     if fill_columns(s, g, ask.row, b, ask.blocks, ask):
         return -1
     for b in range(ask.spare):

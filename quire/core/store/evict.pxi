@@ -95,9 +95,22 @@ cdef int32_t take(State *s, Pool *g) noexcept nogil:
     return slot
 
 
-cdef int32_t cut_run(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
-    """Take up to `wanted` slots of a lone tier that follow each other in one class, unlisted; how many. Pages still in them
-    are to be dropped one by one by the caller; what that will touch is fetched here: far memory is slow, but comes at once."""
+cdef int cut_run(State *s, Pool *g) noexcept nogil:
+    """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none.
+    With colder tiers they are taken one by one: an eviction may change the order."""
+    g.run_at = 0
+    if g.num_tiers > 1:
+        g.run[0] = take(s, g)
+        g.run_end = g.run[0] >= 0
+    else:
+        g.run_end = cut_slots(s, g, <int32_t> min(g.to_cut, MAX_RUN), g.run)
+    g.to_cut -= g.run_end
+    return 0 if g.run_end else -1
+
+
+cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
+    """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are to be
+    dropped one by one by the caller; what that will touch is fetched here: far memory is slow, but comes at once."""
     cdef Order *o = g.tiers
     cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before, i
     if slot < 0:

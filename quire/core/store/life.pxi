@@ -31,8 +31,10 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
             extras = extras or r.text.extras != NULL
             s.crossing[count] = <int32_t> i
             count += 1
+            prefetch(pages_of(s, s.pools, row) + s.committed[row])
             if text_keys(r.text, c // s.block_size):
                 return NO_MEMORY
+            fetch_entry(&s.tree, r.text, at(&s.tree, r.root).key, s.committed[row])
     s.num_crossing = count
     return NO_MEMORY if blocks and not why and tree_reserve(&s.tree, blocks, extras) else why
 
@@ -177,6 +179,8 @@ cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k) n
             columns += columns_for(s, wanted) - capacity[row]
             s.crossing[count] = <int32_t> i
             count += 1
+            prefetch(pages_of(s, s.pools, row) + capacity[row])       # written soon, each in a memory page of its own
+            prefetch(slots_of(s, s.pools, row) + capacity[row])
     s.num_crossing = count
     for g in range(s.num_groups):
         s.needs[g] = columns
@@ -188,9 +192,9 @@ cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *toke
     cdef Py_ssize_t i
     cdef Text *text
     for i in range(n):
+        text = s.rows[rows[min(i + 8, n - 1)]].text
+        prefetch(text.tokens + text.length)
         text = s.rows[rows[i]].text
-        if i + 8 < n:
-            prefetch(s.rows[rows[i + 8]].text)
         if k == 1 and text.length < text.token_room and text.extras == NULL:
             text.tokens[text.length] = tokens[i]
             text.length += 1
@@ -209,6 +213,8 @@ cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogi
     cdef int32_t i, k, row, first, columns
     cdef int64_t grown = 0
     cdef Pool *g
+    for i in range(s.num_groups):
+        s.pools[i].to_cut = s.needs[i]
     for k in range(s.num_crossing):
         row = rows[s.crossing[k]]
         columns = columns_for(s, s.length[row] + ahead)

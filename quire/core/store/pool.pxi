@@ -8,6 +8,7 @@ cdef enum:
     MAX_CLAIMS = 0xFFFFFF
     ONE_CLAIM = 0x100
     NUM_COUNTERS = 20
+    MAX_RUN = 32
 
 cdef struct Page:             # `num_tiers` slots long
     int32_t node              # -1: open; of a free page: the next free one, or -1
@@ -27,6 +28,10 @@ cdef struct Pool:
     int32_t free              # top of the free pages, or -1
     int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims
     int32_t empty_class
+    int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
+    int32_t run_at
+    int32_t run_end
+    int64_t to_cut            # slots the present call will still cut
     Order *tiers
     int64_t *duration         # ticks, -1: none; NULL until somebody gives one
     int64_t *expiry           # -1: none

@@ -2,9 +2,6 @@
 # change of priority, new pages in a row.
 # Does not know: Python objects, except that it keeps a row's chain alive.
 
-cdef enum:
-    MAX_RUN = 32              # slots taken in one go
-
 cdef struct Ask:              # what a row shall get when it is settled
     int32_t row
     int32_t blocks            # pages, hit included
@@ -18,16 +15,16 @@ cdef struct Spares:           # open pages of a row and group, kept aside for it
     int32_t *pages
     int32_t count
 
-cdef struct Row:
+cdef struct Row:              # what every decode step touches comes first
     PyObject *chain           # owned reference; NULL: the row is not live
     Text *text                # inside it
+    int64_t batch             # the last batch it was in
     int64_t duration          # of pages the row grows by
     int32_t priority
     int32_t tip               # node of its last committed block, -1: it commits nothing any more
     int32_t root
     int32_t twins             # private pages whose block has another page
     bint keep                 # False: it never commits
-    int64_t batch             # the last batch it was in
 
 cdef struct State:
     int32_t block_size
@@ -202,31 +199,23 @@ cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t las
     """New open pages in [first, last), retained as the ask says, or like all the row grows by (NULL); -1: none available."""
     cdef int32_t *pages = pages_of(s, g, row)
     cdef int32_t *slots = slots_of(s, g, row)
-    cdef int32_t[MAX_RUN] run
-    cdef int32_t i, p, count, free
-    while first < last:
-        if g.num_tiers > 1:
-            run[0] = take(s, g)
-            count = run[0] >= 0
-        else:
-            count = cut_run(s, g, min(last - first, MAX_RUN), run)
-        if count == 0:
+    cdef int32_t b, p, slot
+    for b in range(first, last):
+        if g.run_at == g.run_end and cut_run(s, g):
             return -1
-        free = g.free
-        for i in range(count):
-            p = g.tiers.slots[run[i]].page
-            if p >= 0:        # dropped: its id would be freed and handed out again at once
-                detach(s, g, p)
-                g.counters[DROPPED] += 1
-            else:
-                p = free
-                free = page_at(g, p).node
-            if ask == NULL:
-                renew_page(g, p, s.rows[row].priority, s.rows[row].duration)
-            else:
-                renew_page(g, p, priority_at(ask, first), duration_at(ask, first))
-            put_copy(g, p, 0, run[i])
-            pages[first], slots[first] = p, run[i]
-            first += 1
-        g.free = free
+        slot = g.run[g.run_at]
+        g.run_at += 1
+        p = g.tiers.slots[slot].page
+        if p >= 0:            # dropped: its id would be freed and handed out again at once
+            detach(s, g, p)
+            g.counters[DROPPED] += 1
+        else:
+            p = g.free
+            g.free = page_at(g, p).node
+        if ask == NULL:
+            renew_page(g, p, s.rows[row].priority, s.rows[row].duration)
+        else:
+            renew_page(g, p, priority_at(ask, b), duration_at(ask, b))
+        put_copy(g, p, 0, slot)
+        pages[b], slots[b] = p, slot
     return 0

@@ -16,6 +16,8 @@ def commit(parts: Parts, rows: list[int], computed: IntArray | None) -> int:
     table = parts.table
     if computed is not None and len(computed) != len(rows):
         raise ValueError(f"{len(computed)} numbers given for {len(rows)} rows")
+    if len(set(rows)) != len(rows):
+        raise LookupError("a row is named twice")
     chains = [table.row(number).chain for number in rows]
     marks = [len(chain) for chain in chains] if computed is None else [int(mark) for mark in computed]
     for number, chain, mark in zip(rows, chains, marks, strict=True):
