@@ -25,9 +25,7 @@ class Batch:
 
     __slots__ = ("_edges", "_spans", "plan", "refused", "sequences")
 
-    def __init__(
-        self, sequences: list[Sequence], edges: dict[Sequence, tuple[int, int]], plan: Plan, refused: list[Refusal]
-    ) -> None:
+    def __init__(self, sequences: list[Sequence], edges: list[Edges], plan: Plan, refused: list[Refusal]) -> None:
         self.sequences = sequences
         self.plan = plan
         self.refused = refused
@@ -38,15 +36,16 @@ class Batch:
     def spans(self) -> dict[Sequence, Span]:
         """What to compute in this step; continuing sequences first."""
         if self._spans is None:
-            self._spans = {sequence: Span(*edges) for sequence, edges in self._edges.items()}
+            self._spans = {sequence: Span(start, end) for sequence, start, end in self._edges}
         return self._spans
 
     @property
     def num_tokens(self) -> int:
         """Tokens this step computes: never more than the budget."""
-        return sum([end - start for start, end in self._edges.values()])
+        return sum([end - start for _, start, end in self._edges])
 
 
+Edges = tuple[Sequence, int, int]  # what a sequence computes now, from and to
 Reason = Literal["slots", "tokens", "sequences", "order"]
 Roles = dict[int, list[tuple[int, int]]]  # by place in the batch, then group: slots taken, slots given back
 
@@ -65,8 +64,8 @@ class Step:
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.all_or_nothing = all_or_nothing
 
-    def edges(self, start: int, end: int, block_size: int) -> tuple[int, int] | None:
-        """The whole rest, or a chunk that ends on a block boundary; None when neither fits."""
+    def end(self, start: int, end: int, block_size: int) -> int | None:
+        """Where to stop: at the end, or for a chunk on a block boundary; None when neither fits."""
         limit = end - start
         if self.max_chunk is not None:
             limit = min(limit, self.max_chunk, limit if self.left is None else self.left)
@@ -78,7 +77,7 @@ class Step:
             if limit > self.left:
                 return None
             self.left -= limit
-        return start, start + limit
+        return start + limit
 
 
 def _check_budget(name: str, value: int) -> None:
@@ -91,14 +90,15 @@ def admit_batch(state: State, claims: Claims, step: Step, continuing: Iterable[S
     """Admit the longest prefix that fits (or all, or none); the rest is given back."""
     _check_open(state, claims)
     edges = _continue(step, continuing, state.block_size)
-    new_edges, behind = _fit_tokens(state, claims, step)
-    others = _all_or_none(state, claims, behind) if step.all_or_nothing else []
+    ends, refused = _fit_tokens(state, claims, step)
+    others = _all_or_none(state, claims, refused) if step.all_or_nothing else []
     out = _fit_slots(state, claims)
     sequences = _seat(state, claims)
-    edges.update(zip(sequences, new_edges, strict=False))
+    edges += [(sequence, sequence.start, end) for sequence, end in zip(sequences, ends, strict=False)]
     claims.claims = []
     claims.close()
-    refused = others + _slot_refusals(state, out) + behind + claims.refused
+    if others or out or claims.refused:
+        refused = others + _slot_refusals(state, out) + refused + claims.refused
     return Batch(sequences, edges, state.take_plan(), refused)
 
 
@@ -114,32 +114,35 @@ def _check_open(state: State, claims: Claims) -> None:
             raise StateError(say(f"admit of request {name!r}", fact, "drop these claims, or use another id"))
 
 
-def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> dict[Sequence, tuple[int, int]]:
-    edges: dict[Sequence, tuple[int, int]] = {}
+def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> list[Edges]:
+    edges: list[Edges] = []
+    seen: set[Sequence] = set()
     for sequence in continuing:
-        end = min(sequence.prompt_end, sequence.length)
-        if sequence in edges or sequence.computed >= end:
-            fact = "it is given twice" if sequence in edges else "its prompt is computed"
+        start, end = sequence.computed, min(sequence.prompt_end, sequence.length)
+        if sequence in seen or start >= end:
+            fact = "it is given twice" if sequence in seen else "its prompt is computed"
             raise StateError(say(f"continuing {sequence.id!r}", fact, "pass each unfinished prompt once"))
-        part = step.edges(sequence.computed, end, block_size)
-        if part is None:
+        seen.add(sequence)
+        stop = step.end(start, end, block_size)
+        if stop is None:
             break
-        edges[sequence] = part
+        edges.append((sequence, start, stop))
     return edges
 
 
-def _fit_tokens(state: State, claims: Claims, step: Step) -> tuple[list[tuple[int, int]], list[Refusal]]:
-    edges: list[tuple[int, int]] = []
+def _fit_tokens(state: State, claims: Claims, step: Step) -> tuple[list[int], list[Refusal]]:
+    """Where each claim's part of this step ends; those that the budget or the rows do not reach are given back."""
+    ends: list[int] = []
     rows = len(state.free_rows)
     for place, claim in enumerate(claims.claims):
         if place == rows:
-            return edges, _refuse(claims, place, "sequences", (place + 1, rows))
-        left, start, num_tokens = step.left, claim.hit.start, claim.num_tokens
-        part = step.edges(start, start + num_tokens, state.block_size)
-        if part is None:
-            return edges, _refuse(claims, place, "tokens", (num_tokens, left or 0))
-        edges.append(part)
-    return edges, []
+            return ends, _refuse(claims, place, "sequences", (place + 1, rows))
+        left, start = step.left, claim.hit.start
+        end = step.end(start, start + claim.num_tokens, state.block_size)
+        if end is None:
+            return ends, _refuse(claims, place, "tokens", (claim.num_tokens, left or 0))
+        ends.append(end)
+    return ends, []
 
 
 def _refuse(claims: Claims, place: int, reason: Reason, numbers: tuple[int, int]) -> list[Refusal]:
@@ -262,10 +265,11 @@ def _seat(state: State, claims: Claims) -> list[Sequence]:
         row = state.free_rows.pop()
         store.seat(claim.hit, row, prepared.chain, root, prepared.keep)
         prepared.seated = True
+        state.timed |= prepared.timed
         sequence = Sequence(state, prepared, row, claim.hit.start)
         state.sequences[prepared.request.id] = sequence
         sequences.append(sequence)
-    if sequences:
+    if state.timed:
         store.refresh(state.now())
     for claim, sequence in zip(claims, sequences, strict=True):
         prepared = claim.prepared

@@ -35,7 +35,7 @@ class Prepared:
 
     __slots__ = (
         "blocks", "chain", "decode_retention", "end", "keep", "length", "priorities", "request", "scope_key", "seated",
-        "spare", "state", "ticks",
+        "spare", "state", "ticks", "timed",
     )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
@@ -53,8 +53,10 @@ class Prepared:
         self.priorities: NDArray[np.int16] | None = None
         self.ticks: NDArray[np.int64] | None = None
         self.decode_retention = (DEFAULT_PRIORITY, -1)
+        self.timed = False
         if retention is not None:
             self.decode_retention = (retention.decode_priority, to_ticks(retention.decode_seconds))
+            self.timed = retention.timed
             if retention.ranges or request.extra_tokens:
                 self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, size)
 

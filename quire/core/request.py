@@ -39,7 +39,7 @@ class Request:
             hash(self.id)
         except TypeError:
             check_id(self.id, "request")
-        if not isinstance(self.scope, Scope):
+        if self.scope is not PLAIN and not isinstance(self.scope, Scope):
             raise InputError(say(f"request {self.id!r}", f"its scope is a {type(self.scope).__name__}", "pass a Scope"))
         if not len(self.tokens):
             raise InputError(say(f"request {self.id!r}", "it has no tokens", "pass at least one token"))

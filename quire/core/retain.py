@@ -56,6 +56,11 @@ class Retention:
                     say(ask, f"the one before it ends at {before.end}", "order the ranges without overlap")
                 )
 
+    @property
+    def timed(self) -> bool:
+        """Some page is kept for a time only."""
+        return self.decode_seconds is not None or any(item.seconds is not None for item in self.ranges)
+
     def of_blocks(self, num_blocks: int, length: int, block_size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Priority and duration in ticks of each block; NONE where the request says nothing."""
         starts = np.arange(num_blocks, dtype=np.int64) * block_size

@@ -42,6 +42,7 @@ class State:
         "roots",
         "sequences",
         "store",
+        "timed",
     )
 
     def __init__(self, config: CacheConfig, clock: Callable[[], float], store: StoreName) -> None:
@@ -71,6 +72,7 @@ class State:
         self.holds: set[Hold] = set()
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
+        self.timed = False  # some page may have a duration
 
     def now(self) -> int:
         """The clock in the store's ticks."""

@@ -31,6 +31,8 @@ cdef int text_append(Text *text, const int32_t *tokens, Py_ssize_t n) noexcept n
     """Append plain tokens; -1 without memory."""
     if text.length + n > text.token_room and text_room(text, text.length + n):
         return -1
+    if n == 0:
+        return 0
     memcpy(text.tokens + text.length, tokens, 4 * n)
     if text.extras != NULL:
         memset(text.extras + 3 * text.length, 0, 24 * n)
@@ -98,12 +100,12 @@ cdef class Chain:
             self.fill_extras(extras)
 
     cdef int fill(self, const int32_t *tokens, Py_ssize_t n) except -1:
-        if text_room(&self.text, n):
+        if text_room(&self.text, max(1, n)):
             raise MemoryError(f"no memory for {n} tokens")
         if n >= 8192:
             with nogil:
                 memcpy(self.text.tokens, tokens, 4 * n)
-        else:
+        elif n:
             memcpy(self.text.tokens, tokens, 4 * n)
         self.text.length = n
         return 0

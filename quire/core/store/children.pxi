@@ -131,7 +131,7 @@ cdef inline bint is_bare(Tree *t, Node *node) noexcept nogil:
 
 
 cdef inline void prune(Tree *t, int32_t n) noexcept nogil:
-    """Remove n if it is of no use any more, then its parent likewise; note a root left bare."""
+    """Remove n if it is of no use any more, then its parent likewise; note a root that has lost something."""
     cdef int32_t parent
     while not at(t, n).flags & ROOT:
         if not is_bare(t, at(t, n)):
@@ -139,7 +139,7 @@ cdef inline void prune(Tree *t, int32_t n) noexcept nogil:
         parent = at(t, n).parent
         drop_node(t, n)
         n = parent
-    if at(t, n).child < 0 and not at(t, n).flags & NOTED:
+    if not at(t, n).flags & NOTED:
         at(t, n).flags |= NOTED
         t.noted[t.num_noted] = n
         t.num_noted += 1

@@ -197,6 +197,15 @@ cdef int32_t truncate(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_
     return count
 
 
+cdef bint any_page_claimed(State *s) noexcept nogil:
+    cdef int32_t i, p
+    for i in range(s.num_groups):
+        for p in range(s.pools[i].num_pages):
+            if page_at(s.pools + i, p).holders >= 0 and claims_of(page_at(s.pools + i, p)):
+                return True
+    return False
+
+
 cdef int32_t clear(State *s) noexcept nogil:
     """Remove everything, roots too; the number of pages detached."""
     cdef int32_t row, count = 0

@@ -86,7 +86,7 @@ cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:
     s.rows[row].tip = node
     if old >= 0:
         at(&s.tree, old).tips -= 1
-        if at(&s.tree, old).tips == 0 and at(&s.tree, old).child < 0:
+        if at(&s.tree, old).flags & ROOT or (at(&s.tree, old).tips == 0 and at(&s.tree, old).child < 0):
             prune(&s.tree, old)
 
 
