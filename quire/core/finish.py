@@ -68,19 +68,22 @@ def _lost_pages(state: State, plan: Plan, places: list[int]) -> list[tuple[int, 
     """Pages whose only good bytes were to come from a failed move; a failed shadow alone costs nothing."""
     lost: dict[tuple[int, int, int], None] = {}
     for kind, group, _, _, tier, slot, _, page, stamp, page2, stamp2 in plan.moves[places].tolist():
-        if state.store.page_info(group, page)[-1] != stamp:
-            continue  # that page is gone already
-        slots = state.store.page_slots(group, page)
-        if kind == Kind.OFFLOAD:
-            if slots[tier] != slot:
-                continue
-            if any(hotter >= 0 for hotter in slots[:tier]):
-                state.store.drop_copy(group, page, tier)
-                continue
-        lost[group, page, stamp] = None
-        if kind == Kind.EXCHANGE and state.store.page_info(group, page2)[-1] == stamp2:
-            lost[group, page2, stamp2] = None
+        for name, made in ((page, stamp), (page2, stamp2)) if kind == Kind.EXCHANGE else ((page, stamp),):
+            if state.store.page_info(group, name)[-1] != made:
+                continue  # that page is gone already
+            if kind != Kind.OFFLOAD or not _survives(state, group, name, (tier, slot)):
+                lost[group, name, made] = None
     return list(lost)
+
+
+def _survives(state: State, group: int, page: int, copy: tuple[int, int]) -> bool:
+    """Whether a page can do without a copy that a failed offload should have made; such a shadow is given up."""
+    tier, slot = copy
+    slots = state.store.page_slots(group, page)
+    if slots[tier] == slot and any(hotter >= 0 for hotter in slots[:tier]):
+        state.store.drop_copy(group, page, tier)
+        return True
+    return slots[tier] != slot
 
 
 def _shaken_claims(state: State, lost: list[tuple[int, int, int]]) -> list[Claim]:

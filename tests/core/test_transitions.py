@@ -15,8 +15,27 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from quire import (
-    Batch, Cache, CacheConfig, Cleared, Counts, Created, LayerGroup, Moved, Plan, Removed, Request, RetainRange, Retained,
-    Retention, Scope, Sequence, Span, StateError, Stored, TierConfig, check,
+    Batch,
+    Cache,
+    CacheConfig,
+    Cleared,
+    Counts,
+    Created,
+    LayerGroup,
+    Moved,
+    Plan,
+    Removed,
+    Request,
+    Retained,
+    RetainRange,
+    Retention,
+    Scope,
+    Sequence,
+    Span,
+    StateError,
+    Stored,
+    TierConfig,
+    check,
 )  # fmt: skip
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
@@ -32,8 +51,8 @@ OPTIONS = {
     "copies": st.booleans(),
 }
 WEIGHTS = {
-    "serve": 6, "add": 5, "grow": 6, "commit": 6, "release": 5, "suspend": 1, "trim": 1, "fork": 1, "hold": 1, "drop": 2,
-    "offload": 1, "wait": 2, "truncate": 1, "clear": 1,
+    "serve": 6, "add": 5, "grow": 6, "commit": 6, "release": 5, "suspend": 1, "trim": 1, "fork": 1, "hold": 1,
+    "drop": 2, "offload": 1, "wait": 2, "truncate": 1, "clear": 1,
 }  # fmt: skip
 FORBIDDEN = {"truncate", "clear"}  # while a claim is open
 
@@ -77,7 +96,9 @@ batches = st.builds(lambda seed: batch(Random(seed)), seeds)
 class Life:
     """A small cache and what happens in it; the same steps on another one must give the same answers."""
 
-    def __init__(self, store: str, *, block_size: int, slots: int, host: int, groups: int, copies: bool, **rest: Any) -> None:
+    def __init__(
+        self, store: str, *, block_size: int, slots: int, host: int, groups: int, copies: bool, **rest: Any
+    ) -> None:
         tiers = (TierConfig("device", slots), TierConfig("host", host)) if host else (TierConfig("device", slots),)
         layers = tuple(LayerGroup(f"g{group}") for group in range(groups))
         config = CacheConfig(
@@ -126,7 +147,10 @@ class Life:
 
     def admitted(self, batch: Batch) -> Any:
         self.live += batch.sequences
-        facts = [(s.start, [s.slots(g).tolist() for g in self.groups], [s.pages(g).tolist() for g in self.groups]) for s in batch.sequences]
+        facts = [
+            (s.start, [s.slots(g).tolist() for g in self.groups], [s.pages(g).tolist() for g in self.groups])
+            for s in batch.sequences
+        ]
         refused = [(refusal.reason, refusal.need, refusal.have) for refusal in batch.refused]
         return facts, list(batch.spans.values()), refused, self.settle(batch.plan)
 
@@ -233,7 +257,9 @@ def test_equal_calls_give_equal_numbers(store: str, options: Any, history: Any) 
 
 @play
 @given(options=options, history=histories, intrusions=st.lists(batches, min_size=1, max_size=5))
-def test_a_dropped_claim_or_a_refused_batch_leaves_no_trace(store: str, options: Any, history: Any, intrusions: Any) -> None:
+def test_a_dropped_claim_or_a_refused_batch_leaves_no_trace(
+    store: str, options: Any, history: Any, intrusions: Any
+) -> None:
     """State, order, counts and events are those of a cache that was never asked."""
     undisturbed, disturbed = Life(store, **options), Life(store, **options)
     for place, step in enumerate(history):
@@ -267,7 +293,7 @@ def intrude(life: Life, batch: list[Any]) -> None:
 @play
 @given(options=options, history=histories, batch=batches, between=quiet)
 def test_a_claim_is_final(store: str, options: Any, history: Any, batch: Any, between: Any) -> None:
-    """Its start is what a probe said just before, in every order of the batch, and holds whatever happens until admission."""
+    """Its start is what a probe said just before, in every order of the batch, whatever happens until admission."""
     life = Life(store, **options)
     life.run(history)
     requests = life.requests(batch)
@@ -282,7 +308,7 @@ def test_a_claim_is_final(store: str, options: Any, history: Any, batch: Any, be
     batch_now = life.cache.admit(claims)
     check(life.cache)
     for sequence in batch_now.sequences:
-        assert sequence.start == sequence.computed == promised[sequence.id]
+        assert sequence.start == sequence.computed == promised[sequence.id] < sequence.prompt_end
         assert batch_now.spans[sequence] == Span(sequence.start, sequence.prompt_end)
 
 
@@ -330,7 +356,10 @@ class Mirror:
         path = (event.scope.event_hash(),) if event.parent is None else self.paths[event.parent]
         for place, (name, priority) in enumerate(zip(event.hashes, event.priorities, strict=True)):
             size = event.tokens_per_block
-            path = (*path, tuple((token, 0, 0, 0) for token in event.tokens[place * size : (place + 1) * size].tolist()))
+            path = (
+                *path,
+                tuple((token, 0, 0, 0) for token in event.tokens[place * size : (place + 1) * size].tolist()),
+            )
             assert self.paths.setdefault(name, path) == path, "one hash names two blocks"
             assert (event.group, path) not in self.pages, "stored twice"
             self.pages[event.group, path] = (0, priority)

@@ -72,21 +72,21 @@ cdef class Store(Door):
             raise ValueError(f"trim: {k} of {self.state.length[row]} tokens")
         return trim(&self.state, row, k)
 
-    def fork(self, int32_t source, int32_t target):
+    def fork(self, int32_t src, int32_t dst):
         """A second row with the source's tokens, sharing its full pages; the number of slots taken, -1: no room."""
         cdef int taken
         cdef Chain chain
-        self.check_row(source, True)
-        self.check_row(target, False)
-        if columns_for(&self.state, self.state.length[source]) > self.state.num_columns:
-            raise ValueError(f"fork: {self.state.length[source]} tokens do not fit a row")
-        if fork_check(&self.state, source):
+        self.check_row(src, True)
+        self.check_row(dst, False)
+        if columns_for(&self.state, self.state.length[src]) > self.state.num_columns:
+            raise ValueError(f"fork: {self.state.length[src]} tokens do not fit a row")
+        if fork_check(&self.state, src):
             return -1
         self.check_needs()
-        chain = (<Chain> <object> self.state.rows[source].chain).clone()
-        taken = fork(&self.state, source, target, &chain.text)
+        chain = (<Chain> <object> self.state.rows[src].chain).clone()
+        taken = fork(&self.state, src, dst, &chain.text)
         Py_INCREF(chain)
-        self.state.rows[target].chain = <PyObject *> chain
+        self.state.rows[dst].chain = <PyObject *> chain
         assert taken >= 0, "fork: nothing available"
         return taken
 
