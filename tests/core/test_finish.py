@@ -128,3 +128,19 @@ def test_a_failed_exchange_loses_both_pages(store: str, shadows: bool) -> None:
     done = cache.finish(batch.plan, failed=[kinds.index(Kind.EXCHANGE)])
     assert done.setbacks and batch.sequences[0].start == 0
     check(cache)
+
+
+def test_a_failed_exchange_is_told_though_one_of_its_pages_is_gone(store: str) -> None:
+    """The page that came up was given back and its id used again before the plan was finished; the other is lost still."""
+    cache = small(store, 2, 2)
+    serve(cache, Request("a", seq(0, 8)))
+    serve(cache, Request("c", seq(100, 8)))
+    batch = cache.add_sequence_batch([Request("r", seq(0, 8))])
+    last = [place for place, move in enumerate(batch.plan) if move.kind is Kind.EXCHANGE][-1]
+    cache.release(batch.sequences[0], store=False)
+    (other,) = cache.add_sequence_batch([Request("z", seq(200, 4))]).sequences
+    assert int(batch.plan.moves[last, 7]) in other.pages().tolist(), "the id is in use again"
+    before = cache.usage(1).idle
+    cache.finish(batch.plan, failed=[last])
+    assert other.live and cache.usage(1).idle == before - 1
+    check(cache)
