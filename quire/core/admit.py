@@ -86,10 +86,10 @@ def _check_budget(name: str, value: int) -> None:
         raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))
 
 
-def admit_batch(state: State, claims: Claims, step: Step, continuing: Iterable[Sequence]) -> Batch:
+def admit_batch(state: State, claims: Claims, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
     """Admit the longest prefix that fits (or all, or none); the rest is given back."""
     _check_open(state, claims)
-    edges = _continue(step, continuing, state.block_size)
+    edges = _continue(step, continuing, state.block_size) if continuing else []
     ends, refused = _fit_tokens(state, claims, step)
     others = _all_or_none(state, claims, refused) if step.all_or_nothing else []
     out = _fit_slots(state, claims)

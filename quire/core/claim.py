@@ -49,7 +49,10 @@ class Prepared:
         self.spare = request.beams - 1 if self.length % size else 0  # full pages are shared by beams
         self.keep = state.config.reuse and request.reuse
         self.scope_key = request.scope.key
-        self.chain = self._chain()
+        tokens, words = request.tokens, request.words() if request.media or request.extra_ids is not None else None
+        if self.end < num_tokens:
+            tokens, words = tokens[: self.end], None if words is None else words[: self.end]
+        self.chain: Chain = state.chain(size, tokens, words)
         self.priorities: NDArray[np.int16] | None = None
         self.ticks: NDArray[np.int64] | None = None
         self.decode_retention = (DEFAULT_PRIORITY, -1)
@@ -59,12 +62,6 @@ class Prepared:
             self.timed = retention.timed
             if retention.ranges or request.extra_tokens:
                 self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, size)
-
-    def _chain(self) -> Chain:
-        tokens, words = self.request.tokens, self.request.words()
-        if self.end < len(tokens):
-            tokens, words = tokens[: self.end], None if words is None else words[: self.end]
-        return self.state.chain(self.state.block_size, tokens, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,8 @@ class Claims:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.drop()
+        if not self.settled:
+            self.drop()
 
     def drop(self) -> None:
         """Give back what was not admitted; afterwards it is as if it had never been asked for."""

@@ -76,7 +76,7 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
 
 
 def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
-    row = own(state, sequence)
+    row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
     length = int(state.store.length[row])
     if computed is None:
         computed = length

@@ -12,7 +12,7 @@ from quire.tools.bench.rows import Decode, Rows
 
 Numbers = dict[str, float]
 BLOCKS = load.PROMPT // load.BLOCK
-REPEATS = 3  # samples of a row in a round
+REPEATS = 21  # samples of a row in a round
 
 
 class Best:
@@ -21,12 +21,12 @@ class Best:
     def __init__(self) -> None:
         self.numbers: Numbers = {}
 
-    def take(self, name: str, sample: Callable[[], int]) -> None:
+    def take(self, name: str, sample: Callable[[], int], repeats: int = REPEATS) -> None:
         """A few samples with the collector off."""
         gc.collect()
         gc.disable()
         try:
-            best = min(sample() for _ in range(REPEATS)) / 1000
+            best = min(sample() for _ in range(repeats)) / 1000
         finally:
             gc.enable()
         self.numbers[name] = min(best, self.numbers.get(name, best))
@@ -44,8 +44,8 @@ def measure(rounds: int, vllm_python: str | None, *, quick: bool) -> Numbers:
         for name in ("cold_8k_us", "hit90_8k_us", "release_8k_us"):
             best.take(name, getattr(plain, name))
         best.take("full_8k_us", full.full_8k_us)
-        best.take("admit_64x8k_us", full.admit_64x8k_us)
-        best.take("decode_1024_us", lambda: min(decode.step() for _ in range(load.BLOCK)))
+        best.take("admit_64x8k_us", full.admit_64x8k_us, 3)
+        best.take("decode_1024_us", decode.step, 2 * load.BLOCK)
         best.take("rich_cold_8k_us", lambda: _drained(rich))
         for peer in peers:
             _merge(best.numbers, peer)
