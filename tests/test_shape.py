@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import quire
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "quire"
 PYTHON = sorted(PACKAGE.rglob("*.py"))
@@ -30,9 +32,11 @@ BELOW = {
     "integrations": {"core", "tiers", "events", "transfer", "engine"},
     "tools": {"core", "tiers", "events", "transfer", "engine", "integrations"},
 }
+PUBLIC = {"tools", "integrations"}  # rings that may use the package's public names, as its users do
+FLAT = {"quire/core/store/twin/store.py"}  # the boundary to the compiled module: plain numbers, not records
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 VAGUE = re.compile(r"(Manager|Helper|Utils?|Base|Impl)(?![a-z])")  # as a part of a CamelCase name: Baseline may stay
-NATIVE_FUNCTION = re.compile(r"^(\s*)(?:def|cpdef|cdef)\b[^=#]*\(")
+NATIVE_FUNCTION = re.compile(r"^(\s*)(?:def|cpdef|cdef)\b(?!\s+class\b)[^=#]*\(")
 NATIVE_CLASS = re.compile(r"^\s*(?:cdef\s+|cpdef\s+)?(?:class|struct|enum)\s+(\w+)", re.MULTILINE)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -120,6 +124,8 @@ def test_functions_are_short(path: Path) -> None:
     for function, in_class in functions(parsed(path)):
         where = f"{name_of(path)}:{function.lineno} {function.name}"
         assert line_count(function) <= MAX_FUNCTION_LINES, where
+        if name_of(path) in FLAT:
+            continue
         positional, total = parameters(function, in_class)
         assert positional <= MAX_POSITIONAL, where
         assert total <= MAX_PARAMETERS, where
@@ -140,7 +146,8 @@ def test_imports_point_down(path: Path) -> None:
     for module in imported(path):
         parts = module.split(".")
         if parts[0] == "quire":
-            assert len(parts) > 1 and (parts[1] in allowed or parts[1] == "__version__"), f"{ring} imports {module}"
+            public = ring in PUBLIC and parts[-1] in quire.__all__ and len(parts) == 2
+            assert public or (len(parts) > 1 and parts[1] in allowed), f"{ring} imports {module}"
 
 
 @pytest.mark.parametrize("path", [p for p in [*PYTHON, *NATIVE] if PACKAGE / "core" in p.parents], ids=name_of)
