@@ -56,11 +56,6 @@ class Cache:
         with self._lock:
             return phase1.claim_batch(self._state, requests, purpose)
 
-    open_claim = claim
-
-    def drop_claim(self, claims: Claims) -> None:
-        claims.drop()
-
     def admit(
         self, claims: Claims, *, token_budget: int | None = None, max_chunk: int | None = None,
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),

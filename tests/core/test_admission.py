@@ -172,8 +172,8 @@ def test_several_open_claims_hold_apart(store: str) -> None:
     """Claims of two callers are open at once; each keeps its promise, whatever the other does in between."""
     cache = small(store, 6, 2)
     serve(cache, Request("seed", seq(0, 8)))
-    first = cache.open_claim([Request("one", seq(0, 12))])
-    second = cache.open_claim([Request("two", seq(0, 16))])
+    first = cache.claim([Request("one", seq(0, 12))])
+    second = cache.claim([Request("two", seq(0, 16))])
     check(cache)
     batch = cache.admit(second)
     cache.finish(batch.plan)

@@ -107,13 +107,13 @@ def test_an_open_claim_is_told_too(store: str) -> None:
     cache = small(store, 2, 4)
     serve(cache, Request("a", seq(0, 8)))
     batch = cache.add_sequence_batch([Request("b", seq(100, 8))])
-    claims = cache.open_claim([Request("again", seq(0, 9))]) if False else cache.open_claim([Request("r", seq(0, 8))])
+    claims = cache.claim([Request("r", seq(0, 8))])
     assert claims[0].start == 7
     done = cache.finish(batch.plan, failed=[0])  # deepest first: block 1
     (setback,) = done.setbacks
     assert isinstance(setback.holder, Claim) and (setback.old_start, setback.start) == (7, 4)
     check(cache)
-    cache.drop_claim(claims)
+    claims.drop()
     check(cache)
 
 
@@ -131,7 +131,7 @@ def test_a_failed_exchange_loses_both_pages(store: str, shadows: bool) -> None:
 
 
 def test_a_failed_exchange_is_told_though_one_of_its_pages_is_gone(store: str) -> None:
-    """The page that came up was given back and its id used again before the plan was finished; the other is lost still."""
+    """The page that came up was given back and its id used again before the plan was finished: the other is lost."""
     cache = small(store, 2, 2)
     serve(cache, Request("a", seq(0, 8)))
     serve(cache, Request("c", seq(100, 8)))

@@ -136,11 +136,6 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
     or -1. Columns that wait for a new page are marked -2."""
     cdef int32_t i, b, p, node = s.rows[row].tip, taken = 0
     cdef int32_t *pages
-    if node >= 0:
-        for b in range(cut, s.committed[row]):
-            node = at(&s.tree, node).parent
-        if node != s.rows[row].tip:
-            set_tip(s, row, node)
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)
         for b in range(s.committed[row] - 1, cut - 1, -1):
@@ -156,6 +151,10 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
                     return -1
                 set_column(s, s.pools + i, row, b, p)
                 taken += 1
+    if node >= 0:
+        for b in range(cut, s.committed[row]):
+            node = at(&s.tree, node).parent
+        set_tip(s, row, node)
     s.computed[row] = <int32_t> min(<int64_t> s.computed[row], <int64_t> cut * s.block_size)
     s.committed[row] = min(s.committed[row], cut)
     return taken

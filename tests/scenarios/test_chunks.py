@@ -1,0 +1,146 @@
+"""Prompts computed in parts: budgets, chunk edges, what a part leaves behind. Rows `chunk`."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import Request, Span
+
+from .conftest import admit, build, check, compute, finish, release, run, start_of, tokens, try_admit
+
+
+def long_prompts(count, length):
+    return [Request(n, tokens(range(10_000 * n, 10_000 * n + length))) for n in range(1, count + 1)]
+
+
+def test_a_stopped_prefill_leaves_its_whole_blocks(store):
+    """chunk-01: 5 of 12 tokens computed, then cancelled: the next one starts at 4."""
+    cache = build(store, 8)
+    (sequence,) = admit(cache, Request("a", tokens(range(12))))
+    assert compute(cache, sequence, 5) == 1
+    release(cache, sequence, store=False)
+    assert start_of(cache, tokens(range(12))) == 4
+
+
+def test_a_released_prefill_leaves_everything_computed(store):
+    """chunk-02: 5 of 12 tokens computed, then released: the next one starts at 5."""
+    cache = build(store, 8)
+    (sequence,) = admit(cache, Request("a", tokens(range(12))))
+    compute(cache, sequence, 5)
+    release(cache, sequence)
+    assert start_of(cache, tokens(range(12))) == 5
+
+
+def test_a_middle_chunk_stores_all_its_whole_blocks(store):
+    """chunk-03: after 8 of 16 tokens another request finds both blocks, while the first still runs."""
+    cache = build(store, 8)
+    (sequence,) = admit(cache, Request("a", tokens(range(16))))
+    assert compute(cache, sequence, 8) == 2
+    assert start_of(cache, tokens(range(16))) == 8
+    assert compute(cache, sequence, 15) == 1
+    assert compute(cache, sequence) == 1
+    release(cache, sequence)
+
+
+def test_nothing_computed_nothing_stored(store):
+    """chunk-04: a request released before its first step leaves only what it had found."""
+    cache = build(store, 8)
+    run(cache, Request("seed", tokens(range(6))))
+    (sequence,) = admit(cache, Request("a", tokens(range(4), range(50, 58))))
+    assert sequence.start == 4
+    release(cache, sequence)
+    assert start_of(cache, tokens(range(4), range(50, 58))) == 4
+    assert start_of(cache, tokens(range(7))) == 6
+
+
+@pytest.mark.parametrize(
+    ("cached", "length", "max_chunk", "span"),
+    [
+        (30, 100, 25, (30, 55)),
+        (60, 100, 100, (60, 100)),
+        (10, 10, 10, (9, 10)),
+        (0, 100, 25, (0, 25)),
+        (32, 100, 25, (32, 55)),
+    ],
+)
+def test_a_reused_prefix_moves_the_chunk_and_only_the_last_one_gets_shorter(store, cached, length, max_chunk, span):
+    """chunk-05: a chunk costs its exact length: a middle one ends on a block edge, the last at the end."""
+    cache = build(store, 32, block_size=5)
+    if cached:
+        run(cache, Request("seed", tokens(range(cached))))
+    (sequence,), spans = admit_spans(cache, Request("a", tokens(range(length))), max_chunk=max_chunk)
+    assert spans == [Span(*span)]
+    assert sequence.capacity() == length  # slots for the whole prompt at once
+
+
+def admit_spans(cache, *requests, **limits):
+    batch = try_admit(cache, *requests, **limits)
+    return batch.sequences, list(batch.spans.values())
+
+
+def test_later_chunks_take_no_slots(store):
+    """chunk-06: 12 tokens in chunks of 5 on blocks of 4: 4, 4 and 4 tokens; the free count moves once."""
+    cache = build(store, 8)
+    batch = try_admit(cache, Request("a", tokens(range(12))), max_chunk=5)
+    (sequence,) = batch.sequences
+    spans = list(batch.spans.values())
+    while sequence.computed < sequence.prompt_end:
+        compute(cache, sequence, spans[-1].end)
+        assert cache.num_free() == 5
+        if sequence.computed < sequence.prompt_end:
+            with cache.claim([]) as none:
+                batch = cache.admit(none, max_chunk=5, continuing=[sequence])
+            check(cache)
+            assert len(batch.plan) == 0
+            spans.append(batch.spans[sequence])
+    assert spans == [Span(0, 4), Span(4, 8), Span(8, 12)]
+    release(cache, sequence)
+
+
+@pytest.mark.parametrize(("decoding", "span"), [(100, Span(0, 16)), (112, Span(0, 16)), (113, None), (127, None)])
+def test_a_chunk_shrinks_to_what_is_left_or_waits(store, decoding, span):
+    """chunk-07: 128 tokens a step, some of them for decoding; the prompt gets whole blocks of the rest, or none."""
+    cache = build(store, 8, block_size=16)
+    batch = try_admit(cache, Request("a", tokens(range(64))), token_budget=128 - decoding, max_chunk=64)
+    assert list(batch.spans.values()) == ([span] if span else [])
+    assert [refusal.reason for refusal in batch.refused] == ([] if span else ["tokens"])
+
+
+def test_sequences_under_way_come_first(store):
+    """chunk-08: a budget of 128: the prompt under way takes its 96, the new one 32 of its 64."""
+    cache = build(store, 32, block_size=16)
+    (under_way,), spans = admit_spans(cache, Request("a", tokens(range(256))), max_chunk=96)
+    compute(cache, under_way, spans[0].end)
+    batch = cache.add_sequence_batch(
+        [Request("b", tokens(range(1000, 1064)))], token_budget=128, max_chunk=96, continuing=[under_way]
+    )
+    finish(cache, batch.plan)
+    assert list(batch.spans.values()) == [Span(96, 192), Span(0, 32)]
+    assert next(iter(batch.spans)) is under_way and batch.num_tokens == 128
+
+
+@pytest.mark.parametrize(("budget", "admitted"), [(128, 4), (127, 3), (32, 1), (31, 0), (16, 0)])
+def test_first_chunks_are_admitted_until_the_budget_is_full(store, budget, admitted):
+    """chunk-09: eight prompts of 4096, chunks of 32: as many whole chunks as fit, never a token more."""
+    cache = build(store, 1024, block_size=32, max_length=4096)
+    batch = try_admit(cache, *long_prompts(8, 4096), token_budget=budget, max_chunk=32)
+    assert [len(span) for span in batch.spans.values()] == [32] * admitted
+    assert [refusal.reason for refusal in batch.refused] == ["tokens"] + ["order"] * (7 - admitted)
+
+
+@pytest.mark.parametrize(("budget", "admitted"), [(8192, 2), (8191, 1), (4095, 0), (None, 8)])
+def test_without_chunks_a_prompt_is_computed_whole_or_waits(store, budget, admitted):
+    """chunk-10: eight prompts of 4096 without chunks: two of them in a budget of 8192."""
+    cache = build(store, 1024, block_size=32, max_length=4096)
+    batch = try_admit(cache, *long_prompts(8, 4096), token_budget=budget)
+    assert list(batch.spans.values()) == [Span(0, 4096)] * admitted
+    assert len(batch.refused) == 8 - admitted
+
+
+def test_a_chunk_that_starts_inside_a_block_still_ends_on_an_edge(store):
+    """chunk-11: start 6, chunks of 4, blocks of 4: the first chunk is [6, 8), and a budget of 1 admits nothing."""
+    cache = build(store, 8)
+    run(cache, Request("seed", tokens(range(6))))
+    request = Request("a", tokens(range(6), range(50, 60)))
+    assert try_admit(cache, request, max_chunk=4, token_budget=1).sequences == []
+    assert admit_spans(cache, request, max_chunk=4)[1] == [Span(6, 8)]

@@ -1,0 +1,165 @@
+"""What a listener is told. Rows `event`."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import Cleared, Created, LayerGroup, Moved, Removed, Request, Retained, Scope, Stored
+
+from .conftest import admit, both_orders, build, compute, events, keep, release, run, start_of, tokens
+
+
+def stored(event) -> tuple[int | None, int, tuple[int, ...]]:
+    """Parent, number of blocks, priorities."""
+    assert isinstance(event, Stored)
+    return event.parent, len(event.hashes), event.priorities
+
+
+def kinds(found) -> list[tuple[str, int]]:
+    return [(type(event).__name__, event.group) for event in found]
+
+
+def test_a_full_recorder_gives_up_its_backlog_and_says_so(store):
+    """event-01: room for 3 hashes: creation and two blocks are lost, the third block is told with its parent."""
+    cache = build(store, 8, events=True, max_events=3)
+    (sequence,) = admit(cache, Request("a", tokens(range(13))))
+    for computed in (4, 8, 12):
+        compute(cache, sequence, computed)
+    batch = cache.take_events()
+    (event,) = batch
+    assert batch.lost == 3
+    assert event.parent is not None and event.tokens.tolist() == [8, 9, 10, 11]
+    assert cache.take_events().lost == 0
+
+
+def test_priorities_are_told_and_their_changes(store):
+    """event-02: nine tokens at 50, again without a value, again at 10: stored at 50, nothing, two changes 50 to 10."""
+    cache = build(store, 16, events=True)
+    prompt = tokens(range(9))
+    run(cache, Request(0, prompt, retention=keep(50, 50, 50)), computed=8)
+    created, chain = events(cache)
+    assert created == Created(0, (16,)) and stored(chain) == (None, 2, (50, 50))
+    run(cache, Request(1, prompt), computed=8)
+    assert events(cache) == []
+    run(cache, Request(2, prompt, retention=keep(10, 10, 10)), computed=8)
+    assert events(cache) == [Retained(0, chain.hashes[0], 50, 10), Retained(0, chain.hashes[1], 50, 10)]
+
+
+def test_a_taken_over_page_is_removed_and_stored_anew(store):
+    """event-03: eight tokens at 50: a repetition takes the second block over, and stores it again when computed."""
+    cache = build(store, 16, events=True)
+    prompt = tokens(range(8))
+    run(cache, Request(0, prompt, retention=keep(50, 50)))
+    _, chain = events(cache)
+    first, second = chain.hashes
+    run(cache, Request(1, prompt))
+    removed, again = events(cache)
+    assert removed == Removed(0, (second,)) and stored(again) == (first, 1, (35,))
+    run(cache, Request(2, prompt, retention=keep(10, 10)))
+    changed, removed, again = events(cache)
+    assert (changed, removed) == (Retained(0, first, 50, 10), Removed(0, (second,)))
+    assert stored(again) == (first, 1, (10,)) and again.hashes == (second,)
+
+
+def test_reading_never_waits(store):
+    """event-04: without events there is nothing to read; with events first the pools, then what was stored."""
+    silent, cache = build(store, 8), build(store, 8, 4, events=True)
+    for one in (silent, cache):
+        run(one, Request("a", tokens(range(4))))
+    assert events(silent) == []
+    created, block = events(cache)
+    assert created == Created(0, (8, 4)) and stored(block) == (None, 1, (35,))
+    assert events(cache) == []
+
+
+@both_orders
+@pytest.mark.parametrize(("computed", "gone"), [(4, 2), (5, 4)])
+def test_removals_go_out_together(store, eviction, computed, gone):
+    """event-05: two prompts of 5 tokens on four slots, then 15 others: one removal of all, before the store."""
+    cache = build(store, 4, events=True, eviction=eviction)
+    run(cache, Request(0, tokens(range(5))), computed=computed)
+    run(cache, Request(1, tokens(range(10, 15))), computed=computed)
+    known = {name for event in events(cache) if isinstance(event, Stored) for name in event.hashes}
+    run(cache, Request(2, tokens(range(20, 35))))
+    removed, *others = events(cache)
+    assert isinstance(removed, Removed) and set(removed.hashes) == known and len(removed.hashes) == gone
+    assert [stored(event)[1] for event in others] == [3, 1]
+
+
+@pytest.mark.parametrize(("slots", "eviction"), [(8, "release_order"), (4, "empty_first")])
+def test_a_removal_is_told_before_the_next_store(store, slots, eviction):
+    """event-06: a block of priority 0 makes room for another prompt: its removal comes first."""
+    cache = build(store, slots, events=True, eviction=eviction)
+    run(cache, Request(0, tokens(range(9)), retention=keep(0, 80, 80)), computed=8)
+    _, chain = events(cache)
+    run(cache, Request(1, tokens(range(20, 29))), computed=8)
+    removed, other = events(cache)
+    assert removed == Removed(0, (chain.hashes[0],)) and stored(other) == (None, 2, (35, 35))
+
+
+def test_groups_do_not_wait_for_each_other(store):
+    """event-07: two layer groups: pools ascending; each group's removals wait for that group's own next store."""
+    groups = (LayerGroup("a"), LayerGroup("b"))
+    cache = build(store, 3, events=True, groups=groups)
+    run(cache, Request(0, tokens(range(9))), computed=8)
+    assert kinds(events(cache)) == [("Created", 0), ("Created", 1), ("Stored", 0), ("Stored", 1)]
+    (sequence,) = admit(cache, Request(1, tokens(range(20, 29))))
+    compute(cache, sequence, 8)
+    assert kinds(events(cache)) == [("Removed", 0), ("Stored", 0), ("Removed", 1), ("Stored", 1)]
+    release(cache, sequence)
+
+
+def test_a_flush_tells_waiting_removals_by_group(store):
+    """event-08: removals without a store after them go out at the next reading, ascending, and only once."""
+    cache = build(store, 2, events=True, groups=(LayerGroup("a"), LayerGroup("b")))
+    run(cache, Request(0, tokens(range(8))))
+    events(cache)
+    admit(cache, Request(1, tokens(range(20, 28))))
+    found = events(cache)
+    assert kinds(found) == [("Removed", 0), ("Removed", 1)] and [len(event.hashes) for event in found] == [2, 2]
+    assert events(cache) == []
+
+
+def test_an_orphan_is_told_when_it_goes(store):
+    """event-09: a block whose parent was evicted before it is removed with an event of its own."""
+    cache = build(store, 2, events=True)
+    run(cache, Request(0, tokens(range(8)), retention=keep(0, 90)))
+    _, chain = events(cache)
+    admit(cache, Request(1, tokens(range(20, 24))))
+    assert events(cache) == [Removed(0, (chain.hashes[0],))]
+    admit(cache, Request(2, tokens(range(30, 34))))
+    assert events(cache) == [Removed(0, (chain.hashes[1],))]
+
+
+def test_moves_between_tiers_are_told_for_the_hottest_copy(store):
+    """event-10: down at eviction, up at reuse; a shadow comes and goes in silence."""
+    cache = build(store, 1, 2, events=True)
+    run(cache, Request(0, tokens(range(4))))
+    _, block = events(cache)
+    name = block.hashes[0]
+    run(cache, Request(1, tokens(range(10, 14))))
+    moved, other = events(cache)
+    assert moved == Moved(0, name, 0, 1) and isinstance(other, Stored)
+    back = cache.claim([Request(2, tokens(range(4)))], purpose="decode")
+    batch = cache.admit(back)
+    assert (len(batch.plan), set(events(cache))) == (2, {Moved(0, other.hashes[0], 0, 1), Moved(0, name, 1, 0)})
+    assert cache.usage(1).shadows == 1
+    release(cache, *batch.sequences)
+    admit(cache, Request(3, tokens(range(20, 24))))  # the shadow is the hottest copy again: nothing to copy
+    assert events(cache) == [Moved(0, name, 0, 1)]
+
+
+def test_clearing_is_one_event(store):
+    """event-11: whatever was stored, the listener starts afresh with one word per group; hashes differ by scope."""
+    cache = build(store, 8, events=True)
+    run(cache, Request(0, tokens(range(8))))
+    run(cache, Request(1, tokens(range(8)), Scope(salt="s")))
+    _, plain, salted = events(cache)
+    assert not set(plain.hashes) & set(salted.hashes)
+    assert (plain.scope, salted.scope) == (Scope(), Scope(salt="s"))
+    cache.clear()
+    assert events(cache) == [Cleared(0)]
+    assert start_of(cache, tokens(range(8))) == 0
+    run(cache, Request(2, tokens(range(8))))
+    (again,) = events(cache)
+    assert again.hashes == plain.hashes  # content names a block, not its history
