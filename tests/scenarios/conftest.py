@@ -5,8 +5,6 @@ Every act ends with `check(cache)`, so a scenario that passes has kept every inv
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +16,6 @@ from quire import Batch, Cache, CacheConfig, Event, Request, RetainRange, Retent
 
 ORDERS = ("empty_first", "release_order")
 both_orders = pytest.mark.parametrize("eviction", ORDERS)
-
-
-@pytest.fixture(params=["twin", "compiled"])
-def store(request: pytest.FixtureRequest) -> str:
-    """Each store in turn. QUIRE_REQUIRE_COMPILED=1 turns a missing compiled one into a failure."""
-    if request.param == "compiled" and os.environ.get("QUIRE_REQUIRE_COMPILED") != "1":
-        try:
-            importlib.import_module("quire.core.store._compiled")
-        except ImportError as missing:
-            pytest.skip(f"the compiled store is not built: {missing}")
-    return str(request.param)
 
 
 class Clock:
