@@ -22,8 +22,10 @@ BATCH, HALF = 64, PROMPT // 2
 
 
 def text(seed: int, num_tokens: int) -> Int32:
-    """Tokens that no other seed shares a block with."""
-    return np.random.default_rng(seed).integers(0, VOCABULARY, num_tokens, dtype=np.int32)
+    """Tokens that no other seed shares a block with, nor the first token: a hit of one token is a hit as well."""
+    tokens = np.random.default_rng(seed).integers(0, VOCABULARY, num_tokens, dtype=np.int32)
+    tokens[0] = VOCABULARY + seed
+    return tokens
 
 
 def make_cache(*, slots: int = SLOTS, host: int = 0, events: bool = False, rows: int = 1100) -> Cache:
