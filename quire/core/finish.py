@@ -49,7 +49,7 @@ def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
         )
     if places and not 0 <= places[0] <= places[-1] < len(plan):
         raise InputError(say(f"failed moves {named}", f"the plan has {len(plan)} moves", "pass indices of its moves"))
-    state.plans.pop(plan.number, None)
+    state.close_plan(plan.number)
     if not places:
         return NOTHING
     lost = _lost_pages(state, plan, places)

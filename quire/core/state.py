@@ -85,7 +85,13 @@ class State:
         if not self.store.num_moves:
             return Plan(number, NO_MOVES)
         plan = self.plans[number] = Plan(number, self.store.take_moves())
+        self.store.inherit = False
         return plan
+
+    def close_plan(self, number: int) -> None:
+        """A plan is finished; when none is under way the store may trust every copy again."""
+        self.plans.pop(number, None)
+        self.store.inherit = not self.plans
 
 
 class Roots:

@@ -144,3 +144,18 @@ def test_a_failed_exchange_is_told_though_one_of_its_pages_is_gone(store: str) -
     cache.finish(batch.plan, failed=[last])
     assert other.live and cache.usage(1).idle == before - 1
     check(cache)
+
+
+def test_a_copy_that_may_still_fail_is_not_inherited(store: str) -> None:
+    """A page goes down, its block is computed anew and committed, then the move fails: nothing bad is findable."""
+    cache = small(store, 4, 2)
+    first, second = cache.add_sequence_batch([Request("a", seq(0, 4)), Request("r", seq(0, 4))]).sequences
+    cache.commit(first)
+    cache.release(first)
+    moving = cache.add_sequence_batch([Request("x", seq(100, 12))])
+    assert moving.plan.count(Kind.OFFLOAD) == 1
+    cache.commit(second)  # takes the block's place; the copy on the host may never come
+    assert cache.usage(1).shadows == 0
+    assert not cache.finish(moving.plan, failed=[0]).setbacks
+    assert cache.usage(1).empty == 2 and cache.probe([Request("p", seq(0, 5))])[0].start == 4
+    check(cache)

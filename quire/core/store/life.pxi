@@ -96,7 +96,7 @@ cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
             unlist_idle(g, u, old)
         else:
             unlist_shadow(g, u, old)
-        if s.shadows and new.slot[u] < 0:
+        if s.shadows and s.inherit and new.slot[u] < 0:
             put_copy(g, p, u, slot)
             list_shadow(g, u, new)
         else:

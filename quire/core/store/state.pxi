@@ -34,6 +34,7 @@ cdef struct State:
     int32_t num_columns
     int32_t offload_min
     int32_t shadows
+    int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
     int32_t culprit           # the row a batch is refused for
     int64_t batch             # batches so far

@@ -32,6 +32,15 @@ cdef class Store(Door):
         refused(&self.state, commit_check(&self.state, &row, &computed, 1), "commit")
         return commit(&self.state, &row, &computed, 1)
 
+    @property
+    def inherit(self):
+        """Whether a page that replaces a cold duplicate takes its copies over; off while a plan may still fail."""
+        return bool(self.state.inherit)
+
+    @inherit.setter
+    def inherit(self, bint trusted):
+        self.state.inherit = trusted
+
     def grow(self, rows, tokens, Py_ssize_t k):
         """k more tokens for every row, or capacity for them (tokens None); the number of new pages, -1: no room."""
         cdef Py_buffer names, text

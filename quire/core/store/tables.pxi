@@ -90,7 +90,7 @@ cdef class Tables:
             raise ValueError(f"block_size {block_size} (1..65535), rows {rows}, columns {columns}, order {order} (0, 1), "
                              f"{len(groups)} groups: something is out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
-        s.num_tiers, s.offload_min, s.shadows = len(groups[0][2]), offload_min, shadows
+        s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][2]), offload_min, shadows, True
         self.numbers = {}
         s.pools = <Pool *> calloc(s.num_groups, sizeof(Pool))
         s.rows = <Row *> calloc(rows, sizeof(Row))

@@ -42,14 +42,14 @@ def _commit_row(parts: Parts, number: int, computed: int) -> int:
     parts.tree.drop_tip(row.tip)
     row.tip = tip
     table.committed[number] = stop
-    return sum(_commit_pages(pool, row, nodes, _pages(parts, pool, number, first, stop)) for pool in parts.pools)
+    return sum(_commit_pages(parts, pool, row, nodes, _pages(parts, pool, number, first, stop)) for pool in parts.pools)
 
 
 def _pages(parts: Parts, pool: Pool, number: int, first: int, stop: int) -> list[Page | None]:
     return [parts.table.page(pool.group, number, column) for column in range(first, stop)]
 
 
-def _commit_pages(pool: Pool, row: Row, nodes: list[Node], pages: list[Page | None]) -> int:
+def _commit_pages(parts: Parts, pool: Pool, row: Row, nodes: list[Node], pages: list[Page | None]) -> int:
     """Put one group's pages on their nodes; consecutive new ones are told as one run."""
     attached = 0
     run: list[Node] = []
@@ -65,7 +65,7 @@ def _commit_pages(pool: Pool, row: Row, nodes: list[Node], pages: list[Page | No
         if page is None or other is None or not page.is_open:
             continue  # a hole, or a page that has its node already
         if _is_cold_duplicate(other) and page.slots[0] >= 0:
-            _replace(pool, other, page)
+            _replace(pool, other, page, parts.inherit)
         else:
             row.twins += 1
     _tell(pool, run)
@@ -81,14 +81,14 @@ def _is_cold_duplicate(page: Page) -> bool:
     return page.is_idle and page.claims == 0 and page.slots[0] < 0
 
 
-def _replace(pool: Pool, old: Page, new: Page) -> None:
+def _replace(pool: Pool, old: Page, new: Page, inherit: bool) -> None:
     """A device page takes the node of an idle page that has only colder copies; those become its shadows."""
     node, hottest, priority = old.node, old.hottest, old.priority
     assert node is not None
     for tier, slot in enumerate(old.slots):
         if slot < 0:
             continue
-        if pool.rules.shadows and new.slots[tier] < 0:
+        if pool.rules.shadows and inherit and new.slots[tier] < 0:
             pool.strip(old, tier)
             pool.add_copy(new, tier, slot)
             pool.orders[tier].push_shadow(slot)

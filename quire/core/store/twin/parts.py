@@ -25,3 +25,4 @@ class Parts:
     pools: Sequence[Pool]
     table: Table
     now: int = 0
+    inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way

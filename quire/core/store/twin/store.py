@@ -108,6 +108,15 @@ class Store:
     def commit(self, rows: Any, computed: IntArray | None = None) -> int:
         return commit.commit(self._parts, _numbers(rows), computed)
 
+    @property
+    def inherit(self) -> bool:
+        """Whether a page that replaces a cold duplicate takes its copies over; off while a plan may still fail."""
+        return self._parts.inherit
+
+    @inherit.setter
+    def inherit(self, trusted: bool) -> None:
+        self._parts.inherit = trusted
+
     def commit_row(self, row: int, computed: int) -> int:
         return commit.commit(self._parts, [row], np.array([computed], np.int32))
 

@@ -1,0 +1,79 @@
+"""quire fuzz: random calls on a real cache with real bytes, compared with an oracle that answers by definition.
+
+driver (what to call) --> trial --> oracle     what must happen, from the definitions
+                               \\--> subject    the cache, its bytes, its events
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from random import SystemRandom
+
+from quire.tools.fuzz.session import Limits, Report, run_session
+from quire.tools.fuzz.subject import StoreName, available_stores
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the fuzzer; 1 when a cache and the oracle differ."""
+    options = _parse(argv)
+    stores = _stores(options.store)
+    if stores is None:
+        print(
+            "quire fuzz: the compiled store does not import; install a C compiler or use --store twin", file=sys.stderr
+        )
+        return 2
+    seed = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    seconds = 10.0 if options.seconds is None and options.operations is None else options.seconds
+    tell = _progress if sys.stderr.isatty() else None
+    report = run_session(seed, stores, Limits(options.operations, seconds), options.world, tell)
+    if tell is not None:
+        print(file=sys.stderr)
+    print(json.dumps(report.facts(), indent=2) if options.json else _summary(report))
+    return 1 if report.mismatches else 0
+
+
+def _parse(argv: Sequence[str] | None) -> Namespace:
+    parser = ArgumentParser(prog="quire fuzz", description="Random calls on a cache, compared with an oracle.")
+    parser.add_argument("--seconds", type=float, help="stop after so long (default 10, unless --operations is given)")
+    parser.add_argument("--operations", type=int, help="stop after so many calls")
+    parser.add_argument("--seed", type=int, help="the same seed makes the same calls (default: a new one)")
+    parser.add_argument("--world", type=int, default=0, help="number of the first world, to go straight to a failure")
+    parser.add_argument(
+        "--store", choices=("auto", "twin", "compiled", "both"), default="auto", help="both: in lockstep"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def _stores(wanted: str) -> tuple[StoreName, ...] | None:
+    there = available_stores()
+    if wanted == "both":
+        return there if len(there) == 2 else None
+    if wanted == "auto":
+        return there[-1:]
+    return tuple(store for store in there if store == wanted) or None
+
+
+def _progress(report: Report) -> None:
+    rate = report.operations / max(report.seconds, 1e-9)
+    text = f"\r{report.operations:,} operations in {report.worlds:,} worlds, {rate:,.0f} a second"
+    print(text, end="", file=sys.stderr, flush=True)
+
+
+def _summary(report: Report) -> str:
+    facts = report.facts()
+    lines = [
+        f"{report.operations:,} operations in {report.worlds:,} worlds on {' and '.join(report.stores)}, "
+        f"{facts['operations_per_second']:,} a second, seed {report.seed}: {report.mismatches} mismatches"
+    ]
+    if report.failure is not None:
+        number = report.failure["world_number"]
+        lines += ["", *report.failure["trace"], "", report.failure["what"], report.failure["world"]]
+        again = f"quire fuzz --seed {report.seed} --world {number} --operations {report.failure['operation']}"
+        lines.append(f"again: {again} --store {'both' if len(report.stores) > 1 else report.stores[0]}")
+    return "\n".join(lines)

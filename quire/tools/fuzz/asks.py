@@ -1,0 +1,140 @@
+"""Random worlds and requests: small, alike, and often sharing a prefix. Knows no cache."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from quire.tools.fuzz import build
+from quire.tools.fuzz.oracle.state import Row
+from quire.tools.fuzz.plain import Ask, Path, Runs, World
+
+PRIORITIES = (0, 29, 30, 35, 90)
+SECONDS = (None, 1, 5)
+MEMORY = 12  # requests remembered, to share prefixes with
+MAX_PROMPT = 24
+
+
+def random_world(rng: Random) -> World:
+    """A cache so small that everything happens soon."""
+    groups = 2 if rng.random() < 0.15 else 1
+    tiers = [tuple(rng.choice((4, 4, 5, 5, 6, 7, 8, 10)) for _ in range(groups))]
+    if rng.random() < 0.8:
+        tiers.append(tuple(rng.choice((0, 1, 2, 3, 4, 5, 6, 6)) for _ in range(groups)))
+        if rng.random() < 0.4:
+            tiers.append(tuple(rng.randint(0, 4) for _ in range(groups)))
+    return World(
+        block_size=rng.randint(2, 4),
+        tiers=tuple(tiers),
+        rows=rng.randint(3, 8),
+        max_length=rng.choice((24, 32, 40)),
+        reuse=rng.random() < 0.97,
+        partial=rng.random() < 0.85,
+        copy_on=rng.random() < 0.75,
+        shadows=rng.random() < 0.7,
+        offload_min=rng.choice((0, 30, 30, 30, 36, 101)),
+        release_order=rng.random() < 0.3,
+        planes=rng.choice((0, 1, 2)),
+        flaky=rng.random() < 0.5,
+    )
+
+
+class Asks:
+    """Makes requests from a small alphabet, many of them from the beginnings of earlier ones."""
+
+    def __init__(self, rng: Random, world: World) -> None:
+        self.rng, self.world = rng, world
+        self.alphabet = range(rng.randint(2, 3))
+        self.scopes = rng.randint(1, len(build.SCOPES))
+        self.past: list[Ask] = []
+
+    def token(self) -> int:
+        """Any token."""
+        return self.rng.choice(self.alphabet)
+
+    def remember(self, row: Row) -> None:
+        """What a sequence has become may be asked for again."""
+        self._keep(build.resumed(row.ask, tuple(row.tokens)))
+
+    def _keep(self, ask: Ask) -> None:
+        self.past.append(ask)
+        if len(self.past) > MEMORY:
+            self.past.pop(self.rng.randrange(MEMORY))
+
+    def make(self, name: str, like: Path | None = None) -> Ask:
+        """A request; perhaps along a path of the tree, perhaps like an older one."""
+        rng = self.rng
+        old = rng.choice(self.past) if self.past and rng.random() < 0.75 else None
+        if like is not None:
+            tokens = tuple(token for block in like[1:] for token, *_ in block)
+            old = Ask("", tokens[:MAX_PROMPT], build.ROOTS.index(like[0]))
+        keep, total = self._lengths(old)
+        tokens = (*(old.tokens[:keep] if old else ()), *(self.token() for _ in range(total - keep)))
+        scope = old.scope if old and rng.random() < 0.9 else rng.randrange(self.scopes) if rng.random() < 0.3 else 0
+        ask = Ask(
+            name, tokens, scope, self._extra_ids(old, keep, total), self._media(old, keep, total),
+            ranges=self._ranges(total), **self._options(total),
+        )  # fmt: skip
+        ask = build.named(ask)
+        self._keep(ask)
+        return ask
+
+    def _lengths(self, old: Ask | None) -> tuple[int, int]:
+        """Tokens shared with an older request, and tokens in all: mostly so few that several fit."""
+        rng = self.rng
+        fit = min(MAX_PROMPT, min(self.world.tiers[0]) * self.world.block_size)
+        total = rng.randint(1, MAX_PROMPT if rng.random() < 0.05 else max(1, fit * 2 // 3))
+        if old is None:
+            return 0, total
+        whole = min(len(old.tokens), MAX_PROMPT)
+        keep = whole if rng.random() < 0.5 else rng.randint(1, whole)
+        return keep, keep if rng.random() < 0.4 else max(keep, total)
+
+    def _extra_ids(self, old: Ask | None, keep: int, total: int) -> tuple[int, ...]:
+        have = old.extra_ids[:keep] if old else ()
+        if not have and self.rng.random() > 0.06:
+            return ()
+        more = (self.rng.choice((0, 0, 0, 1, 2)) for _ in range(total - keep))
+        return (*(have or [0] * keep), *more)
+
+    def _media(self, old: Ask | None, keep: int, total: int) -> Runs:
+        if old and old.media:
+            return build.cut(old.media, keep)
+        if self.rng.random() > 0.06 or total - keep < 1:
+            return ()
+        start = self.rng.randint(keep, total - 1)
+        middle = self.rng.randint(start + 1, total)
+        runs = [(start, middle)]
+        if middle + 1 < total and self.rng.random() < 0.5:
+            runs.append((middle + 1, total))
+        return ((self.rng.randrange(len(build.DIGESTS)), tuple(runs)),)
+
+    def _ranges(self, total: int) -> tuple[tuple[int, int | None, int, int | None], ...]:
+        rng = self.rng
+        if rng.random() > 0.35:
+            return ()
+        cuts = sorted(rng.sample(range(total + 3), 3))
+        first = (cuts[0], cuts[1], rng.choice(PRIORITIES), rng.choice(SECONDS))
+        if rng.random() < 0.5:
+            return (first,)
+        end = None if rng.random() < 0.5 else cuts[2]
+        return first, (cuts[1], end, rng.choice(PRIORITIES), rng.choice(SECONDS))
+
+    def _options(self, total: int) -> dict[str, Any]:
+        rng = self.rng
+        options: dict[str, Any] = {}
+        if rng.random() < 0.2:
+            options["decode"] = (rng.choice(PRIORITIES), rng.choice(SECONDS))
+        if rng.random() < 0.3:
+            options["by"] = "max"
+        if rng.random() < 0.07:
+            options["reuse"] = False
+        if rng.random() < 0.1:
+            options["beams"] = rng.randint(2, 3)
+        if rng.random() < 0.12:
+            options["extra_tokens"] = rng.randint(1, 5)
+        if rng.random() < 0.3:
+            options["max_new_tokens"] = rng.randint(1, 6)
+        if rng.random() < 0.08:
+            options["length"] = max(1, total + rng.randint(-4, 4))
+        return options

@@ -1,0 +1,138 @@
+"""Plain data turned into what the cache takes: configs, requests, scopes. Knows no state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire import CacheConfig, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, TierConfig
+from quire.tools.fuzz.plain import Ask, Budget, Identity, Runs, World
+
+WORD = 8  # bytes one token writes into each plane of a page
+SCOPES = (Scope(), Scope(lora="a"), Scope(lora=0), Scope(salt=b"a"), Scope(lora="a", epoch=1))
+ROOTS = tuple(scope.event_hash() for scope in SCOPES)
+DIGESTS = (b"sunflower-photograph", b"another-image-entirely", b"one-more-content-digest")
+Int32 = NDArray[np.int32]
+
+
+def page_bytes(world: World) -> int:
+    """Bytes of one page."""
+    return max(world.planes, 1) * world.block_size * WORD
+
+
+def config(world: World) -> CacheConfig:
+    """The cache of a world, with events on."""
+    return CacheConfig(
+        tiers=tuple(TierConfig(f"tier{number}", slots) for number, slots in enumerate(world.tiers)),
+        block_size=world.block_size,
+        groups=tuple(LayerGroup(f"group{g}", page_bytes(world), world.planes) for g in range(world.num_groups)),
+        max_sequences=world.rows,
+        max_length=world.max_length,
+        reuse=world.reuse,
+        partial_reuse=world.partial,
+        copy_on_partial_reuse=world.copy_on,
+        shadows=world.shadows,
+        offload_min_priority=world.offload_min,
+        eviction="release_order" if world.release_order else "empty_first",
+        events=True,
+    )
+
+
+def int32(numbers: tuple[int, ...] | list[int]) -> Int32:
+    """Tokens as they travel."""
+    return np.array(numbers, np.int32)
+
+
+def request(ask: Ask) -> Request:
+    """The request itself."""
+    by: Literal["first", "max"] = "max" if ask.by == "max" else "first"
+    kept = None
+    if ask.ranges or ask.decode is not None:
+        ranges = tuple(RetainRange(*item) for item in ask.ranges)
+        kept = Retention(ranges, by=by) if ask.decode is None else Retention(ranges, *ask.decode, by=by)
+    return Request(
+        ask.name,
+        int32(ask.tokens),
+        SCOPES[ask.scope],
+        length=ask.length,
+        extra_ids=np.array(ask.extra_ids, np.int64) if ask.extra_ids else None,
+        media=tuple(Media(DIGESTS[which], tuple(Span(*run) for run in runs)) for which, runs in ask.media),
+        retention=kept,
+        reuse=ask.reuse,
+        beams=ask.beams,
+        extra_tokens=ask.extra_tokens,
+        max_new_tokens=ask.max_new_tokens,
+    )
+
+
+def identities(request: Request) -> tuple[Identity, ...]:
+    """What makes each token of a request itself: token and extra words."""
+    words = request.words()
+    rows = [[0, 0, 0]] * len(request.tokens) if words is None else words.tolist()
+    return tuple((token, *extra) for token, extra in zip(request.tokens.tolist(), rows, strict=True))
+
+
+def named(ask: Ask) -> Ask:
+    """The same ask with its scope's number and its tokens' identities."""
+    return replace(ask, root=ROOTS[ask.scope], identities=identities(request(ask)))
+
+
+def resumed(ask: Ask, tokens: tuple[Identity, ...]) -> Ask:
+    """The ask that goes on where a suspended one stopped."""
+    pairs = zip(tokens, ask.identities, strict=False)
+    own = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(tokens), len(ask.tokens)))
+    return replace(
+        ask,
+        tokens=tuple(identity[0] for identity in tokens),
+        extra_ids=(*ask.extra_ids[:own], *([0] * (len(tokens) - own))) if ask.extra_ids else (),
+        media=cut(ask.media, own),
+        identities=tokens,
+        length=None,
+        max_new_tokens=max(ask.max_new_tokens - max(len(tokens) - len(ask.tokens), 0), 0),
+    )
+
+
+def cut(media: Runs, end: int) -> Runs:
+    """Media of the first `end` tokens."""
+    short = ((which, tuple((start, min(stop, end)) for start, stop in runs if start < end)) for which, runs in media)
+    return tuple((which, runs) for which, runs in short if runs)
+
+
+def meanings(ask: Ask) -> list[tuple[int, int, int, int]]:
+    """What each token's identity must express, however it is coded: token, extra id, content and place in it."""
+    found = [(token, ask.extra_ids[i] if ask.extra_ids else 0, -1, -1) for i, token in enumerate(ask.tokens)]
+    for which, runs in ask.media:
+        place = 0
+        for start, end in runs:
+            for at in range(start, end):
+                found[at] = (*found[at][:2], which, place)
+                place += 1
+    return found
+
+
+class Known:
+    """Every identity met so far and its meaning: one to one, or the coding of identities is wrong."""
+
+    def __init__(self) -> None:
+        self.meaning: dict[Identity, tuple[int, int, int, int]] = {}
+        self.identity: dict[tuple[int, int, int, int], Identity] = {}
+
+    def learn(self, ask: Ask) -> None:
+        """Compare an ask's identities with all known ones."""
+        for identity, meaning in zip(ask.identities, meanings(ask), strict=True):
+            assert self.meaning.setdefault(identity, meaning) == meaning, (
+                f"{identity} means {meaning} and something else"
+            )
+            assert self.identity.setdefault(meaning, identity) == identity, f"{meaning} is coded in two ways"
+
+
+def limits(budget: Budget) -> dict[str, int | bool | None]:
+    """Keyword arguments of an admission."""
+    return {
+        "token_budget": budget.token_budget,
+        "max_chunk": budget.max_chunk,
+        "all_or_nothing": budget.all_or_nothing,
+    }

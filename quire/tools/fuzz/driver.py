@@ -1,0 +1,232 @@
+"""Driver: seeded random choices over small worlds. Chooses what to call; the player calls, the trial compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from quire.tools.fuzz.asks import Asks, random_world
+from quire.tools.fuzz.misuse import misuses, refused
+from quire.tools.fuzz.plain import Admission, Ask, Budget, Path
+from quire.tools.fuzz.player import Player
+from quire.tools.fuzz.subject import StoreName
+from quire.tools.fuzz.trial import Bad, same
+
+WEIGHTS = {
+    "add": 11, "claim": 8, "admit": 9, "drop_claim": 2, "step": 25, "tell": 3, "go_on": 3, "grow": 10, "trim": 3,
+    "fork": 4, "release": 18, "suspend": 2, "hold": 2, "drop_hold": 3, "truncate": 0.6, "clear": 0.1, "offload": 2,
+    "refresh": 2, "flush": 2, "probe": 3, "misuse": 1, "run_plans": 2,
+}  # fmt: skip
+VERBS, SHARES = list(WEIGHTS), list(WEIGHTS.values())
+MAX_OPEN = 3  # batches claimed at once
+EXCHANGE = 3
+
+
+class Driver:
+    """One world's worth of random calls."""
+
+    def __init__(self, seed: str, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5) -> None:
+        self.rng = Random(seed)
+        self.world = random_world(self.rng)
+        self.player = Player(self.world, stores, check_every, compare_every)
+        self.trial, self.asks = self.player.trial, Asks(self.rng, self.world)
+
+    def run(self, operations: int) -> None:
+        """So many calls at least, then the end of everything."""
+        try:
+            while self.trial.operations < operations:
+                getattr(self, self.rng.choices(VERBS, SHARES)[0])()
+            self.player.wind_up()
+        finally:
+            self.trial.close()
+
+    def chance(self, share: float) -> bool:
+        """True in this share of cases."""
+        return self.rng.random() < share
+
+    def some(self, names: Sequence[str], most: int = 99) -> list[str]:
+        """A few of them, at least one if there is one."""
+        return self.rng.sample(names, self.rng.randint(min(1, len(names)), min(most, len(names))))
+
+    def one(self) -> list[str]:
+        """One live sequence, if there is one."""
+        return self.some(list(self.player.rows), 1)
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def batch(self) -> list[Ask]:
+        """One to four requests, new ones and suspended ones."""
+        asks: dict[str, Ask] = {}
+        waiting = self.player.waiting
+        for _ in range(self.rng.choice((1, 1, 2, 3, 4))):
+            ask = self.asks.make(self.player.name("r"), self.cold_path() if self.chance(0.3) else None)
+            if waiting and self.chance(0.4):
+                place = self.rng.randrange(len(waiting))  # sometimes it stays, and is asked for twice
+                ask = waiting.pop(place) if self.chance(0.9) else waiting[place]
+            if ask.name not in self.player.rows:
+                self.trial.known.learn(ask)
+                asks[ask.name] = ask
+        return list(asks.values())
+
+    def cold_path(self) -> Path | None:
+        """A block of plain tokens that is not on the device, if there is one."""
+        at = self.trial.oracle.state.tree.at
+        cold = [path for path, pages in at.items() if any(page and page.hottest for page in pages)]
+        plain = [path for path in cold if not any(any(extra) for block in path[1:] for _, *extra in block)]
+        return self.rng.choice(plain) if plain else None
+
+    def budget(self) -> Budget:
+        """Mostly no limit at all."""
+        tokens = self.rng.randint(1, 40) if self.chance(0.3) else None
+        chunk = self.rng.randint(1, 12) if self.chance(0.3) else None
+        return Budget(tokens, chunk, self.chance(0.1))
+
+    def prompts(self) -> list[str]:
+        """Some of those that have prompt tokens left."""
+        found = self.player.unfinished_prompts()
+        return self.rng.sample(found, self.rng.randint(0, len(found)))
+
+    def add(self) -> None:
+        """Claim and admit in one call."""
+        if self.chance(0.2):
+            budget = Budget(self.rng.randint(1, 20), self.rng.choice((None, 2)), True)
+            self.make_room(self.player.add_watched(self.batch(), budget, self.prompts()))
+        else:
+            self.make_room(self.player.add(self.batch(), self.budget(), self.prompts()))
+
+    def claim(self) -> None:
+        """Open a batch of claims."""
+        purpose = "decode" if self.chance(0.1) else "compute"
+        if self.chance(0.15):
+            self.player.claim_in_vain(self.batch(), purpose)
+        elif len(self.player.open) < MAX_OPEN:
+            self.player.claim(self.batch(), purpose)
+
+    def admit(self) -> None:
+        """Admit one of the open batches."""
+        for key in self.some(self.player.open, 1):
+            self.make_room(self.player.admit(key, self.budget(), self.prompts()))
+
+    def make_room(self, admission: Admission | None) -> None:
+        """An engine that is out of slots ends something."""
+        if admission and any(reason == "slots" for _, reason, *_ in admission.refused) and self.chance(0.6):
+            self.release()
+
+    def drop_claim(self) -> None:
+        """Drop one of the open batches."""
+        for key in self.some(self.player.open, 1):
+            self.player.drop_claim(key)
+
+    def go_on(self) -> None:
+        """A step without new requests: only chunks of admitted ones."""
+        self.player.add((), self.budget(), self.prompts())
+
+    # -- plans and steps ---------------------------------------------------------------------------------------------
+
+    def bad(self) -> list[Bad]:
+        """Slots that fail in the next run: some that its plans read or write."""
+        if not self.world.flaky or self.chance(0.5):
+            return []
+        places: list[Bad] = []
+        for plan in self.trial.unrun:
+            for kind, _, src_tier, src, dst_tier, dst, *_ in plan.moves:
+                ends = [(src_tier, "read", src), (dst_tier, "write", dst)]
+                if kind == EXCHANGE:
+                    ends += [(src_tier, "write", src), (dst_tier, "read", dst)]
+                places += [end for end in ends if end[0] > 0]
+        return self.rng.sample(places, min(len(places), self.rng.choice((1, 1, 1, 2, 3))))
+
+    def run_plans(self) -> None:
+        """Carry out plans, and finish them later."""
+        self.trial.run_plans(self.bad())
+
+    def step(self) -> None:
+        """Finish all plans; then a step of the model, which may be cancelled before it was told."""
+        doubted = (self.rng.randrange(3),) if self.world.flaky and self.chance(0.25) else ()
+        self.player.settle(self.bad(), doubted)
+        self.player.compute(self.some(list(self.player.ready())))
+        if self.chance(0.8):
+            self.tell()
+
+    def tell(self) -> None:
+        """Commit what was computed."""
+        self.player.tell(default=self.chance(0.5))
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """A decoded token, some drafts, or only slots, for a few sequences at once."""
+        num_tokens = self.rng.choice((1, 1, 1, 2, 3))
+        names = self.some(list(self.player.rows), 3)
+        tokens = [[self.asks.token() for _ in range(num_tokens)] for _ in names]
+        self.player.grow(names, None if self.chance(0.1) else tokens, num_tokens)
+
+    def trim(self) -> None:
+        """Take back drafts; sometimes none, which gives back slots only; seldom a part of the prompt."""
+        for name in self.one():
+            row = self.player.rows[name]
+            drafts = self.player.open_tokens(name) if self.chance(0.2) else len(row.tokens) - row.prompt_end
+            self.player.trim(name, self.rng.randint(0, max(drafts, 0)))
+
+    def fork(self) -> None:
+        """Beams, or copies at any time."""
+        for name in self.one():
+            self.player.fork(name, self.rng.choice((1, 1, 2)))
+
+    def release(self) -> None:
+        """A sequence ends, sometimes cancelled."""
+        for name in self.one():
+            self.asks.remember(self.player.rows[name])
+            self.player.release(name, self.chance(0.85))
+
+    def suspend(self) -> None:
+        """Preempt a sequence."""
+        for name in self.one():
+            self.player.suspend(name)
+
+    def hold(self) -> None:
+        """Keep some pages of a sequence for a reader."""
+        for name in self.one():
+            length = len(self.player.rows[name].tokens)
+            self.player.hold(name, self.rng.randint(0, length), self.rng.randint(0, length + 3))
+
+    def drop_hold(self) -> None:
+        """A reader is done."""
+        for key in self.some(self.player.held, 1):
+            self.player.drop_hold(key)
+
+    # -- tree, tiers, time -------------------------------------------------------------------------------------------
+
+    def truncate(self) -> None:
+        """Forget the end of something that was asked before."""
+        ask = self.asks.make(self.player.name("t"))
+        self.player.truncate(ask, self.rng.randint(0, len(ask.tokens)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.player.clear()
+
+    def offload(self) -> None:
+        """Early shadows."""
+        self.trial.do("offload", self.rng.randint(0, 3), self.rng.randrange(self.world.num_groups))
+
+    def refresh(self) -> None:
+        """Time passes."""
+        self.player.refresh(self.rng.randint(0, 3))
+
+    def flush(self) -> None:
+        """A router hears what happened."""
+        self.trial.flush()
+
+    def probe(self) -> None:
+        """Ask without asking for."""
+        purpose = self.rng.choice(("compute", "compute", "decode"))
+        self.player.probe(self.asks.make(self.player.name("p"), self.cold_path()), purpose, self.chance(0.5))
+
+    def misuse(self) -> None:
+        """Wrong calls raise and change nothing."""
+        place, ask = self.rng.random(), self.asks.make(self.player.name("w"))
+        with self.trial.nothing_changes():
+            for subject in self.trial.subjects:
+                wrongs = list(misuses(subject, ask))
+                same("a wrong call", refused(wrongs[int(place * len(wrongs))]), None)

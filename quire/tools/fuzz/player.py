@@ -1,0 +1,229 @@
+"""Player: makes calls as a well-behaved engine would, and remembers what it must not forget. Chooses nothing itself.
+
+It computes only what was granted, runs plans in order, and finishes them before a step that could read what they move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quire.tools.fuzz import build
+from quire.tools.fuzz.oracle.state import Row
+from quire.tools.fuzz.plain import Admission, Ask, Budget, World
+from quire.tools.fuzz.subject import StoreName
+from quire.tools.fuzz.trial import Bad, Trial, same
+
+
+class Player:
+    """The engine's side of one world."""
+
+    def __init__(
+        self, world: World, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5
+    ) -> None:
+        self.world = world
+        self.trial = Trial(world, stores, check_every, compare_every)
+        self.granted: dict[str, int] = {}  # sequence -> tokens it may compute
+        self.waiting: list[Ask] = []  # suspended
+        self.open: list[str] = []  # claimed batches
+        self.held: list[str] = []
+        self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
+        self.count = 0
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """Live sequences, as the oracle knows them."""
+        return self.trial.oracle.state.rows
+
+    def name(self, letter: str) -> str:
+        """A name never used before."""
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission:
+        """Claim and admit in one call."""
+        return self._admitted(self.trial.do("add", asks, budget, continuing))
+
+    def add_watched(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission:
+        """The same; when all are refused, nothing at all may have changed."""
+        rows: list[Any] = []
+        with self.trial.nothing_changes(unless=rows):
+            admission = self.add(asks, budget, continuing)
+            rows += admission.rows
+        return admission
+
+    def claim(self, asks: Sequence[Ask], purpose: str) -> None:
+        """Open a batch of claims."""
+        self.open.append(self.name("b"))
+        self.trial.do("claim", self.open[-1], asks, purpose)
+
+    def claim_in_vain(self, asks: Sequence[Ask], purpose: str) -> None:
+        """Claim and drop: nothing at all may have changed."""
+        with self.trial.nothing_changes():
+            key = self.name("b")
+            self.trial.do("claim", key, asks, purpose)
+            self.trial.do("drop_claim", key)
+
+    def admit(self, key: str, budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
+        """Admit an open batch; None when one of its names was taken meanwhile, so that it can only be dropped."""
+        admission = self.trial.do("admit", key, budget, continuing)
+        if admission is None:
+            self.drop_claim(key)
+            return None
+        self.open.remove(key)
+        return self._admitted(admission)
+
+    def drop_claim(self, key: str) -> None:
+        """Drop an open batch."""
+        self.open.remove(key)
+        self.trial.do("drop_claim", key)
+
+    def _admitted(self, admission: Admission) -> Admission:
+        for name, _, end in admission.spans:
+            self.granted[name] = max(end, self.granted.get(name, 0))
+        for name, _, start in admission.rows:
+            if self.granted[name] == start:  # nothing to compute: the rest comes by transfer
+                self.granted[name] = self.rows[name].prompt_end
+        return admission
+
+    def unfinished_prompts(self) -> list[str]:
+        """Sequences that still have prompt tokens to be granted."""
+        return [name for name, row in self.rows.items() if row.computed < min(row.prompt_end, len(row.tokens))]
+
+    # -- plans and steps ---------------------------------------------------------------------------------------------
+
+    def settle(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> None:
+        """Carry out and finish all plans; a sequence that was lost is gone."""
+        self.trial.settle_plans(bad, doubted)
+        for notes in (self.granted, self.untold):
+            for name in notes.keys() - self.rows.keys():
+                del notes[name]
+
+    def ready(self) -> dict[str, int]:
+        """Sequences that can compute something, and up to where."""
+        found: dict[str, int] = {}
+        for name, row in self.rows.items():
+            granted = self.granted.get(name, row.prompt_end)
+            end = len(row.tokens) if granted >= row.prompt_end else granted
+            end = min(end, len(row.tokens), self.world.block_size * min(map(len, row.pages)))
+            if end > row.computed:
+                found[name] = end
+        return found
+
+    def compute(self, names: Sequence[str]) -> None:
+        """A step of the model on some sequences that are ready."""
+        ready = self.ready()
+        for name in names:
+            self.trial.compute(name, ready[name])
+            self.untold[name] = ready[name]
+
+    def tell(self, default: bool = False) -> None:
+        """Commit what was computed, all known tokens by default; calls and plans may have come in between."""
+        names, ends = list(self.untold), list(self.untold.values())
+        whole = default and all(end == len(self.rows[name].tokens) for name, end in self.untold.items())
+        self.untold.clear()
+        if names:
+            self.trial.do("commit", names, None if whole else ends)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> None:
+        """More tokens, or slots only, for those that are not too long for it."""
+        last = self.world.blocks(self.world.max_length) * self.world.block_size
+        fit = [place for place, name in enumerate(names) if len(self.rows[name].tokens) + num_tokens <= last]
+        if fit:
+            some = None if tokens is None else [tokens[place] for place in fit]
+            self.trial.do("grow", [names[place] for place in fit], some, num_tokens)
+
+    def open_tokens(self, name: str) -> int:
+        """Tail tokens that are not committed."""
+        row = self.rows[name]
+        return len(row.tokens) - row.committed * self.world.block_size
+
+    def trim(self, name: str, num_tokens: int) -> None:
+        """Take back tail tokens, but leave one."""
+        row = self.rows[name]
+        self.trial.do("trim", name, min(num_tokens, self.open_tokens(name), len(row.tokens) - 1))
+        if name in self.untold:
+            self.untold[name] = min(self.untold[name], len(row.tokens))
+
+    def fork(self, name: str, count: int) -> None:
+        """Beams, or copies at any time."""
+        names = [self.name("f") for _ in range(count)]
+        if self.trial.do("fork", name, names) is not None:
+            self.granted.update(dict.fromkeys(names, self.granted.get(name, self.rows[name].prompt_end)))
+
+    def release(self, name: str, store: bool) -> None:
+        """A sequence ends."""
+        self.trial.do("release", name, store)
+        self._forget(name)
+
+    def suspend(self, name: str) -> None:
+        """Preempt a sequence; it waits to be asked for again."""
+        ask = self.rows[name].ask
+        self.waiting.append(build.resumed(ask, self.trial.do("suspend", name)))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self.granted.pop(name, None)
+        self.untold.pop(name, None)
+
+    def hold(self, name: str, start: int, end: int) -> None:
+        """Keep some pages of a sequence for a reader; ends beyond its slots are cut."""
+        last = self.world.block_size * min(map(len, self.rows[name].pages))
+        self.held.append(self.name("h"))
+        self.trial.do("hold", self.held[-1], name, min(start, end, last), min(max(start, end), last))
+
+    def drop_hold(self, key: str) -> None:
+        """The reader is done."""
+        self.held.remove(key)
+        self.trial.do("drop", key)
+
+    # -- tree, tiers, time -------------------------------------------------------------------------------------------
+
+    def truncate(self, ask: Ask, keep: int) -> None:
+        """Forget the end of something, unless claims are open."""
+        if not self.open:
+            self.trial.do("truncate", ask, keep)
+
+    def clear(self) -> None:
+        """Forget everything, unless claims are open."""
+        if not self.open:
+            self.trial.do("clear")
+
+    def refresh(self, seconds: int) -> None:
+        """Time passes."""
+        self.trial.pass_time(seconds)
+        self.trial.do("refresh")
+
+    def probe(self, ask: Ask, purpose: str, then_add: bool) -> None:
+        """Ask without asking for; what was told must come true when it is added right after."""
+        with self.trial.nothing_changes():
+            told = self.trial.do("probe", ask, purpose)
+        if then_add and purpose == "compute":
+            before = self.trial.oracle.brief()
+            admission = self.add([ask], Budget())
+            spent = tuple(was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True))
+            if admission.rows:
+                same(
+                    "start and slots of an admission after its probe",
+                    (admission.rows[0][2], spent[: len(told.slots)]),
+                    (told.start, told.slots),
+                )
+
+    def wind_up(self) -> None:
+        """Give everything up: every device slot can be had then."""
+        for key in list(self.open):
+            self.drop_claim(key)
+        for key in list(self.held):
+            self.drop_hold(key)
+        for name in list(self.rows):
+            self.release(name, True)
+        self.settle()
+        self.trial.compare_all()
+        self.trial.check()
+        self.trial.flush()
+        free = tuple(self.trial.oracle.brief()[: self.world.num_groups])
+        same("free slots when nothing is held", free, self.world.tiers[0])

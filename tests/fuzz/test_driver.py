@@ -1,0 +1,67 @@
+"""The fuzzer as a test: seeded runs on each store and on both in lockstep, and the command itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from quire.tools.fuzz import main
+from quire.tools.fuzz.session import Limits, Report, run_session
+from quire.tools.fuzz.subject import StoreName, available_stores
+
+needs_compiled = pytest.mark.skipif("compiled" not in available_stores(), reason="the compiled store is not built here")
+STORES = [pytest.param("twin"), pytest.param("compiled", marks=needs_compiled)]
+
+
+def fuzz(seed: int, stores: tuple[StoreName, ...], operations: int) -> Report:
+    report = run_session(seed, stores, Limits(operations=operations))
+    assert report.failure is None, json.dumps(report.facts(), indent=2)
+    assert report.operations >= operations
+    return report
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_short_run(store: StoreName) -> None:
+    report = fuzz(11, (store,), 8_000)
+    assert report.reached["admitted"] and report.reached["with a hit"]
+
+
+@needs_compiled
+def test_both_stores_in_lockstep() -> None:
+    fuzz(12, ("twin", "compiled"), 5_000)
+
+
+@needs_compiled
+def test_two_hundred_thousand_operations() -> None:
+    report = fuzz(13, ("compiled",), 200_000)
+    rare = ("copy", "onboard", "offload", "exchange", "sequence set back", "claim set back", "refused for slots")
+    assert all(report.reached[what] > 50 for what in rare), report.reached
+
+
+@needs_compiled
+def test_a_longer_lockstep() -> None:
+    fuzz(14, ("twin", "compiled"), 20_000)
+
+
+def test_the_command_prints_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--operations", "500", "--seed", "3", "--store", "twin", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["mismatches"] == 0 and facts["seed"] == 3 and facts["operations"] >= 500
+
+
+def test_the_same_seed_makes_the_same_calls() -> None:
+    one, other = (fuzz(4, ("twin",), 1_000) for _ in range(2))
+    assert (one.operations, one.worlds, one.reached) == (other.operations, other.worlds, other.reached)
+
+
+def test_a_mismatch_is_reported_with_its_calls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from quire.tools.fuzz.oracle import life
+
+    forgetful = life.store_rest
+    monkeypatch.setattr(life, "store_rest", lambda state, row: None if row.committed else forgetful(state, row))
+    assert main(["--operations", "20000", "--seed", "5", "--store", "twin", "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["mismatches"] == 1 and facts["failure"]["trace"][-1].startswith(("release", "suspend"))
