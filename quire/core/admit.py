@@ -55,11 +55,11 @@ class Step:
 
     __slots__ = ("all_or_nothing", "left", "max_chunk")
 
-    def __init__(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool) -> None:
+    def __init__(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, block_size: int) -> None:
         if token_budget is not None:
-            _check_budget("token_budget", token_budget)
+            _check_budget("token_budget", token_budget, 1)
         if max_chunk is not None:
-            _check_budget("max_chunk", max_chunk)
+            _check_budget("max_chunk", max_chunk, block_size)  # chunks end on block edges
         self.left = token_budget
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.all_or_nothing = all_or_nothing
@@ -80,25 +80,28 @@ class Step:
         return start + limit
 
 
-def _check_budget(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
-        cure = "pass a whole number of at least 1, or None"
+def _check_budget(name: str, value: int, least: int) -> None:
+    if type(value) is not int or value < least:
+        cure = f"pass a whole number of at least {least}, or None"
         raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))
 
 
 def admit_batch(state: State, claims: Claims, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
     """Admit the longest prefix that fits (or all, or none); the rest is given back."""
     _check_open(state, claims)
+    now = state.now()  # before the first change: a caller's clock may raise
     edges = _continue(step, continuing, state.block_size) if continuing else []
     ends, refused = _fit_tokens(state, claims, step)
     others = _all_or_none(state, claims, refused) if step.all_or_nothing else []
-    out = _fit_slots(state, claims)
-    sequences = _seat(state, claims)
+    out, lacked = _fit_slots(state, claims)
+    sequences = _seat(state, claims, now)
     edges += [(sequence, sequence.start, end) for sequence, end in zip(sequences, ends, strict=False)]
+    for sequence, _, end in edges:
+        sequence.granted = max(sequence.granted, end)
     claims.claims = []
     claims.close()
     if others or out or claims.refused:
-        refused = others + _slot_refusals(state, out) + refused + claims.refused
+        refused = others + _slot_refusals(state, out, lacked) + refused + claims.refused
     return Batch(sequences, edges, state.take_plan(), refused)
 
 
@@ -125,6 +128,7 @@ def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> li
         seen.add(sequence)
         stop = step.end(start, end, block_size)
         if stop is None:
+            step.left = 0  # it waits, and so does everybody behind it
             break
         edges.append((sequence, start, stop))
     return edges
@@ -151,12 +155,14 @@ def _refuse(claims: Claims, place: int, reason: Reason, numbers: tuple[int, int]
     return [Refusal(first.request, reason, *numbers), *(Refusal(claim.request, "order", *numbers) for claim in behind)]
 
 
-def _fit_slots(state: State, claims: Claims) -> list[Claim]:
+def _fit_slots(state: State, claims: Claims) -> tuple[list[Claim], tuple[int, int]]:
     """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
     out: list[Claim] = []
-    while claims.claims and shortage(state, claims.claims) is not None:
+    numbers = (0, 0)  # what the last one given back lacked
+    while claims.claims and (short := shortage(state, claims.claims)) is not None:
         out = claims.drop_from(len(claims) - 1) + out
-    return out
+        numbers = short[1:]
+    return out, numbers
 
 
 def _all_or_none(state: State, claims: Claims, behind: list[Refusal]) -> list[Refusal]:
@@ -171,13 +177,15 @@ def _all_or_none(state: State, claims: Claims, behind: list[Refusal]) -> list[Re
     return [Refusal(claim.request, "slots" if nth == place else "order", need, have) for nth, claim in dropped]
 
 
-def _slot_refusals(state: State, out: list[Claim]) -> list[Refusal]:
+def _slot_refusals(state: State, out: list[Claim], numbers: tuple[int, int]) -> list[Refusal]:
     """What the first one left out would take off the free count now, and what is free."""
     if not out:
         return []
     (now,) = probe(state, [out[0].prepared], out[0].purpose)
     free = [state.store.available(group) for group in state.groups]
     need, have = max(zip(now.slots_now, free, strict=True), key=lambda pair: pair[0] - pair[1])
+    if need <= have:  # the source it would copy from is in its own way: say what the dry count said
+        need, have = numbers
     first, *behind = out
     return [Refusal(first.request, "slots", need, have), *(Refusal(c.request, "order", need, have) for c in behind)]
 
@@ -255,7 +263,7 @@ def _roles(state: State, claims: list[Claim]) -> Roles:
     return roles
 
 
-def _seat(state: State, claims: Claims) -> list[Sequence]:
+def _seat(state: State, claims: Claims, now: int) -> list[Sequence]:
     """Holds first, for all of them; then slots, onboards and copies, one request after the other."""
     store = state.store
     sequences: list[Sequence] = []
@@ -267,10 +275,12 @@ def _seat(state: State, claims: Claims) -> list[Sequence]:
         prepared.seated = True
         state.timed |= prepared.timed
         sequence = Sequence(state, prepared, row, claim.hit.start)
+        if claim.purpose == "decode":
+            sequence.granted = sequence.prompt_end  # a transfer brings the rest
         state.sequences[prepared.request.id] = sequence
         sequences.append(sequence)
     if state.timed:
-        store.refresh(state.now())
+        store.refresh(now)
     for claim, sequence in zip(claims, sequences, strict=True):
         prepared = claim.prepared
         priority, ticks = prepared.decode_retention

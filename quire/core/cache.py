@@ -63,7 +63,7 @@ class Cache:
         """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
         if not isinstance(claims, Claims):
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
-        step = phase2.Step(token_budget, max_chunk, all_or_nothing)
+        step = phase2.Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
         with self._lock:
             return phase2.admit_batch(self._state, claims, step, self._own(continuing))
 
@@ -72,7 +72,7 @@ class Cache:
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
     ) -> phase2.Batch:  # fmt: skip
         """Claim and admit in one call."""
-        step = phase2.Step(token_budget, max_chunk, all_or_nothing)
+        step = phase2.Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
         with self._lock:
             own = self._own(continuing)
             with phase1.claim_batch(self._state, requests, "compute") as claims:
@@ -97,7 +97,11 @@ class Cache:
             return life.grow(self._state, sequences, tokens, num_tokens)
 
     def commit(self, sequences: Sequences, computed: int | Int32 | None = None) -> int:
-        """KV exists up to `computed` (default: all known tokens): make full pages findable; returns new ones."""
+        """KV exists up to `computed`: make full pages findable; returns new ones.
+
+        By default what was handed out has run: of an unfinished prompt its last span, else every known token. Rows
+        given as an array count as finished prompts.
+        """
         with self._lock:
             return life.commit(self._state, sequences, computed)
 

@@ -168,7 +168,7 @@ class Claims:
     def close(self) -> None:
         """No claim is open any more."""
         self.settled = True
-        self.state.open_claims.discard(self)
+        self.state.open_claims.pop(self, None)
 
 
 def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
@@ -178,7 +178,7 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
     refused: list[Refusal] = []
     claims = [Claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, refused)]
     batch = Claims(state, claims, refused)
-    state.open_claims.add(batch)
+    state.open_claims[batch] = None
     return batch
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from quire.core.claim import Claim
 from quire.core.errors import InputError, StateError, say
+from quire.core.hold import Hold
 from quire.core.life import release
 from quire.core.plan import Kind, Plan
 from quire.core.sequence import Sequence
@@ -17,9 +18,9 @@ from quire.core.state import State
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """A promise that a failed move has changed: KV counts up to `start` only. A lost one is released."""
+    """A promise that a failed move has changed: bytes count up to `start` only. A lost one is released."""
 
-    holder: Sequence | Claim
+    holder: Sequence | Claim | Hold
     old_start: int
     start: int
     lost: bool = False
@@ -59,7 +60,8 @@ def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
     cuts = _cuts(state, lost)
     for group, page, stamp in lost:
         state.store.lose(group, page, stamp)
-    setbacks = [_recut(state, row, cut) for row, cut in sorted(cuts.items())]
+    setbacks = _shaken_holds(state, lost)
+    setbacks += [_recut(state, row, cut) for row, cut in sorted(cuts.items())]
     setbacks += [_reclaim(state, claim) for claim in claims]
     return Finished(tuple(setbacks), state.take_plan())
 
@@ -96,6 +98,17 @@ def _shaken_claims(state: State, lost: list[tuple[int, int, int]]) -> list[Claim
     ]
 
 
+def _shaken_holds(state: State, lost: list[tuple[int, int, int]]) -> list[Setback]:
+    """Holds on lost pages: their bytes count only up to the first of them."""
+    size, setbacks = state.block_size, []
+    for held in state.holds:
+        first = held.span.start // size
+        places = [first + nth for g, page, _ in lost for nth in np.flatnonzero(held.pages[g] == page).tolist()]
+        if places:
+            setbacks.append(Setback(held, held.span.end, max(held.span.start, min(places) * size)))
+    return setbacks
+
+
 def _cuts(state: State, lost: list[tuple[int, int, int]]) -> dict[int, int]:
     """First spoilt block of every row that holds a lost page."""
     cuts: dict[int, int] = {}
@@ -110,6 +123,9 @@ def _recut(state: State, row: int, cut: int) -> Setback:
     old = sequence.computed
     room = state.store.recut(row, cut) >= 0
     now = sequence.computed if room else 0
+    sequence.prompt_end = max(
+        sequence.prompt_end, sequence.length
+    )  # what is to be computed again, generated tokens too
     sequence.start = min(sequence.start, now)
     if not room:
         release(state, sequence, False)

@@ -34,7 +34,7 @@ def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold:
     groups = range(len(state.config.groups))
     slots = tuple(state.store.slots[group][row, first:last].copy() for group in groups)
     held = Hold(state, span, tuple(state.store.hold(group, row, first, max(first, last)) for group in groups), slots)
-    state.holds.add(held)
+    state.holds[held] = None
     return held
 
 
@@ -46,7 +46,8 @@ def drop(state: State, held: Hold) -> None:
         raise UnknownError(say("drop of a hold", "another cache made it", "drop it there"))
     if held.dropped:
         raise StateError(say("drop of a hold", "it was dropped before", "drop it once"))
+    now = state.now()  # before the first change: a caller's clock may raise
     held.dropped = True
-    state.holds.discard(held)
+    state.holds.pop(held, None)
     for group, pages in enumerate(held.pages):
-        state.store.unhold(group, pages, state.now())
+        state.store.unhold(group, pages, now)

@@ -65,6 +65,9 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     """KV exists up to `computed` (None: all known tokens): make the full pages findable; returns new ones."""
     if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
         return _commit_one(state, sequences, computed)
+    if computed is None and not isinstance(sequences, np.ndarray):
+        sequences = [sequences] if isinstance(sequences, Sequence) else list(sequences)
+        computed = np.fromiter((sequence.ran for sequence in sequences), np.int32, len(sequences))
     rows = rows_of(state, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
@@ -79,7 +82,7 @@ def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
     row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
     length = int(state.store.length[row])
     if computed is None:
-        computed = length
+        computed = sequence.ran
     elif type(computed) is not int or not 0 <= computed <= length:
         raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
     return state.store.commit_row(row, computed)
@@ -112,6 +115,8 @@ def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
         fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
         raise InputError(say(f"trim of {num_tokens} tokens", fact, "trim before they are committed"))
     _check_private(state, sequence, sequence.length - num_tokens)
+    if num_tokens:
+        _check_holds(state, sequence, sequence.length - num_tokens)
     sequence.kept = min(sequence.kept, sequence.length - num_tokens)
     return state.store.trim(row, num_tokens)
 
@@ -124,6 +129,16 @@ def _check_private(state: State, sequence: Sequence, length: int) -> None:
         if page >= 0 and np.count_nonzero(table[:, block] == page) > 1:
             fact = f"block {block} of sequence {sequence.id!r} is shared with a fork"
             raise StateError(say(f"trim to {length} tokens", fact, f"trim to a multiple of {state.config.block_size}"))
+
+
+def _check_holds(state: State, sequence: Sequence, length: int) -> None:
+    """What a hold keeps for a reader is not taken back, or the next tokens would be written over it."""
+    block, computed = length // state.block_size, sequence.computed
+    for held in state.holds if length < computed else ():
+        page = state.store.pages[0][sequence.row, block]
+        if length < min(held.span.end, computed) and page in held.pages[0]:
+            fact = f"a hold keeps tokens up to {held.span.end}"
+            raise StateError(say(f"trim of sequence {sequence.id!r} to {length} tokens", fact, "drop the hold first"))
 
 
 def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:

@@ -26,12 +26,13 @@ RELEASED = -1
 class Sequence:
     """A live request: tokens so far and pages held. `row` is its line in every block table."""
 
-    __slots__ = ("kept", "prompt_end", "request", "row", "start", "state")
+    __slots__ = ("granted", "kept", "prompt_end", "request", "row", "start", "state")
 
     def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
         self.state = state
         self.request: Request = prepared.request
         self.prompt_end = prepared.end
+        self.granted = start  # end of the last span handed out for it
         self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
         self.row = row
         self.start = start  # first token that had to be computed
@@ -60,6 +61,11 @@ class Sequence:
     def committed(self) -> int:
         """Leading tokens in the tree, whole blocks."""
         return int(self.state.store.committed[self.live_row()]) * self.state.config.block_size
+
+    @property
+    def ran(self) -> int:
+        """Tokens with KV once the step has run: all of them, or in the middle of a prompt the span handed out."""
+        return self.length if self.granted >= self.prompt_end else min(self.granted, self.length)
 
     def capacity(self, group: int = 0) -> int:
         """Tokens it has slots for."""
@@ -91,7 +97,8 @@ class Sequence:
         """The handle of a fork that the store has put into `row`."""
         twin = object.__new__(Sequence)
         twin.state, twin.request = self.state, replace(self.request, id=id, beams=1)
-        twin.prompt_end, twin.row, twin.start, twin.kept = self.prompt_end, row, self.start, self.kept
+        twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
+        twin.granted, twin.kept = self.granted, self.kept
         return twin
 
     def __repr__(self) -> str:

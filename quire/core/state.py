@@ -68,8 +68,8 @@ class State:
         self.roots = Roots(self.store, config.events)
         self.sequences: dict[Hashable, Sequence] = {}
         self.free_rows = list(range(config.max_sequences - 1, -1, -1))
-        self.open_claims: set[Claims] = set()
-        self.holds: set[Hold] = set()
+        self.open_claims: dict[Claims, None] = {}  # in the order they were made
+        self.holds: dict[Hold, None] = {}
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
         self.timed = False  # some page may have a duration
@@ -84,7 +84,9 @@ class State:
         self.next_plan = number + 1
         if not self.store.num_moves:
             return Plan(number, NO_MOVES)
-        plan = self.plans[number] = Plan(number, self.store.take_moves())
+        moves = self.store.take_moves()
+        moves.flags.writeable = False
+        plan = self.plans[number] = Plan(number, moves)
         self.store.inherit = False
         return plan
 

@@ -194,8 +194,8 @@ class Life:
         drafts = sequence.length - max(sequence.committed, sequence.prompt_end)
         try:
             return self.cache.trim(sequence, count % (max(drafts, 0) + 1))
-        except StateError as shared:  # by a fork
-            return str(shared)
+        except StateError as shared:  # by a fork, or a hold
+            return type(shared).__name__
 
     def fork(self, number: int, count: int) -> Any:
         names = [f"fork-{self.names}-{place}" for place in range(1 + count % 2)]

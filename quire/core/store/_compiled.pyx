@@ -16,6 +16,7 @@ from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, Py
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport fputs, stderr
 from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 

@@ -100,7 +100,8 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     s.committed[row] = path.blocks
     if root >= 0:
         set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)
-    path.stage, path.row = SEATED, row
+    s.seats += 1
+    path.stage, path.seat, r.seat = SEATED, s.seats, s.seats
     if path.source < 0:
         s.open_claims -= 1
 
@@ -118,7 +119,7 @@ cdef bint may_take_over(State *s, int32_t source) noexcept nogil:
 
 
 cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_over) noexcept nogil:
-    """Slots of tier 0 that settling takes: onboardings, then the copy, then new pages and spares; -1: more than there are."""
+    """Slots of tier 0 that settling takes: onboardings, the copy, new pages, spares; -1: more than there are."""
     cdef int64_t cold = 0, new = ask.blocks - path.blocks - (path.source >= 0) + ask.spare
     cdef int32_t *pages = pages_of(s, g, ask.row)
     cdef bint back = False    # a copied source that nobody else wants is available right after the copy

@@ -144,7 +144,7 @@ cdef class Chain:
         return as_array(self.text.extras, 3 * self.text.length, 8, np.uint64).reshape(-1, 3)
 
     def extend_keys(self, Py_ssize_t num_blocks=-1):
-        """Make the keys of the first `num_blocks` full blocks (-1: all) without the GIL; the number of keys there are."""
+        """Make the keys of the first `num_blocks` full blocks (-1: all) without the GIL; how many keys there are."""
         cdef Py_ssize_t full = self.text.length // self.text.block_size
         cdef int failed
         if num_blocks < 0 or num_blocks > full:

@@ -1,5 +1,5 @@
-# Owns: the children of a node in the order of their token identities (a treap: links in the nodes, heap order by a hash of
-# the node id), roots, pruning, and the walk outward from a query that finds partial candidates.
+# Owns: the children of a node in the order of their token identities (a treap: links in the nodes, heap order by a hash
+# of the node id), roots, pruning, and the neighbours of a query among them, from which partial candidates are found.
 # Does not know: which child qualifies: the caller says.
 
 cdef struct Query:            # 1 to block_size token identities

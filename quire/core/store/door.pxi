@@ -36,8 +36,10 @@ cdef int64_t settle_check(State *s, Path *path, Ask *ask) except -1:
     cdef int64_t wanted, total = 0
     cdef void *moved
     cdef bint take_over = may_take_over(s, path.source)
-    if path.row != ask.row or not path.blocks + (path.source >= 0) <= ask.blocks <= s.num_columns or ask.spare < 0:
-        raise ValueError(f"settle: {ask.blocks} blocks for a hit of {path.blocks} in a row of {s.num_columns}, or not its row")
+    if path.seat != s.rows[ask.row].seat or s.pools.capacity[ask.row] != path.blocks:
+        raise ValueError(f"settle: the hit was not seated in row {ask.row}, or the row has changed since")
+    if not path.blocks + (path.source >= 0) <= ask.blocks <= s.num_columns or ask.spare < 0:
+        raise ValueError(f"settle: {ask.blocks} blocks for a hit of {path.blocks} in a row of {s.num_columns}")
     retention_check(s, ask)
     for i in range(s.num_groups):
         wanted = slots_wanted(s, s.pools + i, path, ask, take_over)
@@ -69,7 +71,7 @@ cdef class Door(Tables):
 
     cdef int check_chain(self, Chain chain, int32_t root) except -1:
         if chain.text.block_size != self.state.block_size:
-            raise ValueError(f"the chain has blocks of {chain.text.block_size} tokens, the store of {self.state.block_size}")
+            raise ValueError(f"the chain has blocks of {chain.text.block_size} tokens, not {self.state.block_size}")
         return 0 if root == -1 else self.check_root(root)
 
     cdef int check_root(self, int32_t root) except -1:
@@ -126,7 +128,7 @@ cdef class Door(Tables):
     # admission
 
     def walk(self, Chain chain not None, int32_t root, Py_ssize_t usable, int policy):
-        """What of the chain is cached under a root (-1: nothing); policy 0: full blocks, 1: partial idle leaves too, 2: any."""
+        """What of the chain is cached under a root (-1: none); policy 0: full blocks, 1: and idle leaves in part, 2: any."""
         cdef Hit hit = Hit.__new__(Hit)
         self.check_chain(chain, root)
         hit.store, hit.state = self, &self.state

@@ -65,8 +65,8 @@ cdef dict dump_group(State *s, Pool *g, dict numbers):
         page = page_at(g, p)
         if page.holders >= 0:
             expiry = -1 if g.expiry == NULL else g.expiry[p]
-            pages[p] = (path_of(&s.tree, numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p), priority_of(page),
-                        duration_of(g, p), expiry)
+            pages[p] = (path_of(&s.tree, numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p),
+                        priority_of(page), duration_of(g, p), expiry)
     p = g.free
     while p >= 0:
         idle.append(p)

@@ -1,7 +1,8 @@
 # Owns: how a slot becomes free: take, evict, make room in a colder tier, onboard, early copies.
 # Does not know: who asked; callers have made sure that something is available and that the log has room for the moves.
 
-cdef void log_copy(State *s, Pool *g, int kind, int32_t p, int32_t t, int32_t from_, int32_t u, int32_t to) noexcept nogil:
+cdef void log_copy(State *s, Pool *g, int kind, int32_t p, int32_t t, int32_t from_, int32_t u,
+                   int32_t to) noexcept nogil:
     """A whole page moves: (t, from_) -> (u, to)."""
     cdef int32_t *move = log_move(&s.log, kind, g.index)
     move[0], move[1], move[2], move[3], move[4] = t, from_, u, to, s.block_size
@@ -109,8 +110,8 @@ cdef int cut_run(State *s, Pool *g) noexcept nogil:
 
 
 cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
-    """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are to be
-    dropped one by one by the caller; what that will touch is fetched here: far memory is slow, but comes at once."""
+    """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are
+    to be dropped one by one by the caller; what that touches is fetched here: far memory is slow, but comes at once."""
     cdef Order *o = g.tiers
     cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before, i
     if slot < 0:
@@ -162,7 +163,7 @@ cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexce
 
 
 cdef bint clear_slot(State *s, Pool *g, int32_t slot) noexcept nogil:
-    """Free a picked slot of tier 0 for an onboarding without displacing idle pages below; False: only an exchange will do."""
+    """Free a picked slot of tier 0 without displacing idle pages below; False: only an exchange will do."""
     cdef int32_t p = g.tiers[0].slots[slot].page, u, room
     cdef Page *page = page_at(g, p)
     if priority_of(page) < s.offload_min or has_shadow(g, page):

@@ -1,5 +1,5 @@
-# Owns: durations and expiries of a group's pages, allocated when first used; the heap of noted expiries, which has at most
-# one entry a page: an expiry that was called off stays in it until it comes up or the page gets another one.
+# Owns: durations and expiries of a group's pages, allocated when first used; the heap of noted expiries, which has at
+# most one entry a page: an expiry that was called off stays in it until it comes up or the page gets another one.
 # Does not know: what happens to a page whose time has come.
 
 

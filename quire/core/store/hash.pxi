@@ -94,7 +94,8 @@ cdef extern from *:
     bint same_tokens "quire_same" (const int32_t *a, const int32_t *b, Py_ssize_t n) noexcept nogil
     void copy_tokens "quire_copy" (int32_t *to, const int32_t *from_, Py_ssize_t n) noexcept nogil
     uint64_t pair "quire_pair" (const int32_t *tokens) noexcept nogil
-    uint64_t key_of "quire_key" (const uint64_t *secret, uint64_t parent, const int32_t *tokens, Py_ssize_t n) noexcept nogil
+    uint64_t key_of "quire_key" (const uint64_t *secret, uint64_t parent, const int32_t *tokens,
+                                 Py_ssize_t n) noexcept nogil
     void keys_of "quire_keys" (const uint64_t *secret, uint64_t *keys, Py_ssize_t first, Py_ssize_t last,
                                const int32_t *tokens, Py_ssize_t size) noexcept nogil
 

@@ -1,4 +1,4 @@
-# Owns: the walk (which leading blocks of a chain are cached, and the best partial block after them) and its result, Hit.
+# Owns: the walk (which leading blocks of a chain are cached, the best partial block after them) and its result, Hit.
 # Does not know: rows; it changes nothing.
 
 cdef enum:
@@ -17,7 +17,7 @@ cdef struct Path:
     int32_t matched           # tokens of the source after them
     int32_t source            # node, or -1
     int32_t stage
-    int32_t row               # SEATED: where
+    int64_t seat              # SEATED: which
     int32_t root
     int64_t epoch             # of the tree, at the walk
 
@@ -53,8 +53,8 @@ cdef inline bint step(State *s, Path *path, int32_t node) noexcept nogil:
 
 
 cdef int32_t look_along(Tree *t, Text *text, Path *path, int32_t node, int32_t n, int32_t limit) noexcept nogil:
-    """Follow blocks from n on while each lies right behind its parent, as blocks committed together do; how many. They need
-    no lookup and give their keys away. Each is confirmed: parent, tokens, extras."""
+    """Follow blocks from n on while each lies right behind its parent, as blocks committed together do; how many. They
+    need no lookup and give their keys away. Each is confirmed: parent, tokens, extras."""
     cdef Node *here = at(t, node + 1)
     cdef int32_t size = t.block_size, i, last = min(limit, n + t.used - node - 1)
     cdef const int32_t *own = tokens_at(t, node + 1)
@@ -82,8 +82,8 @@ cdef int32_t look_along(Tree *t, Text *text, Path *path, int32_t node, int32_t n
 
 
 cdef inline int32_t look_up(Tree *t, Text *text, Path *path, int32_t node, int32_t n, int32_t upto) noexcept nogil:
-    """Follow one block by its key; 1, 0 when there is none, -1 without memory. Keys are made up to `upto`, a stride ahead of
-    the lookups, so that those overlap."""
+    """Follow one block by its key; 1, 0 when there is none, -1 without memory. Keys are made up to `upto`, a stride
+    ahead of the lookups, so that those overlap."""
     cdef uint32_t seed = at(t, path.root).key
     cdef int32_t i
     if text.num_keys <= n:
@@ -267,4 +267,5 @@ cdef class Hit:
         cdef Pool *g = self.pool(group)
         cdef int32_t sink, tail, i
         needed(g, self.path.blocks, &sink, &tail)
-        return np.array([self.tier_of(g, i) if i < sink or i >= tail else -1 for i in range(self.path.blocks)], np.int32)
+        tiers = [self.tier_of(g, i) if i < sink or i >= tail else -1 for i in range(self.path.blocks)]
+        return np.array(tiers, np.int32)

@@ -178,8 +178,8 @@ cdef int32_t find_end(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_
 
 
 cdef int32_t truncate(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t keep, bint ask) noexcept nogil:
-    """Remove the chain's blocks, full and partial, that begin at or after `keep`, with all below them; the number of pages
-    detached. With `ask` only say whether one of those pages is claimed."""
+    """Remove the chain's blocks, full and partial, that begin at or after `keep`, with all below them; the number of
+    pages detached. With `ask` only say whether one of those pages is claimed."""
     cdef Py_ssize_t begin = max(0, (keep + s.block_size - 1) // s.block_size) * s.block_size
     cdef int32_t node = find_end(s, text, root, usable, begin // s.block_size), n, size, count = 0
     cdef Query q

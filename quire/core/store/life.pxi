@@ -21,6 +21,8 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
         if not joins(s, row):
             return UNKNOWN_ROW
         c = computed[i] if computed != NULL else s.length[row]
+        if c > s.length[row]:
+            why, s.culprit = TOO_LONG, row
         if c < (s.committed[row] + 1) * size:
             continue
         r = s.rows + row
@@ -84,7 +86,7 @@ cdef int32_t make_path(State *s, Text *text, int32_t node, uint32_t seed, int32_
 
 
 cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
-    """A block's idle page q is only in colder tiers and p, the same block, is on tier 0: p takes its place and its copies."""
+    """Idle page q of a block is in colder tiers only and p, of the same block, on tier 0: p takes its place and copies."""
     cdef Page *old = page_at(g, q)
     cdef Page *new = page_at(g, p)
     cdef int32_t t = hottest(g, old), u, slot

@@ -1,5 +1,5 @@
 # Owns: moves and events as arrays, drained once per step; one open batch of removals per group.
-# Does not know: why something moved. Moves are never lost (room is reserved first); events are, as a lump, over a bound.
+# Does not know: why something moved. Moves are never lost (room is reserved first); events over a bound are, in a lump.
 
 cdef enum:
     ONBOARD, OFFLOAD, COPY, EXCHANGE                                   # moves

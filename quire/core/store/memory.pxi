@@ -16,7 +16,7 @@ cdef int reserve(void **block, Py_ssize_t *room, Py_ssize_t wanted, Py_ssize_t i
 
 
 cdef Py_ssize_t borrow(Py_buffer *view, object source, Py_ssize_t width, const char *kinds, str name) except -1:
-    """Number of items of a C-contiguous array of `width`-byte items whose format is one of `kinds`; release the view later."""
+    """Number of items of a C-contiguous array of items of that width and kind; the view is to be released."""
     cdef const char *form
     cdef const char *kind = kinds
     PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
@@ -28,7 +28,7 @@ cdef Py_ssize_t borrow(Py_buffer *view, object source, Py_ssize_t width, const c
             return view.len // width
         kind += 1
     PyBuffer_Release(view)
-    raise TypeError(f"{name} must be a C-contiguous array of {8 * width}-bit items of format {(<bytes> kinds).decode()!r}")
+    raise TypeError(f"{name} must be a C-contiguous array of {8 * width}-bit items, format one of {<bytes> kinds!r}")
 
 
 cdef object as_array(const void *data, Py_ssize_t items, Py_ssize_t width, object dtype):

@@ -1,8 +1,9 @@
-# Owns: the pages of one group, their copies, holders, claims and retention; where each copy is listed; what is available.
+# Owns: the pages of one group: copies, holders, claims, retention; where each copy is listed; what is available.
 # Does not know: the tree (a page's node is a number), rows, when to evict.
 
 cdef enum:
-    TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS
+    TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED
+    OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS
     REUSED_FROM               # one per tier from here on
     MAX_TIERS = 8
     MAX_CLAIMS = 0xFFFFFF
@@ -205,7 +206,7 @@ cdef inline void let_go(Pool *g, int32_t p, int64_t now) noexcept nogil:
         return
     list_idle(g, hottest(g, page), page)
     if g.duration != NULL and g.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
-        g.expiry[p] = now + g.duration[p]
+        g.expiry[p] = <int64_t> (<uint64_t> now + <uint64_t> g.duration[p])
         heap_note(g, p)
 
 
@@ -226,7 +227,7 @@ cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
 
 
 cdef inline int32_t pick(Pool *g, int32_t t) noexcept nogil:
-    """The slot to take next, or -1: classes ascending, front to back, passing over claimed pages (not over their shadows)."""
+    """The slot to take next, or -1: classes ascending, front to back, no claimed pages (but shadows of them)."""
     cdef Order *o = g.tiers + t
     if o.filled[0] & 1:       # EMPTY
         return o.cursor[EMPTY]

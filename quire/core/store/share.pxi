@@ -1,4 +1,4 @@
-# Owns: pages in more than one row or hand: fork, hold and unhold; and recut, which gives up what a failed read left in doubt.
+# Owns: pages in more than one row or hand: fork, hold and unhold; and recut, which gives up what a failed read spoilt.
 # Does not know: release.
 
 
@@ -13,7 +13,7 @@ cdef int fork_check(State *s, int32_t source) noexcept nogil:
 
 
 cdef int fork_column(State *s, Pool *g, int32_t source, int32_t target, int32_t column) noexcept nogil:
-    """A page of the target's own, like the source's in that column: a spare one, or a new one (1); -1: nothing available."""
+    """A page of the target's own, like the source's in that column: a spare (0) or a new one (1); -1: no slot."""
     cdef Spares *spares = s.spares + source * s.num_groups + g.index
     cdef int32_t like = pages_of(s, g, source)[column], p, taken = 0
     cdef int32_t priority = priority_of(page_at(g, like)) if like >= 0 else s.rows[source].priority
@@ -33,7 +33,7 @@ cdef int fork_column(State *s, Pool *g, int32_t source, int32_t target, int32_t 
 
 
 cdef int fork_group(State *s, Pool *g, int32_t source, int32_t target) noexcept nogil:
-    """Share computed full columns, copy the computed part of the next, own pages for the rest; the number taken, or -1."""
+    """Share computed full columns, copy the computed part of the next, own pages for the rest; slots taken, or -1."""
     cdef int32_t columns = columns_for(s, s.length[source]), part = s.computed[source] % s.block_size
     cdef int32_t b, p, more, taken = 0, shared = min(s.computed[source] // s.block_size, columns)
     for b in range(shared):
@@ -61,7 +61,7 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     cdef int64_t *after
     cdef int32_t i, k, more, taken = 0
     s.rows[target] = s.rows[source]
-    s.rows[target].chain, s.rows[target].text, s.rows[target].tip = NULL, text, -1
+    s.rows[target].chain, s.rows[target].text, s.rows[target].tip, s.rows[target].seat = NULL, text, -1, 0
     s.length[target], s.computed[target] = s.length[source], s.computed[source]
     s.committed[target] = s.committed[source]
     set_tip(s, target, s.rows[source].tip)
@@ -113,7 +113,7 @@ cdef inline bint is_own(Pool *g, int32_t p) noexcept nogil:
 
 
 cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
-    """Count the replacements a recut takes per group; -1 when that is more than is available once its own are given up."""
+    """Count the replacements a recut takes per group; -1: more than is available once its own are given up."""
     cdef int32_t i, b, p, back
     cdef Page *page
     cdef Pool *g
@@ -132,8 +132,8 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
 
 
 cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
-    """Give up the row's pages of [cut, committed), then take new ones for them, and go back to `cut` blocks; pages taken,
-    or -1. Columns that wait for a new page are marked -2."""
+    """Give up the row's pages of [cut, committed), then take new ones for them, and go back to `cut` blocks; slots
+    taken, or -1. Columns that wait for a new page are marked -2."""
     cdef int32_t i, b, p, node = s.rows[row].tip, taken = 0
     cdef int32_t *pages
     for i in range(s.num_groups):

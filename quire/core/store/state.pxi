@@ -1,5 +1,5 @@
-# Owns: everything of one store in one struct, the rows, and the acts that touch tree, pool and log at once: attach, detach,
-# change of priority, new pages in a row.
+# Owns: everything of one store in one struct, the rows, and the acts that touch tree, pool and log at once: attach,
+# detach, change of priority, new pages in a row.
 # Does not know: Python objects, except that it keeps a row's chain alive.
 
 cdef struct Ask:              # what a row shall get when it is settled
@@ -25,6 +25,7 @@ cdef struct Row:              # what every decode step touches comes first
     int32_t root
     int32_t twins             # private pages whose block has another page
     bint keep                 # False: it never commits
+    int64_t seat              # the seat it was made live by
 
 cdef struct State:
     int32_t block_size
@@ -38,6 +39,7 @@ cdef struct State:
     int32_t open_claims       # hits that claim something
     int32_t culprit           # the row a batch is refused for
     int64_t batch             # batches so far
+    int64_t seats             # seats so far
     int64_t now               # the last tick a caller gave
     Pool *pools
     Row *rows
@@ -197,7 +199,7 @@ cdef inline int64_t duration_at(Ask *ask, int32_t block) noexcept nogil:
 
 
 cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last, Ask *ask) noexcept nogil:
-    """New open pages in [first, last), retained as the ask says, or like all the row grows by (NULL); -1: none available."""
+    """New open pages in [first, last), retained as the ask says, or as all the row grows by (NULL); -1: no slot."""
     cdef int32_t *pages = pages_of(s, g, row)
     cdef int32_t *slots = slots_of(s, g, row)
     cdef int32_t b, p, slot

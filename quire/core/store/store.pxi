@@ -14,14 +14,12 @@ cdef class Store(Door):
         cdef Py_ssize_t n = borrow(&names, rows, 4, b"il", "rows")
         try:
             if computed is None:
-                refused(&self.state, commit_check(&self.state, <const int32_t *> names.buf, NULL, n), "commit")
-                return commit(&self.state, <const int32_t *> names.buf, NULL, n)
+                return self.commit_batch(<const int32_t *> names.buf, NULL, n)
             if borrow(&lengths, computed, 4, b"il", "computed") != n:
                 PyBuffer_Release(&lengths)
                 raise ValueError("commit: as many lengths as rows")
             try:
-                refused(&self.state, commit_check(&self.state, <const int32_t *> names.buf, <const int32_t *> lengths.buf, n), "commit")
-                return commit(&self.state, <const int32_t *> names.buf, <const int32_t *> lengths.buf, n)
+                return self.commit_batch(<const int32_t *> names.buf, <const int32_t *> lengths.buf, n)
             finally:
                 PyBuffer_Release(&lengths)
         finally:
@@ -29,8 +27,11 @@ cdef class Store(Door):
 
     def commit_row(self, int32_t row, int32_t computed):
         """The same for one row."""
-        refused(&self.state, commit_check(&self.state, &row, &computed, 1), "commit")
-        return commit(&self.state, &row, &computed, 1)
+        return self.commit_batch(&row, &computed, 1)
+
+    cdef object commit_batch(self, const int32_t *rows, const int32_t *computed, Py_ssize_t n):
+        refused(&self.state, commit_check(&self.state, rows, computed, n), "commit")
+        return commit(&self.state, rows, computed, n)
 
     @property
     def inherit(self):
@@ -164,7 +165,7 @@ cdef class Store(Door):
         self.check_chain(chain, root)
         if root < 0:
             return 0
-        usable = max(0, min(usable, chain.text.length))
+        usable, keep = max(0, min(usable, chain.text.length)), min(keep, chain.text.length + 1)
         if text_keys(&chain.text, usable // self.state.block_size):
             raise MemoryError("truncate: no memory for keys")
         if self.state.open_claims and truncate(&self.state, &chain.text, root, usable, keep, True):

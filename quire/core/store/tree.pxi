@@ -155,8 +155,8 @@ cdef inline void index_insert(Tree *t, uint32_t key, int32_t n) noexcept nogil:
 
 
 cdef inline void index_erase(Tree *t, uint32_t key, int32_t n) noexcept nogil:
-    """Take an entry out and shift those behind it back, so that no gap parts an entry from its home. The gap is at i; it is
-    written without asking whether the entry may move there (no branch to guess), and it stays the gap if not."""
+    """Take an entry out and shift those behind it back, so that no gap parts an entry from its home. The gap is at i;
+    it is written without asking whether the entry may move there (no branch to guess), and it stays the gap if not."""
     cdef uint64_t mask = t.mask, i = key & mask, j, entry
     cdef uint64_t *index = t.index
     while <uint32_t> index[i] != <uint32_t> (n + 1):
@@ -183,7 +183,8 @@ cdef inline bint same_extras(Tree *t, int32_t n, const uint64_t *extras) noexcep
     return True
 
 
-cdef inline bint follows(Tree *t, int32_t n, int32_t parent, const int32_t *tokens, const uint64_t *extras) noexcept nogil:
+cdef inline bint follows(Tree *t, int32_t n, int32_t parent, const int32_t *tokens,
+                         const uint64_t *extras) noexcept nogil:
     """Whether node n is the full block of these tokens under this parent."""
     cdef Node *node = at(t, n)
     return (node.parent == parent and node.size == t.block_size
@@ -233,7 +234,8 @@ cdef inline int32_t new_block(Tree *t, int32_t parent, const int32_t *tokens, co
     if extras != NULL and not all_plain(extras, size):
         t.extras[n] = <uint64_t *> malloc(24 * size)
         if t.extras[n] == NULL:
-            abort()           # a few bytes, and half a chain is made: no way back
+            fputs("quire: no memory for the extras of a block, and no way back from half a commit\n", stderr)
+            abort()
         memcpy(t.extras[n], extras, 24 * size)
         t.num_extras += size
     if t.hashes != NULL:

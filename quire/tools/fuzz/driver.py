@@ -78,7 +78,7 @@ class Driver:
     def budget(self) -> Budget:
         """Mostly no limit at all."""
         tokens = self.rng.randint(1, 40) if self.chance(0.3) else None
-        chunk = self.rng.randint(1, 12) if self.chance(0.3) else None
+        chunk = self.rng.randint(self.world.block_size, 12) if self.chance(0.3) else None
         return Budget(tokens, chunk, self.chance(0.1))
 
     def prompts(self) -> list[str]:
@@ -89,7 +89,7 @@ class Driver:
     def add(self) -> None:
         """Claim and admit in one call."""
         if self.chance(0.2):
-            budget = Budget(self.rng.randint(1, 20), self.rng.choice((None, 2)), True)
+            budget = Budget(self.rng.randint(1, 20), self.rng.choice((None, 4)), True)
             self.make_room(self.player.add_watched(self.batch(), budget, self.prompts()))
         else:
             self.make_room(self.player.add(self.batch(), self.budget(), self.prompts()))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quire import Batch, Cache, Claims, Hold, Plan, Prepared, Probe, Refusal, Request, Span, StateError
+from quire import Batch, Cache, Claim, Claims, Hold, Plan, Prepared, Probe, Refusal, Request, Span, StateError
 from quire import Sequence as Live
 from quire.core.store import open_store
 from quire.tools.fuzz import build
@@ -109,9 +109,7 @@ class Subject:
         finished = self.cache.finish(self.plans.pop(number), failed)
         setbacks: list[SetbackFacts] = []
         for item in finished.setbacks:
-            kind, name = (
-                ("sequence", item.holder.id) if isinstance(item.holder, Live) else ("claim", item.holder.request.id)
-            )
+            kind, name = self._holder(item.holder)
             setbacks.append((kind, str(name), item.old_start, item.start, item.lost))
             if item.lost:
                 del self.live[str(name)]
@@ -134,6 +132,11 @@ class Subject:
             assert self.prefixes.setdefault(prefix, found.next_key) == found.next_key, "one prefix, two keys"
 
     # -- life --------------------------------------------------------------------------------------------------------
+
+    def _holder(self, holder: Live | Claim | Hold) -> tuple[str, object]:
+        if isinstance(holder, Hold):
+            return "hold", next(key for key, held in self.holds.items() if held is holder)
+        return ("sequence", holder.id) if isinstance(holder, Live) else ("claim", holder.request.id)
 
     def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> PlanFacts | None:
         """Slots for coming tokens."""

@@ -101,13 +101,14 @@ def grant(state: State, budget: Budget, left: list[int | None], start: int, end:
 
 def fit(
     state: State, batch: Batch, budget: Budget, continuing: list[Row]
-) -> tuple[Spans, list[Claim], list[RefusalFacts]]:
+) -> tuple[Spans, tuple[list[Claim], tuple[int, int]], list[RefusalFacts]]:
     """Spend the step's tokens in order; then leave out claims, from the end, until the slots are enough."""
     left = [budget.token_budget]
     spans: Spans = []
     for row in continuing:
         span = grant(state, budget, left, row.computed, min(row.prompt_end, len(row.tokens)))
         if span is None:
+            left[0] = 0  # it waits, and everybody behind it
             break
         spans.append((row.ask.name, *span))
     refused: list[RefusalFacts] = []
@@ -124,11 +125,13 @@ def fit(
     if budget.all_or_nothing:
         refused = all_or_none(state, batch, refused) + refused
     out: list[Claim] = []
-    while shortage(state, batch.claims) is not None:
+    lacked = (0, 0)
+    while (short := shortage(state, batch.claims)) is not None:
+        lacked = short[1:]
         out.insert(0, batch.claims[-1])
         hold(batch.claims.pop(), -1)
     admitted = {claim.ask.name for claim in batch.claims} | {row.ask.name for row in continuing}
-    return [span for span in spans if span[0] in admitted], out, refused + batch.refused
+    return [span for span in spans if span[0] in admitted], (out, lacked), refused + batch.refused
 
 
 def all_or_none(state: State, batch: Batch, refused: list[RefusalFacts]) -> list[RefusalFacts]:
@@ -151,13 +154,15 @@ def refuse(batch: Batch, place: int, reason: str, need: int, have: int) -> list[
     return [(claim.ask.name, why, need, have, False) for claim, why in zip(gone, reasons, strict=False)]
 
 
-def left_out(state: State, out: list[Claim]) -> list[RefusalFacts]:
+def left_out(state: State, out: list[Claim], lacked: tuple[int, int]) -> list[RefusalFacts]:
     """Refusals for want of slots: what the first would cost now that the others are in; those behind wait for it."""
     if not out:
         return []
     costs = cost(state, find(state, out[0].ask, out[0].purpose))
     lacks = [(need, pools.free()) for need, pools in zip(costs, state.pools, strict=True)]
     need, have = max(lacks, key=lambda lack: lack[0] - lack[1])
+    if need <= have:  # only the block it would copy from is in its way
+        need, have = lacked
     return [(claim.ask.name, "order" if place else "slots", need, have, False) for place, claim in enumerate(out)]
 
 

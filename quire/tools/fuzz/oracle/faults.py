@@ -37,8 +37,19 @@ def finish(state: State, failed: list[Done]) -> list[SetbackFacts]:
     cuts = {row.number: (row, cut) for row in state.rows.values() if (cut := first_spoilt(row, spoilt)) is not None}
     for page in spoilt:
         lose(state, page)
-    setbacks = [recut(state, *cuts[number]) for number in sorted(cuts)]
+    setbacks = shaken_holds(state, spoilt)
+    setbacks += [recut(state, *cuts[number]) for number in sorted(cuts)]
     return setbacks + [look_again(state, claim) for claim in shaken]
+
+
+def shaken_holds(state: State, spoilt: list[Page]) -> list[SetbackFacts]:
+    """Holds on spoilt pages: what they keep counts up to the first of those."""
+    size, told = state.world.block_size, list[SetbackFacts]()
+    for key, (start, end, held) in state.holds.items():
+        places = [start // size + nth for pages in held for nth, page in enumerate(pages) if page in spoilt]
+        if places:
+            told.append(("hold", key, end, max(start, min(places) * size), False))
+    return told
 
 
 def rests_on(claim: Claim, paths: set[tuple[object, ...]]) -> bool:
@@ -82,6 +93,7 @@ def recut(state: State, row: Row, cut: int) -> SetbackFacts:
     if row.tip is not None:
         row.tip = row.tip[: cut + 1]
     row.start = min(row.start, row.computed)
+    row.prompt_end = max(row.prompt_end, len(row.tokens))
     return "sequence", row.ask.name, old, row.computed, False
 
 

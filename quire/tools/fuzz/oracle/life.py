@@ -71,6 +71,9 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
         others = [other.pages[group][block:][:1] for other in state.rows.values() if other is not row]
         if inside and row.pages[group][block:][:1] in others:
             raise Misuse("a fork shares that page: nothing may be written into it")
+    for _, end, held in state.holds.values():
+        if num_tokens and length < min(end, row.computed) and any(p in held[0] for p in row.pages[0][block:][:1]):
+            raise Misuse("a hold keeps those tokens for a reader")
     del row.tokens[length:]
     row.computed = min(row.computed, length)
     given = 0

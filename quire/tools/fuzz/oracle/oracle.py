@@ -62,7 +62,7 @@ class Oracle:
 
     def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
         state = self.state
-        spans, out, refused = admission.fit(state, batch, budget, [state.rows[name] for name in continuing])
+        spans, (out, lacked), refused = admission.fit(state, batch, budget, [state.rows[name] for name in continuing])
         rows = [admission.seat(state, claim) for claim in batch.claims]
         if rows:
             self.refresh()
@@ -72,7 +72,7 @@ class Oracle:
             for count in admission.settle(state, claim, row)
         ]
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
-        refused = admission.left_out(state, out) + refused
+        refused = admission.left_out(state, out, lacked) + refused
         return Admission(seated, tuple(spans), tuple(refused), state.take_plan(), tuple(counts))
 
     def finish(self, number: int, failed: Sequence[int]) -> Closing:
@@ -131,7 +131,8 @@ class Oracle:
         """Keep the pages of a span, under a key; which."""
         size, pages = self.state.world.block_size, self.state.rows[name].pages
         last = self.state.world.blocks(end) if end > start else start // size
-        held = self.state.holds[key] = [mine[start // size : last] for mine in pages]
+        held = [mine[start // size : last] for mine in pages]
+        self.state.holds[key] = (start, end, held)
         for pools, mine in zip(self.state.pools, held, strict=True):
             for page in mine:
                 pools.hold(page)
@@ -139,7 +140,7 @@ class Oracle:
 
     def drop(self, key: str) -> None:
         """Give up such a hold."""
-        for pools, pages in zip(self.state.pools, self.state.holds.pop(key), strict=True):
+        for pools, pages in zip(self.state.pools, self.state.holds.pop(key)[2], strict=True):
             for page in reversed(pages):
                 pools.let_go(page, self.state.now())
 

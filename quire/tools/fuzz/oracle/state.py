@@ -82,7 +82,7 @@ class State:
         self.free_rows = list(range(world.rows - 1, -1, -1))
         self.roots: list[int] = []  # numbers of the scopes, in the order they came up
         self.batches: dict[str, Batch] = {}
-        self.holds: dict[str, list[list[Page]]] = {}
+        self.holds: dict[str, tuple[int, int, list[list[Page]]]] = {}  # start, end, pages by group
         self.plans: dict[int, list[Done]] = {}
         self.next_plan = 0
 
