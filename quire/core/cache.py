@@ -15,11 +15,11 @@ from quire.core import hold as holds
 from quire.core import life, probe
 from quire.core.claim import Claims, Prepared, Purpose
 from quire.core.config import CacheConfig
-from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.errors import InputError, StateError, UnknownError, listed, say
 from quire.core.events import EventBatch
 from quire.core.life import Sequences
 from quire.core.plan import Plan
-from quire.core.request import Int32, Request
+from quire.core.request import Int32, Request, check_id
 from quire.core.sequence import Sequence
 from quire.core.span import Span
 from quire.core.state import State
@@ -33,6 +33,10 @@ class Cache:
     def __init__(
         self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto"
     ) -> None:
+        if not isinstance(config, CacheConfig):
+            raise InputError(
+                say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
+            )
         self.config = config
         self._state = State(config, clock, store)
         self._lock = self._state.lock
@@ -79,7 +83,7 @@ class Cache:
                 return phase2.admit_batch(self._state, claims, step, own)
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
-        many = tuple(sequences)
+        many = tuple(listed("continuing", sequences))
         for sequence in many:
             life.own(self._state, sequence)
         return many
@@ -141,6 +145,8 @@ class Cache:
         """Forget what was stored along a request's tokens, from the first block that starts at `keep` or later."""
         if not isinstance(keep, int) or keep < 0:
             raise InputError(say(f"truncate keeping {keep!r} tokens", "that is less than none", "keep at least 0"))
+        if not isinstance(request, Request):
+            raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
         with self._lock:
             self._no_claims("truncate")
             (prepared,) = phase1.ready_for(self._state, [request], "compute")
@@ -158,10 +164,10 @@ class Cache:
     def offload(self, num_pages: int, group: int = 0) -> Plan:
         """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
         self._check(group)
-        if not isinstance(num_pages, int) or num_pages < 0:
+        if type(num_pages) is not int or num_pages < 0:
             raise InputError(say(f"offload of {num_pages!r} pages", "that is no number of pages", "pass 0 or more"))
         with self._lock:
-            self._state.store.offload(group, num_pages)
+            self._state.store.offload(group, min(num_pages, self.config.tiers[0].of_group(group)))
             return self._state.take_plan()
 
     def refresh(self) -> None:
@@ -184,6 +190,7 @@ class Cache:
 
     def sequence(self, id: Hashable) -> Sequence:
         """The live sequence of an id."""
+        check_id(id, "sequence")
         with self._lock:
             found = self._state.sequences.get(id)
         if found is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quire.core.config import DEFAULT_PRIORITY
-from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.errors import InputError, StateError, UnknownError, listed, say
 from quire.core.request import Request
 from quire.core.retain import to_ticks
 from quire.core.span import Span
@@ -44,6 +44,7 @@ class Prepared:
         self.request = request
         self.seated = False
         self.length = num_tokens if request.length is None else request.length
+        fits = self.length + request.extra_tokens <= state.config.max_length  # if not, it will be refused
         self.end = min(self.length, num_tokens)  # first token that is not computed here
         self.blocks = -(-(self.length + request.extra_tokens) // size)
         self.spare = request.beams - 1 if self.length % size else 0  # full pages are shared by beams
@@ -60,7 +61,7 @@ class Prepared:
         if retention is not None:
             self.decode_retention = (retention.decode_priority, to_ticks(retention.decode_seconds))
             self.timed = retention.timed
-            if retention.ranges or request.extra_tokens:
+            if fits and (retention.ranges or request.extra_tokens):
                 self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, size)
 
 
@@ -184,9 +185,10 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
 
 def ready_for(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
     """Prepared requests, each fit for one claim in this cache."""
-    if purpose not in PURPOSES:
+    if not isinstance(purpose, str) or purpose not in PURPOSES:
         raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
-    return [Prepared(state, item) if type(item) is Request else _checked(state, item) for item in requests]
+    many = requests if type(requests) is list else listed("a batch of requests", requests)
+    return [Prepared(state, item) if type(item) is Request else _checked(state, item) for item in many]
 
 
 def _checked(state: State, item: Request | Prepared) -> Prepared:

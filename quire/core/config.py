@@ -9,6 +9,7 @@ from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
 
 MAX_TIERS = 8
+LARGEST = 1 << 31  # the store counts in 32 bits
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
 
 
@@ -49,14 +50,18 @@ class CacheConfig:
             raise InputError(
                 say(f"eviction {self.eviction!r}", "it is no known order", "use 'empty_first' or 'release_order'")
             )
-        if not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
+        if type(self.offload_min_priority) is not int or not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
             fact = f"priorities go from {LOWEST} to {HIGHEST}"
             raise InputError(say(f"offload_min_priority {self.offload_min_priority}", fact, "101 turns offloading off"))
 
     def _check_sizes(self) -> None:
+        if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):
+            raise InputError(say(f"groups {self.groups!r}", "they are no tuple of LayerGroup", "pass a tuple of them"))
+        if not isinstance(self.tiers, tuple) or not all(isinstance(tier, TierConfig) for tier in self.tiers):
+            raise InputError(say(f"tiers {self.tiers!r}", "they are no tuple of TierConfig", "pass a tuple of them"))
         for name in ("block_size", "max_sequences", "max_length", "max_events"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if type(value) is not int or not 1 <= value < LARGEST:
                 raise InputError(
                     say(f"{name} {value!r}", "it must be a whole number of at least 1", "pass a positive int")
                 )

@@ -8,6 +8,13 @@
 "No room" is not an error: calls return None, or a refusal with its numbers. A message gives ask, fact and cure.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class QuireError(Exception):
     """The root of the tree; catch it to catch them all."""
@@ -28,3 +35,11 @@ class StateError(QuireError, RuntimeError):
 def say(ask: str, fact: str, cure: str) -> str:
     """One message of three parts, so that no error forgets one."""
     return f"{ask}: {fact}; {cure}"
+
+
+def listed(what: str, things: Iterable[T]) -> list[T]:
+    """The things as a list; what cannot be gone through is misuse."""
+    try:
+        return list(things)
+    except TypeError:
+        raise InputError(say(what, f"it is a {type(things).__name__}", "pass a list or another iterable")) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import numpy as np
 
 from quire.core.claim import Claim
-from quire.core.errors import InputError, StateError, say
+from quire.core.errors import InputError, StateError, listed, say
 from quire.core.hold import Hold
 from quire.core.life import release
 from quire.core.plan import Kind, Plan
@@ -41,8 +42,8 @@ def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
     """Close a plan; `failed` are the numbers of its moves that did not happen."""
     if not isinstance(plan, Plan):
         raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
-    named = tuple(failed)
-    places = sorted(set(named)) if all(isinstance(place, int) for place in named) else [-1]
+    named = listed("failed moves", failed)
+    places = sorted({int(place) for place in named}) if all(isinstance(p, SupportsIndex) for p in named) else [-1]
     known = state.plans.get(plan.number) is plan
     if not known and (len(plan) or plan.number >= state.next_plan):
         raise StateError(

@@ -19,8 +19,8 @@ class LayerGroup:
     planes: int = 0  # equal strips of a page (layers x K/V), each block_size tokens long; 0: a page cannot be split
 
     def __post_init__(self) -> None:
-        if self.page_bytes < 0 or self.planes < 0:
-            fact = f"page_bytes {self.page_bytes} and planes {self.planes}"
+        if not all(type(number) is int and number >= 0 for number in (self.page_bytes, self.planes)):
+            fact = f"page_bytes {self.page_bytes!r} and planes {self.planes!r}"
             raise InputError(say(f"layer group {self.name!r}", fact, "give numbers >= 0"))
         if self.planes and self.page_bytes % self.planes:
             fact = f"{self.page_bytes} bytes do not divide into {self.planes} planes"

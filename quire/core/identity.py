@@ -50,7 +50,7 @@ def _typed(value: ScopeValue) -> bytes:
             raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
             return b"i" + len(raw).to_bytes(4, "little") + raw
         case str():
-            raw = value.encode()
+            raw = value.encode(errors="surrogatepass")
             return b"s" + len(raw).to_bytes(4, "little") + raw
         case bytes():
             return b"b" + len(value).to_bytes(4, "little") + value
@@ -72,7 +72,8 @@ class Media:
             raise InputError(
                 say(f"media digest {self.digest!r}", "it must be 16 to 64 bytes", "pass a hash of the content")
             )
-        if not self.runs or not all(isinstance(run, Span) and run for run in self.runs):
+        runs = self.runs if isinstance(self.runs, tuple) else ()
+        if not runs or not all(isinstance(run, Span) and run for run in runs):
             raise InputError(say("media without tokens", f"runs are {self.runs}", "give at least one non-empty Span"))
 
     def cut(self, num_tokens: int) -> tuple[Media, ...]:

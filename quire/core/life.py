@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.errors import InputError, StateError, UnknownError, listed, say
 from quire.core.plan import Plan
 from quire.core.request import Int32, Request, check_id, check_tokens
 from quire.core.sequence import RELEASED, Sequence
@@ -20,7 +20,7 @@ def rows_of(state: State, sequences: Sequences) -> Int32:
     if isinstance(sequences, np.ndarray):
         check_tokens(sequences, "an array of rows")
         return sequences
-    many = (sequences,) if isinstance(sequences, Sequence) else tuple(sequences)
+    many = [sequences] if isinstance(sequences, Sequence) else listed("sequences", sequences)
     for sequence in many:
         own(state, sequence)
     return np.fromiter((sequence.row for sequence in many), np.int32, len(many))
@@ -49,8 +49,10 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
             raise InputError(say("grow", fact, "give each sequence the same number of tokens"))
         num_tokens = tokens.size // len(rows)
         tokens = np.ascontiguousarray(tokens).reshape(-1)
-    elif type(num_tokens) is not int or num_tokens < 1:
-        raise InputError(say(f"grow by {num_tokens!r} tokens", "that is no number of tokens", "grow by at least 1"))
+    elif type(num_tokens) is not int or not 1 <= num_tokens <= state.config.max_length:
+        raise InputError(
+            say(f"grow by {num_tokens!r} tokens", f"it must be 1 to {state.config.max_length}", "grow by less")
+        )
     try:
         added = state.store.grow(rows, tokens, num_tokens)
     except LookupError as unknown:
@@ -65,8 +67,10 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     """KV exists up to `computed` (None: all known tokens): make the full pages findable; returns new ones."""
     if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
         return _commit_one(state, sequences, computed)
-    if computed is None and not isinstance(sequences, np.ndarray):
-        sequences = [sequences] if isinstance(sequences, Sequence) else list(sequences)
+    if computed is None and not isinstance(sequences, np.ndarray | Sequence):
+        sequences = listed("sequences", sequences)
+        for sequence in sequences:
+            own(state, sequence)
         computed = np.fromiter((sequence.ran for sequence in sequences), np.int32, len(sequences))
     rows = rows_of(state, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
@@ -144,7 +148,7 @@ def _check_holds(state: State, sequence: Sequence, length: int) -> None:
 def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
     """One more sequence per id, sharing full pages and copying the partial one; None when there is no room for all."""
     row = own(state, sequence)
-    names = list(ids)
+    names = listed("ids of forks", ids)
     for place, name in enumerate(names):
         check_id(name, "fork")
         if name in state.sequences or name in names[:place]:

@@ -80,7 +80,9 @@ def _key(prepared: Prepared, block: int) -> int:
 
 
 def remaining(state: State, sequence: Sequence) -> tuple[int, ...]:
-    """Slots per group that a live sequence may still take until its max_new_tokens are generated."""
-    total = state.config.blocks(sequence.prompt_end + sequence.request.max_new_tokens)
-    have = range(len(state.config.groups))
-    return tuple(max(total - sequence.capacity(group) // state.config.block_size, 0) for group in have)
+    """Slots per group that a live sequence and its beams may still take until max_new_tokens are generated."""
+    request, block = sequence.request, state.block_size
+    asked = len(request.tokens) if request.length is None else request.length
+    total = state.config.blocks(max(asked, sequence.prompt_end) + request.max_new_tokens)
+    have = [sequence.capacity(group) // block for group in state.groups]
+    return tuple(max(total - pages, 0) * request.beams for pages in have)

@@ -48,8 +48,8 @@ class Request:
         if self.retention is not None and not isinstance(self.retention, Retention):
             fact = f"its retention is a {type(self.retention).__name__}"
             raise InputError(say(f"request {self.id!r}", fact, "pass a Retention"))
-        if self.media and not all(isinstance(item, Media) for item in self.media):
-            raise InputError(say(f"request {self.id!r}", "its media are not all Media", "pass Media objects"))
+        if not isinstance(self.media, tuple) or not all(isinstance(item, Media) for item in self.media):
+            raise InputError(say(f"request {self.id!r}", "its media are no tuple of Media", "pass a tuple of Media"))
         if self.extra_ids is not None:
             self._check_extra_ids(self.extra_ids)
 
@@ -68,8 +68,8 @@ class Request:
     @classmethod
     def dummy(cls, id: Hashable, num_tokens: int, *, beams: int = 1, extra_tokens: int = 0) -> Request:
         """A warm-up or padding request: takes slots like any other, shares nothing, leaves nothing behind."""
-        if num_tokens < 1:
-            raise InputError(say(f"dummy {id!r} of {num_tokens} tokens", "it has no tokens", "pass at least 1"))
+        if type(num_tokens) is not int or num_tokens < 1:
+            raise InputError(say(f"dummy {id!r} of {num_tokens!r} tokens", "it has no tokens", "pass at least 1"))
         tokens = np.ones(num_tokens, np.int32)
         space = Scope(space="dummy")
         return cls(id, tokens, space, reuse=False, beams=beams, extra_tokens=extra_tokens)
@@ -80,8 +80,12 @@ class Request:
         if ids is not None:
             ids = np.concatenate([ids[:kept], np.zeros(len(tokens) - kept, np.int64)])
         media = tuple(item for part in self.media for item in part.cut(kept))
-        left = max(self.max_new_tokens - max(len(tokens) - len(self.tokens), 0), 0)
-        return replace(self, tokens=tokens, length=None, extra_ids=ids, media=media, max_new_tokens=left)
+        made = len(tokens) - kept
+        return replace(
+            self, tokens=tokens, length=None, extra_ids=ids, media=media, beams=1 if made else self.beams,
+            retention=None if self.retention is None else self.retention.bound(kept),
+            max_new_tokens=max(self.max_new_tokens - made, 0),
+        )  # fmt: skip
 
     def words(self) -> NDArray[np.uint64] | None:
         """Extra ids and media, word by word; None for plain text."""

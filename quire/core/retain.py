@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -47,6 +47,8 @@ class Retention:
 
     def __post_init__(self) -> None:
         _check(self.decode_priority, self.decode_seconds)
+        if not isinstance(self.ranges, tuple) or not all(isinstance(item, RetainRange) for item in self.ranges):
+            raise InputError(say("retention ranges", f"they are {self.ranges!r}", "pass a tuple of RetainRange"))
         if self.by not in ("first", "max"):
             raise InputError(say(f"retention by {self.by!r}", "it is no known rule", "use 'first' or 'max'"))
         for before, after in zip(self.ranges, self.ranges[1:], strict=False):
@@ -60,6 +62,11 @@ class Retention:
     def timed(self) -> bool:
         """Some page is kept for a time only."""
         return self.decode_seconds is not None or any(item.seconds is not None for item in self.ranges)
+
+    def bound(self, length: int) -> Retention:
+        """The same for a prompt that has grown: open ranges end where the prompt of `length` tokens did."""
+        ranges = (replace(item, end=max(length, item.start)) if item.end is None else item for item in self.ranges)
+        return replace(self, ranges=tuple(ranges))
 
     def of_blocks(self, num_blocks: int, length: int, block_size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Priority and duration in ticks of each block; NONE where the request says nothing."""

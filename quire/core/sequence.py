@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.core.errors import StateError, say
+from quire.core.errors import StateError, UnknownError, say
 from quire.core.request import Int32, Request
 from quire.core.state import State
 from quire.core.stats import Counts, counts
@@ -69,22 +69,30 @@ class Sequence:
 
     def capacity(self, group: int = 0) -> int:
         """Tokens it has slots for."""
-        return int(self.state.store.capacity[group][self.live_row()]) * self.state.config.block_size
+        return int(self.state.store.capacity[self._group(group)][self.live_row()]) * self.state.block_size
+
+    def _group(self, group: int) -> int:
+        if not isinstance(group, int) or not 0 <= group < len(self.state.groups):
+            fact = f"there are {len(self.state.groups)} groups"
+            raise UnknownError(say(f"group {group!r}", fact, "number them from 0"))
+        return group
 
     def slots(self, group: int = 0) -> Int32:
         """Device slot per block (a copy); -1 is a hole."""
-        row = self.live_row()
+        row, group = self.live_row(), self._group(group)
         return self.state.store.slots[group][row, : self.state.store.capacity[group][row]].copy()
 
     def pages(self, group: int = 0) -> Int32:
         """Page id per block (a copy)."""
-        row = self.live_row()
+        row, group = self.live_row(), self._group(group)
         return self.state.store.pages[group][row, : self.state.store.capacity[group][row]].copy()
 
     def counts(self, group: int = 0) -> Counts:
         """What its admission took and reused."""
         config = self.state.config
-        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = self.state.store.row_counters[group][self.live_row()]
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = self.state.store.row_counters[self._group(group)][
+            self.live_row()
+        ]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
 
     def live_row(self) -> int:

@@ -23,11 +23,11 @@ class Counts:
     allocated_new: int  # of those, slots that were empty (the rest evicted something)
     reused_full: int
     reused_partial: int
-    missed: int  # prompt blocks that had to be computed
+    missed: int  # blocks that had to be computed, those behind the prompt (drafts) included
     onboarded: int
     offloaded: int
     copied: int  # inside the device, for partial hits and forks
-    dropped: int  # pages that lost their last copy
+    dropped: int  # pages evicted with their last copy
     demoted: int  # device copies given up because a colder copy was still there
     grown: int  # pages for tokens after the prompt
     copied_tokens: int
@@ -43,6 +43,26 @@ class Counts:
         """Reused of all prompt blocks; 0 when there were none."""
         asked = self.reused + self.missed
         return self.reused / asked if asked else 0.0
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of the slots handed out."""
+        return self.allocated * self.page_bytes
+
+    @property
+    def reused_bytes(self) -> int:
+        """Bytes of the hit pages, whole or in part."""
+        return self.reused * self.page_bytes
+
+    @property
+    def missed_bytes(self) -> int:
+        """Bytes of the pages that had to be computed."""
+        return self.missed * self.page_bytes
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the pages copied inside the device; of a divisible page only its copied tokens move."""
+        return self.copied * self.page_bytes
 
     @property
     def onboarded_bytes(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from quire import Request, check
+from quire import InputError, Request, Span, check
 
 from .conftest import seq, serve, small
 
@@ -182,3 +183,51 @@ def test_several_open_claims_hold_apart(store: str) -> None:
     batch = cache.admit(first)
     assert batch.sequences[0].start == 8
     check(cache)
+
+
+def test_a_prompt_that_waits_is_not_overtaken(store: str) -> None:
+    cache = small(store, 16)
+    (long,) = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8).sequences
+    cache.commit(long)
+    batch = cache.add_sequence_batch([Request("new", seq(100, 2))], token_budget=3, max_chunk=8, continuing=[long])
+    assert not batch.spans and [r.request.id for r in batch.refused] == ["new"], "a block edge is out of reach"
+
+
+def test_commit_counts_what_was_handed_out(store: str) -> None:
+    """In the middle of a prompt the default is the last span, not every known token."""
+    cache = small(store, 16)
+    (long,) = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8).sequences
+    assert cache.commit(long) == 2 and long.computed == 8
+    cache.add_sequence_batch([], max_chunk=12, continuing=[long])
+    assert cache.commit([long]) == 3 and long.computed == 20
+
+
+def test_a_clock_that_raises_changes_nothing(store: str) -> None:
+    cache = small(store, 8)
+    serve(cache, Request("seed", seq(0, 8)))
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4))]).sequences
+    held = cache.hold(sequence, Span(0, 4))
+    before = cache._state.store.dump()
+
+    def broken() -> float:
+        raise OSError("no time")
+
+    good, cache._state.clock = cache._state.clock, broken
+    for act in (
+        lambda: cache.add_sequence_batch([Request("n", seq(0, 8))]),
+        lambda: cache.drop(held),
+        lambda: cache.release(sequence),
+    ):
+        with pytest.raises(OSError, match="no time"):
+            act()
+        assert cache._state.store.dump() == before and not cache._state.open_claims
+        check(cache)
+    cache._state.clock = good
+    cache.drop(held)
+    cache.release(sequence)
+    check(cache)
+
+
+def test_a_chunk_is_at_least_a_block(store: str) -> None:
+    with pytest.raises(InputError, match="at least 4"):
+        small(store, 8).add_sequence_batch([Request("r", seq(0, 8))], max_chunk=3)

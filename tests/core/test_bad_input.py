@@ -304,7 +304,7 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     "extra ids as int32": (lambda: req(1, extra_ids=np.zeros(1, np.int32)), "int64 array"),
     "scope as a string": (lambda: req(1, scope="s"), "its scope is a str"),
     "retention as a number": (lambda: req(1, retention=80), "its retention is a int"),
-    "media as bytes": (lambda: req(1, media=(IMAGE,)), "not all Media"),
+    "media as bytes": (lambda: req(1, media=(IMAGE,)), "no tuple of Media"),
     # what belongs to them
     "media without runs": (lambda: Media(IMAGE, ()), "runs are ()"),
     "media with an empty run": (lambda: Media(IMAGE, (Span(1, 1),)), "non-empty Span"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Cache, Claim, Kind, Request, Sequence, check
+from quire import Cache, Claim, Kind, Request, Sequence, Span, check
 
 from .conftest import seq, serve, small
 
@@ -158,4 +158,34 @@ def test_a_copy_that_may_still_fail_is_not_inherited(store: str) -> None:
     assert cache.usage(1).shadows == 0
     assert not cache.finish(moving.plan, failed=[0]).setbacks
     assert cache.usage(1).empty == 2 and cache.probe([Request("p", seq(0, 5))])[0].start == 4
+    check(cache)
+
+
+def test_a_hold_on_a_lost_page_is_told(store: str) -> None:
+    """The sequence is gone, a transfer still holds its pages: it must not send what never came."""
+    cache = pushed_down(store)
+    batch = cache.add_sequence_batch([Request("r", seq(0, 12))])
+    held = cache.hold(batch.sequences[0], Span(0, 12))
+    cache.release(batch.sequences[0])
+    onboards = [place for place, move in enumerate(batch.plan) if move.kind in (Kind.ONBOARD, Kind.EXCHANGE)]
+    (setback,) = cache.finish(batch.plan, failed=[onboards[1]]).setbacks
+    assert (setback.holder, setback.old_start, setback.start) == (held, 12, 4)
+    check(cache)
+    cache.drop(held)
+    check(cache)
+
+
+def test_generated_tokens_are_computed_again_after_a_setback(store: str) -> None:
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4))]).sequences
+    cache.commit(sequence)
+    cache.grow(sequence, seq(4, 6).reshape(1, 6))
+    cache.commit(sequence)
+    forked = cache.fork(sequence, ["f"])
+    assert forked is not None
+    ((fork,), plan) = forked
+    (setback,) = cache.finish(plan, failed=[0]).setbacks
+    assert (setback.holder, setback.start) == (fork, 8)
+    batch = cache.add_sequence_batch([], token_budget=8, continuing=[fork])
+    assert batch.spans[fork] == Span(8, 10)
     check(cache)

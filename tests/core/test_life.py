@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from quire import Kind, Request, Span, check
+from quire import Kind, Request, RetainRange, Retention, Span, StateError, check
 
 from .conftest import seq, serve, small
 
@@ -191,3 +192,35 @@ def test_clear_forgets_everything_but_what_is_held(store: str) -> None:
     cache.release(sequence)
     check(cache)
     assert cache.usage().empty == 8
+
+
+def test_what_a_hold_keeps_is_not_trimmed_away(store: str) -> None:
+    """Drafts behind the held tokens may go; the held ones may not, or the next tokens would be written over them."""
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
+    cache.commit(sequence)
+    held = cache.hold(sequence, Span(0, 6))
+    cache.grow(sequence, np.array([50], np.int32))
+    cache.commit(sequence)
+    assert cache.trim(sequence, 1) == 0
+    with pytest.raises(StateError, match="drop the hold first"):
+        cache.trim(sequence, 1)
+    cache.drop(held)
+    cache.trim(sequence, 1)
+    check(cache)
+
+
+def test_resumed_requests_keep_their_numbers(store: str) -> None:
+    """Open retention ranges end with the original prompt, beams were forked already, generated tokens count."""
+    cache = small(store, 16)
+    retention = Retention((RetainRange(0, None, 90),), decode_priority=10)
+    request = Request("r", seq(0, 6), beams=2, max_new_tokens=8, retention=retention)
+    assert cache.probe([request])[0].slots_to_completion[0] == 2 + 1 + 2 * 2
+    (sequence,) = cache.add_sequence_batch([request]).sequences
+    assert cache.slots_to_completion(sequence)[0] == 4
+    cache.commit(sequence)
+    cache.grow(sequence, seq(6, 4).reshape(1, 4))
+    cache.commit(sequence)
+    resumed = cache.suspend(sequence)
+    assert (resumed.beams, resumed.max_new_tokens) == (1, 4)
+    assert resumed.retention is not None and resumed.retention.ranges[0].end == 6

@@ -128,7 +128,7 @@ cdef class Door(Tables):
     # admission
 
     def walk(self, Chain chain not None, int32_t root, Py_ssize_t usable, int policy):
-        """What of the chain is cached under a root (-1: none); policy 0: full blocks, 1: and idle leaves in part, 2: any."""
+        """What of the chain is cached under a root (-1: none); policy 0: full blocks, 1: and idle leaves, 2: any."""
         cdef Hit hit = Hit.__new__(Hit)
         self.check_chain(chain, root)
         hit.store, hit.state = self, &self.state

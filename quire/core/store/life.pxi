@@ -86,7 +86,7 @@ cdef int32_t make_path(State *s, Text *text, int32_t node, uint32_t seed, int32_
 
 
 cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
-    """Idle page q of a block is in colder tiers only and p, of the same block, on tier 0: p takes its place and copies."""
+    """Idle page q of a block is in colder tiers only, p of the same block on tier 0: p takes its place and copies."""
     cdef Page *old = page_at(g, q)
     cdef Page *new = page_at(g, p)
     cdef int32_t t = hottest(g, old), u, slot

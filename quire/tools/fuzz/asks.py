@@ -54,7 +54,7 @@ class Asks:
 
     def remember(self, row: Row) -> None:
         """What a sequence has become may be asked for again."""
-        self._keep(build.resumed(row.ask, tuple(row.tokens)))
+        self._keep(build.resumed(row.ask, tuple(row.tokens), row.kept))
 
     def _keep(self, ask: Ask) -> None:
         self.past.append(ask)

@@ -80,18 +80,19 @@ def named(ask: Ask) -> Ask:
     return replace(ask, root=ROOTS[ask.scope], identities=identities(request(ask)))
 
 
-def resumed(ask: Ask, tokens: tuple[Identity, ...]) -> Ask:
-    """The ask that goes on where a suspended one stopped."""
-    pairs = zip(tokens, ask.identities, strict=False)
-    own = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(tokens), len(ask.tokens)))
+def resumed(ask: Ask, tokens: tuple[Identity, ...], kept: int) -> Ask:
+    """The ask that goes on where a suspended one stopped; its first `kept` tokens are still the prompt's."""
+    made = len(tokens) - kept
     return replace(
         ask,
         tokens=tuple(identity[0] for identity in tokens),
-        extra_ids=(*ask.extra_ids[:own], *([0] * (len(tokens) - own))) if ask.extra_ids else (),
-        media=cut(ask.media, own),
+        extra_ids=(*ask.extra_ids[:kept], *([0] * made)) if ask.extra_ids else (),
+        media=cut(ask.media, kept),
         identities=tokens,
         length=None,
-        max_new_tokens=max(ask.max_new_tokens - max(len(tokens) - len(ask.tokens), 0), 0),
+        ranges=tuple((at, max(kept, at) if end is None else end, value, time) for at, end, value, time in ask.ranges),
+        beams=1 if made else ask.beams,
+        max_new_tokens=max(ask.max_new_tokens - made, 0),
     )
 
 

@@ -162,8 +162,8 @@ class Player:
 
     def suspend(self, name: str) -> None:
         """Preempt a sequence; it waits to be asked for again."""
-        ask = self.rows[name].ask
-        self.waiting.append(build.resumed(ask, self.trial.do("suspend", name)))
+        row = self.rows[name]
+        self.waiting.append(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
         self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quire.tools.fuzz.oracle import pools as slots
+from quire.tools.fuzz.oracle.budget import grant
 from quire.tools.fuzz.oracle.page import DEFAULT, Page
 from quire.tools.fuzz.oracle.state import Batch, Claim, Row, State, decode_value, retention
 from quire.tools.fuzz.oracle.tree import path_of
@@ -80,23 +81,6 @@ def num_spares(state: State, ask: Ask) -> int:
 
 
 # -- who fits ----------------------------------------------------------------------------------------------------------
-
-
-def grant(state: State, budget: Budget, left: list[int | None], start: int, end: int) -> tuple[int, int] | None:
-    """The whole rest, or with a chunk limit as many whole blocks as fit; `left` is charged exactly that."""
-    tokens = left[0]
-    stop = end
-    if budget.max_chunk is not None:
-        room = budget.max_chunk if tokens is None else min(budget.max_chunk, tokens)
-        if room < end - start:
-            stop = (start + room) // state.world.block_size * state.world.block_size
-            if stop <= start:
-                return None
-    if tokens is not None:
-        if stop - start > tokens:
-            return None
-        left[0] = tokens - (stop - start)
-    return start, stop
 
 
 def fit(
@@ -217,7 +201,7 @@ def seat(state: State, claim: Claim) -> Row:
     spares: list[list[Page]] = [[] for _ in state.pools]
     row = Row(
         ask, state.free_rows.pop(), tokens, claim.start, claim.start, claim.blocks, ask.compute_end, tip,
-        [list(pages) for pages in claim.pages], spares,
+        [list(pages) for pages in claim.pages], spares, ask.compute_end,
     )  # fmt: skip
     for pools, pages in zip(state.pools, claim.pages, strict=True):
         for page in pages:

@@ -75,6 +75,7 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
         if num_tokens and length < min(end, row.computed) and any(p in held[0] for p in row.pages[0][block:][:1]):
             raise Misuse("a hold keeps those tokens for a reader")
     del row.tokens[length:]
+    row.kept = min(row.kept, length)
     row.computed = min(row.computed, length)
     given = 0
     for pools in state.pools:

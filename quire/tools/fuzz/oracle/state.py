@@ -27,6 +27,7 @@ class Row:
     tip: Path | None  # where it goes on in the tree; None: it commits nothing any more
     pages: list[list[Page]]  # per group, per block
     spares: list[list[Page]]
+    kept: int  # leading tokens that are still the request's own
 
     @property
     def decode(self) -> tuple[int, int | None]:
