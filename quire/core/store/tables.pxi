@@ -87,7 +87,7 @@ cdef class Tables:
                   int offload_min, bint events, Py_ssize_t max_events):
         cdef State *s = &self.state
         if not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or order not in (0, 1):
-            raise ValueError(f"block_size {block_size} (to 65535), rows {rows}, columns {columns}, order {order} (0, 1) "
+            raise ValueError(f"block_size {block_size} (to 65535) rows {rows}, columns {columns}, order {order} (0, 1) "
                              f"or {len(groups)} groups: out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][2]), offload_min, shadows, True

@@ -147,10 +147,14 @@ cdef int index_double(Tree *t) noexcept nogil:
 
 
 cdef inline void index_insert(Tree *t, uint32_t key, int32_t n) noexcept nogil:
-    cdef uint64_t i = key & t.mask
-    while t.index[i]:
-        i = (i + 1) & t.mask
-    t.index[i] = <uint64_t> key << 32 | <uint32_t> (n + 1)
+    """Enter a node at the first free place from its home on; the first steps are taken without a branch to guess."""
+    cdef uint64_t mask = t.mask, i = key & mask
+    cdef uint64_t *index = t.index
+    i = (i + (index[i] != 0)) & mask
+    i = (i + (index[i] != 0)) & mask
+    while index[i]:
+        i = (i + 1) & mask
+    index[i] = <uint64_t> key << 32 | <uint32_t> (n + 1)
     t.num_full += 1
 
 
