@@ -31,7 +31,7 @@ fuzz: $(VENV)/ready
 	@$(BIN)/quire fuzz $(ARGS)
 
 coverage: $(VENV)/ready
-	@$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report=term --cov-report=html $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" --cov=quire/core --cov-report=term --cov-report=html --cov-fail-under=95 $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
