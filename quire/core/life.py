@@ -48,7 +48,8 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
             fact = f"{len(rows)} sequences and tokens of shape {tokens.shape}"
             raise InputError(say("grow", fact, "give each sequence the same number of tokens"))
         num_tokens = tokens.size // len(rows)
-        tokens = np.ascontiguousarray(tokens).reshape(-1)
+        if tokens.ndim == 2 or not tokens.flags.c_contiguous:
+            tokens = np.ascontiguousarray(tokens).reshape(-1)
     elif type(num_tokens) is not int or not 1 <= num_tokens <= state.config.max_length:
         raise InputError(
             say(f"grow by {num_tokens!r} tokens", f"it must be 1 to {state.config.max_length}", "grow by less")
