@@ -1,0 +1,108 @@
+"""What is not even of the right kind: told in the project's own errors, before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire import (
+    Cache,
+    CacheConfig,
+    InputError,
+    LayerGroup,
+    Media,
+    QuireError,
+    Request,
+    Retention,
+    Scope,
+    Sequence,
+    TierConfig,
+    UnknownError,
+    check,
+)  # fmt: skip
+
+from .conftest import seq, serve, small
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "a claim of a number": lambda c, s: c.claim(5),
+    "a claim of nothing": lambda c, s: c.claim(None),
+    "a probe of a number": lambda c, s: c.probe(5),
+    "a purpose that is a list": lambda c, s: c.claim([], purpose=[]),
+    "growth of a number": lambda c, s: c.grow(5),
+    "growth by a huge number": lambda c, s: c.grow(s, num_tokens=2**70),
+    "a fork into a number": lambda c, s: c.fork(s, 5),
+    "continuing a number": lambda c, s: c.add_sequence_batch([], continuing=5),
+    "a budget that is true": lambda c, s: c.add_sequence_batch([], token_budget=True),
+    "failed moves that are a number": lambda c, s: c.finish(c.offload(0), 5),
+    "an unhashable id": lambda c, s: c.sequence([1]),
+    "a truncation of something prepared": lambda c, s: c.truncate(c.prepare(Request("p", seq(0, 4)))),
+    "a commit of a number": lambda c, s: c.commit(5),
+    "slots of group 7": lambda c, s: s.slots(7),
+    "counts of group -1": lambda c, s: s.counts(-1),
+    "pages of no group": lambda c, s: s.pages(None),
+    "offloading True pages": lambda c, s: c.offload(True),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_with_the_wrong_kind_of_thing(store: str, name: str) -> None:
+    cache = small(store, 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
+    before = cache._state.store.dump()
+    with pytest.raises(QuireError) as told:
+        CALLS[name](cache, sequence)
+    assert str(told.value).count(";") >= 1, "ask: fact; cure"
+    assert cache._state.store.dump() == before and not cache._state.open_claims
+    check(cache)
+
+
+THINGS: dict[str, Callable[[], Any]] = {
+    "no config": lambda: Cache(None),  # type: ignore[arg-type]
+    "no tiers": lambda: CacheConfig(tiers=None),  # type: ignore[arg-type]
+    "a tier that is a number": lambda: CacheConfig(tiers=(5,)),  # type: ignore[arg-type]
+    "a group that is a number": lambda: CacheConfig((TierConfig("device", 4),), groups=(5,)),  # type: ignore[arg-type]
+    "a block size beyond 32 bits": lambda: CacheConfig((TierConfig("device", 4),), block_size=2**40),
+    "a priority in words": lambda: CacheConfig((TierConfig("d", 4),), offload_min_priority="x"),  # type: ignore[arg-type]
+    "page bytes in words": lambda: LayerGroup(page_bytes="x"),  # type: ignore[arg-type]
+    "media runs that are a number": lambda: Media(b"x" * 16, 5),  # type: ignore[arg-type]
+    "media that are a number": lambda: Request("r", seq(0, 4), media=5),  # type: ignore[arg-type]
+    "retention ranges that are a number": lambda: Retention(5),  # type: ignore[arg-type]
+    "a dummy of words": lambda: Request.dummy("d", "x"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_a_thing_made_of_the_wrong_kind(name: str) -> None:
+    with pytest.raises(InputError):
+        THINGS[name]()
+
+
+def test_odd_but_right() -> None:
+    """NumPy numbers name failed moves, half a surrogate pair is a salt like any other."""
+    cache = small("twin", 2, 4)
+    serve(cache, Request("a", seq(0, 8)))
+    plan = cache.add_sequence_batch([Request("b", seq(100, 8))]).plan
+    assert not cache.finish(plan, np.array([0])).setbacks
+    assert Scope(salt="\ud800").key != Scope(salt="?").key
+
+
+def test_a_request_far_too_long_is_refused_with_its_numbers(store: str) -> None:
+    cache = small(store, 8)
+    (refusal,) = cache.add_sequence_batch([Request("r", seq(0, 4), length=2**40, retention=Retention())]).refused
+    assert refusal.never and refusal.need == 2**40
+    with pytest.raises(UnknownError, match="no live sequence"):
+        cache.sequence("r")
+
+
+def test_counts_in_bytes(store: str) -> None:
+    cache = small(store, 8, groups=(LayerGroup("full", page_bytes=100),))
+    serve(cache, Request("a", seq(0, 8)))
+    batch = cache.add_sequence_batch([Request("b", seq(0, 12))])
+    sequence: Sequence = batch.sequences[0]
+    counts = sequence.counts()
+    assert (counts.reused_bytes, counts.missed_bytes, counts.allocated_bytes) == (200, 100, 100)
+    assert (counts.copied_bytes, counts.onboarded_bytes, counts.offloaded_bytes, counts.dropped_bytes) == (0, 0, 0, 0)
+    assert counts.hit_rate == pytest.approx(2 / 3) and "Sequence('b'" in repr(sequence)
