@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_COUNTERS = 20
-_REUSED_FROM = 12
+NUM_COUNTERS = 28
+_REUSED_FROM, _PARTIAL_FROM = 12, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Counts:
     grown: int  # pages for tokens after the prompt
     copied_tokens: int
     reused_from: tuple[int, ...]  # by tier, full and partial
+    partial_from: tuple[int, ...]  # by tier, the partial ones of those
 
     @property
     def reused(self) -> int:
@@ -80,14 +81,15 @@ class Counts:
         return self.dropped * self.page_bytes
 
 
-_NAMES = tuple(field.name for field in fields(Counts)[1:-1])  # in the store's order
+_NAMES = tuple(field.name for field in fields(Counts)[1:-2])  # in the store's order
 
 
 def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
     """Names for one row of the store's counters."""
     numbers: list[int] = row.tolist()
-    by_tier = tuple(numbers[_REUSED_FROM : _REUSED_FROM + num_tiers])
-    return Counts(page_bytes=page_bytes, reused_from=by_tier, **dict(zip(_NAMES, numbers, strict=False)))
+    reused, partial = (tuple(numbers[at : at + num_tiers]) for at in (_REUSED_FROM, _PARTIAL_FROM))
+    named = dict(zip(_NAMES, numbers, strict=False))
+    return Counts(page_bytes=page_bytes, reused_from=reused, partial_from=partial, **named)
 
 
 @dataclass(frozen=True, slots=True)

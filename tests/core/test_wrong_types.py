@@ -18,7 +18,6 @@ from quire import (
     Request,
     Retention,
     Scope,
-    Sequence,
     TierConfig,
     UnknownError,
     check,
@@ -95,14 +94,3 @@ def test_a_request_far_too_long_is_refused_with_its_numbers(store: str) -> None:
     assert refusal.never and refusal.need == 2**40
     with pytest.raises(UnknownError, match="no live sequence"):
         cache.sequence("r")
-
-
-def test_counts_in_bytes(store: str) -> None:
-    cache = small(store, 8, groups=(LayerGroup("full", page_bytes=100),))
-    serve(cache, Request("a", seq(0, 8)))
-    batch = cache.add_sequence_batch([Request("b", seq(0, 12))])
-    sequence: Sequence = batch.sequences[0]
-    counts = sequence.counts()
-    assert (counts.reused_bytes, counts.missed_bytes, counts.allocated_bytes) == (200, 100, 100)
-    assert (counts.copied_bytes, counts.onboarded_bytes, counts.offloaded_bytes, counts.dropped_bytes) == (0, 0, 0, 0)
-    assert counts.hit_rate == pytest.approx(2 / 3) and "Sequence('b'" in repr(sequence)

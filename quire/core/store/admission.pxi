@@ -218,6 +218,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
         p = at(&s.tree, path.source).page[g.index]
         g.counters[REUSED_PARTIAL] += 1
         g.counters[REUSED_FROM + hottest(g, page_at(g, p))] += 1
+        g.counters[PARTIAL_FROM + hottest(g, page_at(g, p))] += 1
         if take_source(s, g, path, ask) if take_over else copy_source(s, g, path, ask):
             return -1
         b += 1

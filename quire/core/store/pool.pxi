@@ -8,7 +8,8 @@ cdef enum:
     MAX_TIERS = 8
     MAX_CLAIMS = 0xFFFFFF
     ONE_CLAIM = 0x100
-    NUM_COUNTERS = 20
+    PARTIAL_FROM = 20         # of those, partial hits
+    NUM_COUNTERS = 28
     MAX_RUN = 32
 
 cdef struct Page:             # `num_tiers` slots long

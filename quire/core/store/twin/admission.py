@@ -15,7 +15,7 @@ from quire.core.store.twin.evict import copy_tokens, new_page, onboard
 from quire.core.store.twin.hits import Hit
 from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
 from quire.core.store.twin.parts import Parts
-from quire.core.store.twin.pool import MISSED, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
+from quire.core.store.twin.pool import MISSED, PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
 from quire.core.store.twin.table import Row
 from quire.core.store.twin.tree import Node
 
@@ -138,6 +138,7 @@ def _reuse_partial(
     source = hit.source_pages[pool.group]
     pool.count(REUSED_PARTIAL)
     pool.count(REUSED_FROM + source.hottest)
+    pool.count(PARTIAL_FROM + source.hottest)
     if take_over:
         _take_over(pool, source)
         source.priority, source.duration = retention or (DEFAULT_PRIORITY, NEVER)

@@ -19,7 +19,8 @@ from quire.core.store.twin.tree import Node, Tree
 TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN = range(11)
 COPIED_TOKENS = 11
 REUSED_FROM = 12  # + tier
-NUM_COUNTERS = 20
+PARTIAL_FROM = 20  # of those, partial hits
+NUM_COUNTERS = 28
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,7 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
     source = claim.sources[pools.group]
     pools.count(slots.PARTIAL)
     pools.count(slots.FROM_TIER + source.hottest)
+    pools.count(slots.PARTIAL_FROM + source.hottest)
     if over:
         source.claims -= 1
         pools.hold(source)

@@ -11,7 +11,7 @@ from quire.tools.fuzz.plain import Move, World
 
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
-FROM_TIER, NUM_COUNTS = 12, 20
+FROM_TIER, PARTIAL_FROM, NUM_COUNTS = 12, 20, 28
 EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE + p
 
 
