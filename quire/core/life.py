@@ -65,7 +65,7 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
 
 
 def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
-    """KV exists up to `computed` (None: all known tokens): make the full pages findable; returns new ones."""
+    """KV exists up to `computed` (None: what was handed out has run): make full pages findable; returns new ones."""
     if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
         return _commit_one(state, sequences, computed)
     if computed is None and not isinstance(sequences, np.ndarray | Sequence):

@@ -35,10 +35,7 @@ class Request:
 
     def __post_init__(self) -> None:
         check_tokens(self.tokens, "a request")
-        try:
-            hash(self.id)
-        except TypeError:
-            check_id(self.id, "request")
+        check_id(self.id, "request")
         if self.scope is not PLAIN and not isinstance(self.scope, Scope):
             raise InputError(say(f"request {self.id!r}", f"its scope is a {type(self.scope).__name__}", "pass a Scope"))
         if not len(self.tokens):
@@ -105,8 +102,6 @@ def check_id(name: Hashable, what: str) -> None:
 def check_tokens(tokens: object, what: str) -> None:
     """Tokens travel as one-dimensional, contiguous int32 arrays: a list costs more to convert than to admit."""
     if isinstance(tokens, np.ndarray):
-        if tokens.dtype is _INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
-            return
         if tokens.dtype == _INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
             return
         fact = f"its tokens are {tokens.dtype} with shape {tokens.shape}"
