@@ -3,15 +3,17 @@
 from quire.core.admit import Batch
 from quire.core.cache import Cache
 from quire.core.check import check
-from quire.core.claim import Claim, Claims, Prepared, Refusal
+from quire.core.claim import Claim, Claims, Refusal
 from quire.core.config import CacheConfig, TierConfig
-from quire.core.errors import InputError, QuireError, StateError, UnknownError
+from quire.core.encoder import Encoder
+from quire.core.errors import ConfigWarning, InputError, QuireError, StateError, UnknownError
 from quire.core.events import Cleared, Created, Event, EventBatch, Moved, Removed, Retained, Stored
 from quire.core.finish import Finished, Setback
 from quire.core.groups import LayerGroup
 from quire.core.hold import Hold
 from quire.core.identity import Media, Scope
 from quire.core.plan import Kind, Move, Plan
+from quire.core.prepare import Prepared
 from quire.core.probe import Probe
 from quire.core.request import Request
 from quire.core.retain import RetainRange, Retention
@@ -21,7 +23,7 @@ from quire.core.stats import Counts, Usage
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "Counts", "Created", "Event", "EventBatch",
+    "Batch", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch",
     "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media", "Move", "Moved", "Plan", "Prepared",
     "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope",
     "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",

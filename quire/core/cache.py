@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
@@ -12,18 +13,20 @@ from quire.core import admit as phase2
 from quire.core import claim as phase1
 from quire.core import finish as closing
 from quire.core import hold as holds
-from quire.core import life, probe
-from quire.core.claim import Claims, Prepared, Purpose
+from quire.core import life, probe, removal
+from quire.core.claim import Claims
 from quire.core.config import CacheConfig
-from quire.core.errors import InputError, StateError, UnknownError, listed, say
-from quire.core.events import EventBatch
+from quire.core.errors import ConfigWarning, InputError, StateError, UnknownError, listed, say
+from quire.core.events import EventBatch, joined
 from quire.core.life import Sequences
 from quire.core.plan import Plan
+from quire.core.prepare import Prepared, Purpose, ready_for
 from quire.core.request import Int32, Request, check_id
 from quire.core.sequence import Sequence
 from quire.core.span import Span
 from quire.core.state import State
 from quire.core.stats import NUM_COUNTERS, Counts, Usage, counts
+from quire.core.step import Step
 from quire.core.store import StoreName
 
 
@@ -37,6 +40,8 @@ class Cache:
             raise InputError(
                 say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
             )
+        for reason in config.hopeless():
+            warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
         self._state = State(config, clock, store)
         self._lock = self._state.lock
@@ -46,7 +51,7 @@ class Cache:
 
     def prepare(self, request: Request) -> Prepared:
         """Do a request's own work ahead of its claim, on any thread: tokens copied, keys made with the GIL released."""
-        (prepared,) = phase1.ready_for(self._state, [request], "compute")
+        (prepared,) = ready_for(self._state, [request], "compute")
         prepared.chain.extend_keys()
         return prepared
 
@@ -67,7 +72,7 @@ class Cache:
         """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
         if not isinstance(claims, Claims):
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
-        step = phase2.Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
+        step = self._step(token_budget, max_chunk, all_or_nothing)
         with self._lock:
             return phase2.admit_batch(self._state, claims, step, self._own(continuing))
 
@@ -76,11 +81,18 @@ class Cache:
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
     ) -> phase2.Batch:  # fmt: skip
         """Claim and admit in one call."""
-        step = phase2.Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
+        step = self._step(token_budget, max_chunk, all_or_nothing)
         with self._lock:
             own = self._own(continuing)
             with phase1.claim_batch(self._state, requests, "compute") as claims:
                 return phase2.admit_batch(self._state, claims, step, own)
+
+    def _step(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool) -> Step:
+        """Budgets of one step; chunks are never longer than the config says, which is what was promised room."""
+        chunks = [chunk for chunk in (max_chunk, self.config.max_chunk) if chunk is not None]
+        step = Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
+        step.max_chunk = min(chunks, default=None)
+        return step
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
         many = tuple(listed("continuing", sequences))
@@ -129,8 +141,11 @@ class Cache:
         with self._lock:
             return life.suspend(self._state, sequence)
 
-    def hold(self, sequence: Sequence, span: Span) -> holds.Hold:
-        """Keep the pages of `span` beyond the sequence's release, until `drop`."""
+    def hold(self, sequence: Sequence, span: Span) -> holds.Hold | None:
+        """Keep the pages of `span` beyond the sequence's release, until `drop`.
+
+        None when an unfinished prompt's pages would have to stay that were promised to make room for its next ones.
+        """
         with self._lock:
             return holds.hold(self._state, sequence, life.own(self._state, sequence), span)
 
@@ -149,17 +164,13 @@ class Cache:
             raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
         with self._lock:
             self._no_claims("truncate")
-            (prepared,) = phase1.ready_for(self._state, [request], "compute")
-            root = self._state.roots.find(prepared.scope_key)
-            return self._state.store.truncate(root, prepared.chain, len(request.tokens), keep) if root >= 0 else 0
+            return removal.truncate(self._state, request, keep)
 
     def clear(self) -> int:
         """Forget everything stored; sequences keep their pages to themselves. Returns pages."""
         with self._lock:
             self._no_claims("clear")
-            gone = self._state.store.clear()
-            self._state.roots.forget()
-            return gone
+            return removal.clear(self._state)
 
     def offload(self, num_pages: int, group: int = 0) -> Plan:
         """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
@@ -167,13 +178,16 @@ class Cache:
         if type(num_pages) is not int or num_pages < 0:
             raise InputError(say(f"offload of {num_pages!r} pages", "that is no number of pages", "pass 0 or more"))
         with self._lock:
-            self._state.store.offload(group, min(num_pages, self.config.tiers[0].of_group(group)))
+            store, place = self._state.pools[group]
+            store.offload(place, min(num_pages, self.config.tiers[0].of_group(group)))
             return self._state.take_plan()
 
     def refresh(self) -> None:
         """Let retention durations that have passed run out. Admission does it too."""
         with self._lock:
-            self._state.store.refresh(self._state.now())
+            now = self._state.now()
+            for stream in self._state.streams:
+                stream.store.refresh(now)
 
     def _no_claims(self, verb: str) -> None:
         if self._state.open_claims:
@@ -210,15 +224,20 @@ class Cache:
     def table(self, group: int = 0) -> Int32:
         """The group's block table: device slot by [row, block], -1 for none. A live, read-only view."""
         self._check(group)
-        view = self._state.store.slots[group].view()
-        view.flags.writeable = False
-        return view
+        store, place = self._state.pools[group]
+        return _read_only(store.slots[place])
+
+    def state_table(self, group: int) -> Int32:
+        """Device slot of the current state by row, -1 for none. A live, read-only view."""
+        self._check(group)
+        store, place = self._state.pools[group]
+        return _read_only(store.current_slots[place])
 
     def num_free(self, group: int = 0) -> int:
         """Device slots that can be had now: empty, or cached and neither held nor claimed."""
         self._check(group)
         with self._lock:
-            return self._state.store.available(group)
+            return self._state.available(group)
 
     def slots_to_completion(self, sequence: Sequence) -> tuple[int, ...]:
         """Slots a live sequence may still take, per group."""
@@ -230,12 +249,12 @@ class Cache:
         """Where the slots of one tier and group are."""
         self._check(group, tier)
         with self._lock:
-            store = self._state.store
+            store, place = self._state.pools[group]
             capacity = self.config.tiers[tier].of_group(group)
             empty, idle, shadows = (
-                store.num_empty(group, tier),
-                store.num_idle(group, tier),
-                store.num_shadow(group, tier),
+                store.num_empty(place, tier),
+                store.num_idle(place, tier),
+                store.num_shadow(place, tier),
             )
         return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
 
@@ -243,13 +262,15 @@ class Cache:
         """Counts since construction."""
         self._check(group)
         with self._lock:
-            return self._counts(group, self._state.store.counters[group])
+            store, place = self._state.pools[group]
+            return self._counts(group, store.counters[place])
 
     def take_stats(self, group: int = 0) -> Counts:
         """Counts since the last call: one step's worth when called once per step."""
         self._check(group)
         with self._lock:
-            now = self._state.store.counters[group].copy()
+            store, place = self._state.pools[group]
+            now = store.counters[place].copy()
             step, self._marks[group] = now - self._marks[group], now
             return self._counts(group, step)
 
@@ -259,4 +280,12 @@ class Cache:
     def take_events(self) -> EventBatch:
         """Events since the last call; empty unless the config turns them on."""
         with self._lock:
-            return EventBatch(self._state.store.take_events(), self._state.roots.take_names())
+            parts = [(stream.store.take_events(), stream.first) for stream in self._state.streams]
+            names = {hash_: scope for s in self._state.streams for hash_, scope in s.roots.take_names().items()}
+            return EventBatch(joined(parts), names)
+
+
+def _read_only(table: Int32) -> Int32:
+    view = table.view()
+    view.flags.writeable = False
+    return view

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from quire.core.cache import Cache
-from quire.core.state import State
+from quire.core.state import State, Stream
 
 EMPTY, SHADOW, FIRST_PRIORITY = 0, 1, 2
 EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
@@ -15,22 +15,25 @@ EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 def check(cache: Cache) -> None:
     """Assert every invariant; the message names the first that is broken."""
     with cache._lock:
-        state, dump = cache._state, cache._state.store.dump()
-        for group in range(len(cache.config.groups)):
-            view = GroupView(state, dump, group)
-            view.every_slot_is_in_one_place()
-            view.pages_have_copies()
-            view.order_lists_what_may_go()
-            view.committed_pages_are_in_the_tree()
-            view.holders_are_counted()
-            view.claims_are_counted()
-            view.free_count_is_true()
-            view.rows_show_their_pages()
-            view.written_pages_are_private()
-            view.shared_pages_hold_the_right_tokens()
-        the_tree_is_whole(dump, cache.config.block_size)
-        lengths_are_ordered(state, dump)
-        rows_belong_to_sequences(state, dump)
+        state = cache._state
+        for stream in state.streams:
+            dump = stream.store.dump()
+            for place in range(len(dump["groups"])):
+                view = GroupView(state, dump, stream.first + place)
+                view.every_slot_is_in_one_place()
+                view.pages_have_copies()
+                view.order_lists_what_may_go()
+                view.committed_pages_are_in_the_tree()
+                view.holders_are_counted()
+                view.claims_are_counted()
+                view.free_count_is_true()
+                view.rows_show_their_pages()
+                view.what_will_be_read_is_there()
+                view.written_pages_are_private()
+                view.shared_pages_hold_the_right_tokens()
+            the_tree_is_whole(dump, state.block_size)
+            lengths_are_ordered(state, stream, dump)
+        rows_belong_to_sequences(state)
 
 
 class GroupView:
@@ -38,9 +41,16 @@ class GroupView:
 
     def __init__(self, state: State, dump: dict[str, Any], group: int) -> None:
         self.state, self.dump, self.group = state, dump, group
-        self.pages: dict[int, Any] = dump["groups"][group]["pages"]
-        self.orders: list[dict[int, list[int]]] = dump["groups"][group]["orders"]
+        self.store, self.place = state.pools[group]
+        self.layer = state.layers[group]
+        self.pages: dict[int, Any] = dump["groups"][self.place]["pages"]
+        self.orders: list[dict[int, list[int]]] = dump["groups"][self.place]["orders"]
         self.slots = [tier.of_group(group) for tier in state.config.tiers]
+
+    def row_pages(self, row: int) -> list[int]:
+        """Page ids by column."""
+        found: list[int] = self.store.pages[self.place][row].tolist()
+        return found
 
     def every_slot_is_in_one_place(self) -> None:
         """A slot holds one copy of one page, or is empty and listed as such; nothing is lost, nothing is twice."""
@@ -59,7 +69,7 @@ class GroupView:
         """A page has at least one copy; page ids are all either in use or free, once."""
         for page, (_, _, _, slots, *_) in self.pages.items():
             assert any(slot >= 0 for slot in slots), f"page {page} has no copy"
-        ids = Counter([*self.pages, *self.dump["groups"][self.group]["free_pages"]])
+        ids = Counter([*self.pages, *self.dump["groups"][self.place]["free_pages"]])
         assert sorted(ids) == list(range(sum(self.slots))) and max(ids.values()) == 1, "page ids are lost or doubled"
 
     def order_lists_what_may_go(self) -> None:
@@ -85,7 +95,7 @@ class GroupView:
 
     def committed_pages_are_in_the_tree(self) -> None:
         """A committed page is the page of exactly its node; an open page has no node and somebody holds it."""
-        of_node = {path: pages[self.group] for path, _, pages, _, _ in self.dump["nodes"] if pages[self.group] >= 0}
+        of_node = {path: pages[self.place] for path, _, pages, _, _ in self.dump["nodes"] if pages[self.place] >= 0}
         for page, (path, holders, *_) in self.pages.items():
             if path is None:
                 assert holders > 0, f"open page {page} is held by nobody"
@@ -94,11 +104,12 @@ class GroupView:
         assert not of_node, f"nodes name pages that do not know them: {list(of_node.values())}"
 
     def holders_are_counted(self) -> None:
-        """Holders of a page = entries in all rows + spares + holds."""
+        """Holders of a page = entries in all rows + spares + current states + holds."""
         found: Counter[int] = Counter()
         for row, facts in self.dump["rows"].items():
-            found.update(page for page in self.state.store.pages[self.group][row].tolist() if page >= 0)
-            found.update(facts[7][self.group])
+            found.update(page for page in self.row_pages(row) if page >= 0)
+            found.update(facts[7][self.place])
+            found.update(page for page in [facts[15][self.place]] if page >= 0)
         for held in self.state.holds:
             found.update(held.pages[self.group].tolist())
         for page, (_, holders, *_) in self.pages.items():
@@ -110,45 +121,71 @@ class GroupView:
         found: Counter[int] = Counter()
         for claims in self.state.open_claims:
             for claim in claims:
-                for node in [claim.hit.source, *(claim.hit.node(block) for block in range(claim.hit.blocks))]:
-                    if node >= 0:
-                        found[node] += 1
+                hit = claim.hit if self.group < self.state.own_groups.stop else claim.cross_hit
+                if hit is not None:
+                    found.update(
+                        node for node in [hit.source, *map(hit.node, hit.held(self.place).tolist())] if node >= 0
+                    )
         for page, (_, _, num_claims, *_) in self.pages.items():
-            node = self.state.store.page_info(self.group, page)[0]
+            node = self.store.page_info(self.place, page)[0]
             assert num_claims == (found[node] if node >= 0 else 0), (
                 f"page {page}: {num_claims} claims, {found[node]} expected"
             )
 
     def free_count_is_true(self) -> None:
-        """Free = device slots that are empty or hold an idle page nobody claims."""
+        """Free = device slots that are empty or hold an idle page nobody claims, less what is promised."""
         used = sum(slots[0] >= 0 for _, _, _, slots, *_ in self.pages.values())
         idle = sum(
             path is not None and not holders and not claims and slots[0] >= 0
             for path, holders, claims, slots, *_ in self.pages.values()
         )
-        free = self.slots[0] - used + idle
-        assert self.state.store.available(self.group) == free, f"free count is not {free}"
+        promised = 0
+        for facts in self.dump["rows"].values():
+            own, peak = facts[13][self.place], facts[14][self.place]
+            promised += max(0, peak - own) if peak else 0
+        free = self.slots[0] - used + idle - promised
+        assert self.store.available(self.place) == free, f"free count is not {free}"
+        assert free >= 0 or self.state.open_claims, f"{-free} promised slots are not there"
 
     def rows_show_their_pages(self) -> None:
         """A row's slots are its pages' device slots; beyond its capacity there is nothing."""
         for row in range(self.state.config.max_sequences):
-            pages = self.state.store.pages[self.group][row].tolist()
-            slots = self.state.store.slots[self.group][row].tolist()
-            capacity = int(self.state.store.capacity[self.group][row])
+            pages = self.row_pages(row)
+            slots = self.store.slots[self.place][row].tolist()
+            capacity = int(self.store.capacity[self.place][row])
             shown = [self.pages[page][3][0] if page >= 0 else -1 for page in pages]
             assert slots == shown, f"row {row}: slots {slots} are not the pages' device slots {shown}"
             assert all(page < 0 for page in pages[capacity:]), f"row {row} has pages beyond its capacity"
-            assert all(slot >= 0 for slot in slots[:capacity]), f"row {row} has a hole"
+            assert all(slot >= 0 for page, slot in zip(pages, slots, strict=True) if page >= 0), f"row {row}: no slot"
+            current = int(self.store.currents[self.place][row])
+            slot = int(self.store.current_slots[self.place][row])
+            assert (current >= 0) == bool(self.layer.current and row in self.dump["rows"]), (
+                f"row {row}: state {current}"
+            )
+            assert slot == (self.pages[current][3][0] if current >= 0 else -1), f"row {row}: state in slot {slot}"
+
+    def what_will_be_read_is_there(self) -> None:
+        """Every block that the next query reads has a page, and so has every one that is being written."""
+        size = self.state.block_size
+        for row, (_, computed, *_) in self.dump["rows"].items():
+            pages, capacity = self.row_pages(row), int(self.store.capacity[self.place][row])
+            needed = {block for span in self.layer.live_blocks(computed, size) for block in range(span.start, span.end)}
+            if not self.layer.current:
+                needed |= set(range(computed // size, capacity))
+            if self.dump["rows"][row][16]:  # it waits for a transfer: what it was given stands beyond `computed`
+                needed &= {block for block, page in enumerate(pages) if page >= 0}
+            assert all(pages[block] >= 0 for block in needed), f"row {row}: holes in {sorted(needed)} of {pages}"
 
     def written_pages_are_private(self) -> None:
         """From its first uncomputed token on, a sequence writes only into open pages that no other row shows."""
         shown: Counter[int] = Counter()
         for row in self.dump["rows"]:
-            shown.update(page for page in self.state.store.pages[self.group][row].tolist() if page >= 0)
-        for row, (_, computed, *_) in self.dump["rows"].items():
-            capacity = int(self.state.store.capacity[self.group][row])
-            for block in range(computed // self.state.config.block_size, capacity):
-                page = int(self.state.store.pages[self.group][row][block])
+            shown.update(page for page in self.row_pages(row) if page >= 0)
+        for row, (_, computed, *_, ahead) in self.dump["rows"].items():
+            capacity = int(self.store.capacity[self.place][row])
+            for page in self.row_pages(row)[computed // self.state.block_size : capacity]:
+                if page < 0 or (ahead and self.pages[page][0] is not None):
+                    continue  # a hole, or a page that a sequence waiting for a transfer need not be sent
                 assert self.pages[page][0] is None, f"row {row} would write into committed page {page}"
                 assert shown[page] == 1, f"row {row} would write into page {page} of another row"
 
@@ -156,7 +193,7 @@ class GroupView:
         """A committed page in a row stands for exactly that row's tokens, from the first one on."""
         size = self.state.config.block_size
         for row, (_, _, _, tokens, *_) in self.dump["rows"].items():
-            for block, page in enumerate(self.state.store.pages[self.group][row].tolist()):
+            for block, page in enumerate(self.row_pages(row)):
                 path = self.pages[page][0] if page >= 0 else None
                 if path is not None:
                     meant = [identity[0] for part in path[1:] for identity in part]
@@ -179,16 +216,21 @@ def the_tree_is_whole(dump: dict[str, Any], block_size: int) -> None:
     assert all(children == born[path] for path, (_, _, children, _) in nodes.items()), "child counts are wrong"
 
 
-def lengths_are_ordered(state: State, dump: dict[str, Any]) -> None:
-    """committed <= computed <= length, and computed tokens have slots in every group."""
-    size = state.config.block_size
+def lengths_are_ordered(state: State, stream: Stream, dump: dict[str, Any]) -> None:
+    """committed <= computed <= length, and computed tokens have slots in every group with a block per column."""
+    size = state.block_size
+    paged = [g for g in range(len(dump["groups"])) if not state.layers[stream.first + g].current]
     for row, (length, computed, committed, tokens, *_) in dump["rows"].items():
         assert committed * size <= computed <= length == len(tokens), f"row {row}: {committed}, {computed}, {length}"
-        assert all(capacity[row] * size >= computed for capacity in state.store.capacity), f"row {row} lacks slots"
+        assert all(stream.store.capacity[g][row] * size >= computed for g in paged), f"row {row} lacks slots"
 
 
-def rows_belong_to_sequences(state: State, dump: dict[str, Any]) -> None:
+def rows_belong_to_sequences(state: State) -> None:
     """Live rows are the live sequences' rows; the others are free, once each."""
     rows = sorted(sequence.row for sequence in state.sequences.values())
-    assert rows == sorted(dump["rows"]), f"rows {sorted(dump['rows'])} vs sequences {rows}"
+    live = sorted(state.store.dump()["rows"])
+    assert rows == live, f"rows {live} vs sequences {rows}"
     assert sorted(rows + state.free_rows) == list(range(state.config.max_sequences)), "rows are lost or doubled"
+    if state.cross is not None:
+        across = {s.row for s in state.sequences.values() if s.prepared.encoder is not None}
+        assert set(state.cross.store.dump()["rows"]) == across, "the encoder's stream has other rows"

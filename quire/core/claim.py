@@ -6,63 +6,21 @@ request --prepare--> Prepared --walk, claim--> Claim --admit--> Sequence
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from quire.core.config import DEFAULT_PRIORITY
-from quire.core.errors import InputError, StateError, UnknownError, listed, say
+from quire.core import charge
+from quire.core.prepare import Prepared, Purpose, check_ids, ready_for
 from quire.core.request import Request
-from quire.core.retain import to_ticks
-from quire.core.span import Span
-from quire.core.state import NO_ROOT, State
+from quire.core.roots import NO_ROOT
+from quire.core.span import Span, merged, without
+from quire.core.state import State
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from quire.core.store.twin import Hit
 
-    from quire.core.store.twin import Chain, Hit
-
-Purpose = Literal["compute", "decode"]
-PURPOSES = frozenset(("compute", "decode"))
-
-
-class Prepared:
-    """A request made ready ahead of its claim: tokens copied, numbers known. `Cache.prepare` may run on any thread.
-
-    It becomes one sequence: once admitted, its chain of tokens is the sequence's own.
-    """
-
-    __slots__ = (
-        "blocks", "chain", "decode_retention", "end", "keep", "length", "priorities", "request", "scope_key", "seated",
-        "spare", "state", "ticks", "timed",
-    )  # fmt: skip
-
-    def __init__(self, state: State, request: Request) -> None:
-        size, retention, num_tokens = state.block_size, request.retention, len(request.tokens)
-        self.state = state
-        self.request = request
-        self.seated = False
-        self.length = num_tokens if request.length is None else request.length
-        fits = self.length + request.extra_tokens <= state.config.max_length  # if not, it will be refused
-        self.end = min(self.length, num_tokens)  # first token that is not computed here
-        self.blocks = -(-(self.length + request.extra_tokens) // size)
-        self.spare = request.beams - 1 if self.length % size else 0  # full pages are shared by beams
-        self.keep = state.config.reuse and request.reuse
-        self.scope_key = request.scope.key
-        tokens, words = request.tokens, request.words() if request.media or request.extra_ids is not None else None
-        if self.end < num_tokens:
-            tokens, words = tokens[: self.end], None if words is None else words[: self.end]
-        self.chain: Chain = state.chain(size, tokens, words)
-        self.priorities: NDArray[np.int16] | None = None
-        self.ticks: NDArray[np.int64] | None = None
-        self.decode_retention = (DEFAULT_PRIORITY, -1)
-        self.timed = False
-        if retention is not None:
-            self.decode_retention = (retention.decode_priority, to_ticks(retention.decode_seconds))
-            self.timed = retention.timed
-            if fits and (retention.ranges or request.extra_tokens):
-                self.priorities, self.ticks = retention.of_blocks(self.blocks, self.length, size)
+Spans = tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +32,18 @@ class Refusal:
     need: int
     have: int
     never: bool = False  # it cannot fit this cache, whatever is released
+    group: int | None = None  # of slots: the layer group that lacks them
 
     def __str__(self) -> str:
         cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
-        return f"request {self.request.id!r} needs {self.need} {self.reason}, {self.have} are there; {cure}"
+        where = "" if self.group is None else f" of group {self.group}"
+        return f"request {self.request.id!r} needs {self.need} {self.reason}{where}, {self.have} are there; {cure}"
 
 
 class Claim:
     """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them."""
 
-    __slots__ = ("cold", "hit", "new", "num_tokens", "prepared", "purpose")
+    __slots__ = ("cold", "cross_hit", "hit", "num_tokens", "prepared", "purpose", "takes")
 
     def __init__(self, state: State, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
@@ -94,10 +54,37 @@ class Claim:
         """Find the hit and hold it."""
         prepared, purpose = self.prepared, self.purpose
         self.hit = hit = walk(state, prepared, purpose)
-        state.store.claim(hit)
-        self.new = prepared.blocks - hit.blocks + prepared.spare  # pages; a partial hit needs one as well, to copy into
+        if purpose == "decode" and state.apart:
+            state.store.claim(hit, charge.needs(state, prepared))
+            self.takes = charge.decode_takes(state, prepared, hit)
+        else:
+            state.store.claim(hit)
+            self.takes = charge.takes(state, prepared, hit)  # slots at the peak; a partial hit's copy is one of them
         self.cold = num_cold(state, hit)  # hit pages per group that must be onboarded
         self.num_tokens = prepared.end - hit.start if purpose == "compute" else 0  # left to compute
+        self.cross_hit = self._look_across(state) if state.cross is not None else None
+
+    def _look_across(self, state: State) -> Hit | None:
+        """The same for the encoder's stream; its groups take no part in `start`."""
+        assert state.cross is not None
+        places, cross = self.prepared.encoder, state.cross
+        others = len(state.groups) - len(state.own_groups)
+        if places is None:
+            self.takes, self.cold = self.takes + (0,) * others, self.cold + (0,) * others
+            return None
+        root = cross.roots.find(self.prepared.scope_key) if places.keep else NO_ROOT
+        hit = cross.store.walk(places.chain, root, places.blocks * state.block_size, 0)
+        cross.store.claim(hit)
+        self.takes += (places.blocks - hit.blocks,) * others
+        self.cold += tuple(hit.num_cold(group) for group in range(others))
+        return hit
+
+    def let_go(self, state: State) -> None:
+        """Give the hold back."""
+        state.store.unclaim(self.hit)
+        if self.cross_hit is not None:
+            assert state.cross is not None
+            state.cross.store.unclaim(self.cross_hit)
 
     @property
     def request(self) -> Request:
@@ -106,18 +93,52 @@ class Claim:
 
     @property
     def start(self) -> int:
-        """First token to compute."""
+        """First token to compute: every group can resume here."""
         return self.hit.start
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """Tokens each group holds for this request."""
-        return tuple(Span(0, self.hit.start) for _ in self.cold)
+    def encoder_start(self) -> int:
+        """Leading places of the encoder's KV that are there; the encoder need not run when that is all of them."""
+        places = self.prepared.encoder
+        if places is None or self.cross_hit is None:
+            return 0
+        return min(places.length, self.cross_hit.start)
+
+    @property
+    def spans(self) -> tuple[Spans, ...]:
+        """Tokens the cache had for this request when it was claimed, group by group, never cut to the shortest.
+
+        For compute the pages that `start` needs are held, for decode all of these.
+        """
+        state, size = self.prepared.state, self.prepared.state.block_size
+        found = [tuple(Span(s.start * size, s.end * size) for s in blocks) for blocks in self._found()]
+        if self.hit.matched:
+            part = Span(self.hit.blocks * size, self.hit.start)
+            found = [merged(*spans, part) for spans in found]
+        across = Span(0, self.encoder_start)
+        return (*found, *(merged(across) for _ in state.groups[len(found) :]))
+
+    @property
+    def wants(self) -> tuple[Spans, ...]:
+        """Blocks per group that decoding after the prompt needs and the cache has not: what a transfer must bring."""
+        state, end, size = self.prepared.state, self.prepared.end, self.prepared.state.block_size
+        needed = [state.layers[group].needs_at(end, size) for group in state.own_groups]
+        missing = [without(need, found) for need, found in zip(needed, self._found(), strict=True)]
+        places = self.prepared.encoder
+        if places is None or self.cross_hit is None:
+            return (*missing, *(() for _ in state.groups[len(missing) :]))
+        across = merged(Span(self.cross_hit.blocks, places.blocks))
+        return (*missing, *(across for _ in state.groups[len(missing) :]))
+
+    def _found(self) -> list[Spans]:
+        state, end = self.prepared.state, self.prepared.end
+        facts = [(state.layers[group], self.hit.present(group).tolist()) for group in state.own_groups]
+        return [layer.found(present, end, state.block_size) for layer, present in facts]
 
     @property
     def slots_needed(self) -> tuple[int, ...]:
-        """Device slots per group at most: new pages, onboards and, for a partial hit, the copy."""
-        return tuple(cold + self.new for cold in self.cold)
+        """Device slots per group, at the peak: new pages, onboards and, for a partial hit, the copy."""
+        return tuple(cold + takes for cold, takes in zip(self.cold, self.takes, strict=True))
 
     def __repr__(self) -> str:
         return f"Claim({self.request.id!r}, start={self.start})"
@@ -162,7 +183,7 @@ class Claims:
         """Give back the claims from `place` on, in reverse order, and return them."""
         dropped = self.claims[place:]
         for claim in reversed(dropped):
-            self.state.store.unclaim(claim.hit)
+            claim.let_go(self.state)
         del self.claims[place:]
         return dropped
 
@@ -175,7 +196,7 @@ class Claims:
 def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
     """Hold every reusable page of the batch before any slot moves."""
     ready = ready_for(state, requests, purpose)
-    _check_ids(state, ready)
+    check_ids(state, ready)
     refused: list[Refusal] = []
     claims = [Claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, refused)]
     batch = Claims(state, claims, refused)
@@ -183,41 +204,19 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
     return batch
 
 
-def ready_for(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
-    """Prepared requests, each fit for one claim in this cache."""
-    if not isinstance(purpose, str) or purpose not in PURPOSES:
-        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
-    many = requests if type(requests) is list else listed("a batch of requests", requests)
-    return [Prepared(state, item) if type(item) is Request else _checked(state, item) for item in many]
-
-
-def _checked(state: State, item: Request | Prepared) -> Prepared:
-    """What was prepared ahead, or what is no plain Request."""
-    if isinstance(item, Request):
-        return Prepared(state, item)
-    if not isinstance(item, Prepared):
-        raise InputError(say(f"claim of a {type(item).__name__}", "it is no Request", "pass quire.Request objects"))
-    name = f"prepared request {item.request.id!r}"
-    if item.state is not state:
-        raise UnknownError(say(name, "another cache prepared it", "prepare it with the cache that claims it"))
-    if item.seated:
-        fact = "it was admitted before, and its tokens are that sequence's"
-        raise StateError(say(name, fact, "prepare the request again"))
-    return item
-
-
 def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:
     """What is there for this request; changes nothing."""
     usable = prepared.end - (purpose == "compute")  # the last prompt token is always computed: it makes the logits
     root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
-    return state.store.walk(prepared.chain, root, usable, state.policy)
+    policy = 0 if purpose == "decode" and state.apart else state.policy
+    return state.store.walk(prepared.chain, root, usable, policy)
 
 
 def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
     """Pages of the hit per group that have no device copy."""
-    if not hit.blocks:
-        return state.nothing
-    return tuple([hit.num_cold(group) for group in state.groups])
+    if not hit.num_nodes:
+        return state.nothing[: state.own_groups.stop]
+    return tuple([hit.num_cold(group) for group in state.own_groups])
 
 
 def _never_fits(state: State, prepared: Prepared, refused: list[Refusal]) -> bool:
@@ -227,31 +226,9 @@ def _never_fits(state: State, prepared: Prepared, refused: list[Refusal]) -> boo
     if longest > state.config.max_length:
         refused.append(Refusal(request, "tokens", longest, state.config.max_length, never=True))
         return True
-    need = _worst_case(prepared, -(-longest // state.block_size), state.block_size)
-    if need > state.room:
-        refused.append(Refusal(request, "slots", need, state.room, never=True))
-    return need > state.room
-
-
-def _worst_case(prepared: Prepared, total: int, block_size: int) -> int:
-    """Device pages at its longest, when it shares nothing: prompt once, what follows once per beam."""
-    beams = prepared.request.beams
-    if beams == 1:
-        return total
-    shared = prepared.length // block_size
-    return max(shared + (total - shared) * beams, prepared.blocks + prepared.spare)
-
-
-def _check_ids(state: State, ready: list[Prepared]) -> None:
-    seen: set[Hashable] = set()
-    for prepared in ready:
-        name = prepared.request.id
-        if name in state.sequences:
-            raise StateError(
-                say(f"claim for request {name!r}", "a sequence of that id is live", "release it or use another id")
-            )
-        if name in seen:
-            raise InputError(
-                say(f"claim for request {name!r}", "it is twice in the batch", "give every request its own id")
-            )
-        seen.add(name)
+    for group in state.groups:
+        need = charge.worst(state, prepared, group)
+        if need > state.room[group]:
+            refused.append(Refusal(request, "slots", need, state.room[group], never=True, group=group))
+            return True
+    return False

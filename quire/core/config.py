@@ -34,6 +34,8 @@ class CacheConfig:
     groups: tuple[LayerGroup, ...] = (LayerGroup(),)
     max_sequences: int = 256  # rows of the block tables
     max_length: int = 8192  # tokens one sequence may reach, drafts included
+    max_chunk: int | None = None  # longest part of a prompt one step computes; None: a prompt may be computed whole
+    max_encoder_length: int | None = None  # places of an encoder's input; None: max_length
     reuse: bool = True
     partial_reuse: bool = True  # hits may end inside a block
     copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
@@ -45,6 +47,7 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         self._check_sizes()
+        self._check_groups()
         self._check_tiers()
         if self.eviction not in ("empty_first", "release_order"):
             raise InputError(
@@ -59,17 +62,32 @@ class CacheConfig:
             raise InputError(say(f"groups {self.groups!r}", "they are no tuple of LayerGroup", "pass a tuple of them"))
         if not isinstance(self.tiers, tuple) or not all(isinstance(tier, TierConfig) for tier in self.tiers):
             raise InputError(say(f"tiers {self.tiers!r}", "they are no tuple of TierConfig", "pass a tuple of them"))
-        for name in ("block_size", "max_sequences", "max_length", "max_events"):
+        for name in ("block_size", "max_sequences", "max_length", "max_events", "max_encoder_length"):
             value = getattr(self, name)
+            if name == "max_encoder_length" and value is None:
+                continue
             if type(value) is not int or not 1 <= value < LARGEST:
                 raise InputError(
                     say(f"{name} {value!r}", "it must be a whole number of at least 1", "pass a positive int")
                 )
-        if not self.groups:
-            raise InputError(say("groups ()", "a cache needs at least one layer group", "pass groups=(LayerGroup(),)"))
+        if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
+            fact = f"chunks end on block edges, every {self.block_size} tokens"
+            raise InputError(say(f"max_chunk {self.max_chunk!r}", fact, "give at least one block, or None"))
+
+    def _check_groups(self) -> None:
+        cross = [group.cross for group in self.groups]
+        if all(cross):
+            fact = "a cache needs at least one layer group that reads the sequence's own tokens"
+            raise InputError(say(f"groups {self.groups!r}", fact, "pass groups=(LayerGroup(),)"))
         names = [group.name for group in self.groups]
         if len(set(names)) != len(names):
             raise InputError(say(f"groups {names}", "two groups have one name", "name each group apart"))
+        if cross != sorted(cross):
+            raise InputError(say(f"groups {names}", "a cross group stands before others", "put cross groups last"))
+        for group in self.groups:
+            if group.snapshot_every is not None and group.snapshot_every % self.block_size:
+                fact = f"snapshots every {group.snapshot_every} tokens do not fall on edges of {self.block_size}"
+                raise InputError(say(f"group {group.name!r}", fact, "use a multiple of block_size"))
 
     def _check_tiers(self) -> None:
         if not 1 <= len(self.tiers) <= MAX_TIERS:
@@ -96,9 +114,49 @@ class CacheConfig:
 
     @property
     def columns(self) -> int:
-        """Blocks of the longest sequence."""
-        return self.blocks(self.max_length)
+        """Blocks of the longest sequence, with the room draft groups keep behind it."""
+        return self.blocks(self.max_length + max(group.extra_tokens or 0 for group in self.groups))
+
+    @property
+    def encoder_columns(self) -> int:
+        """Blocks of the longest encoder input."""
+        return self.blocks(self.max_length if self.max_encoder_length is None else self.max_encoder_length)
 
     def blocks(self, length: int) -> int:
         """Blocks that `length` tokens occupy."""
         return -(-length // self.block_size)
+
+    @property
+    def partial_hits(self) -> bool:
+        """Hits may end inside a block; a state can only be resumed where a snapshot was taken, on a block edge."""
+        return self.partial_reuse and not any(group.current for group in self.groups)
+
+    def hopeless(self) -> list[str]:
+        """What in this configuration can never take effect, each with the reason."""
+        reasons: list[str] = []
+        if self.reuse:
+            reasons += [reason for nth in range(len(self.groups)) if (reason := self._never_hits(nth))]
+            if self.max_length <= self.block_size and not self.partial_hits:
+                reasons.append(
+                    f"no prompt can be reused: blocks of {self.block_size} tokens are never full before the last token "
+                    f"of max_length {self.max_length}, and hits inside a block are off; use smaller blocks"
+                )
+        colder = [tier for tier in self.tiers[1:] if any(tier.of_group(nth) for nth in range(len(self.groups)))]
+        if colder and (not self.reuse or self.offload_min_priority > HIGHEST):
+            why = "reuse is off" if not self.reuse else f"offload_min_priority is {self.offload_min_priority}"
+            reasons.append(f"tier {colder[0].name!r} stays empty: {why}; leave the tier out or change that")
+        return reasons
+
+    def _never_hits(self, nth: int) -> str | None:
+        """Why no hit can ever satisfy this group, or why it can only at positions that requests name."""
+        group, size, slots = self.groups[nth].clamped(self.max_length), self.block_size, self.tiers[0].of_group(nth)
+        if group.current and not group.snapshot_at_end and not 0 < (group.snapshot_every or 0) < self.max_length:
+            return (
+                f"group {group.name!r} has snapshots every {group.snapshot_every} tokens, none at the end of prompts, "
+                f"and max_length is {self.max_length}: only requests that name snapshots leave any"
+            )
+        least = min(group.tail(size) + group.sink(size), self.blocks(self.max_length))
+        if group.window is not None and least > slots:
+            why = f"needs {least} pages to resume, and its pool has {slots}"
+            return f"group {group.name!r} (window {group.window}) {why}: long prompts are computed from the start"
+        return None

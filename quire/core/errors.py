@@ -5,6 +5,7 @@
     ├── UnknownError       it names nothing that exists here; also a LookupError
     └── StateError         the right thing at the wrong time: released, admitted, still claimed
 
+A ConfigWarning is no error: the configuration works, but some of it can never take effect.
 "No room" is not an error: calls return None, or a refusal with its numbers. A message gives ask, fact and cure.
 """
 
@@ -30,6 +31,10 @@ class UnknownError(QuireError, LookupError):
 
 class StateError(QuireError, RuntimeError):
     """The right thing at the wrong time."""
+
+
+class ConfigWarning(UserWarning):
+    """Part of a configuration can never take effect; the message says why."""
 
 
 def say(ask: str, fact: str, cure: str) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quire.core.identity import Scope
 
 _MASK = (1 << 64) - 1
+Arrays = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +83,7 @@ class EventBatch:
 
     __slots__ = ("details", "hashes", "lost", "records", "scopes", "tokens")
 
-    def __init__(
-        self,
-        arrays: tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], int],
-        scopes: Mapping[int, Scope],
-    ) -> None:
+    def __init__(self, arrays: Arrays, scopes: Mapping[int, Scope]) -> None:
         self.records, self.hashes, self.details, self.tokens, self.lost = arrays
         self.scopes = scopes
 
@@ -114,3 +111,24 @@ class EventBatch:
             case 4:
                 return Removed(group, hashes)
         return Cleared(group)
+
+
+def joined(parts: list[tuple[Arrays, int]]) -> Arrays:
+    """The events of several streams as one; each comes with the number of its first group."""
+    if len(parts) == 1:
+        return parts[0][0]
+    records = [numbers[0] for numbers, _ in parts]
+    hash_at = token_at = 0
+    for own, ((_, hashes, _, tokens, _), first) in zip(records, parts, strict=True):
+        own[:, 1] += first
+        own[:, 3] += hash_at
+        own[:, 4] += np.where(own[:, 4] >= 0, token_at, 0)
+        hash_at, token_at = hash_at + len(hashes), token_at + len(tokens)
+    arrays = [numbers for numbers, _ in parts]
+    return (
+        np.concatenate(records),
+        np.concatenate([part[1] for part in arrays]),
+        np.concatenate([part[2] for part in arrays]),
+        np.concatenate([part[3] for part in arrays]),
+        sum(part[4] for part in arrays),
+    )

@@ -11,20 +11,27 @@ import numpy as np
 from quire.core.claim import Claim
 from quire.core.errors import InputError, StateError, listed, say
 from quire.core.hold import Hold
-from quire.core.life import release
+from quire.core.life import release, suspended
 from quire.core.plan import Kind, Plan
+from quire.core.request import Request
 from quire.core.sequence import Sequence
 from quire.core.state import State
 
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """A promise that a failed move has changed: bytes count up to `start` only. A lost one is released."""
+    """A promise that a failed move has changed: bytes count up to `start` only. A lost one is released.
+
+    A sequence is lost when there is no room to compute it again in place, when a transfer was to bring its prompt, and
+    in caches with groups that forget or that read an encoder: what they need at an earlier position may be gone.
+    `request` is what to claim again.
+    """
 
     holder: Sequence | Claim | Hold
     old_start: int
     start: int
     lost: bool = False
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +64,11 @@ def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
     lost = _lost_pages(state, plan, places)
     claims = _shaken_claims(state, lost)
     for claim in claims:
-        state.store.unclaim(claim.hit)
+        claim.let_go(state)
     cuts = _cuts(state, lost)
     for group, page, stamp in lost:
-        state.store.lose(group, page, stamp)
+        store, place = state.pools[group]
+        store.lose(place, page, stamp)
     setbacks = _shaken_holds(state, lost)
     setbacks += [_recut(state, row, cut) for row, cut in sorted(cuts.items())]
     setbacks += [_reclaim(state, claim) for claim in claims]
@@ -72,7 +80,8 @@ def _lost_pages(state: State, plan: Plan, places: list[int]) -> list[tuple[int, 
     lost: dict[tuple[int, int, int], None] = {}
     for kind, group, _, _, tier, slot, _, page, stamp, page2, stamp2 in plan.moves[places].tolist():
         for name, made in ((page, stamp), (page2, stamp2)) if kind == Kind.EXCHANGE else ((page, stamp),):
-            if state.store.page_info(group, name)[-1] != made:
+            store, place = state.pools[group]
+            if store.page_info(place, name)[-1] != made:
                 continue  # that page is gone already
             if kind != Kind.OFFLOAD or not _survives(state, group, name, (tier, slot)):
                 lost[group, name, made] = None
@@ -81,56 +90,72 @@ def _lost_pages(state: State, plan: Plan, places: list[int]) -> list[tuple[int, 
 
 def _survives(state: State, group: int, page: int, copy: tuple[int, int]) -> bool:
     """Whether a page can do without a copy that a failed offload should have made; such a shadow is given up."""
-    tier, slot = copy
-    slots = state.store.page_slots(group, page)
+    (tier, slot), (store, place) = copy, state.pools[group]
+    slots = store.page_slots(place, page)
     if slots[tier] == slot and any(hotter >= 0 for hotter in slots[:tier]):
-        state.store.drop_copy(group, page, tier)
+        store.drop_copy(place, page, tier)
         return True
     return slots[tier] != slot
 
 
 def _shaken_claims(state: State, lost: list[tuple[int, int, int]]) -> list[Claim]:
-    nodes = {state.store.page_info(group, page)[0] for group, page, _ in lost} - {-1}
-    return [
-        claim
-        for claims in state.open_claims
-        for claim in claims
-        if claim.hit.source in nodes or any(claim.hit.node(block) in nodes for block in range(claim.hit.blocks))
-    ]
+    """Claims on a lost page, as a whole block or as the source of a partial hit."""
+    nodes: set[tuple[int, int]] = set()
+    for group, page, _ in lost:
+        store, place = state.pools[group]
+        nodes.add((group, store.page_info(place, page)[0]))
+    found = (claim for claims in state.open_claims for claim in claims)
+    return [claim for claim in found if any(_rests_on(state, claim, *node) for node in nodes)]
+
+
+def _rests_on(state: State, claim: Claim, group: int, node: int) -> bool:
+    if group < state.own_groups.stop:
+        hit, place = claim.hit, group
+    elif claim.cross_hit is None:
+        return False
+    else:
+        hit, place = claim.cross_hit, state.pools[group][1]
+    return node >= 0 and (hit.source == node or node in map(hit.node, hit.held(place).tolist()))
 
 
 def _shaken_holds(state: State, lost: list[tuple[int, int, int]]) -> list[Setback]:
-    """Holds on lost pages: their bytes count only up to the first of them."""
+    """Holds on lost pages: their bytes count only up to the first of them; of an encoder's stream all is needed."""
     size, setbacks = state.block_size, []
     for held in state.holds:
-        first = held.span.start // size
-        places = [first + nth for g, page, _ in lost for nth in np.flatnonzero(held.pages[g] == page).tolist()]
+        places = [int(b) for g, page, _ in lost for b in held.blocks[g][held.pages[g] == page] if _is_own(state, g)]
+        places += [0 for g, page, _ in lost if not _is_own(state, g) and page in held.pages[g]]
         if places:
             setbacks.append(Setback(held, held.span.end, max(held.span.start, min(places) * size)))
     return setbacks
 
 
+def _is_own(state: State, group: int) -> bool:
+    return group < state.own_groups.stop
+
+
 def _cuts(state: State, lost: list[tuple[int, int, int]]) -> dict[int, int]:
-    """First spoilt block of every row that holds a lost page."""
+    """First spoilt block of every row that holds a lost page; a spoilt state, or encoder, spoils all."""
     cuts: dict[int, int] = {}
     for group, page, _ in lost:
-        for row, block in np.argwhere(state.store.pages[group] == page).tolist():
-            cuts[row] = min(block, cuts.get(row, block))
+        store, place = state.pools[group]
+        for row, block in np.argwhere(store.pages[place] == page).tolist():
+            cuts[row] = min(block if _is_own(state, group) else 0, cuts.get(row, block))
+        for row in np.flatnonzero(store.currents[place] == page).tolist():
+            cuts[row] = 0
     return cuts
 
 
 def _recut(state: State, row: int, cut: int) -> Setback:
     sequence = next(sequence for sequence in state.sequences.values() if sequence.row == row)
     old = sequence.computed
-    room = state.store.recut(row, cut) >= 0
-    now = sequence.computed if room else 0
-    sequence.prompt_end = max(
-        sequence.prompt_end, sequence.length
-    )  # what is to be computed again, generated tokens too
-    sequence.start = min(sequence.start, now)
-    if not room:
+    stuck = state.bounded or state.cross is not None or sequence.received
+    if stuck or state.store.recut(row, cut) < 0:
+        request = suspended(state, sequence)
         release(state, sequence, False)
-    return Setback(sequence, old, now, lost=not room)
+        return Setback(sequence, old, 0, lost=True, request=request)
+    sequence.prompt_end = max(sequence.prompt_end, sequence.length)  # what is computed again, generated tokens too
+    sequence.start = min(sequence.start, sequence.computed)
+    return Setback(sequence, old, sequence.computed)
 
 
 def _reclaim(state: State, claim: Claim) -> Setback:

@@ -1,49 +1,220 @@
-"""LayerGroup: what one group of layers reads. The only file that knows kinds of attention; it knows no pages."""
+"""LayerGroup: what one group of layers reads and keeps. The only file that knows kinds of attention; it knows no pages.
+
+    full     every token before the query          # # # # # # # # q
+    window   the last W tokens, itself included    s s . . . # # # q    s: sinks, read for ever
+    state    one recurrent state, updated in place . . S . . S . . q    S: snapshots, where reading may begin
+    cross    the encoder's tokens, a stream of its own
+
+Every method answers in blocks; `size` is the block size.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from quire.core.errors import InputError, say
-from quire.core.span import Span
+from quire.core.span import Span, merged
 
-ALL = -1  # as a tail: every block up to here
+ALL = -1  # as a tail or a keep: every block up to here
+Kind = Literal["full", "window", "state", "cross"]
+
+
+class Marks(NamedTuple):
+    """Where a request wants snapshots besides the regular ones."""
+
+    named: tuple[int, ...] = ()
+    end: int = 0  # the last block edge of its prompt
+
+
+NO_MARKS = Marks()
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Layers that share a reading rule, hence a block table. Full attention: every token before it is read."""
+    """Layers that share a reading rule, hence a block table. By default full attention."""
 
     name: str = "full"
-    page_bytes: int = 0  # bytes of one page; 0: the cache is used for decisions only
+    page_bytes: int = 0  # bytes of one page (of one state); 0: the cache is used for decisions only
     planes: int = 0  # equal strips of a page (layers x K/V), each block_size tokens long; 0: a page cannot be split
+    window: int | None = None  # tokens a query reads, itself included
+    sinks: int = 0  # leading tokens a window group reads for ever
+    snapshot_every: int | None = None  # recurrent state: a snapshot every so many tokens; 0: no regular ones
+    snapshot_at_end: bool = True  # and one at the last block edge of each prompt
+    cross: bool = False  # reads the encoder's stream
+    extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
 
     def __post_init__(self) -> None:
-        if not all(type(number) is int and number >= 0 for number in (self.page_bytes, self.planes)):
-            fact = f"page_bytes {self.page_bytes!r} and planes {self.planes!r}"
-            raise InputError(say(f"layer group {self.name!r}", fact, "give numbers >= 0"))
+        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "extra_tokens"):
+            number = getattr(self, name)
+            if number is None and name in ("snapshot_every", "extra_tokens"):
+                continue
+            if type(number) is not int or number < 0:
+                raise self._wrong(f"{name} {number!r} is no size", "give a whole number >= 0")
+        if self.window is not None and (type(self.window) is not int or self.window < 1):
+            raise self._wrong(f"its window is {self.window!r}", "a query reads at least itself: give 1 or more")
         if self.planes and self.page_bytes % self.planes:
             fact = f"{self.page_bytes} bytes do not divide into {self.planes} planes"
-            raise InputError(say(f"layer group {self.name!r}", fact, "make page_bytes a multiple of planes"))
+            raise self._wrong(fact, "make page_bytes a multiple of planes")
+        if (self.window is not None) + (self.snapshot_every is not None) + self.cross > 1:
+            raise self._wrong("it asks for two kinds at once", "use one of window, snapshot_every and cross")
+        if self.sinks and self.window is None:
+            raise self._wrong(f"it has {self.sinks} sinks and no window", "only a window forgets; leave sinks at 0")
+        if self.extra_tokens is not None and self.kind in ("state", "cross"):
+            raise self._wrong("extra_tokens have no meaning for it", "leave them at None")
+
+    def _wrong(self, fact: str, cure: str) -> InputError:
+        return InputError(say(f"layer group {self.name!r}", fact, cure))
 
     @property
-    def tail(self) -> int:
+    def kind(self) -> Kind:
+        """For people and for events; decisions are made by the methods below."""
+        if self.cross:
+            return "cross"
+        if self.snapshot_every is not None:
+            return "state"
+        return "full" if self.window is None else "window"
+
+    def clamped(self, max_length: int) -> LayerGroup:
+        """A window that no sequence can outgrow is full attention."""
+        if self.window is None or self.window < max_length:
+            return self
+        return replace(self, window=None, sinks=0)
+
+    # -- what resuming and holding needs -----------------------------------------------------------------------------
+
+    def tail(self, size: int) -> int:
         """Blocks right before a boundary that must be there to resume at it; ALL for every one."""
-        return ALL
+        if self.snapshot_every is not None:
+            return 1
+        return ALL if self.window is None else -(-(self.window - 1) // size)
+
+    def sink(self, size: int) -> int:
+        """Leading blocks that must be there as well."""
+        return -(-self.sinks // size)
+
+    def keep(self, size: int) -> int:
+        """Blocks right before the last final token that a sequence goes on holding; ALL: it never lets go."""
+        return 0 if self.snapshot_every is not None else self.tail(size)
 
     @property
-    def sink(self) -> int:
-        """Leading blocks that must be there as well."""
-        return 0
+    def bounded(self) -> bool:
+        """It forgets: a sequence lets go of pages while it runs."""
+        return self.window is not None or self.snapshot_every is not None
 
-    def live_blocks(self, length: int, block_size: int) -> tuple[Span, ...]:
-        """Blocks that the query at position `length` may read, when KV of `length` tokens exists."""
-        return (Span(0, -(-length // block_size)),)
+    @property
+    def current(self) -> int:
+        """Pages outside the block table: the state that is updated in place."""
+        return int(self.snapshot_every is not None)
 
-    def needs_at(self, length: int, block_size: int) -> tuple[Span, ...]:
+    def every(self, size: int) -> int:
+        """While decoding, every how many blocks one gets a page."""
+        return 1 if self.snapshot_every is None else self.snapshot_every // size
+
+    def live_blocks(self, length: int, size: int) -> tuple[Span, ...]:
+        """Blocks that the query at position `length` may read or add to, when KV of `length` tokens exists."""
+        stop = -(-length // size)
+        if self.snapshot_every is not None:
+            return ()
+        if self.window is None:
+            return merged(Span(0, stop))
+        first = max(0, length - self.window + 1) // size
+        return merged(Span(0, min(self.sink(size), stop)), Span(min(first, stop), stop))
+
+    def needs_at(self, length: int, size: int) -> tuple[Span, ...]:
         """Blocks that must be present to resume, or to decode, at `length`."""
-        return self.live_blocks(length, block_size)
+        if self.snapshot_every is None:
+            return self.live_blocks(length, size)
+        stop = -(-length // size)
+        return merged(Span(max(0, stop - 1), stop))
 
-    def stored_at(self, span: Span, block_size: int) -> Span:
-        """Blocks that get a page of their own when the tokens of `span` are computed."""
-        return Span(span.start // block_size, -(-span.end // block_size) if span else span.start // block_size)
+    def found(self, present: Sequence[bool], length: int, size: int) -> tuple[Span, ...]:
+        """Of what `length` needs, the blocks that are there; where every block is needed, those before a gap."""
+        blocks = [b for need in self.needs_at(length, size) for b in range(need.start, min(need.end, len(present)))]
+        if self.tail(size) == ALL:
+            gap = next((b for b in blocks if not present[b]), len(blocks))
+            return merged(Span(0, gap))
+        if self.snapshot_every is not None and length % size:
+            return ()
+        return merged(*(Span(b, b + 1) for b in blocks if present[b]))
+
+    # -- what computing takes ----------------------------------------------------------------------------------------
+
+    def is_stop(self, position: int, marks: Marks | None, size: int) -> bool:
+        """A snapshot is taken here; without marks (nothing is kept) nowhere."""
+        if self.snapshot_every is None or marks is None or not position or position % size:
+            return False
+        if position in marks.named or (self.snapshot_at_end and position == marks.end):
+            return True
+        return self.snapshot_every > 0 and position % self.snapshot_every == 0
+
+    def next_stop(self, start: int, end: int, marks: Marks | None, size: int) -> int:
+        """Where a step from `start` on must end at the latest: a state can be kept only where a step ends."""
+        if self.snapshot_every is None or marks is None:
+            return end
+        edges = (*marks.named, marks.end)
+        stops = [edge for edge in edges if edge > start and self.is_stop(edge, marks, size)]
+        if self.snapshot_every:
+            stops.append((start // self.snapshot_every + 1) * self.snapshot_every)
+        return min(end, *stops) if stops else end
+
+    def stored_at(self, span: Span, size: int, marks: Marks | None = NO_MARKS) -> Span:
+        """Blocks that get a page of their own when the tokens of `span` are computed in one step."""
+        if self.snapshot_every is not None:
+            stop = span.end // size
+            return Span(stop - self.is_stop(span.end, marks, size), stop)
+        return Span(span.start // size, max(span.start // size, -(-span.end // size)))
+
+    def room_at(self, length: int, reach: int, size: int) -> Span:
+        """Blocks, sinks aside, that a sequence which only decodes after `length` has pages for, up to `reach`."""
+        if self.snapshot_every is not None:
+            return Span(length // size, length // size)
+        first = 0 if self.window is None else max(0, length - self.window + 1) // size
+        return Span(first, -(-reach // size))
+
+    def peak(self, span: Span, chunk: int | None, size: int, marks: Marks | None = NO_MARKS) -> int:
+        """Pages of its own that a sequence holds at once while `span` is computed, `chunk` tokens in a step."""
+        if self.snapshot_every is not None:
+            return int(self.is_stop(self.next_stop(span.start, span.end, marks, size), marks, size))
+        first = span.start // size
+        blocks = -(-span.end // size) - first
+        if self.window is None or chunk is None:
+            return blocks
+        return min(blocks, max(0, self.sink(size) - first) + max(1, self.tail(size)) + -(-chunk // size))
+
+    def forked(self, length: int, size: int) -> int:
+        """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
+        if self.cross:
+            return 0
+        return 1 if self.snapshot_every is not None else int(length % size > 0)
+
+    def most(self, lengths: tuple[int, int, int], beams: int, size: int, chunk: int | None) -> int:
+        """Device pages it may hold at once over a whole life: prompt, prompt with room behind it, longest."""
+        prompt, reach, longest = lengths
+        if self.snapshot_every is not None:
+            return 1 + 2 * beams  # where it came from; then a state and a snapshot each
+        total, shared = -(-longest // size), prompt // size
+        spare = (beams - 1) * self.forked(prompt, size)
+        plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-prompt // size) + spare)
+        if self.window is None:
+            return plain
+        reads = self.sink(size) + self.tail(size)
+        first = reads + self.peak(Span(0, reach), chunk, size) + spare
+        return min(plain, max(first, self.sink(size) + beams * self.running(size)))
+
+    def running(self, size: int) -> int:
+        """Pages a decoding sequence of a bounded group holds at most, sinks aside."""
+        return self.tail(size) + 2 + -(-(self.extra_tokens or 0) // size)
+
+    def columns(self, length: int, size: int) -> int:
+        """Places of its row that `length` tokens use: a state's snapshot belongs to a whole block."""
+        return length // size if self.snapshot_every is not None else -(-length // size)
+
+    def growth(self, coming: int, have: int, size: int) -> int:
+        """Slots that `coming` more blocks take at most, when a sequence holds `have` pages now."""
+        if self.snapshot_every is not None:
+            return min(1, coming) if self.snapshot_every else 0
+        if self.window is None:
+            return coming
+        return min(coming, max(0, self.sink(size) + self.running(size) - have))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from quire.core.errors import InputError, StateError, UnknownError, say
 from quire.core.request import Int32
 from quire.core.sequence import Sequence
@@ -12,30 +14,81 @@ from quire.core.state import State
 class Hold:
     """Pages of one span, per group. They stay where they are until `Cache.drop` gives them up."""
 
-    __slots__ = ("dropped", "pages", "slots", "span", "state")
+    __slots__ = ("blocks", "dropped", "pages", "slots", "span", "state")
 
-    def __init__(self, state: State, span: Span, pages: tuple[Int32, ...], slots: tuple[Int32, ...]) -> None:
+    def __init__(self, state: State, span: Span, blocks: tuple[Int32, ...], pages: tuple[Int32, ...]) -> None:
         self.state = state
         self.span = span
+        self.blocks = blocks  # which blocks they are of: a group that forgets has not all of them
         self.pages = pages
-        self.slots = slots  # device slots, in block order
+        self.slots = tuple(_slots(state, group, held) for group, held in enumerate(pages))  # on the device
         self.dropped = False
 
 
-def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold:
-    """Hold the pages that cover `span`."""
+def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold | None:
+    """Hold the pages that cover `span`, of a state group the current state when `span` ends with it, of cross all.
+
+    None when pages of an unfinished prompt would have to stay that were promised to make room.
+    """
     if not isinstance(span, Span):
         raise InputError(say(f"hold of {span!r}", "it is no Span", "pass Span(start, end)"))
-    capacity = sequence.capacity()
+    paged = [group for group in state.own_groups if not state.layers[group].current]
+    capacity = min((sequence.capacity(group) for group in paged), default=sequence.length)
     if span.end > capacity:
         fact = f"sequence {sequence.id!r} has slots for {capacity} tokens"
         raise StateError(say(f"hold of tokens [{span.start}, {span.end})", fact, "hold less"))
-    first, last = span.start // state.config.block_size, state.config.blocks(span.end) if span else 0
-    groups = range(len(state.config.groups))
-    slots = tuple(state.store.slots[group][row, first:last].copy() for group in groups)
-    held = Hold(state, span, tuple(state.store.hold(group, row, first, max(first, last)) for group in groups), slots)
-    state.holds[held] = None
+    first = span.start // state.block_size
+    last = max(first, -(-span.end // state.block_size)) if span else first
+    if _breaks_a_promise(state, sequence, (first, last)):
+        return None
+    blocks = tuple(_blocks(state, group, row, (first, last)) for group in state.groups)
+    pages = tuple(_hold_group(state, group, row, held) for group, held in enumerate(blocks))
+    made = Hold(state, span, blocks, pages)
+    state.holds[made] = None
+    return made
+
+
+def _breaks_a_promise(state: State, sequence: Sequence, columns: tuple[int, int]) -> bool:
+    """Own pages of an unfinished prompt were promised to make room for its later ones; held, they need that much."""
+    if not state.bounded or sequence.granted >= sequence.prompt_end:
+        return False
+    first, last = max(columns[0], sequence.start // state.block_size), columns[1]
+    for group in state.own_groups:
+        if state.layers[group].bounded and not state.layers[group].current:
+            pages = state.store.pages[group][sequence.row, first : max(first, last)]
+            if np.count_nonzero(pages >= 0) > state.available(group):
+                return True
+    return False
+
+
+def _blocks(state: State, group: int, row: int, columns: tuple[int, int]) -> Int32:
+    """Blocks the row has a page of; of a state group the one that its current state ends."""
+    store, place = state.pools[group]
+    first, last = columns if group < state.own_groups.stop else (0, int(store.capacity[place][row]))
+    if state.layers[group].current:
+        computed = int(store.computed[row])
+        ends = first * state.block_size < computed <= last * state.block_size
+        return np.array([(computed - 1) // state.block_size] if ends else [], np.int32)
+    return (np.flatnonzero(store.pages[place][row, first:last] >= 0) + first).astype(np.int32)
+
+
+def _hold_group(state: State, group: int, row: int, blocks: Int32) -> Int32:
+    store, place = state.pools[group]
+    if not len(blocks):
+        return blocks
+    held = store.hold(place, row, int(blocks[0]), int(blocks[-1]) + 1)
+    assert held is not None and len(held) == len(blocks), "counted before"
     return held
+
+
+def _slots(state: State, group: int, pages: Int32) -> Int32:
+    store, place = state.pools[group]
+    return np.fromiter((store.page_slots(place, page)[0] for page in pages.tolist()), np.int32, len(pages))
+
+
+def _unhold(state: State, group: int, pages: Int32, now: int) -> None:
+    store, place = state.pools[group]
+    store.unhold(place, pages, now)
 
 
 def drop(state: State, held: Hold) -> None:
@@ -50,4 +103,4 @@ def drop(state: State, held: Hold) -> None:
     held.dropped = True
     state.holds.pop(held, None)
     for group, pages in enumerate(held.pages):
-        state.store.unhold(group, pages, now)
+        _unhold(state, group, pages, now)

@@ -58,6 +58,8 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
         added = state.store.grow(rows, tokens, num_tokens)
     except LookupError as unknown:
         raise UnknownError(say("grow", str(unknown), "pass rows of live sequences, each once")) from None
+    except RuntimeError as under_way:
+        raise StateError(say("grow", str(under_way), "hand out and compute the rest of its prompt first")) from None
     except ValueError as too_long:
         fact = f"{too_long}; max_length is {state.config.max_length}"
         raise InputError(say("grow", fact, "release the sequence or build the cache larger")) from None
@@ -77,10 +79,15 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
         _check_computed(state, rows, numbers)
+    if state.bounded:
+        _check_handed_out(state, rows, numbers)
+    _tell_time(state)
+    readers = _readers(state, rows, numbers)
     try:
-        return state.store.commit(rows, numbers)
+        added = state.store.commit(rows, numbers)
     except LookupError as unknown:
         raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
+    return added + _commit_across(state, readers)
 
 
 def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
@@ -90,7 +97,48 @@ def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
         computed = sequence.ran
     elif type(computed) is not int or not 0 <= computed <= length:
         raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
-    return state.store.commit_row(row, computed)
+    if state.plain:
+        return state.store.commit_row(row, computed)
+    rows, numbers = np.array([row], np.int32), np.array([computed], np.int32)
+    if state.bounded:
+        _check_handed_out(state, rows, numbers)
+    _tell_time(state)
+    readers = _readers(state, rows, numbers)
+    return state.store.commit_row(row, computed) + _commit_across(state, readers)
+
+
+def _tell_time(state: State) -> None:
+    """Pages may leave a window now, and their retention runs from then on."""
+    if state.timed and state.bounded:
+        state.store.refresh(state.now())
+
+
+def _readers(state: State, rows: Int32, numbers: Int32 | None) -> Int32:
+    """Rows that have just read the encoder's KV for the first time: it is there, then, the whole of it."""
+    if state.cross is None or not all(0 <= row < state.config.max_sequences for row in rows.tolist()):
+        return rows[:0]
+    own, across = state.store, state.cross.store
+    length = own.length[rows]
+    done = length if numbers is None else numbers
+    ran = (done > own.computed[rows]) | (done >= length)
+    first: Int32 = rows[ran & (across.length[rows] > across.computed[rows])]
+    return first
+
+
+def _commit_across(state: State, rows: Int32) -> int:
+    return 0 if state.cross is None else state.cross.store.commit(rows, None)
+
+
+def _check_handed_out(state: State, rows: Int32, numbers: Int32 | None) -> None:
+    """Groups that forget get pages step by step: tokens nobody was told to compute have none."""
+    for group in state.own_groups:
+        if not state.layers[group].bounded or state.layers[group].current:
+            continue
+        room = state.store.capacity[group][rows] * state.block_size
+        asked = state.store.length[rows] if numbers is None else numbers
+        for place in np.flatnonzero(asked > room).tolist():
+            fact = f"group {group} has pages for {int(room[place])}, the steps handed out so far"
+            raise InputError(say(f"commit of {int(asked[place])} tokens", fact, "commit what admit told to compute"))
 
 
 def _bounded(computed: int) -> int:
@@ -115,10 +163,14 @@ def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
 def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
     """Take back the last tokens (rejected drafts); committed ones stay. Returns pages given back."""
     row = own(state, sequence)
-    open_tokens = sequence.length - sequence.committed
+    final = sequence.computed if any(layer.current for layer in state.layers) else sequence.committed
+    if sequence.received and state.bounded:
+        final = max(final, sequence.prompt_end)  # windows came for positions from there on
+    open_tokens = sequence.length - final
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
         fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
-        raise InputError(say(f"trim of {num_tokens} tokens", fact, "trim before they are committed"))
+        cure = "trim before they are committed; a recurrent state cannot be taken back at all"
+        raise InputError(say(f"trim of {num_tokens} tokens", fact, cure))
     _check_private(state, sequence, sequence.length - num_tokens)
     if num_tokens:
         _check_holds(state, sequence, sequence.length - num_tokens)
@@ -140,8 +192,9 @@ def _check_holds(state: State, sequence: Sequence, length: int) -> None:
     """What a hold keeps for a reader is not taken back, or the next tokens would be written over it."""
     block, computed = length // state.block_size, sequence.computed
     for held in state.holds if length < computed else ():
-        page = state.store.pages[0][sequence.row, block]
-        if length < min(held.span.end, computed) and page in held.pages[0]:
+        pages = [state.store.pages[group][sequence.row, block] for group in state.own_groups]
+        kept = any(page >= 0 and page in held.pages[group] for group, page in enumerate(pages))
+        if kept and length < min(held.span.end, computed):
             fact = f"a hold keeps tokens up to {held.span.end}"
             raise StateError(say(f"trim of sequence {sequence.id!r} to {length} tokens", fact, "drop the hold first"))
 
@@ -154,13 +207,18 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
         check_id(name, "fork")
         if name in state.sequences or name in names[:place]:
             raise StateError(say(f"fork as {name!r}", "that id is taken", "use another id"))
+    if (state.bounded or sequence.received) and sequence.computed < sequence.prompt_end:
+        fact = f"{sequence.computed} of its {sequence.prompt_end} prompt tokens are computed"
+        raise StateError(say(f"fork of {sequence.id!r}", fact, "fork when the prompt is computed"))
     if len(names) > len(state.free_rows) or not _room_to_fork(state, sequence, len(names)):
         return None
-    commit(state, sequence, sequence.computed)
+    state.store.commit_row(row, sequence.computed)
     forks: list[Sequence] = []
     for name in names:
         target = state.free_rows.pop()
-        state.store.fork(row, target)
+        for stream in state.streams:
+            if stream.has(row):
+                stream.store.fork(row, target)
         forks.append(sequence.forked(name, target))
         state.sequences[name] = forks[-1]
     return forks, state.take_plan()
@@ -168,16 +226,22 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
 
 def _room_to_fork(state: State, sequence: Sequence, num_forks: int) -> bool:
     """Each fork needs its own pages from the first block that is not fully computed; the beams' spares come first."""
-    own_pages = state.config.blocks(sequence.length) - sequence.computed // state.config.block_size
-    need = own_pages * num_forks
-    groups = range(len(state.config.groups))
-    return all(need <= state.store.available(g) + state.store.num_spares(g, sequence.row) for g in groups)
+    for stream in state.streams:
+        needs = stream.store.fork_needs(sequence.row) if stream.has(sequence.row) else ()
+        for group, need in enumerate(needs):
+            have = stream.store.available(group) + stream.store.num_spares(group, sequence.row)
+            if need * num_forks > have:
+                return False
+    return True
 
 
 def release(state: State, sequence: Sequence, store: bool) -> None:
     """Give up its pages, the deepest first; what was computed stays findable unless `store` is False."""
     row = own(state, sequence)
-    state.store.release(row, store, state.now())
+    now = state.now()  # before the first change: a caller's clock may raise
+    for stream in state.streams:
+        if stream.has(row):
+            stream.store.release(row, store, now)
     del state.sequences[sequence.id]
     state.free_rows.append(row)
     sequence.row = RELEASED
@@ -185,10 +249,14 @@ def release(state: State, sequence: Sequence, store: bool) -> None:
 
 def suspend(state: State, sequence: Sequence) -> Request:
     """Release it with everything computed kept findable; claiming the returned request goes on from there."""
-    tokens = tokens_of(state, sequence)
-    request = sequence.request.continued(tokens, sequence.kept)
+    request = suspended(state, sequence)
     release(state, sequence, True)
     return request
+
+
+def suspended(state: State, sequence: Sequence) -> Request:
+    """The request that goes on where a sequence is now."""
+    return sequence.request.continued(tokens_of(state, sequence), sequence.kept)
 
 
 def tokens_of(state: State, sequence: Sequence) -> Int32:

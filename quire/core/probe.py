@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.core.claim import Prepared, Purpose, num_cold, ready_for, walk
+import numpy as np
+
+from quire.core.claim import Claim, Spans
+from quire.core.prepare import Prepared, Purpose, ready_for
 from quire.core.request import Request
 from quire.core.sequence import Sequence
 from quire.core.state import State
@@ -19,7 +22,8 @@ class Probe:
 
     start: int  # first token that would have to be computed
     hit_blocks: int  # whole blocks found
-    held_blocks: int  # of those, how many are in use already (they cost no free slot)
+    held_blocks: int  # hit pages of the first group that are in use already (they cost no free slot)
+    spans: tuple[Spans, ...]  # tokens found, group by group, never cut to the shortest
     onboards: tuple[int, ...]  # hit pages per group that are not on the device
     onboard_bytes: int
     slots_now: tuple[int, ...]  # per group, for the whole prompt
@@ -34,36 +38,44 @@ def probe(state: State, requests: Iterable[Request | Prepared], purpose: Purpose
 
 
 def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
-    store, config = state.store, state.config
-    hit = walk(state, prepared, purpose)
-    groups = state.groups
-    free = [store.available(group) for group in groups]
-    store.claim(hit)
-    idle = [free[group] - store.available(group) for group in groups]
-    cold = num_cold(state, hit)
-    leaf, held, num_claims, tiers = store.source_state(hit)
-    store.unclaim(hit)
+    config, groups, block = state.config, state.groups, state.block_size
+    free = [state.available(group) for group in groups]
+    claim = Claim(state, prepared, purpose)
+    hit, in_hit = claim.hit, int(np.count_nonzero(claim.hit.tiers(0) == 0))  # of the first group, on the device
+    idle = [free[group] - state.available(group) for group in groups]
+    leaf, held, num_claims, tiers = state.store.source_state(hit)
+    claim.let_go(state)
     partial = hit.source >= 0
-    new = prepared.blocks - hit.blocks - partial + prepared.spare
-    source_takes = _source_takes(leaf, held, num_claims, tiers) if partial else [0] * len(groups)
-    now = tuple(idle[group] + cold[group] + new + source_takes[group] for group in groups)
+    source = _source_takes(leaf, held, num_claims, tiers) if partial else []
     source_idle = partial and not held[0] and num_claims[0] == 1 and tiers[0] == 0
-    later = (
-        max(config.blocks(prepared.length + prepared.request.max_new_tokens) - prepared.blocks, 0)
-        * prepared.request.beams
-    )
-    block = config.block_size
+    now = [0 if state.layers[group].current else idle[group] for group in groups]  # a snapshot is given back at once
+    for group in groups:
+        now[group] += claim.cold[group] + claim.takes[group]
+        if group < len(source):
+            now[group] += source[group] - 1
     ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end else None
+    later = [_later(state, prepared, group, claim.takes[group]) for group in groups]
     return Probe(
         start=hit.start,
         hit_blocks=hit.blocks,
-        held_blocks=hit.blocks - (idle[0] - source_idle) - cold[0],
-        onboards=cold,
-        onboard_bytes=sum(pages * group.page_bytes for pages, group in zip(cold, config.groups, strict=True)),
-        slots_now=now,
-        slots_to_completion=tuple(slots + later for slots in now),
+        held_blocks=in_hit - (idle[0] - source_idle),
+        spans=claim.spans,
+        onboards=claim.cold,
+        onboard_bytes=sum(pages * group.page_bytes for pages, group in zip(claim.cold, config.groups, strict=True)),
+        slots_now=tuple(now),
+        slots_to_completion=tuple(a + b for a, b in zip(now, later, strict=True)),
         next_key=None if ahead is None else _key(prepared, ahead),
     )
+
+
+def _later(state: State, prepared: Prepared, group: int, have: int) -> int:
+    """Slots that generating may take on top of the prompt's."""
+    if group >= state.own_groups.stop:
+        return 0
+    layer, size, request = state.layers[group], state.block_size, prepared.request
+    longest = prepared.length + request.max_new_tokens + (layer.extra_tokens or 0)
+    coming = layer.columns(longest, size) - layer.columns(prepared.reaches[group], size)
+    return layer.growth(max(coming, 0), have, size) * request.beams
 
 
 def _source_takes(leaf: int, held: Numbers, num_claims: Numbers, tiers: Numbers) -> list[int]:
@@ -81,8 +93,13 @@ def _key(prepared: Prepared, block: int) -> int:
 
 def remaining(state: State, sequence: Sequence) -> tuple[int, ...]:
     """Slots per group that a live sequence and its beams may still take until max_new_tokens are generated."""
-    request, block = sequence.request, state.block_size
+    request, size = sequence.request, state.block_size
     asked = len(request.tokens) if request.length is None else request.length
-    total = state.config.blocks(max(asked, sequence.prompt_end) + request.max_new_tokens)
-    have = [sequence.capacity(group) // block for group in state.groups]
-    return tuple(max(total - pages, 0) * request.beams for pages in have)
+    longest = max(asked, sequence.prompt_end) + request.max_new_tokens
+    counts = [0] * len(state.groups)
+    for group in state.own_groups:
+        layer = state.layers[group]
+        coming = layer.columns(longest + (layer.extra_tokens or 0), size) - sequence.capacity(group) // size
+        have = int(np.count_nonzero(state.store.pages[group][sequence.row] >= 0)) if layer.bounded else 0
+        counts[group] = layer.growth(max(coming, 0), have, size) * request.beams
+    return tuple(counts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.encoder import Encoder
 from quire.core.errors import InputError, say
 from quire.core.identity import Media, Scope, token_words
 from quire.core.retain import Retention
@@ -32,6 +33,8 @@ class Request:
     beams: int = 1  # slots for forking into this many at the end of the prompt
     extra_tokens: int = 0  # slots behind the prompt, for drafts
     max_new_tokens: int = 0  # what it may still generate; only estimates use it
+    snapshots: tuple[int, ...] = ()  # block edges where state groups shall keep a snapshot, besides the regular ones
+    encoder: Encoder | None = None  # what cross groups read
 
     def __post_init__(self) -> None:
         check_tokens(self.tokens, "a request")
@@ -49,6 +52,16 @@ class Request:
             raise InputError(say(f"request {self.id!r}", "its media are no tuple of Media", "pass a tuple of Media"))
         if self.extra_ids is not None:
             self._check_extra_ids(self.extra_ids)
+        if self.snapshots or self.encoder is not None:
+            self._check_groups()
+
+    def _check_groups(self) -> None:
+        if not isinstance(self.snapshots, tuple) or not all(type(at) is int and at > 0 for at in self.snapshots):
+            fact = f"its snapshots are {self.snapshots!r}"
+            raise InputError(say(f"request {self.id!r}", fact, "pass a tuple of positions above 0"))
+        if self.encoder is not None and not isinstance(self.encoder, Encoder):
+            fact = f"its encoder is a {type(self.encoder).__name__}"
+            raise InputError(say(f"request {self.id!r}", fact, "pass an Encoder"))
 
     def _check_numbers(self) -> None:
         for name, least in (("length", 1), ("beams", 1), ("extra_tokens", 0), ("max_new_tokens", 0)):
@@ -63,13 +76,16 @@ class Request:
             raise InputError(say(f"extra_ids of request {self.id!r}", fact, "use np.zeros(len(tokens), np.int64)"))
 
     @classmethod
-    def dummy(cls, id: Hashable, num_tokens: int, *, beams: int = 1, extra_tokens: int = 0) -> Request:
+    def dummy(
+        cls, id: Hashable, num_tokens: int, *, beams: int = 1, extra_tokens: int = 0, encoder_length: int = 0
+    ) -> Request:
         """A warm-up or padding request: takes slots like any other, shares nothing, leaves nothing behind."""
         if type(num_tokens) is not int or num_tokens < 1:
             raise InputError(say(f"dummy {id!r} of {num_tokens!r} tokens", "it has no tokens", "pass at least 1"))
         tokens = np.ones(num_tokens, np.int32)
         space = Scope(space="dummy")
-        return cls(id, tokens, space, reuse=False, beams=beams, extra_tokens=extra_tokens)
+        encoder = Encoder(encoder_length) if encoder_length else None
+        return cls(id, tokens, space, reuse=False, beams=beams, extra_tokens=extra_tokens, encoder=encoder)
 
     def continued(self, tokens: Int32, kept: int) -> Request:
         """The same request later: `tokens` is everything so far, of which the first `kept` are still its prompt's."""

@@ -1,7 +1,7 @@
 """Sequence: an admitted request as its caller sees it. Its numbers live in the store; this is the handle.
 
 0 ......... committed ......... computed ......... length ...... capacity
-  findable     | KV exists        | tokens known     | slots
+  final        | KV exists        | tokens known     | slots
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 
 from quire.core.errors import StateError, UnknownError, say
 from quire.core.request import Int32, Request
+from quire.core.span import Span, merged
 from quire.core.state import State
 from quire.core.stats import Counts, counts
 
 if TYPE_CHECKING:
-    from quire.core.claim import Prepared
+    from quire.core.prepare import Prepared
+    from quire.core.store.twin import Store
 
 RELEASED = -1
 
@@ -26,14 +28,16 @@ RELEASED = -1
 class Sequence:
     """A live request: tokens so far and pages held. `row` is its line in every block table."""
 
-    __slots__ = ("granted", "kept", "prompt_end", "request", "row", "start", "state")
+    __slots__ = ("granted", "kept", "prepared", "prompt_end", "received", "request", "row", "start", "state")
 
     def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
         self.state = state
         self.request: Request = prepared.request
+        self.prepared = prepared
         self.prompt_end = prepared.end
         self.granted = start  # end of the last span handed out for it
         self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
+        self.received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
         self.row = row
         self.start = start  # first token that had to be computed
 
@@ -59,7 +63,7 @@ class Sequence:
 
     @property
     def committed(self) -> int:
-        """Leading tokens in the tree, whole blocks."""
+        """Leading tokens that are final, whole blocks: what the tree may have of it, what trimming never takes."""
         return int(self.state.store.committed[self.live_row()]) * self.state.config.block_size
 
     @property
@@ -67,32 +71,51 @@ class Sequence:
         """Tokens with KV once the step has run: all of them, or in the middle of a prompt the span handed out."""
         return self.length if self.granted >= self.prompt_end else min(self.granted, self.length)
 
-    def capacity(self, group: int = 0) -> int:
-        """Tokens it has slots for."""
-        return int(self.state.store.capacity[self._group(group)][self.live_row()]) * self.state.block_size
+    @property
+    def encoder_computed(self) -> int:
+        """Leading places of the encoder's KV that exist; 0 without encoder."""
+        places, cross = self.prepared.encoder, self.state.cross
+        if places is None or cross is None:
+            return 0
+        return min(places.length, int(cross.store.computed[self.live_row()]))
 
-    def _group(self, group: int) -> int:
+    def capacity(self, group: int = 0) -> int:
+        """Tokens its columns reach."""
+        store, place = self._pool(group)
+        return int(store.capacity[place][self.live_row()]) * self.state.block_size
+
+    def _pool(self, group: int) -> tuple[Store, int]:
         if not isinstance(group, int) or not 0 <= group < len(self.state.groups):
             fact = f"there are {len(self.state.groups)} groups"
             raise UnknownError(say(f"group {group!r}", fact, "number them from 0"))
-        return group
+        return self.state.pools[group]
 
     def slots(self, group: int = 0) -> Int32:
         """Device slot per block (a copy); -1 is a hole."""
-        row, group = self.live_row(), self._group(group)
-        return self.state.store.slots[group][row, : self.state.store.capacity[group][row]].copy()
+        row, (store, place) = self.live_row(), self._pool(group)
+        return store.slots[place][row, : store.capacity[place][row]].copy()
 
     def pages(self, group: int = 0) -> Int32:
-        """Page id per block (a copy)."""
-        row, group = self.live_row(), self._group(group)
-        return self.state.store.pages[group][row, : self.state.store.capacity[group][row]].copy()
+        """Page id per block (a copy); -1 is a hole."""
+        row, (store, place) = self.live_row(), self._pool(group)
+        return store.pages[place][row, : store.capacity[place][row]].copy()
+
+    def state_slot(self, group: int) -> int:
+        """Device slot of the current state, which is updated in place; -1 in groups that have none."""
+        row, (store, place) = self.live_row(), self._pool(group)
+        return int(store.current_slots[place][row])
+
+    def held(self, group: int = 0) -> tuple[Span, ...]:
+        """Computed tokens it has pages for now."""
+        row, (store, place) = self.live_row(), self._pool(group)
+        size, computed = self.state.block_size, int(store.computed[row])
+        blocks = np.flatnonzero(store.pages[place][row] >= 0).tolist()
+        return merged(*(Span(min(b * size, computed), min((b + 1) * size, computed)) for b in blocks))
 
     def counts(self, group: int = 0) -> Counts:
         """What its admission took and reused."""
-        config = self.state.config
-        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = self.state.store.row_counters[self._group(group)][
-            self.live_row()
-        ]
+        (store, place), config = self._pool(group), self.state.config
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = store.row_counters[place][self.live_row()]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
 
     def live_row(self) -> int:
@@ -106,7 +129,7 @@ class Sequence:
         twin = object.__new__(Sequence)
         twin.state, twin.request = self.state, replace(self.request, id=id, beams=1)
         twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
-        twin.granted, twin.kept = self.granted, self.kept
+        twin.granted, twin.kept, twin.prepared, twin.received = self.granted, self.kept, self.prepared, self.received
         return twin
 
     def __repr__(self) -> str:

@@ -29,3 +29,26 @@ class Span:
 
     def __contains__(self, place: int) -> bool:
         return self.start <= place < self.end
+
+
+def merged(*spans: Span) -> tuple[Span, ...]:
+    """The same places in as few spans as possible, ascending; empty ones are left out."""
+    found: list[Span] = []
+    for span in sorted(span for span in spans if span):
+        if found and span.start <= found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return tuple(found)
+
+
+def without(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ...]:
+    """The places of `spans` that are in none of `taken`."""
+    kept = spans
+    for hole in taken:
+        halves = [
+            (Span(s.start, max(s.start, min(s.end, hole.start))), Span(min(s.end, max(s.start, hole.end)), s.end))
+            for s in kept
+        ]
+        kept = merged(*(half for pair in halves for half in pair))
+    return kept

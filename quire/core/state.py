@@ -1,4 +1,4 @@
-"""State: what one cache owns, in one place: store, sequences, open claims, unfinished plans. Decides nothing."""
+"""State: what one cache owns, in one place: streams, sequences, open claims, unfinished plans. Decides nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from quire.core.config import CacheConfig
-from quire.core.identity import Scope
-from quire.core.plan import NO_MOVES, Plan
+from quire.core.groups import LayerGroup
+from quire.core.plan import NO_MOVES, Moves, Plan
 from quire.core.retain import TICKS_PER_SECOND
+from quire.core.roots import Roots
 from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
@@ -18,54 +21,57 @@ if TYPE_CHECKING:
     from quire.core.sequence import Sequence
     from quire.core.store.twin import Chain, Store
 
-NO_ROOT = -1
+
+class Stream:
+    """One token stream of every sequence: the store of the layer groups that read it, and its roots.
+
+    A sequence has the same row in all of them. Cross groups read a stream of their own.
+    """
+
+    __slots__ = ("first", "roots", "store")
+
+    def __init__(self, store: Store, first: int, told: bool) -> None:
+        self.store = store
+        self.first = first  # number of its first group
+        self.roots = Roots(store, told)
+
+    def has(self, row: int) -> bool:
+        """Whether that live row is in this stream; a request may come without encoder."""
+        return self.first == 0 or bool(self.store.length[row])
 
 
 class State:
     """One cache's belongings; the functions of claim, admit, life and finish act on it under the door's lock."""
 
     __slots__ = (
-        "block_size",
-        "chain",
-        "clock",
-        "config",
-        "free_rows",
-        "groups",
-        "holds",
-        "lock",
-        "next_plan",
-        "nothing",
-        "open_claims",
-        "plans",
-        "policy",
-        "room",
-        "roots",
-        "sequences",
-        "store",
-        "timed",
-    )
+        "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "free_rows", "groups", "holds", "layers",
+        "lock", "next_plan", "nothing", "open_claims", "own_groups", "plain", "plans", "policy", "pools", "room",
+        "roots", "sequences", "store", "streams", "timed",
+    )  # fmt: skip
 
     def __init__(self, config: CacheConfig, clock: Callable[[], float], store: StoreName) -> None:
         module = open_store(store)
-        tiers = config.tiers
-        groups = [(g.tail, g.sink, [tier.of_group(i) for tier in tiers]) for i, g in enumerate(config.groups)]
-        order = 1 if config.eviction == "release_order" else 0
         self.config = config
         self.block_size = config.block_size
-        self.groups = range(len(config.groups))
-        self.nothing = (0,) * len(config.groups)
-        self.room = min(tiers[0].of_group(group) for group in self.groups)  # device slots of the smallest group
-        self.policy = (
-            (2 if config.copy_on_partial_reuse else 1) if config.partial_reuse else 0
-        )  # the store's word for it
+        self.layers = tuple(group.clamped(config.max_length) for group in config.groups)
+        num_cross = sum(group.cross for group in self.layers)
+        self.groups = range(len(self.layers))
+        self.own_groups = range(len(self.layers) - num_cross)  # those that read the sequence's own tokens
+        self.nothing = (0,) * len(self.layers)
+        self.room = tuple(config.tiers[0].of_group(group) for group in self.groups)  # device slots
+        self.bounded = any(group.bounded for group in self.layers)
+        self.apart = self.bounded or len(self.own_groups) > 1  # groups may hold different parts of one prompt
+        self.plain = not (self.bounded or num_cross or any(group.extra_tokens is not None for group in self.layers))
+        self.policy = 1 + config.copy_on_partial_reuse if config.partial_hits else 0  # the store's word for it
         self.clock = clock
         self.lock = threading.RLock()  # the door's; nothing below it knows threads
         self.chain: type[Chain] = module.Chain
-        self.store: Store = module.Store(
-            config.block_size, groups, config.max_sequences, config.columns,
-            order, config.shadows, config.offload_min_priority, config.events, config.max_events,
-        )  # fmt: skip
-        self.roots = Roots(self.store, config.events)
+        own = self._open(module.Store, self.own_groups, config.columns)
+        across = range(self.own_groups.stop, self.groups.stop)
+        self.cross = self._open(module.Store, across, config.encoder_columns) if across else None
+        self.streams = (own,) if self.cross is None else (own, self.cross)
+        self.store, self.roots = own.store, own.roots
+        self.pools = tuple((s.store, g - s.first) for s in self.streams for g in self._groups_of(s))
         self.sequences: dict[Hashable, Sequence] = {}
         self.free_rows = list(range(config.max_sequences - 1, -1, -1))
         self.open_claims: dict[Claims, None] = {}  # in the order they were made
@@ -74,69 +80,58 @@ class State:
         self.next_plan = 0
         self.timed = False  # some page may have a duration
 
+    def _open(self, make: type[Store], groups: range, columns: int) -> Stream:
+        config, size = self.config, self.block_size
+        facts = [_numbers(self.layers[g], size, [tier.of_group(g) for tier in config.tiers]) for g in groups]
+        store = make(
+            size, facts, config.max_sequences, columns, int(config.eviction == "release_order"), config.shadows,
+            config.offload_min_priority, config.events, config.max_events, config.partial_hits,
+        )  # fmt: skip
+        return Stream(store, groups.start, config.events)
+
+    def _groups_of(self, stream: Stream) -> range:
+        return self.own_groups if stream.first == 0 else range(stream.first, self.groups.stop)
+
     def now(self) -> int:
         """The clock in the store's ticks."""
         return int(self.clock() * TICKS_PER_SECOND)
 
+    def available(self, group: int) -> int:
+        """Device slots that can be had now, promises to running prompts aside."""
+        store, place = self.pools[group]
+        return store.available(place)
+
     def take_plan(self) -> Plan:
-        """Everything the store decided to move since the last plan; one without moves needs no finishing."""
+        """Everything the stores decided to move since the last plan; one without moves needs no finishing."""
         number = self.next_plan
         self.next_plan = number + 1
-        if not self.store.num_moves:
+        moves = self._take_moves()
+        if moves is None:
             return Plan(number, NO_MOVES)
-        moves = self.store.take_moves()
         moves.flags.writeable = False
         plan = self.plans[number] = Plan(number, moves)
-        self.store.inherit = False
+        self._trust(False)
         return plan
 
+    def _take_moves(self) -> Moves | None:
+        """In the numbering of the cache's groups; streams share no slot, so their order does not matter."""
+        if self.cross is None or not self.cross.store.num_moves:
+            return self.store.take_moves() if self.store.num_moves else None
+        theirs = self.cross.store.take_moves()
+        theirs[:, 1] += self.cross.first
+        return np.concatenate([self.store.take_moves(), theirs])
+
     def close_plan(self, number: int) -> None:
-        """A plan is finished; when none is under way the store may trust every copy again."""
+        """A plan is finished; when none is under way the stores may trust every copy again."""
         self.plans.pop(number, None)
-        self.store.inherit = not self.plans
+        self._trust(not self.plans)
+
+    def _trust(self, copies: bool) -> None:
+        for stream in self.streams:
+            stream.store.inherit = copies
 
 
-class Roots:
-    """Scope -> root node of its tree. A root goes when nothing is left below it."""
-
-    __slots__ = ("_gone", "_nodes", "_scopes", "_store", "_told")
-
-    def __init__(self, store: Store, told: bool) -> None:
-        self._store = store
-        self._told = told  # events are on: a scope is named until its last events were taken
-        self._gone: dict[int, Scope] = {}
-        self._nodes: dict[bytes, int] = {}
-        self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
-
-    def find(self, key: bytes) -> int:
-        """The root of a scope, NO_ROOT when nothing was ever stored in it."""
-        return self._nodes.get(key, NO_ROOT)
-
-    def make(self, key: bytes, scope: Scope) -> int:
-        """The root of a scope, new if need be."""
-        node = self._nodes.get(key, NO_ROOT)
-        if node == NO_ROOT:
-            self._sweep()
-            node = self._nodes[key] = self._store.new_root(scope.event_hash())
-            self._scopes[node] = (key, scope)
-        return node
-
-    def _sweep(self) -> None:
-        for node in self._store.dead_roots():
-            key, scope = self._scopes.pop(node)
-            del self._nodes[key]
-            if self._told:
-                self._gone[scope.event_hash()] = scope
-            self._store.free_root(node)
-
-    def forget(self) -> None:
-        """The store has cleared its tree, roots included."""
-        if self._told:
-            self._gone.update((scope.event_hash(), scope) for _, scope in self._scopes.values())
-        self._nodes.clear()
-        self._scopes.clear()
-
-    def take_names(self) -> dict[int, Scope]:
-        """Scopes by the number that events name them with; those that are gone are told one last time."""
-        gone, self._gone = self._gone, {}
-        return gone | {scope.event_hash(): scope for _, scope in self._scopes.values()}
+def _numbers(layer: LayerGroup, size: int, slots: list[int]) -> tuple[int, int, int, int, int, int, list[int]]:
+    """A layer group as the store knows it."""
+    reach = (layer.tail(size), layer.sink(size), layer.keep(size))
+    return (*reach, layer.every(size), layer.extra_tokens or 0, layer.current, slots)

@@ -1,24 +1,122 @@
-"""What a full-attention group reads, and spans."""
+"""What each kind of layer group reads, needs, keeps and takes; and spans."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from quire import InputError, LayerGroup, Span
+from quire.core.groups import ALL, Marks
+from quire.core.span import merged, without
+
+SIZES = some.integers(1, 5)
+
+
+def blocks_of(spans: tuple[Span, ...]) -> set[int]:
+    return {block for span in spans for block in range(span.start, span.end)}
 
 
 def test_a_full_group_reads_every_block() -> None:
     group = LayerGroup("full")
     assert group.live_blocks(9, 4) == (Span(0, 3),) == group.needs_at(9, 4)
-    assert group.live_blocks(0, 4) == (Span(0, 0),)
+    assert group.live_blocks(0, 4) == ()
     assert group.stored_at(Span(4, 9), 4) == Span(1, 3)
     assert not group.stored_at(Span(4, 4), 4)
+    assert (group.tail(4), group.sink(4), group.keep(4), group.kind) == (ALL, 0, ALL, "full")
 
 
-@pytest.mark.parametrize("values", [{"page_bytes": -1}, {"planes": -1}, {"page_bytes": 10, "planes": 3}])
-def test_impossible_groups_are_refused(values: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="layer group"):
+@given(some.integers(1, 20), some.integers(0, 9), some.integers(0, 40), SIZES)
+def test_a_window_reads_the_blocks_of_its_tokens(window: int, sinks: int, length: int, size: int) -> None:
+    group = LayerGroup("w", window=window, sinks=sinks)
+    tokens = {t for t in range(length) if t < sinks or t > length - window}
+    reads = {token // size for token in tokens} | ({length // size} if length % size else set())  # it adds to that one
+    sink_blocks = {block for block in range(group.sink(size)) if block * size < length}
+    assert blocks_of(group.live_blocks(length, size)) == reads | sink_blocks == blocks_of(group.needs_at(length, size))
+
+
+@given(some.integers(1, 20), some.integers(0, 40), SIZES)
+def test_what_a_window_keeps_covers_every_query_until_the_next_commit(window: int, length: int, size: int) -> None:
+    group = LayerGroup("w", window=window)
+    kept = set(range(max(0, length // size - group.keep(size)), -(-length // size)))
+    for position in range(length // size * size, length + 1):
+        assert blocks_of(group.live_blocks(position, size)) <= kept
+
+
+def test_a_window_that_nothing_outgrows_is_full_attention() -> None:
+    assert LayerGroup("w", window=100, sinks=3).clamped(100) == LayerGroup("w")
+    assert LayerGroup("w", window=99, sinks=3).clamped(100).window == 99
+
+
+def test_a_state_is_needed_at_its_position_and_read_from_outside_the_table() -> None:
+    group = LayerGroup("s", snapshot_every=8)
+    assert group.live_blocks(9, 4) == () and group.current == 1 and group.kind == "state"
+    assert (
+        group.needs_at(8, 4) == (Span(1, 2),) and group.needs_at(9, 4) == (Span(2, 3),) and group.needs_at(0, 4) == ()
+    )
+    assert (group.tail(4), group.keep(4), group.every(4)) == (1, 0, 2)
+
+
+def test_snapshots_are_taken_every_so_often_and_where_a_request_says() -> None:
+    group, marks = LayerGroup("s", snapshot_every=16), Marks((4,), 36)
+    stops = [at for at in range(41) if group.is_stop(at, marks, 4)]
+    assert stops == [4, 16, 32, 36]
+    ends = [0]
+    while ends[-1] < 39:
+        ends.append(group.next_stop(ends[-1], 39, marks, 4))
+    assert ends == [0, 4, 16, 32, 36, 39]
+    assert [group.stored_at(Span(a, b), 4, marks) for a, b in pairwise(ends)] == [
+        Span(0, 1), Span(3, 4), Span(7, 8), Span(8, 9), Span(9, 9),
+    ]  # fmt: skip
+    rare = LayerGroup("s", snapshot_every=0, snapshot_at_end=False)
+    assert [at for at in range(41) if rare.is_stop(at, marks, 4)] == [4]
+    assert group.next_stop(0, 39, None, 4) == 39 and not group.is_stop(16, None, 4)
+
+
+@given(
+    some.integers(1, 9), some.integers(0, 5), some.integers(0, 3), some.lists(some.integers(1, 6), min_size=1), SIZES
+)
+def test_no_chunking_holds_more_of_a_window_than_its_peak(
+    window: int, sinks: int, hit: int, chunks: list[int], size: int
+) -> None:
+    group = LayerGroup("w", window=window, sinks=sinks)
+    start, length = hit * size, hit * size + sum(chunks) * size + 1
+    longest = max(chunks) * size
+    peak = group.peak(Span(start, length), longest, size)
+    ends = [start]
+    for chunk in chunks:
+        ends.append(ends[-1] + chunk * size)
+    own: set[int] = set()
+    for begin, end in pairwise([*ends, length]):
+        own |= set(range(begin // size, -(-end // size)))
+        assert len(own) <= peak
+        final = end // size
+        own = {b for b in own if b >= final - group.keep(size) or b < group.sink(size)}
+
+
+def test_beams_share_what_is_full_and_nothing_of_a_state() -> None:
+    kinds = [LayerGroup(), LayerGroup(window=5), LayerGroup(snapshot_every=0), LayerGroup(cross=True)]
+    assert [kind.forked(8, 4) for kind in kinds] == [0, 0, 1, 0]
+    assert [kind.forked(9, 4) for kind in kinds] == [1, 1, 1, 0]
+
+
+WRONG = [
+    ({"page_bytes": -1}, "page_bytes -1"), ({"planes": -1}, "planes -1"), ({"page_bytes": 10, "planes": 3}, "planes"),
+    ({"window": 0}, "window is 0"), ({"window": 4, "cross": True}, "two kinds"),
+    ({"window": 4, "snapshot_every": 0}, "two kinds"), ({"sinks": 2}, "no window"),
+    ({"sinks": -1, "window": 2}, "sinks"),
+    ({"snapshot_every": -4}, "snapshot_every"), ({"snapshot_every": 4, "extra_tokens": 1}, "extra_tokens"),
+    ({"cross": True, "extra_tokens": 1}, "extra_tokens"), ({"extra_tokens": 1.5}, "extra_tokens"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "fact"), WRONG)
+def test_impossible_groups_are_refused(values: dict[str, int], fact: str) -> None:
+    with pytest.raises(InputError, match="layer group 'g'") as caught:
         LayerGroup("g", **values)
+    assert fact in str(caught.value)
 
 
 def test_an_empty_span_is_legal_and_false() -> None:
@@ -26,3 +124,16 @@ def test_an_empty_span_is_legal_and_false() -> None:
     assert len(Span(1, 3)) == 2 and 1 in Span(1, 3) and 3 not in Span(1, 3)
     with pytest.raises(InputError, match="swap or raise"):
         Span(3, 2)
+
+
+SPANS = some.lists(
+    some.tuples(some.integers(0, 9), some.integers(0, 5)).map(lambda p: Span(p[0], p[0] + p[1])), max_size=4
+)
+
+
+@given(SPANS, SPANS)
+def test_spans_are_sets_of_places(some_spans: list[Span], others: list[Span]) -> None:
+    places, taken = blocks_of(tuple(some_spans)), blocks_of(tuple(others))
+    joined = merged(*some_spans)
+    assert blocks_of(joined) == places and all(a.end < b.start for a, b in pairwise(joined)) and all(joined)
+    assert blocks_of(without(joined, tuple(others))) == places - taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,25 @@ CREATED, STORED, MOVED, RETAINED, REMOVED, CLEARED = range(6)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
 
 
+def full(*slots: int) -> tuple[Any, ...]:
+    return -1, 0, -1, 1, 0, 0, list(slots)
+
+
+def window(tail: int, *slots: int, sink: int = 0, extra: int = 0) -> tuple[Any, ...]:
+    return tail, sink, tail, 1, extra, 0, list(slots)
+
+
+def state(every: int, *slots: int) -> tuple[Any, ...]:
+    return 1, 0, 0, every, 0, 1, list(slots)
+
+
 @dataclass
 class Rig:
     """A store with one root, and short ways to say things."""
 
     store: Store
     root: int
+    groups: Sequence[tuple[Any, ...]] = ()
 
     def chain(self, tokens: list[int], extras: Any = None) -> Chain:
         return Chain(T, np.array(tokens, np.int32), extras)
@@ -33,13 +47,17 @@ class Rig:
         return hit
 
     def settle(self, row: int, hit: Hit, tokens: list[int], **ask: Any) -> None:
+        """Pages for all tokens, or what `asks` says: one tuple (first, stop[, peak]) per group."""
         self.store.seat(hit, row, self.chain(tokens), self.root, ask.get("keep", True))
         blocks = ask.get("blocks", -(-len(tokens) // T))
+        asks = ask.get("asks", [(hit.blocks, blocks)] * len(self.store.pages))
         priority = ask.get("priority")
         priorities = None if priority is None else np.full(blocks, priority, np.int16)
         durations = None if priority is None else np.full(blocks, ask.get("duration", -1), np.int64)
-        decode = (ask.get("decode", 35), -1, ask.get("spare", 0))
-        self.store.settle(row, hit, blocks, priorities, durations, *decode)
+        self.store.settle(row, hit, whole(asks, ask.get("spare", 0)), priorities, durations, ask.get("decode", 35), -1)
+
+    def extend(self, row: int, *asks: tuple[int, ...]) -> int:
+        return self.store.extend(row, whole(asks), None, None)
 
     def admit(self, row: int, tokens: list[int], **ask: Any) -> Hit:
         hit = self.claim(tokens, ask.get("policy", 2), ask.get("usable"))
@@ -76,12 +94,16 @@ class Rig:
         return int(self.store.counters[0][index])
 
 
+def whole(asks: Sequence[tuple[int, ...]], spare: int = 0) -> list[tuple[int, int, int, int]]:
+    return [(first, stop, *(rest or [0]), spare) for first, stop, *rest in asks]
+
+
 def rig(*slots: int, groups: list[Any] | None = None, **options: Any) -> Rig:
-    shape = groups or [(-1, 0, list(slots))]
+    shape = groups or [full(*slots)]
     settings = {"order": 0, "shadows": True, "offload_min": 35, "events": True, "max_events": 10_000} | options
     store = Store(T, shape, 8, 32, **settings)
     store.take_events()
-    return Rig(store, store.new_root(7))
+    return Rig(store, store.new_root(7), shape)
 
 
 def block(start: int, blocks: int = 1) -> list[int]:
@@ -339,7 +361,7 @@ def test_ties_go_to_a_page_that_can_be_taken_in_place_then_to_the_hotter_then_to
 
 
 def test_ten_thousand_children_are_searched_from_the_query_outward() -> None:
-    store = Store(T, [(-1, 0, [10_100])], 4, 8, 0, True, 35, False, 1)
+    store = Store(T, [full(10_100)], 4, 8, 0, True, 35, False, 1)
     r = Rig(store, store.new_root(1))
     for n in range(10_000):
         r.cache([n - 5000, 1, 2], policy=0)
@@ -350,7 +372,7 @@ def test_ten_thousand_children_are_searched_from_the_query_outward() -> None:
 
 
 def test_at_most_64_children_are_examined() -> None:
-    store = Store(T, [(-1, 0, [80])], 80, 8, 0, True, 35, False, 1)
+    store = Store(T, [full(80)], 80, 8, 0, True, 35, False, 1)
     r = Rig(store, store.new_root(1))
     for n in range(64):  # all held: policy 1 does not want them
         r.admit(n, [1, n, 1, 1], policy=0)
@@ -374,7 +396,7 @@ def test_extra_ids_make_tokens_differ() -> None:
 
 
 def test_a_window_group_needs_its_tail_and_sinks_only() -> None:
-    r = rig(groups=[(-1, 0, [8]), (1, 1, [8])])
+    r = rig(groups=[full(8), window(1, 8, sink=1)])
     r.cache(block(0, 4))
     hit = r.admit(1, [*block(0, 4), 99])
     assert hit.blocks == 4
@@ -558,7 +580,7 @@ def test_truncate_and_clear_refuse_while_a_claim_rests_on_them() -> None:
 
 
 def test_clear_tells_cleared_instead_of_removals_and_forgets_roots() -> None:
-    r = rig(groups=[(-1, 0, [4]), (-1, 0, [4])])
+    r = rig(groups=[full(4), full(4)])
     r.cache(block(0, 2))
     r.admit(1, block(0, 2))
     r.admit(2, block(20, 2))  # nothing evicted
@@ -579,7 +601,7 @@ def test_a_root_without_child_and_tip_is_reported_dead_once() -> None:
     hit = r.store.walk(r.chain(block(9)), other, 4, 0)
     r.store.claim(hit)
     r.store.seat(hit, 1, r.chain(block(9)), other, True)
-    r.store.settle(1, hit, 1, None, None, 35, -1, 0)
+    r.store.settle(1, hit, [(0, 1, 0, 0)], None, None, 35, -1)
     assert r.store.dead_roots() == [r.root] and r.store.dead_roots() == []
     r.store.free_root(r.root)
     with pytest.raises(ValueError):
@@ -610,6 +632,431 @@ def test_holding_a_page_stops_its_clock() -> None:
     assert r.store.page_info(0, page)[3:6] == (80, 10, -1)
     r.store.release(1, True, 60)
     assert r.store.page_info(0, page)[5] == 70
+
+
+# Groups that forget: windows
+
+
+def stake(r: Rig, row: int, group: int = 0) -> dict[str, int]:
+    """What the store says of a row in one group."""
+    names = ("front", "shown", "base", "own", "peak", "current")
+    return {name: numbers[group] for name, numbers in zip(names, r.store.dump()["rows"][row][10:16], strict=True)}
+
+
+def columns(r: Rig, row: int, group: int = 0) -> list[int]:
+    """Columns that have a page."""
+    return np.flatnonzero(r.store.pages[group][row] >= 0).tolist()
+
+
+def test_columns_behind_the_window_leave_the_row_and_stay_findable() -> None:
+    r = rig(groups=[window(2, 8, sink=1)])
+    r.admit(1, block(0, 6))
+    assert r.store.commit_row(1, 3 * T) == 3
+    assert columns(r, 1) == [0, 1, 2, 3, 4, 5] and stake(r, 1)["front"] == 1
+    assert r.store.commit_row(1, 5 * T) == 2
+    assert columns(r, 1) == [0, 3, 4, 5] and stake(r, 1)["front"] == 3
+    assert r.order()[37] == [2, 1]  # deepest first
+    assert r.store.available(0) == 4 and stake(r, 1)["own"] == 4
+    hit = r.store.walk(r.chain(block(0, 6)), r.root, 5 * T, 0)
+    assert hit.blocks == 5 and hit.held(0).tolist() == [0, 3, 4] and hit.present(0).tolist() == [True] * 5
+
+
+def test_a_row_that_keeps_nothing_forgets_all_the_same() -> None:
+    r = rig(groups=[full(8), window(1, 8)])
+    r.admit(1, block(0, 4), keep=False)
+    assert r.commit(1) == 0 and r.store.committed[1] == 4 and r.store.num_nodes == 0
+    assert columns(r, 1, 1) == [3] and r.store.num_empty(1, 0) == 7
+    assert stake(r, 1, 0)["shown"] == 4 and stake(r, 1, 0)["front"] == 0
+
+
+def test_a_twin_that_leaves_takes_a_free_place_or_is_freed() -> None:
+    r = rig(groups=[window(1, 6)])
+    r.admit(1, block(0, 3), usable=0)
+    r.admit(2, block(0, 3), usable=0)
+    r.store.commit(np.array([1, 2], np.int32), np.array([T, T], np.int32))
+    assert r.store.dump()["rows"][2][6] == 1
+    assert r.store.lose(0, int(r.store.pages[0][1, 0]), 1)  # its place in the tree is free again
+    twin = int(r.store.pages[0][2, 0])
+    r.events()
+    assert r.store.commit_row(2, 2 * T) == 2 and r.store.page_info(0, twin)[1] == 0
+    assert [e[2] for e in r.events()] == [1, 1]  # block 1 in its turn, block 0 as it left
+    before = r.store.num_empty(0, 0)
+    assert r.store.commit_row(1, 3 * T) == 1
+    assert r.store.num_empty(0, 0) == before + 2  # the lost page and the twin of block 1
+    assert r.store.dump()["rows"][1][6] == 1
+
+
+def test_pages_promised_to_leave_are_offered_only_as_they_leave() -> None:
+    r = rig(groups=[window(1, 8, sink=1)])
+    r.admit(1, block(0, 6), asks=[(0, 3, 4)])
+    assert r.store.commit_row(1, 3 * T) == 1 and stake(r, 1)["shown"] == 0
+    assert columns(r, 1) == [0, 2] and r.store.walk(r.chain(block(0, 3)), r.root, 12, 0).present(0).tolist() == [
+        False, True, False,
+    ]  # fmt: skip
+    assert r.extend(1, (3, 5, 4)) == 2
+    assert r.store.commit_row(1, 5 * T) == 2 and columns(r, 1) == [0, 4]
+    assert r.extend(1, (5, 6, 0)) == 1
+    r.events()
+    assert r.store.commit_row(1, 5 * T) == 2  # the promise is over: what waited is offered, the sink too
+    assert [e[2] for e in r.events()] == [1, 1] and stake(r, 1)["shown"] == 5
+    assert r.store.commit_row(1, 6 * T) == 1
+    assert r.store.walk(r.chain(block(0, 6)), r.root, 24, 0).blocks == 6
+
+
+def test_available_is_net_of_what_rows_were_promised() -> None:
+    r = rig(groups=[window(1, 8)])
+    r.admit(1, block(0, 6), asks=[(0, 2, 3)])
+    assert (r.store.available(0), r.store.reserved(0)) == (5, 1)
+    r.store.commit_row(1, 2 * T)  # one page leaves: room for all, and promised again
+    assert (r.store.available(0), r.store.reserved(0), stake(r, 1)["own"]) == (5, 2, 1)
+    r.admit(2, block(100, 5))
+    assert r.store.available(0) == 0
+    assert r.store.grow(np.array([2], np.int32), None, 1) == -1
+    assert r.extend(2, (5, 6, 0)) == -1
+    assert r.extend(1, (2, 4, 3)) == 2  # out of its own promise
+    assert (r.store.available(0), r.store.reserved(0)) == (0, 0)
+    assert r.store.grow(np.array([2], np.int32), None, 0) == 0
+    r.store.release(1, True, 0)
+    r.store.release(2, False, 0)
+    assert (r.store.available(0), r.store.reserved(0)) == (8, 0)
+
+
+def test_extend_refuses_as_a_whole_and_adds_to_the_rows_counters() -> None:
+    r = rig(groups=[full(4), window(1, 9)])
+    r.admit(1, block(0, 6), asks=[(0, 3), (0, 3, 4)])
+    before = r.store.dump()
+    assert r.extend(1, (3, 5), (3, 5, 4)) == -1
+    assert r.store.dump() == before
+    for asks in ([(3, 2), (3, 3)], [(0, 33), (0, 3)], [(0, 3)], [(0, 3, -1), (0, 3)]):
+        with pytest.raises(ValueError):
+            r.extend(1, *asks)
+    with pytest.raises(ValueError):
+        r.store.extend(1, whole([(3, 4), (3, 4)]), np.zeros(3, np.int16), np.zeros(3, np.int64))
+    with pytest.raises(LookupError):
+        r.extend(2, (0, 1), (0, 1))
+    assert r.store.dump() == before
+    assert r.extend(1, (2, 4), (3, 4)) == 2  # only holes are filled
+    assert r.store.row_counters[0][1, MISSED] == 4 and r.store.capacity[0][1] == 4
+    assert stake(r, 1, 1) == {"front": 0, "shown": 0, "base": 0, "own": 4, "peak": 0, "current": -1}
+
+
+def test_a_hit_in_a_window_has_its_front_where_the_tail_begins() -> None:
+    r = rig(groups=[window(2, 12, sink=1)])
+    r.cache(block(0, 5))
+    r.admit(1, block(0, 7), usable=20, asks=[(5, 7)])
+    assert columns(r, 1) == [0, 3, 4, 5, 6]
+    assert stake(r, 1) == {"front": 3, "shown": 5, "base": 5, "own": 2, "peak": 0, "current": -1}
+    r.commit(1)
+    assert columns(r, 1) == [0, 5, 6] and stake(r, 1)["own"] == 2
+    assert r.store.trim(1, 0) == 0
+
+
+def test_standing_room_behind_the_length() -> None:
+    r = rig(groups=[full(8), window(2, 8, extra=5)])
+    r.admit(1, block(0, 1), asks=[(0, 1), (0, 3)])
+    assert r.store.grow(np.array([1], np.int32), np.array([9], np.int32), 1) == 1  # group 0 only
+    assert r.store.grow(np.array([1], np.int32), np.arange(3, dtype=np.int32), 3) == 1  # group 1 only: 13 tokens' room
+    assert [int(capacity[1]) for capacity in r.store.capacity] == [2, 4]
+    assert r.store.fork_needs(1) == (2, 4) and r.store.fork(1, 2) == 6
+    assert r.store.trim(1, 4) == 2
+    assert [int(capacity[1]) for capacity in r.store.capacity] == [1, 3]
+    with pytest.raises(ValueError):
+        r.store.grow(np.array([1], np.int32), None, 32 * T - 4 - 4)
+
+
+def test_a_hold_on_promised_pages_raises_the_promise_or_is_refused() -> None:
+    r = rig(groups=[window(1, 6)])
+    r.admit(1, block(0, 6), asks=[(0, 2, 3)])
+    held = r.store.hold(0, 1, 0, 2)
+    assert held is not None and held.tolist() == [0, 1]
+    assert stake(r, 1)["peak"] == 5 and r.store.available(0) == 1
+    before = r.store.dump()
+    assert r.store.hold(0, 1, 0, 2) is None
+    assert r.store.dump() == before
+    r.store.commit_row(1, 2 * T)
+    assert columns(r, 1) == [1] and r.store.available(0) == 0  # page 0 is held on: it is nobody's room
+    assert r.extend(1, (2, 4, 3)) == 2
+    r.store.unhold(0, held, 0)
+    r.store.release(1, True, 0)
+    assert r.store.available(0) == 6
+    r.admit(1, block(50, 6))
+    assert r.store.hold(0, 1, 0, 6) is not None  # nothing promised: no room needed
+
+
+def test_forks_and_cuts_are_refused_where_pages_are_promised_or_forgotten() -> None:
+    r = rig(groups=[window(1, 8)])
+    r.admit(1, block(0, 4), asks=[(0, 2, 3)])
+    before = r.store.dump()
+    with pytest.raises(ValueError):
+        r.store.fork(1, 2)
+    with pytest.raises(ValueError):
+        r.store.recut(1, 0)
+    assert r.store.dump() == before and r.store.fork_needs(1) == (4,)
+
+
+def test_a_fork_shares_what_the_window_still_has() -> None:
+    r = rig(groups=[window(1, 8)])
+    r.admit(1, [*block(0, 3), 9])
+    r.commit(1)
+    assert r.store.fork(1, 2) == 1 and columns(r, 2) == [2, 3]
+    assert stake(r, 2) == stake(r, 1) | {"own": 1}
+    r.store.grow(np.array([2], np.int32), np.arange(4, dtype=np.int32), 4)
+    r.commit(2)
+    assert columns(r, 2) == [3, 4] and columns(r, 1) == [2, 3]
+
+
+def test_without_tails_release_stores_full_blocks_only() -> None:
+    r = rig(4, tails=False)
+    r.cache([*block(0), 7, 8])
+    assert r.store.num_nodes == 1 and r.store.num_empty(0, 0) == 3
+
+
+def test_recut_offers_the_recomputed_blocks_again() -> None:
+    r = rig(4)
+    r.admit(1, block(0, 2))
+    r.commit(1)
+    assert r.store.lose(0, 1, 1) and r.store.recut(1, 1) == 0
+    assert stake(r, 1)["shown"] == 1 and r.commit(1) == 1
+
+
+# Groups that forget: state
+
+
+def test_a_state_row_has_a_current_page_and_snapshots_in_chosen_columns() -> None:
+    r = rig(groups=[state(2, 9)])
+    r.admit(1, block(0, 4), asks=[(1, 2)])
+    assert columns(r, 1) == [1]
+    assert (r.store.currents[0][1], r.store.current_slots[0][1]) == (0, 0) and stake(r, 1)["current"] == 0
+    assert r.store.row_counters[0][1, TOTAL] == 2 and r.store.row_counters[0][1, MISSED] == 1
+    page = int(r.store.pages[0][1, 1])
+    r.events()
+    assert r.store.commit_row(1, 2 * T) == 1
+    assert [m[:8] for m in r.moves()] == [[COPY, 0, 0, 0, 0, 1, T, page]] and r.counter(COPIED_TOKENS) == T
+    assert [(e[0], e[2], e[6]) for e in r.events()] == [(STORED, 1, 0)]
+    assert columns(r, 1) == [] and r.order()[37] == [1]
+    assert stake(r, 1) == {"front": 2, "shown": 2, "base": 0, "own": 0, "peak": 0, "current": 0}
+    assert r.store.walk(r.chain(block(0, 4)), r.root, 15, 0).present(0).tolist() == [False, True]
+    assert r.store.walk(r.chain(block(0, 4)), r.root, 15, 2).blocks == 2
+
+
+def test_a_snapshot_that_the_row_has_passed_is_given_up() -> None:
+    r = rig(groups=[state(1, 9)])
+    r.admit(1, block(0, 3), asks=[(0, 3)])
+    assert r.store.commit_row(1, 2 * T + 1) == 0
+    assert columns(r, 1) == [2] and r.moves() == [] and r.store.num_empty(0, 0) == 7
+    assert r.commit(1) == 1 and len(r.moves()) == 1
+    r.admit(2, block(0, 3), usable=0, asks=[(2, 3)])
+    assert r.commit(2) == 0 and r.moves() == []  # there is one already
+
+
+def test_a_hit_resumes_from_a_copy_of_the_snapshot() -> None:
+    r = rig(groups=[state(0, 3, 2)])
+    r.admit(1, block(0, 2), asks=[(1, 2)])
+    r.commit(1)
+    snapshot = r.store.walk(r.chain(block(0, 2)), r.root, 8, 0)
+    r.store.release(1, True, 0)  # a snapshot is there: the current page is freed
+    assert r.store.num_empty(0, 0) == 2 and snapshot.blocks == 2
+    r.moves(), r.events()
+    hit = r.claim([*block(0, 2), 99], usable=8)
+    assert hit.held(0).tolist() == [1] and hit.tiers(0).tolist() == [-1, 0]
+    r.settle(2, hit, [*block(0, 2), 99], asks=[(2, 2)])
+    assert columns(r, 2) == [] and [m[:7] for m in r.moves()] == [[COPY, 0, 0, 1, 0, 2, T]]
+    assert [int(r.store.row_counters[0][2, c]) for c in (FULL, COPIED, COPIED_TOKENS, 12)] == [1, 1, T, 1]
+    assert r.store.available(0) == 2 and r.events() == []
+
+
+def test_a_cold_snapshot_is_copied_from_where_it_is() -> None:
+    r = rig(groups=[state(0, 2, 1)])
+    r.admit(1, block(0), asks=[(0, 1)])
+    r.commit(1)
+    r.store.release(1, True, 0)
+    r.admit(1, block(50), asks=[(0, 1)])  # takes both device slots
+    r.store.release(1, False, 0)
+    r.moves()
+    hit = r.claim([*block(0), 9])
+    assert hit.num_cold(0) == 0 and hit.tiers(0).tolist() == [1]
+    r.settle(1, hit, [*block(0), 9], asks=[(1, 1)])
+    assert [m[:7] for m in r.moves()] == [[COPY, 0, 1, 0, 0, int(r.store.current_slots[0][1]), T]]
+    assert r.store.row_counters[0][1, ONBOARDED] == 1 and r.store.num_idle(0, 1) == 1
+
+
+def test_a_growing_row_takes_snapshots_every_so_often() -> None:
+    r = rig(groups=[full(12), state(2, 12)])
+    for row, keep in ((1, True), (2, False)):
+        r.admit(row, block(0), keep=keep, asks=[(0, 1), (0, 0)], usable=0)
+    assert r.store.grow(np.array([1, 2], np.int32), np.arange(2 * 13, dtype=np.int32), 13) == 4 + 2 + 4
+    assert columns(r, 1, 1) == [1, 3] and columns(r, 2, 1) == []
+    assert r.store.capacity[1].tolist()[1:3] == [4, 4] and stake(r, 1, 1)["own"] == 2
+    assert r.store.trim(1, 2) == 1 + 1  # column 4 of group 0, the snapshot of block 3
+    assert r.commit(1) == 3 and columns(r, 1, 1) == []
+
+
+def test_a_released_rows_state_becomes_a_snapshot_at_a_blocks_edge() -> None:
+    r = rig(groups=[full(8), state(0, 8)])
+    r.cache(block(0, 2), asks=[(0, 2), (2, 2)])
+    assert r.store.walk(r.chain(block(0, 2)), r.root, 8, 0).blocks == 2
+    assert r.moves() == [] and r.store.num_idle(1, 0) == 1
+    r.cache([*block(50), 1], usable=0, asks=[(0, 2), (1, 1)])
+    assert r.store.num_idle(1, 0) == 1 and r.store.num_nodes == 4  # the tail of group 0 is a partial block
+    r.admit(1, block(80), asks=[(0, 1), (1, 1)])
+    r.commit(1)
+    r.store.release(1, False, 0)
+    assert r.store.num_idle(1, 0) == 1
+
+
+def test_a_partial_block_never_takes_an_empty_snapshot_page() -> None:
+    r = rig(groups=[full(8), state(0, 8)])
+    r.admit(1, [*block(0), 9], asks=[(0, 2), (1, 2)])
+    r.store.release(1, True, 0)
+    assert r.store.num_empty(1, 0) == 8
+    r.admit(1, [*block(0), 9], asks=[(0, 2), (1, 2)])
+    r.commit(1)
+    r.store.release(1, True, 0)
+    assert r.store.num_empty(1, 0) == 8 and r.store.num_nodes == 2
+
+
+def test_a_fork_goes_on_from_a_copy_of_the_state() -> None:
+    r = rig(groups=[full(8), state(0, 8)])
+    r.admit(1, block(0, 2), asks=[(0, 2), (1, 2)])
+    r.store.commit_row(1, T + 1)
+    assert r.store.fork_needs(1) == (1, 2) and r.store.fork(1, 2) == 3
+    assert [m[:2] + m[3:4] + m[5:7] for m in r.moves()] == [[COPY, 0, 1, 2, 1], [COPY, 1, 0, 3, T]]
+    assert columns(r, 2, 1) == [1] and r.store.current_slots[1].tolist()[1:3] == [0, 3]
+    assert r.store.row_counters[1][2, COPIED_TOKENS] == T and stake(r, 2, 1)["own"] == 1
+    r.commit(1, 2)
+    assert columns(r, 1, 1) == columns(r, 2, 1) == [] and r.store.num_idle(1, 0) == 1
+    held = r.store.hold(1, 2, 1, 2)
+    assert held is not None and held.tolist() == [r.store.currents[1][2]]
+    for span in ((0, 1), (2, 9)):
+        nothing = r.store.hold(1, 2, *span)
+        assert nothing is not None and nothing.tolist() == []
+    r.store.release(2, True, 0)
+    r.store.unhold(1, held, 0)
+    assert r.store.available(1) == 7
+
+
+def test_spares_of_a_state_group_go_to_the_columns_then_to_the_state() -> None:
+    r = rig(groups=[state(0, 4)])
+    r.admit(1, block(0, 2), asks=[(1, 2)], spare=2)
+    spares = r.store.dump()["rows"][1][7][0]
+    assert r.store.available(0) == 0 and r.store.fork(1, 2) == 0
+    assert [r.store.pages[0][2, 1], r.store.currents[0][2]] == spares[::-1]
+    assert r.store.fork(1, 3) == -1
+
+
+# Claims on more than one boundary
+
+
+def test_needs_hold_per_group_what_was_found() -> None:
+    r = rig(groups=[full(8), window(1, 8), state(0, 8)])
+    tokens = block(0, 4)
+    r.admit(1, tokens, asks=[(0, 4), (0, 4), (1, 2)])
+    r.store.commit_row(1, 2 * T)
+    r.store.commit_row(1, 4 * T)
+    r.store.release(1, False, 0)
+    hit = r.store.walk(r.chain(tokens), r.root, 16, 0)
+    assert hit.blocks == 2 and hit.num_nodes == 4
+    assert [hit.held(g).tolist() for g in range(3)] == [[0, 1], [1], [1]]
+    before = r.store.dump()
+    r.store.claim(hit, [(0, 0, 4), (0, 3, 4), (0, 3, 4)])
+    assert [hit.held(g).tolist() for g in range(3)] == [[0, 1, 2, 3], [3], []]
+    assert hit.tiers(1).tolist() == [-1, -1, -1, 0]
+    r.store.unclaim(hit)
+    assert r.store.dump() == before and hit.tiers(1).tolist() == [-1, 0]
+    r.store.claim(hit, [(0, 0, 4), (0, 3, 4), (0, 0, 4)])
+    r.settle(1, hit, tokens, asks=[(2, 2), (2, 2), (0, 0)])
+    assert [columns(r, 1, g) for g in range(3)] == [[0, 1, 2, 3], [3], []]
+    assert [int(capacity[1]) for capacity in r.store.capacity] == [4, 4, 0]
+    assert [stake(r, 1, g)["front"] for g in range(3)] == [0, 3, 2] and stake(r, 1, 1)["base"] == 2
+    assert (r.store.computed[1], r.store.committed[1]) == (8, 2) and r.store.dump()["rows"][1][16] is True
+    assert r.store.row_counters[2][1, COPIED] == 1
+    r.store.release(1, True, 0)
+    assert [r.store.available(g) for g in range(3)] == [8, 8, 8]
+
+
+def test_a_row_ahead_of_what_it_computed_stores_no_state() -> None:
+    r = rig(groups=[state(0, 8)])
+    r.cache(block(0), asks=[(0, 1)])
+    for commits in (False, True):
+        hit = r.store.walk(r.chain(block(0, 2)), r.root, 8, 0)
+        r.store.claim(hit, [(0, 1, 2)])
+        r.settle(1, hit, block(0, 2), asks=[(2, 2)])
+        idle = r.store.num_idle(0, 0)
+        if commits:
+            r.commit(1)
+        assert r.store.dump()["rows"][1][16] is not commits
+        r.store.release(1, True, 0)
+        assert r.store.num_idle(0, 0) == idle + commits
+
+
+def test_needs_are_refused_with_a_partial_block_or_for_other_groups_or_stale() -> None:
+    r = rig(groups=[window(1, 3)])
+    r.cache([*block(0), 5, 6])
+    partial = r.store.walk(r.chain([*block(0), 5, 9]), r.root, 6, 2)
+    stale = r.store.walk(r.chain(block(0)), r.root, 4, 0)
+    for hit, needs in ((partial, [(0, 0, 1)]), (stale, []), (stale, [(0, 0, 1), (0, 0, 1)])):
+        with pytest.raises(ValueError):
+            r.store.claim(hit, needs)
+    r.cache(block(50, 3))
+    assert stale.present(0).tolist() == [True]
+    with pytest.raises(ValueError):
+        r.store.claim(stale, [(0, 0, 1)])
+
+
+def test_a_full_group_is_held_up_to_its_first_hole_only() -> None:
+    r = rig(groups=[full(8), window(1, 8)])
+    r.cache(block(0, 3))
+    page = next(p for p in range(8) if r.store.page_info(0, p)[0] >= 0 and r.place(p) == (1,))
+    assert r.store.lose(0, page, 1)
+    hit = r.store.walk(r.chain(block(0, 3)), r.root, 12, 0)
+    assert hit.present(0).tolist() == [True, False, True] and hit.blocks == 1
+    r.store.claim(hit, [(0, 0, 3), (0, 0, 3)])
+    assert hit.held(0).tolist() == [0] and hit.held(1).tolist() == [0, 1, 2]
+    r.store.unclaim(hit)
+
+
+def test_the_walk_ends_where_every_full_group_has_met_a_hole() -> None:
+    r = rig(groups=[full(8), full(8)])
+    r.cache(block(0, 4))
+    for group, place in ((0, 1), (1, 2)):
+        page = next(p for p in range(8) if r.store.page_slots(group, p) == (place,))
+        assert r.store.lose(group, page, 1)
+    hit = r.store.walk(r.chain(block(0, 4)), r.root, 16, 0)
+    assert (hit.blocks, hit.num_nodes) == (1, 3)
+    r.store.claim(hit, [(0, 0, 4), (0, 0, 4)])
+    assert [hit.held(g).tolist() for g in (0, 1)] == [[0], [0, 1]]
+
+
+def test_a_seat_makes_the_tip_again_that_its_claim_did_not_hold() -> None:
+    r = rig(groups=[state(0, 2)])
+    r.cache(block(0), asks=[(0, 1)])
+    hit = r.store.walk(r.chain(block(0, 2)), r.root, 8, 0)
+    r.store.claim(hit, [(0, 1, 2)])
+    r.admit(2, block(50), asks=[(0, 1)])
+    assert r.store.num_nodes == 0
+    r.store.release(2, False, 0)
+    r.settle(1, hit, block(0, 2), asks=[(2, 2)])
+    assert r.store.num_nodes == 1 and r.store.committed[1] == 1
+    r.store.release(1, False, 0)
+    assert r.store.num_nodes == 0
+
+
+def test_asks_and_groups_are_checked_before_anything_changes() -> None:
+    r = rig(groups=[full(4), state(0, 4)])
+    r.cache(block(0, 2), asks=[(0, 2), (1, 2)])
+    hit = r.claim([*block(0, 2), 9])
+    r.store.seat(hit, 1, r.chain([*block(0, 2), 9]), r.root, True)
+    before = r.store.dump()
+    for asks in ([(0, 1), (0, 0)], [(2, 3)], [(3, 2), (0, 0)], [(2, 33), (0, 0)], [(-1, 3), (0, 0)]):
+        with pytest.raises(ValueError):
+            r.store.settle(1, hit, whole(asks), None, None, 35, -1)
+    with pytest.raises(ValueError):
+        r.store.settle(1, hit, whole([(2, 3), (0, 0)]), np.zeros(2, np.int16), None, 35, -1)
+    assert r.store.dump() == before
+    r.store.settle(1, hit, whole([(2, 3), (0, 0)]), None, None, 35, -1)
+    for group in ((-1, 0, 1, 1, 0, 0, [4]), (2, 0, 0, 1, 0, 1, [4]), (1, 0, 0, 1, 0, 2, [4]), (1, 0, -2, 1, 0, 0, [4])):
+        with pytest.raises(ValueError):
+            rig(groups=[group])
 
 
 # Failed moves
@@ -645,7 +1092,7 @@ def test_lose_frees_an_idle_page() -> None:
 
 
 def test_a_store_closes_its_own_groups_removals_and_no_others() -> None:
-    r = rig(groups=[(-1, 0, [1]), (-1, 0, [1])])
+    r = rig(groups=[full(1), full(1)])
     r.cache(block(0))
     r.admit(1, block(10))
     r.events()
@@ -681,7 +1128,7 @@ def test_the_event_hash_is_the_documented_arithmetic() -> None:
     def fold(a: int, b: int) -> int:
         return ((a & m) * (b & m) & m) ^ ((a & m) * (b & m) >> 64)
 
-    store = Store(3, [(-1, 0, [4])], 2, 4, 0, True, 35, True, 100)
+    store = Store(3, [full(4)], 2, 4, 0, True, 35, True, 100)
     store.take_events()
     root = store.new_root(7)
     words = np.array([[0, 0, 0], [5, 6, 1 << 63], [0, 0, 0]], np.uint64)
@@ -689,7 +1136,7 @@ def test_the_event_hash_is_the_documented_arithmetic() -> None:
     hit = store.walk(chain, root, 2, 0)
     store.claim(hit)
     store.seat(hit, 0, chain, root, True)
-    store.settle(0, hit, 1, None, None, 35, -1, 0)
+    store.settle(0, hit, [(0, 1, 0, 0)], None, None, 35, -1)
     store.commit(np.array([0], np.int32), None)
     seed = fold(7 ^ k0, 3 + k1)
     a = fold(seed ^ (0xFFFFFFFF | 2 << 32), k2) + k1 & m
@@ -701,7 +1148,7 @@ def test_the_event_hash_is_the_documented_arithmetic() -> None:
 
 
 def test_pools_are_told_first_and_events_can_be_off() -> None:
-    store = Store(T, [(-1, 0, [3, 2]), (2, 1, [5, 0])], 2, 4, 0, True, 35, True, 100)
+    store = Store(T, [full(3, 2), window(2, 5, 0, sink=1)], 2, 4, 0, True, 35, True, 100)
     records, hashes, *_ = store.take_events()
     assert records[:, :4].tolist() == [[CREATED, 0, 2, 0], [CREATED, 1, 2, 2]] and hashes.tolist() == [3, 2, 5, 0]
     silent = rig(2, events=False)
@@ -715,14 +1162,16 @@ def test_pools_are_told_first_and_events_can_be_off() -> None:
 def recount(store: Store) -> None:
     """What is kept up to date equals what a count from scratch gives."""
     dump = store.dump()
-    for group in dump["groups"]:
+    for number, group in enumerate(dump["groups"]):
+        promised = [(row[14][number], row[13][number]) for row in dump["rows"].values()]
+        reserved = sum(max(0, peak - own) for peak, own in promised if peak)
         listed = {(t, s) for t, order in enumerate(group["orders"]) for slots in order.values() for s in slots}
         owned = {(t, s): p for p, info in group["pages"].items() for t, s in enumerate(info[3]) if s >= 0}
         free = 0
         for place in listed:
             info = group["pages"].get(owned.get(place, -1))
             free += place[0] == 0 and (info is None or info[2] == 0)
-        assert group["available"] == free
+        assert group["available"] == free - reserved and store.reserved(number) == reserved
         assert not set(group["pages"]) & set(group["free_pages"])
         for page, (path, holders, _, slots, *_) in group["pages"].items():
             tiers = [t for t, s in enumerate(slots) if s >= 0]
@@ -731,32 +1180,61 @@ def recount(store: Store) -> None:
             assert all((t, slots[t]) in listed for t in tiers[1:])
 
 
+def chunked(r: Rig, hit: Hit, tokens: list[int], chunk: int) -> list[tuple[int, int, int]]:
+    """Windows get a chunk at a time, all others everything; a state's snapshot stands at the last edge."""
+    blocks, edge = -(-len(tokens) // T), len(tokens) // T
+    asks = []
+    for _, sink, keep, _, _, current, _ in r.groups:
+        stop = min(blocks, hit.blocks + chunk) if keep > 0 else blocks
+        peak = keep + chunk + sink if stop < blocks else 0
+        asks.append((max(edge - 1, 0), edge, 0) if current else (min(hit.blocks, stop), stop, peak))
+    return asks
+
+
+def arrive(r: Rig, dice: random.Random, live: set[int]) -> None:
+    tokens = [dice.randrange(2) for _ in range(dice.randrange(1, 16))]
+    hit = r.claim(tokens, dice.randrange(3), len(tokens) - 1)
+    asks = chunked(r, hit, tokens, dice.choice([1, 2, 9]))
+    need = len(tokens) // T + 5
+    if any(need > r.store.available(g) for g in range(len(r.groups))):
+        r.store.unclaim(hit)
+        return
+    row = next(n for n in range(8) if n not in live)
+    lowest = hit.blocks + (hit.source >= 0)
+    asks = [(first, max(stop, lowest), peak) for first, stop, peak in asks]
+    r.settle(row, hit, tokens, asks=asks, priority=dice.choice([None, 10, 35, 60]), duration=3)
+    live.add(row)
+
+
+def go_on(r: Rig, row: int) -> None:
+    """Compute what there are pages for, then ask for the rest."""
+    length = int(r.store.length[row])
+    held = (int(c[row]) for c, group in zip(r.store.capacity, r.groups, strict=True) if not group[5])
+    r.store.commit_row(row, min(length, T * min(held, default=length)))
+    committed, blocks = int(r.store.committed[row]), -(-length // T)
+    r.extend(row, *((blocks, blocks) if group[5] else (committed, blocks) for group in r.groups))
+
+
 def step(r: Rig, dice: random.Random, live: set[int], now: int) -> None:
     rows = sorted(live)
+    finished = [row for row, info in r.store.dump()["rows"].items() if not any(info[14])]
     if dice.random() < 0.45 and len(live) < 8:
-        tokens = [dice.randrange(2) for _ in range(dice.randrange(1, 16))]
-        hit = r.claim(tokens, dice.randrange(3), len(tokens) - 1)
-        need = len(tokens) // T + 2
-        if any(need > r.store.available(g) for g in (0, 1)):
-            r.store.unclaim(hit)
-            return
-        row = next(n for n in range(8) if n not in live)
-        r.settle(row, hit, tokens, priority=dice.choice([None, 10, 35, 60]), duration=3, spare=0)
-        live.add(row)
+        arrive(r, dice, live)
     elif not rows:
         return
     elif dice.random() < 0.3:
-        r.store.grow(np.array(rows, np.int32), np.array([dice.randrange(2) for _ in rows], np.int32), 1)
-    elif dice.random() < 0.3:
-        r.commit(dice.choice(rows))
+        tokens = np.array([dice.randrange(2) for _ in finished], np.int32)
+        r.store.grow(np.array(finished, np.int32), tokens, 1)
+    elif dice.random() < 0.4:
+        go_on(r, dice.choice(rows))
     elif dice.random() < 0.2:
         target = next((n for n in range(8) if n not in live), -1)
-        if target >= 0 and r.store.fork(dice.choice(rows), target) >= 0:
+        if target >= 0 and finished and r.store.fork(dice.choice(finished), target) >= 0:
             live.add(target)
     elif dice.random() < 0.1:
         r.store.truncate(r.root, r.chain([dice.randrange(2) for _ in range(9)]), 9, dice.choice([0, 4]))
     elif dice.random() < 0.2:
-        r.store.offload(dice.randrange(2), 2)
+        r.store.offload(dice.randrange(len(r.groups)), 2)
     else:
         row = dice.choice(rows)
         r.store.commit(np.array([row], np.int32), r.store.computed[[row]])
@@ -765,10 +1243,18 @@ def step(r: Rig, dice: random.Random, live: set[int], now: int) -> None:
     r.store.refresh(now)
 
 
+MIXES = (
+    [full(12, 5, 4), window(2, 14, 3, 0, sink=1)],
+    [window(1, 16, 2, 3), full(16, 4, 2), state(1, 20, 3, 3)],
+    [state(2, 14, 3, 2)],
+    [window(3, 18, 0, 4, sink=2, extra=3)],
+)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_use_keeps_every_count_right(seed: int) -> None:
     dice = random.Random(seed)
-    groups = [(-1, 0, [12, 5, 4]), (2, 1, [14, 3, 0])]
+    groups = MIXES[seed % len(MIXES)]
     r = rig(groups=groups, order=seed % 2, shadows=seed % 3 > 0, offload_min=20)
     live: set[int] = set()
     for now in range(400):
@@ -778,5 +1264,5 @@ def test_random_use_keeps_every_count_right(seed: int) -> None:
         r.store.release(row, True, 400)
     r.store.clear()
     recount(r.store)
-    for number, (_, _, slots) in enumerate(groups):
+    for number, (*_, slots) in enumerate(groups):
         assert [r.store.num_empty(number, tier) for tier in range(3)] == slots

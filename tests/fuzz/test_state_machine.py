@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from quire.tools.fuzz import build
-from quire.tools.fuzz.plain import Ask, Budget, World
+from quire.tools.fuzz.plain import Ask, Budget, Encoder, Group, World
 from quire.tools.fuzz.player import Player
 from quire.tools.fuzz.subject import StoreName, available_stores
 
-STEPS, EXAMPLES = 50, 350
+STEPS = 50
+EXAMPLES = {"full": 150, "mixed": 120}  # split between caches with full attention only and any mix of groups
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple)
 PRIORITIES, SECONDS = st.sampled_from((0, 29, 30, 35, 90)), st.sampled_from((None, 1, 5))
@@ -28,19 +30,51 @@ ASKS = st.builds(
     extra_tokens=st.sampled_from((0, 0, 0, 3)),
     beams=st.sampled_from((1, 1, 1, 2)),
     reuse=st.sampled_from((True, True, True, False)),
+    snapshots=st.sampled_from(((), (), (1,), (2, 3))),  # in blocks
+    encoder=st.sampled_from((None, Encoder(3, 0), Encoder(4, 0), Encoder(3, 1, "digest"), Encoder(3, 0, "nothing"))),
 )
 BATCHES = st.lists(ASKS, min_size=1, max_size=3)
 BUDGETS = st.builds(Budget, st.sampled_from((None, None, 6)), st.sampled_from((None, None, 4)), st.booleans())
-WORLDS = st.builds(
+OPTIONS = {"copy_on": st.booleans(), "shadows": st.booleans(), "release_order": st.booleans()}
+FULL_WORLDS = st.builds(
     World,
     block_size=st.integers(2, 4),
     tiers=st.builds(
         lambda *sizes: tuple((size,) for size in sizes), st.integers(4, 6), st.integers(0, 4), st.integers(0, 2)
     ),
-    copy_on=st.booleans(),
-    shadows=st.booleans(),
-    release_order=st.booleans(),
+    **OPTIONS,
 )
+WINDOWS = st.builds(Group, st.just("window"), window=st.integers(1, 7), sinks=st.sampled_from((0, 0, 1, 3)))
+STATES = st.builds(lambda every, at_end: Group("state", every=every, at_end=at_end), st.integers(0, 3), st.booleans())
+OWN = st.one_of(
+    st.tuples(WINDOWS),
+    st.tuples(st.builds(Group, extra=st.sampled_from((None, 2))), WINDOWS),
+    st.tuples(WINDOWS, WINDOWS),
+    st.tuples(st.just(Group()), STATES),
+    st.tuples(WINDOWS, STATES),
+)
+CROSS = st.sampled_from(((), (), (Group("cross"),)))
+
+
+def mixed_world(size: int, groups: tuple[Group, ...], slots: tuple[int, ...], **options: Any) -> World:
+    """A world of these groups, whose states count their snapshots in blocks; slots are dealt out in turn."""
+    scaled = tuple(replace(group, every=group.every * size) for group in groups)
+    places = range(len(groups))
+    device = tuple(3 + slots[place % len(slots)] for place in places)
+    host = tuple(slots[(place + 1) % len(slots)] for place in places)
+    chunk = options.pop("chunk")
+    return World(size, (device, host), groups=scaled, max_chunk=chunk and chunk * size, **options)
+
+
+MIXED_WORLDS = st.builds(
+    mixed_world,
+    st.integers(2, 4),
+    st.builds(lambda own, cross: (*own, *cross), OWN, CROSS),
+    st.tuples(st.integers(1, 4), st.integers(0, 4), st.integers(1, 3)),
+    chunk=st.sampled_from((None, None, 1, 2)),
+    **OPTIONS,
+)
+WORLDS = {"full": FULL_WORLDS, "mixed": MIXED_WORLDS}
 PLACE = st.integers(0, 5)
 
 
@@ -48,10 +82,12 @@ class Machine(RuleBasedStateMachine):
     """Rules are public calls; a rule that names something picks it by place among what there is."""
 
     store: StoreName = "twin"
+    mix = "full"
     steps = 0
 
-    @initialize(world=WORLDS)
-    def build(self, world: World) -> None:
+    @initialize(data=st.data())
+    def build(self, data: Any) -> None:
+        world = data.draw(WORLDS[self.mix])
         self.player = Player(world, (self.store,), check_every=1, compare_every=1)
 
     def teardown(self) -> None:
@@ -63,12 +99,17 @@ class Machine(RuleBasedStateMachine):
                 Machine.steps += self.player.trial.operations
 
     def named(self, asks: list[Ask]) -> list[Ask]:
-        names = [self.player.name("r") for _ in asks]
-        fields = ("tokens", "scope", "ranges", "extra_tokens", "beams", "reuse")
-        return [
-            build.named(Ask(name, **{field: getattr(ask, field) for field in fields}))
-            for name, ask in zip(names, asks, strict=True)
-        ]
+        return [self.fitted(ask) for ask in asks]
+
+    def fitted(self, ask: Ask) -> Ask:
+        """The ask with a name of its own, and without what this world has no use for."""
+        world = self.player.world
+        name, size = self.player.name("r"), world.block_size
+        encoder = ask.encoder if world.num_own < world.num_groups else None
+        if encoder is not None and encoder.told == "nothing":
+            encoder = replace(encoder, serial=self.player.count)
+        snapshots = tuple(block * size for block in ask.snapshots)
+        return build.named(replace(ask, name=name, snapshots=snapshots, encoder=encoder), size)
 
     def pick(self, place: int, things: Any) -> str:
         names = list(things)
@@ -149,9 +190,9 @@ class Machine(RuleBasedStateMachine):
     def probe(self, ask: Ask) -> None:
         self.player.probe(self.named([ask])[0], "compute", then_add=True)
 
-    @rule(num_pages=st.integers(0, 2))
-    def offload(self, num_pages: int) -> None:
-        self.player.trial.do("offload", num_pages, 0)
+    @rule(num_pages=st.integers(0, 2), place=PLACE)
+    def offload(self, num_pages: int, place: int) -> None:
+        self.player.trial.do("offload", num_pages, place % self.player.world.num_groups)
 
     @rule(seconds=st.integers(0, 3))
     def pass_time(self, seconds: int) -> None:
@@ -162,15 +203,16 @@ class Machine(RuleBasedStateMachine):
         self.player.trial.flush()
 
 
+@pytest.mark.parametrize("mix", ["full", "mixed"])
 @pytest.mark.parametrize("store", ["twin", "compiled"])
-def test_every_call_is_as_the_oracle_says(store: StoreName) -> None:
+def test_every_call_is_as_the_oracle_says(store: StoreName, mix: str) -> None:
     if store not in available_stores():
         pytest.skip("the compiled store is not built here")
-    machine = type("Machine", (Machine,), {"store": store})
+    machine = type("Machine", (Machine,), {"store": store, "mix": mix})
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES[mix],
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=True,

@@ -29,14 +29,21 @@ include "log.pxi"         # moves and events
 include "order.pxi"       # per tier: slots in eviction order
 include "pool.pxi"        # per group: pages, copies, retention
 include "expiry.pxi"      # durations, the heap of expiries
+include "promise.pxi"     # a row's part in a group: its own pages, what it is promised
 include "state.pxi"       # all of it together: rows, attach, detach
 include "evict.pxi"       # take, evict, onboard, offload
+include "reach.pxi"       # what a walk found, and which of it a claim is on
 include "hit.pxi"         # the walk; Hit
-include "admission.pxi"   # claim, seat, settle
-include "life.pxi"        # commit, grow, trim
+include "admission.pxi"   # claim, seat
+include "settle.pxi"      # settle, extend
+include "current.pxi"     # pages outside the columns
+include "life.pxi"        # commit
+include "window.pxi"      # columns that leave
+include "growth.pxi"      # grow, trim
 include "share.pxi"       # fork, hold, recut
 include "leave.pxi"       # release, truncate, clear, lose
 include "dump.pxi"        # introspection
 include "tables.pxi"      # construction: arrays, NumPy views
-include "door.pxi"        # Door: roots, admission
+include "door.pxi"        # Door: roots, claims
+include "desk.pxi"        # Desk: rows and what they get
 include "store.pxi"       # Store: everything else

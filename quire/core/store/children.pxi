@@ -116,6 +116,7 @@ cdef inline void drop_node(Tree *t, int32_t n) noexcept nogil:
     if node.size == t.block_size:
         index_erase(t, node.key, n)
     t.num_nodes -= 1
+    t.drops += 1
     free_node(t, n)
 
 

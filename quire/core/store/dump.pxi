@@ -94,8 +94,18 @@ cdef dict dump_rows(State *s, dict numbers):
             spares = s.spares + row * s.num_groups + i
             kept.append([spares.pages[k] for k in range(spares.count)])
         rows[row] = (s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
-                     path_of(&s.tree, numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration)
+                     path_of(&s.tree, numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
+                     *dump_stakes(s, row), bool(r.ahead))
     return rows
+
+
+cdef tuple dump_stakes(State *s, int32_t row):
+    """(fronts, showns, bases, owns, peaks, currents), each per group."""
+    cdef Stake *stakes = s.stakes + <Py_ssize_t> row * s.num_groups
+    cdef int32_t i
+    return ([stakes[i].front for i in range(s.num_groups)], [stakes[i].shown for i in range(s.num_groups)],
+            [stakes[i].base for i in range(s.num_groups)], [stakes[i].own for i in range(s.num_groups)],
+            [stakes[i].peak for i in range(s.num_groups)], [s.pools[i].currents[row] for i in range(s.num_groups)])
 
 
 cdef dict dump(State *s, dict numbers):

@@ -6,34 +6,27 @@ cdef enum:
     MAX_EXAMINED = 64         # children looked at for a partial hit
     AHEAD = 16                # nodes fetched before they are compared
 
-cdef enum:
-    FOUND, CLAIMED, SEATED    # what became of a hit; SEATED: the source's claim is still there
 
-cdef struct Path:
-    int32_t *nodes
-    Py_ssize_t room
-    int32_t num_nodes         # walked, with pages or without
-    int32_t blocks            # of them the hit
-    int32_t matched           # tokens of the source after them
-    int32_t source            # node, or -1
-    int32_t stage
-    int64_t seat              # SEATED: which
-    int32_t root
-    int64_t epoch             # of the tree, at the walk
-
-
-cdef inline void needed(Pool *g, int32_t blocks, int32_t *sink, int32_t *tail) noexcept nogil:
-    """The blocks a hit of `blocks` needs of a group: [0, sink) and [tail, blocks), sink <= tail."""
-    sink[0] = min(g.sink, blocks) if g.tail >= 0 else 0
-    tail[0] = max(sink[0], blocks - g.tail) if g.tail >= 0 else 0
+cdef int note_pages(State *s, Path *path, int32_t node, int32_t limit) noexcept nogil:
+    """Remember which pages the newest walked node has; blocks before those remembered have all. -1 without memory."""
+    cdef unsigned char *present
+    cdef int32_t i
+    if path.present == NULL:
+        if reserve(<void **> &path.present, &path.present_room, limit, s.num_groups):
+            return -1
+        path.present_from = path.num_nodes - 1
+    present = path.present + <Py_ssize_t> (path.num_nodes - 1 - path.present_from) * s.num_groups
+    for i in range(s.num_groups):
+        present[i] = at(&s.tree, node).page[i] >= 0
+    return 0
 
 
-cdef inline bint step(State *s, Path *path, int32_t node) noexcept nogil:
-    """Count a walked node; False: no boundary beyond it can be good."""
+cdef inline int step(State *s, Path *path, int32_t node, int32_t limit) noexcept nogil:
+    """Count a walked node; 0: nothing beyond it is of use to any group, -1: no memory."""
     cdef Tree *t = &s.tree
     cdef int32_t n = path.num_nodes, i
     cdef int32_t *run
-    cdef bint good = True, open_ = True
+    cdef bint good = True, whole = path.present == NULL, useful = s.mixed
     cdef Pool *g
     for i in range(s.num_groups):
         g, run = s.pools + i, s.runs + 2 * i
@@ -42,14 +35,15 @@ cdef inline bint step(State *s, Path *path, int32_t node) noexcept nogil:
             run[1] += run[1] == n - 1     # leading pages
         else:
             run[0] = 0
-            open_ = open_ and g.tail >= 0
+            whole = False
         if g.tail < 0:
             good = good and run[0] == n
+            useful = useful or run[0] == n
         else:
             good = good and run[0] >= min(n, g.tail) and run[1] >= min(n, g.sink)
     if good:
         path.blocks = n
-    return open_
+    return -1 if not whole and note_pages(s, path, node, limit) else useful
 
 
 cdef int32_t look_along(Tree *t, Text *text, Path *path, int32_t node, int32_t n, int32_t limit) noexcept nogil:
@@ -100,7 +94,7 @@ cdef inline int32_t look_up(Tree *t, Text *text, Path *path, int32_t node, int32
 cdef int walk_full(State *s, Text *text, Path *path, int32_t limit) noexcept nogil:
     """Follow full blocks while they are there; -1 without memory."""
     cdef Tree *t = &s.tree
-    cdef int32_t n = 0, i, found, node = path.root, stride = 8
+    cdef int32_t n = 0, i, found, more, node = path.root, stride = 8
     cdef bint simple = s.num_groups == 1 and s.pools.tail < 0
     if key_room(text, limit) or reserve(<void **> &path.nodes, &path.room, limit, 4):
         return -1
@@ -116,8 +110,9 @@ cdef int walk_full(State *s, Text *text, Path *path, int32_t limit) noexcept nog
             n += 1
             path.num_nodes = n
             if not simple:
-                if not step(s, path, node):
-                    return 0
+                more = step(s, path, node, limit)
+                if more <= 0:
+                    return more
             elif at(t, node).page[0] < 0:
                 return 0
             else:
@@ -185,15 +180,17 @@ cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable,
     """Fill the path; -1 without memory."""
     cdef Query q
     cdef Py_ssize_t begin
-    path.source, path.root, path.epoch = -1, root, s.tree.epoch
+    path.source, path.root, path.epoch, path.drops = -1, root, s.tree.epoch, s.tree.drops
     if root < 0:
         return 0
     usable = min(usable, text.length)
     memset(s.runs, 0, 8 * s.num_groups)
     if walk_full(s, text, path, <int32_t> (usable // s.block_size)):
         return -1
+    if path.present == NULL:
+        path.present_from = path.blocks if s.num_groups == 1 else path.num_nodes
     begin = <Py_ssize_t> path.blocks * s.block_size
-    if policy > 0 and begin < usable:
+    if policy > 0 and begin < usable and not s.num_current:   # the state inside a block is nowhere
         q.tokens = text.tokens + begin
         q.extras = NULL if text.extras == NULL else text.extras + 3 * begin
         q.size = <int32_t> min(usable - begin, s.block_size)
@@ -206,11 +203,14 @@ cdef class Hit:
     """What a walk found: full blocks, then perhaps a part of the block of a source node."""
 
     cdef Path path
+    cdef Chain chain          # as it was walked
     cdef object store         # keeps `state` alive
     cdef State *state
 
     def __dealloc__(self):
         free(self.path.nodes)
+        free(self.path.present)
+        free(self.path.needs)
 
     @property
     def blocks(self):
@@ -245,27 +245,46 @@ cdef class Hit:
             raise IndexError(f"no group {group}")
         return self.state.pools + group
 
+    cdef list blocks_of(self, Pool *g):
+        """The blocks the claim is on, or would be."""
+        cdef Run run = runs_of(&self.path, g)
+        cdef list held = []
+        while next_run(self.state, &self.path, g, &run):
+            held.extend(range(run.first, run.last))
+        return held
+
     cdef int32_t tier_of(self, Pool *g, int32_t block) noexcept:
         """Hottest tier of the page of a block now; -1 when it has none."""
-        cdef int32_t p = at(&self.state.tree, self.path.nodes[block]).page[g.index]
+        cdef int32_t p = node_page(self.state, g, &self.path, block)
         return hottest(g, page_at(g, p)) if p >= 0 else -1
 
-    def num_cold(self, Py_ssize_t group):
-        """Needed pages of the hit that have no copy on tier 0 now."""
+    def present(self, Py_ssize_t group):
+        """bool [num_nodes]: which walked blocks had a page of the group at the time of the walk."""
         cdef Pool *g = self.pool(group)
-        cdef int32_t sink, tail, i, count = 0
-        if g.num_tiers == 1:
+        cdef int32_t b
+        return np.array([was_present(self.state, &self.path, g.index, b) for b in range(self.path.num_nodes)], np.bool_)
+
+    def held(self, Py_ssize_t group):
+        """int32: the blocks of the group that the claim is on; without a claim: that one would be on."""
+        return np.array(self.blocks_of(self.pool(group)), np.int32)
+
+    def num_cold(self, Py_ssize_t group):
+        """Pages of the held blocks that have no copy on tier 0 now; those that are only copied need none."""
+        cdef Pool *g = self.pool(group)
+        cdef Run run = runs_of(&self.path, g)
+        cdef int32_t b, count = 0
+        if g.num_tiers == 1 or g.current:
             return 0
-        needed(g, self.path.blocks, &sink, &tail)
-        for i in range(self.path.blocks):
-            if i < sink or i >= tail:
-                count += self.tier_of(g, i) > 0
+        while next_run(self.state, &self.path, g, &run):
+            for b in range(run.first, run.last):
+                count += self.tier_of(g, b) > 0
         return count
 
     def tiers(self, Py_ssize_t group):
-        """int32 [blocks]: the hottest tier of each needed page now, -1: not needed."""
+        """int32 per block: the hottest tier of each held block's page now, -1: not held."""
         cdef Pool *g = self.pool(group)
-        cdef int32_t sink, tail, i
-        needed(g, self.path.blocks, &sink, &tail)
-        tiers = [self.tier_of(g, i) if i < sink or i >= tail else -1 for i in range(self.path.blocks)]
-        return np.array(tiers, np.int32)
+        cdef int32_t b
+        tiers = np.full(self.path.blocks if self.path.needs == NULL else self.path.num_nodes, -1, np.int32)
+        for b in self.blocks_of(g):
+            tiers[b] = self.tier_of(g, b)
+        return tiers

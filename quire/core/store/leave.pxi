@@ -42,7 +42,7 @@ cdef void keep_tail(State *s, int32_t row) noexcept nogil:
     for i in range(s.num_groups):
         g = s.pools + i
         p = pages_of(s, g, row)[s.committed[row]] if s.committed[row] < g.capacity[row] else -1
-        if p < 0 or not is_own(g, p) or is_covered(s, r.tip, i, &q):
+        if p < 0 or g.current or not is_own(g, p) or is_covered(s, r.tip, i, &q):
             continue
         node = find_child(&s.tree, r.tip, &q)
         if node < 0:
@@ -52,15 +52,27 @@ cdef void keep_tail(State *s, int32_t row) noexcept nogil:
         log_stored(s, g, &node, 1, r.root)
 
 
-cdef void release(State *s, int32_t row, bint tail) noexcept nogil:
-    """End a row: keep what is worth keeping, then let go of its pages, last to first. Room for one node is reserved."""
+cdef void drop_promises(State *s, int32_t row) noexcept nogil:
+    """What is kept free for a row is available to all again."""
+    cdef int32_t i
+    for i in range(s.num_groups):
+        if stake_of(s, s.pools + i, row).peak:
+            set_peak(s.pools + i, stake_of(s, s.pools + i, row), 0)
+
+
+cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
+    """End a row without promises: keep what is worth keeping, then let go of its pages, last to first. `ahead`: what is
+    current belongs to no block it has computed. Room for one node is reserved."""
     cdef Row *r = s.rows + row
     cdef Spares *spares
     cdef int32_t i
     if tail and r.keep and r.tip >= 0:
         if r.twins:
             adopt_twins(s, row)
-        keep_tail(s, row)
+        if s.num_current and not ahead:
+            keep_currents(s, row)
+        if s.tails:
+            keep_tail(s, row)
     set_tip(s, row, -1)
     for i in range(s.num_groups):
         spares = s.spares + row * s.num_groups + i
@@ -68,6 +80,7 @@ cdef void release(State *s, int32_t row, bint tail) noexcept nogil:
             spares.count -= 1
             let_go(s.pools + i, spares.pages[spares.count], s.now)
         drop_columns(s, s.pools + i, row, 0)
+        close_current(s, s.pools + i, row)
     s.length[row] = s.computed[row] = s.committed[row] = 0
     r.text = NULL
 

@@ -27,8 +27,13 @@ cdef struct Pool:
     int32_t index             # of the group
     int32_t tail              # blocks a hit needs before its end, -1: all
     int32_t sink              # and at its start
+    int32_t keep              # blocks before its committed end that a row goes on holding, -1: all
+    int32_t every             # with `current`: a growing row gets a page in every so-manieth column, 0: in none
+    int32_t extra             # tokens of standing room behind a row's length
+    int32_t current           # 1: a row has one page outside its columns, which it goes on writing
     int32_t free              # top of the free pages, or -1
-    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims
+    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
+    int32_t reserved          # slots promised to rows
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
     int32_t run_at
@@ -48,6 +53,8 @@ cdef struct Pool:
     int32_t *row_pages
     int32_t *row_slots
     int32_t *capacity
+    int32_t *currents         # per row: that page, or -1
+    int32_t *current_slots
 
 
 cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:

@@ -4,37 +4,46 @@
 
 cdef int fork_check(State *s, int32_t source) noexcept nogil:
     """Count the slots a fork takes per group; -1 when that is more than is available."""
-    cdef int32_t i, columns = columns_for(s, s.length[source]), shared = s.computed[source] // s.block_size
+    cdef int32_t i
     for i in range(s.num_groups):
-        s.needs[i] = max(0, columns - shared - s.spares[source * s.num_groups + i].count)
-        if s.needs[i] > s.pools[i].available:
+        s.needs[i] = max(0, fork_pages(s, s.pools + i, source) - s.spares[source * s.num_groups + i].count)
+        if is_short(s.pools + i, s.needs[i], 0):
             return -1
     return 0
 
 
+cdef int32_t spare_or_new(State *s, Pool *g, int32_t source, int32_t priority, int64_t duration,
+                          int32_t *taken) noexcept nogil:
+    """A page for a fork of the source: one kept aside, else a new one (`taken` + 1); -1: no slot."""
+    cdef Spares *spares = s.spares + source * s.num_groups + g.index
+    cdef int32_t p
+    if spares.count == 0:
+        taken[0] += 1
+        return new_page(s, g, priority, duration)
+    spares.count -= 1
+    p = spares.pages[spares.count]
+    put_priority(page_at(g, p), priority)
+    set_duration(g, p, duration)
+    return p
+
+
 cdef int fork_column(State *s, Pool *g, int32_t source, int32_t target, int32_t column) noexcept nogil:
     """A page of the target's own, like the source's in that column: a spare (0) or a new one (1); -1: no slot."""
-    cdef Spares *spares = s.spares + source * s.num_groups + g.index
     cdef int32_t like = pages_of(s, g, source)[column], p, taken = 0
     cdef int32_t priority = priority_of(page_at(g, like)) if like >= 0 else s.rows[source].priority
     cdef int64_t duration = duration_of(g, like) if like >= 0 else s.rows[source].duration
-    if spares.count:
-        spares.count -= 1
-        p = spares.pages[spares.count]
-        put_priority(page_at(g, p), priority)
-        set_duration(g, p, duration)
-    else:
-        p = new_page(s, g, priority, duration)
-        if p < 0:
-            return -1
-        taken = 1
+    p = spare_or_new(s, g, source, priority, duration, &taken)
+    if p < 0:
+        return -1
     set_column(s, g, target, column, p)
     return taken
 
 
 cdef int fork_group(State *s, Pool *g, int32_t source, int32_t target) noexcept nogil:
-    """Share computed full columns, copy the computed part of the next, own pages for the rest; slots taken, or -1."""
-    cdef int32_t columns = columns_for(s, s.length[source]), part = s.computed[source] % s.block_size
+    """Share computed full columns, copy the computed part of the next, own pages for the rest; slots taken, or -1.
+    With a current page that is what is copied: pages in columns are empty yet."""
+    cdef int32_t columns = <int32_t> columns_of(g, s.length[source], s.block_size)
+    cdef int32_t part = 0 if g.current else s.computed[source] % s.block_size
     cdef int32_t b, p, more, taken = 0, shared = min(s.computed[source] // s.block_size, columns)
     for b in range(shared):
         p = pages_of(s, g, source)[b]
@@ -42,17 +51,28 @@ cdef int fork_group(State *s, Pool *g, int32_t source, int32_t target) noexcept 
         if p >= 0:
             hold_page(g, p)
     for b in range(shared, columns):
+        p = pages_of(s, g, source)[b]
+        if p < 0 and g.current:
+            continue
         more = fork_column(s, g, source, target, b)
         if more < 0:
             return -1
         taken += more
-        p = pages_of(s, g, source)[b]
         if b == shared and part and p >= 0:
             log_part(s, g, p, pages_of(s, g, target)[b], part)
             g.counters[COPIED] += 1
             g.counters[COPIED_TOKENS] += part
     g.capacity[target] = columns
-    return taken
+    more = fork_current(s, g, source, target)
+    return -1 if more < 0 else taken + more
+
+
+cdef void fork_stake(State *s, Pool *g, int32_t source, int32_t target) noexcept nogil:
+    """The fork stands where the source does; nothing is promised to it."""
+    cdef Stake *stake = stake_of(s, g, target)
+    stake[0] = stake_of(s, g, source)[0]
+    stake.own = own_columns(s, g, source, s.computed[source] // s.block_size)
+    stake.peak = stake.reserve = 0
 
 
 cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nogil:
@@ -67,6 +87,7 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     set_tip(s, target, s.rows[source].tip)
     for i in range(s.num_groups):
         memcpy(before, s.pools[i].counters, sizeof(before))
+        fork_stake(s, s.pools + i, source, target)
         more = fork_group(s, s.pools + i, source, target)
         if more < 0:
             return -1
@@ -74,20 +95,44 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
         after = s.pools[i].row_counters + <Py_ssize_t> target * NUM_COUNTERS
         for k in range(NUM_COUNTERS):
             after[k] = s.pools[i].counters[k] - before[k]
+    set_edge(s, target)
+    set_due(s, target)
     return taken
 
 
+cdef int32_t hold_check(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """Pages of [first, last) that are promised to leave the row and would not be back then; -1: there is no room for
+    as many more."""
+    cdef Stake *stake = stake_of(s, g, row)
+    cdef int32_t count
+    first = max(first, stake.base)
+    if stake.peak == 0 or g.current or first >= last:
+        return 0
+    count = last - first - <int32_t> count_holes(s, g, row, first, last)
+    return -1 if is_short(g, count, 0) else count
+
+
 cdef object hold(State *s, Pool *g, int32_t row, int32_t first, int32_t last):
-    """Hold the row's pages of [first, last); their ids, int32."""
+    """Hold the row's pages of [first, last), or the current one if `computed` is in there; their ids, int32. None: they
+    were promised to leave the row, and there is no room for as many more."""
     cdef int32_t *pages = pages_of(s, g, row)
-    cdef int32_t b, count = 0
-    for b in range(first, last):
+    cdef Stake *stake = stake_of(s, g, row)
+    cdef int32_t b, count = 0, more = hold_check(s, g, row, first, last)
+    cdef int64_t size = s.block_size
+    if more < 0:
+        return None
+    for b in range(first, last if not g.current else first):
         if pages[b] >= 0:
             s.path[count] = pages[b]
             count += 1
+    if g.current and g.currents[row] >= 0 and first * size < s.computed[row] <= last * size:
+        s.path[0] = g.currents[row]
+        count = 1
     held = as_array(s.path, count, 4, np.int32)
     for b in range(count):
         hold_page(g, s.path[b])
+    if more:
+        set_peak(g, stake, stake.peak + more)
     return held
 
 
@@ -126,9 +171,18 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
                 page = page_at(g, p)
                 s.needs[i] += 1
                 back += page.node >= 0 and page.holders == 1 and claims_of(page) == 0
-        if s.needs[i] > g.available + back:
+        if is_short(g, s.needs[i], back):
             return -1
     return 0
+
+
+cdef int32_t depth_of(Tree *t, int32_t n) noexcept nogil:
+    """Blocks from the root to a node. The tip of a row that keeps nothing is not as deep as what it has committed."""
+    cdef int32_t depth = 0
+    while not at(t, n).flags & ROOT:
+        n = at(t, n).parent
+        depth += 1
+    return depth
 
 
 cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
@@ -152,9 +206,13 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
                 set_column(s, s.pools + i, row, b, p)
                 taken += 1
     if node >= 0:
-        for b in range(cut, s.committed[row]):
+        for b in range(cut, depth_of(&s.tree, node)):
             node = at(&s.tree, node).parent
         set_tip(s, row, node)
     s.computed[row] = <int32_t> min(<int64_t> s.computed[row], <int64_t> cut * s.block_size)
     s.committed[row] = min(s.committed[row], cut)
+    s.rows[row].seat = 0      # it is not as it was seated
+    for i in range(s.num_groups):
+        stake_of(s, s.pools + i, row).shown = min(stake_of(s, s.pools + i, row).shown, cut)
+    set_due(s, row)
     return taken

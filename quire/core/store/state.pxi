@@ -2,12 +2,21 @@
 # detach, change of priority, new pages in a row.
 # Does not know: Python objects, except that it keeps a row's chain alive.
 
+cdef enum:
+    NO_LENGTH = -2
+
+cdef struct Want:             # of one group
+    int32_t first             # pages in the columns [first, stop), and in the sink
+    int32_t stop
+    int32_t peak              # pages promised
+    int32_t spare             # open pages kept aside
+
 cdef struct Ask:              # what a row shall get when it is settled
     int32_t row
-    int32_t blocks            # pages, hit included
-    int32_t spare             # open pages kept aside, per group
+    int32_t blocks            # that the retention speaks of
     int32_t priority          # of pages it grows by
     int64_t duration
+    Want *wants               # per group
     const int16_t *priorities # per block, -1: none; or NULL
     const int64_t *durations
 
@@ -19,12 +28,13 @@ cdef struct Row:              # what every decode step touches comes first
     PyObject *chain           # owned reference; NULL: the row is not live
     Text *text                # inside it
     int64_t batch             # the last batch it was in
-    int64_t duration          # of pages the row grows by
-    int32_t priority
     int32_t tip               # node of its last committed block, -1: it commits nothing any more
+    char keep                 # 0: it never commits
+    char ahead                # it was given more than it has computed: a current page is not that of `computed`
     int32_t root
     int32_t twins             # private pages whose block has another page
-    bint keep                 # False: it never commits
+    int32_t priority          # of pages the row grows by
+    int64_t duration
     int64_t seat              # the seat it was made live by
 
 cdef struct State:
@@ -35,6 +45,10 @@ cdef struct State:
     int32_t num_columns
     int32_t offload_min
     int32_t shadows
+    int32_t tails             # the end of a released row becomes a partial block
+    int32_t mixed             # some group does not need all blocks to resume
+    int32_t bounded           # columns leave the rows of some group
+    int32_t num_current       # groups with a current page
     int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
     int32_t culprit           # the row a batch is refused for
@@ -44,12 +58,16 @@ cdef struct State:
     Pool *pools
     Row *rows
     Spares *spares            # [rows, groups]
+    Stake *stakes             # [rows, groups]
+    int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: pages are promised
+    int32_t *due              # per row: computed tokens that make another block; NO_LENGTH: a commit has more to do
     int32_t *length           # NumPy memory, per row
     int32_t *computed
     int32_t *committed
     int32_t *path             # scratch: nodes, one per column
     int32_t *runs             # scratch: two per group
     int64_t *needs            # scratch: one per group
+    Want *wants               # scratch: one per group
     int32_t *crossing         # scratch: places in a batch whose rows cross a block edge
     int32_t num_crossing
     Tree tree
@@ -77,8 +95,38 @@ cdef inline int32_t *slots_of(State *s, Pool *g, int32_t row) noexcept nogil:
     return g.row_slots + <Py_ssize_t> row * s.num_columns
 
 
-cdef inline int32_t columns_for(State *s, int64_t tokens) noexcept nogil:
-    return <int32_t> ((tokens + s.block_size - 1) // s.block_size)
+cdef inline Stake *stake_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return s.stakes + <Py_ssize_t> row * s.num_groups + g.index
+
+
+cdef inline void set_edge(State *s, int32_t row) noexcept nogil:
+    """After a change of the row's capacity or promises."""
+    cdef int64_t edge = 0x7FFFFFFF
+    cdef int32_t i
+    cdef bint promised = False
+    for i in range(s.num_groups):
+        edge = min(edge, edge_of(s.pools + i, s.pools[i].capacity[row], s.block_size))
+        promised = promised or stake_of(s, s.pools + i, row).peak > 0
+    s.edge[row] = NO_LENGTH if promised else <int32_t> max(edge, -1)
+
+
+cdef inline int32_t due_after(State *s, int32_t blocks) noexcept nogil:
+    """Computed tokens that make one block more than that."""
+    return <int32_t> min((blocks + 1) * <int64_t> s.block_size, 0x7FFFFFFF)
+
+
+cdef inline void set_due(State *s, int32_t row) noexcept nogil:
+    """After a change of the row's promises, or of what it has offered, computed (a source may match a whole block) or
+    committed."""
+    cdef int32_t i, due = due_after(s, s.committed[row])
+    cdef Stake *stake
+    if s.rows[row].ahead or s.computed[row] >= due:
+        due = NO_LENGTH
+    for i in range(s.num_groups):
+        stake = stake_of(s, s.pools + i, row)
+        if stake.peak or (stake.shown < s.committed[row] and not s.pools[i].current):
+            due = NO_LENGTH
+    s.due[row] = due
 
 
 cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:

@@ -1,9 +1,9 @@
-# Owns: the second half of the door: the life and end of rows, the log, introspection.
+# Owns: the last third of the door: the life and end of rows, the log, introspection.
 # Does not know: how anything is done: every method is one act of a part above.
 
 
 @cython.final
-cdef class Store(Door):
+cdef class Store(Desk):
     """Tree, pools and rows of one cache; the contract is the twin's, `quire.core.store.twin`."""
 
     # life
@@ -66,7 +66,7 @@ cdef class Store(Door):
         cdef int64_t grown
         refused(&self.state, grow_check(&self.state, rows, n, k), "grow")
         for i in range(self.state.num_groups):
-            if self.state.needs[i] > self.state.pools[i].available:
+            if is_short(self.state.pools + i, self.state.needs[i], 0):
                 return -1
         self.check_needs()
         if tokens != NULL and append(&self.state, rows, n, tokens, k):
@@ -78,18 +78,22 @@ cdef class Store(Door):
     def trim(self, int32_t row, int32_t k):
         """Take back the row's last k tokens and the columns beyond the rest; the number of pages given back."""
         self.check_row(row, True)
-        if not 0 <= k <= self.state.length[row]:
-            raise ValueError(f"trim: {k} of {self.state.length[row]} tokens")
+        if not 0 <= k <= self.state.length[row] - <int64_t> self.state.committed[row] * self.state.block_size:
+            raise ValueError(f"trim: {k} of {self.state.length[row]} tokens, {self.state.committed[row]} blocks final")
         return trim(&self.state, row, k)
 
     def fork(self, int32_t src, int32_t dst):
         """A second row with the source's tokens, sharing its full pages; the number of slots taken, -1: no room."""
         cdef int taken
+        cdef int32_t i
         cdef Chain chain
         self.check_row(src, True)
         self.check_row(dst, False)
-        if columns_for(&self.state, self.state.length[src]) > self.state.num_columns:
-            raise ValueError(f"fork: {self.state.length[src]} tokens do not fit a row")
+        for i in range(self.state.num_groups):
+            if stake_of(&self.state, self.state.pools + i, src).peak:
+                raise ValueError(f"fork: pages are promised to row {src}")
+            if columns_of(self.state.pools + i, self.state.length[src], self.state.block_size) > self.state.num_columns:
+                raise ValueError(f"fork: {self.state.length[src]} tokens do not fit a row")
         if fork_check(&self.state, src):
             return -1
         self.check_needs()
@@ -100,8 +104,14 @@ cdef class Store(Door):
         assert taken >= 0, "fork: nothing available"
         return taken
 
+    def fork_needs(self, int32_t row):
+        """Per group: pages of its own that a fork of the row takes; spare ones count."""
+        cdef int32_t i
+        self.check_row(row, True)
+        return tuple([fork_pages(&self.state, self.state.pools + i, row) for i in range(self.state.num_groups)])
+
     def hold(self, Py_ssize_t group, int32_t row, int32_t first, int32_t last):
-        """Hold the row's pages in columns [first, last); their ids, int32."""
+        """Hold the row's pages in columns [first, last), or the current one; their ids, int32. None: no room for it."""
         cdef Pool *g = self.pool(group)
         self.check_row(row, True)
         if not 0 <= first <= last <= self.state.num_columns:
@@ -125,8 +135,8 @@ cdef class Store(Door):
         """Replace the row's pages of [cut, committed) by new ones; the number of slots taken, -1: no room."""
         cdef int32_t taken
         self.check_row(row, True)
-        if not 0 <= cut <= self.state.num_columns:
-            raise ValueError(f"recut: {cut} of {self.state.num_columns} blocks")
+        if self.state.bounded or not 0 <= cut <= self.state.num_columns:
+            raise ValueError(f"recut: {cut} of {self.state.num_columns} blocks, or columns leave the rows of a group")
         if recut_check(&self.state, row, cut):
             return -1
         self.check_needs()
@@ -149,13 +159,20 @@ cdef class Store(Door):
 
     def release(self, int32_t row, bint keep_tail, int64_t now):
         """End a row; with keep_tail its computed tokens stay findable: full blocks, and the tail as a partial one."""
+        cdef int32_t computed
+        cdef bint ahead
         self.check_row(row, True)
+        computed, ahead = self.state.computed[row], self.state.rows[row].ahead
         if keep_tail:
-            self.commit_row(row, self.state.computed[row])
-        if tree_reserve(&self.state.tree, 1, self.state.rows[row].text.extras != NULL):
-            raise MemoryError("release: no memory for a node")
+            refused(&self.state, commit_check(&self.state, &row, &computed, 1), "release")
+        if tree_reserve(&self.state.tree, max(0, computed // self.state.block_size - self.state.committed[row]) + 1,
+                        self.state.rows[row].text.extras != NULL):
+            raise MemoryError("release: no memory for nodes")
         self.state.now = now
-        release(&self.state, row, keep_tail)
+        drop_promises(&self.state, row)
+        if keep_tail:
+            commit(&self.state, &row, &computed, 1)
+        release(&self.state, row, keep_tail, ahead)
         chain = <object> self.state.rows[row].chain
         self.state.rows[row].chain = NULL
         Py_DECREF(chain)
@@ -220,8 +237,12 @@ cdef class Store(Door):
         return take_events(&self.state.log)
 
     def available(self, Py_ssize_t group):
-        """Slots of tier 0 that could be taken now."""
+        """Slots of tier 0 that could be taken now and are not promised; with open claims less than none, perhaps."""
         return self.pool(group).available
+
+    def reserved(self, Py_ssize_t group):
+        """Slots promised to rows."""
+        return self.pool(group).reserved
 
     cdef Order *order(self, Py_ssize_t group, Py_ssize_t tier) except NULL:
         if not 0 <= tier < self.state.num_tiers:

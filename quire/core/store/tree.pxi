@@ -36,6 +36,7 @@ cdef struct Tree:
     int32_t num_extras        # blocks that have extras, in tokens
     int32_t num_full          # entries of the index
     int64_t epoch             # changes when a page leaves its node
+    int64_t drops             # nodes removed so far
     int32_t first_root
     int32_t last_root
     int32_t *noted

@@ -14,6 +14,7 @@ from random import SystemRandom
 
 from quire.tools.fuzz.session import Limits, Report, run_session
 from quire.tools.fuzz.subject import StoreName, available_stores
+from quire.tools.fuzz.worlds import MIXES
 
 __all__ = ["main"]
 
@@ -30,10 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     seconds = 10.0 if options.seconds is None and options.operations is None else options.seconds
     tell = _progress if sys.stderr.isatty() else None
-    report = run_session(seed, stores, Limits(options.operations, seconds), options.world, tell)
+    report = run_session(seed, stores, Limits(options.operations, seconds, options.groups), options.world, tell)
     if tell is not None:
         print(file=sys.stderr)
-    print(json.dumps(report.facts(), indent=2) if options.json else _summary(report))
+    print(json.dumps(report.facts(), indent=2) if options.json else _summary(report, options.groups))
     return 1 if report.mismatches else 0
 
 
@@ -46,6 +47,7 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument(
         "--store", choices=("auto", "twin", "compiled", "both"), default="auto", help="both: in lockstep"
     )
+    parser.add_argument("--groups", choices=MIXES, default="any", help="kinds of layer groups (default: any)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args(argv)
 
@@ -65,7 +67,7 @@ def _progress(report: Report) -> None:
     print(text, end="", file=sys.stderr, flush=True)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: Report, mix: str) -> str:
     facts = report.facts()
     lines = [
         f"{report.operations:,} operations in {report.worlds:,} worlds on {' and '.join(report.stores)}, "
@@ -75,5 +77,6 @@ def _summary(report: Report) -> str:
         number = report.failure["world_number"]
         lines += ["", *report.failure["trace"], "", report.failure["what"], report.failure["world"]]
         again = f"quire fuzz --seed {report.seed} --world {number} --operations {report.failure['operation']}"
-        lines.append(f"again: {again} --store {'both' if len(report.stores) > 1 else report.stores[0]}")
+        store = "both" if len(report.stores) > 1 else report.stores[0]
+        lines.append(f"again: {again} --groups {mix} --store {store}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Random worlds and requests: small, alike, and often sharing a prefix. Knows no cache."""
+"""Random requests: small, alike, and often sharing a prefix. Knows no cache."""
 
 from __future__ import annotations
 
@@ -7,36 +7,12 @@ from typing import Any
 
 from quire.tools.fuzz import build
 from quire.tools.fuzz.oracle.state import Row
-from quire.tools.fuzz.plain import Ask, Path, Runs, World
+from quire.tools.fuzz.plain import Ask, Encoder, Path, Runs, World
 
 PRIORITIES = (0, 29, 30, 35, 90)
 SECONDS = (None, 1, 5)
 MEMORY = 12  # requests remembered, to share prefixes with
 MAX_PROMPT = 24
-
-
-def random_world(rng: Random) -> World:
-    """A cache so small that everything happens soon."""
-    groups = 2 if rng.random() < 0.15 else 1
-    tiers = [tuple(rng.choice((4, 4, 5, 5, 6, 7, 8, 10)) for _ in range(groups))]
-    if rng.random() < 0.8:
-        tiers.append(tuple(rng.choice((0, 1, 2, 3, 4, 5, 6, 6)) for _ in range(groups)))
-        if rng.random() < 0.4:
-            tiers.append(tuple(rng.randint(0, 4) for _ in range(groups)))
-    return World(
-        block_size=rng.randint(2, 4),
-        tiers=tuple(tiers),
-        rows=rng.randint(3, 8),
-        max_length=rng.choice((24, 32, 40)),
-        reuse=rng.random() < 0.97,
-        partial=rng.random() < 0.85,
-        copy_on=rng.random() < 0.75,
-        shadows=rng.random() < 0.7,
-        offload_min=rng.choice((0, 30, 30, 30, 36, 101)),
-        release_order=rng.random() < 0.3,
-        planes=rng.choice((0, 1, 2)),
-        flaky=rng.random() < 0.5,
-    )
 
 
 class Asks:
@@ -46,6 +22,8 @@ class Asks:
         self.rng, self.world = rng, world
         self.alphabet = range(rng.randint(2, 3))
         self.scopes = rng.randint(1, len(build.SCOPES))
+        whole = [slots for slots, one in zip(world.tiers[0], world.kinds, strict=True) if one.kind == "full"]
+        self.room = min(whole, default=MAX_PROMPT)  # blocks
         self.past: list[Ask] = []
 
     def token(self) -> int:
@@ -75,14 +53,14 @@ class Asks:
             name, tokens, scope, self._extra_ids(old, keep, total), self._media(old, keep, total),
             ranges=self._ranges(total), **self._options(total),
         )  # fmt: skip
-        ask = build.named(ask)
+        ask = build.named(ask, self.world.block_size)
         self._keep(ask)
         return ask
 
     def _lengths(self, old: Ask | None) -> tuple[int, int]:
         """Tokens shared with an older request, and tokens in all: mostly so few that several fit."""
         rng = self.rng
-        fit = min(MAX_PROMPT, min(self.world.tiers[0]) * self.world.block_size)
+        fit = min(MAX_PROMPT, self.room * self.world.block_size)
         total = rng.randint(1, MAX_PROMPT if rng.random() < 0.05 else max(1, fit * 2 // 3))
         if old is None:
             return 0, total
@@ -137,4 +115,19 @@ class Asks:
             options["max_new_tokens"] = rng.randint(1, 6)
         if rng.random() < 0.08:
             options["length"] = max(1, total + rng.randint(-4, 4))
+        return options if self.world.is_plain else options | self._group_options(total)
+
+    def _group_options(self, total: int) -> dict[str, Any]:
+        """What only some kinds of groups look at."""
+        rng, options = self.rng, dict[str, Any]()
+        if rng.random() < 0.3:
+            edges = range(self.world.block_size, total + 2 * self.world.block_size, self.world.block_size)
+            options["snapshots"] = tuple(sorted(rng.sample(edges, rng.randint(1, 2))))
+        if self.world.has_state and rng.random() < 0.9:
+            options["length"] = None  # else it will be refused, which is tried often enough
+        if self.world.num_own < self.world.num_groups and rng.random() < 0.8:
+            length = rng.choice((1, self.world.block_size + 1, self.world.block_size * 2))
+            told = rng.choice(("tokens", "tokens", "digest", "nothing"))
+            serial = rng.randrange(1, 1 << 30) if told == "nothing" else 0
+            options["encoder"] = Encoder(length, rng.randrange(len(build.DIGESTS)), told, serial)
         return options

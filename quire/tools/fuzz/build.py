@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quire import CacheConfig, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, TierConfig
+from quire import CacheConfig, Encoder, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, TierConfig
+from quire.tools.fuzz import plain
 from quire.tools.fuzz.plain import Ask, Budget, Identity, Runs, World
 
 WORD = 8  # bytes one token writes into each plane of a page
@@ -28,9 +30,10 @@ def config(world: World) -> CacheConfig:
     return CacheConfig(
         tiers=tuple(TierConfig(f"tier{number}", slots) for number, slots in enumerate(world.tiers)),
         block_size=world.block_size,
-        groups=tuple(LayerGroup(f"group{g}", page_bytes(world), world.planes) for g in range(world.num_groups)),
+        groups=tuple(layer_group(world, g) for g in range(world.num_groups)),
         max_sequences=world.rows,
         max_length=world.max_length,
+        max_chunk=world.max_chunk,
         reuse=world.reuse,
         partial_reuse=world.partial,
         copy_on_partial_reuse=world.copy_on,
@@ -39,6 +42,31 @@ def config(world: World) -> CacheConfig:
         eviction="release_order" if world.release_order else "empty_first",
         events=True,
     )
+
+
+def layer_group(world: World, number: int) -> LayerGroup:
+    """One group of a world."""
+    group = world.groups[number] if world.groups else plain.FULL
+    return LayerGroup(
+        f"group{number}",
+        page_bytes(world),
+        world.planes,
+        window=group.window if group.kind == "window" else None,
+        sinks=group.sinks,
+        snapshot_every=group.every if group.kind == "state" else None,
+        snapshot_at_end=group.at_end,
+        cross=group.kind == "cross",
+        extra_tokens=group.extra,
+    )
+
+
+def encoder(given: plain.Encoder | None) -> Encoder | None:
+    """What the encoder read; equal contents of different lengths share all their leading tokens."""
+    if given is None:
+        return None
+    if given.told == "tokens":
+        return Encoder(given.length, int32([given.content] * given.length))
+    return Encoder(given.length, digest=DIGESTS[given.content] if given.told == "digest" else None)
 
 
 def int32(numbers: tuple[int, ...] | list[int]) -> Int32:
@@ -65,19 +93,35 @@ def request(ask: Ask) -> Request:
         beams=ask.beams,
         extra_tokens=ask.extra_tokens,
         max_new_tokens=ask.max_new_tokens,
+        snapshots=ask.snapshots,
+        encoder=encoder(ask.encoder),
     )
 
 
-def identities(request: Request) -> tuple[Identity, ...]:
+def identities(made: Request) -> tuple[Identity, ...]:
     """What makes each token of a request itself: token and extra words."""
-    words = request.words()
-    rows = [[0, 0, 0]] * len(request.tokens) if words is None else words.tolist()
-    return tuple((token, *extra) for token, extra in zip(request.tokens.tolist(), rows, strict=True))
+    words = made.words()
+    rows = [[0, 0, 0]] * len(made.tokens) if words is None else words.tolist()
+    return tuple((token, *extra) for token, extra in zip(made.tokens.tolist(), rows, strict=True))
 
 
-def named(ask: Ask) -> Ask:
-    """The same ask with its scope's number and its tokens' identities."""
-    return replace(ask, root=ROOTS[ask.scope], identities=identities(request(ask)))
+@lru_cache(maxsize=256)
+def places(given: plain.Encoder | None, block_size: int) -> tuple[Identity, ...]:
+    """What makes each place of an encoder's stream itself."""
+    read = encoder(given)
+    if read is None:
+        return ()
+    tokens, words = read.places(block_size)
+    rows = [[0, 0, 0]] * len(tokens) if words is None else words.tolist()
+    return tuple((token, *extra) for token, extra in zip(tokens.tolist(), rows, strict=True))
+
+
+def named(ask: Ask, block_size: int) -> Ask:
+    """The same ask with its scope's number and the identities of its tokens."""
+    mine = tuple([(token, 0, 0, 0) for token in ask.tokens])
+    if ask.extra_ids or ask.media:
+        mine = identities(request(ask))
+    return replace(ask, root=ROOTS[ask.scope], identities=mine, places=places(ask.encoder, block_size))
 
 
 def resumed(ask: Ask, tokens: tuple[Identity, ...], kept: int) -> Ask:
@@ -102,9 +146,19 @@ def cut(media: Runs, end: int) -> Runs:
     return tuple((which, runs) for which, runs in short if runs)
 
 
-def meanings(ask: Ask) -> list[tuple[int, int, int, int]]:
+def encoder_meanings(ask: Ask) -> list[tuple[object, ...]]:
+    """The same of the encoder's places: they depend on the whole of what it read."""
+    given = ask.encoder
+    if given is None or given.told == "nothing":
+        return []
+    return [(*given.meaning, place) for place in range(len(ask.places))]
+
+
+def meanings(ask: Ask) -> list[tuple[object, ...]]:
     """What each token's identity must express, however it is coded: token, extra id, content and place in it."""
-    found = [(token, ask.extra_ids[i] if ask.extra_ids else 0, -1, -1) for i, token in enumerate(ask.tokens)]
+    found: list[tuple[object, ...]] = [
+        (token, ask.extra_ids[i] if ask.extra_ids else 0, -1, -1) for i, token in enumerate(ask.tokens)
+    ]
     for which, runs in ask.media:
         place = 0
         for start, end in runs:
@@ -118,16 +172,21 @@ class Known:
     """Every identity met so far and its meaning: one to one, or the coding of identities is wrong."""
 
     def __init__(self) -> None:
-        self.meaning: dict[Identity, tuple[int, int, int, int]] = {}
-        self.identity: dict[tuple[int, int, int, int], Identity] = {}
+        self.meaning: dict[tuple[bool, Identity], tuple[object, ...]] = {}
+        self.identity: dict[tuple[bool, tuple[object, ...]], Identity] = {}
 
     def learn(self, ask: Ask) -> None:
         """Compare an ask's identities with all known ones."""
-        for identity, meaning in zip(ask.identities, meanings(ask), strict=True):
-            assert self.meaning.setdefault(identity, meaning) == meaning, (
+        if ask.extra_ids or ask.media:
+            self._learn(False, ask.identities, meanings(ask))
+        self._learn(True, ask.places, encoder_meanings(ask))
+
+    def _learn(self, across: bool, identities: tuple[Identity, ...], meant: list[tuple[object, ...]]) -> None:
+        for identity, meaning in zip(identities, meant, strict=False):  # an encoder's may have no meaning
+            assert self.meaning.setdefault((across, identity), meaning) == meaning, (
                 f"{identity} means {meaning} and something else"
             )
-            assert self.identity.setdefault(meaning, identity) == identity, f"{meaning} is coded in two ways"
+            assert self.identity.setdefault((across, meaning), identity) == identity, f"{meaning} is coded in two ways"
 
 
 def limits(budget: Budget) -> dict[str, int | bool | None]:

@@ -1,6 +1,7 @@
 """Recognisable bytes: a token's KV is a number made of its scope and all tokens up to it. Owns one cache's arenas.
 
 page   [ plane 0: token 0, token 1, ... | plane 1: token 0, token 1, ... ]      8 bytes a token
+state  the number of the last token, in every place of its page
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from quire import Plan
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierError, TierInfo
 from quire.tools.fuzz.build import page_bytes
-from quire.tools.fuzz.plain import Identity, Path, World
+from quire.tools.fuzz.plain import Identity, World
 
 Words = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
@@ -24,6 +25,11 @@ _PLANE = np.uint64(0x9E3779B97F4A7C15)
 def values(root: int, tokens: Iterable[Identity]) -> list[int]:
     """The KV of each token: it depends on all before it, and on the scope."""
     return list(accumulate(tokens, lambda before, token: hash((before, *token)) & _MASK, initial=root))[1:]
+
+
+def encoded(root: int, meaning: tuple[object, ...], num_places: int) -> list[int]:
+    """The cross KV of each place: it depends on the whole input of the encoder, and on the scope."""
+    return [hash((root, *meaning, place)) & _MASK for place in range(num_places)]
 
 
 class FlakyTier:
@@ -94,35 +100,39 @@ class Content:
             flaky.bad.clear()
         return failed
 
-    def write(self, slots: Sequence[NDArray[np.int32]], numbers: list[int], first: int) -> None:
-        """Compute tokens from `first` on: their numbers go into the pages behind these device slots, in every group."""
-        places = np.arange(first, len(numbers))
-        blocks, inside = np.divmod(places, self.world.block_size)
-        what = (np.array(numbers[first:], np.uint64) ^ self.planes).T
-        for group, row in enumerate(slots):
-            assert (row[blocks] >= 0).all(), "a token to compute has no slot"
-            self.words[0][group][row[blocks], :, inside] = what
+    def write(self, group: int, slots: NDArray[np.int32], numbers: list[int], places: Iterable[int]) -> None:
+        """Compute tokens: their numbers go into the pages behind these device slots."""
+        which = np.fromiter(places, np.int64)
+        blocks, inside = np.divmod(which, self.world.block_size)
+        assert (slots[blocks] >= 0).all(), f"a token to compute has no slot in group {group}"
+        self.words[0][group][slots[blocks], :, inside] = (np.array(numbers, np.uint64)[which] ^ self.planes).T
 
-    def wrong(self, slots: Sequence[NDArray[np.int32]], numbers: list[int]) -> int | None:
-        """The first token whose KV, read through these device slots, is not its own; None when all are right."""
-        if not numbers:
-            return None
-        blocks, inside = np.divmod(np.arange(len(numbers)), self.world.block_size)
-        what = (np.array(numbers, np.uint64) ^ self.planes).T
-        for group, row in enumerate(slots):
-            if len(row) <= blocks[-1] or (row[blocks] < 0).any():
-                return len(row) * self.world.block_size
-            same = (self.words[0][group][row[blocks], :, inside] == what).all(axis=1)
-            if not same.all():
-                return int(same.argmin())
+    def wrong(self, group: int, slots: NDArray[np.int32], numbers: list[int], blocks: Iterable[int]) -> int | None:
+        """The first token of these blocks whose KV, read through these device slots, is not its own."""
+        for block in blocks:
+            first = block * self.world.block_size
+            slot = slots[block] if block < len(slots) else -1
+            what = np.array(numbers[first : first + self.world.block_size], np.uint64) ^ self.planes
+            if slot < 0 or not (self.words[0][group][slot, :, : what.shape[1]] == what).all():
+                return first
         return None
 
-    def wrong_copy(self, path: Path, group: int, slots: Sequence[int]) -> int | None:
-        """The first tier whose copy of a committed page does not hold what the path says."""
-        numbers = values(path[0], (token for block in path[1:] for token in block))[-len(path[-1]) :]
+    def write_state(self, group: int, slot: int, number: int) -> None:
+        """The state after some tokens takes the place of the one before."""
+        assert slot >= 0, f"a state to compute has no slot in group {group}"
+        self.words[0][group][slot] = np.uint64(number) ^ self.planes
+
+    def is_state(self, group: int, tier: int, slot: int, number: int) -> bool:
+        """Whether the state after some tokens is in a slot."""
+        return bool(slot >= 0 and (self.words[tier][group][slot] == np.uint64(number) ^ self.planes).all())
+
+    def wrong_copy(self, group: int, numbers: list[int], slots: Sequence[int]) -> int | None:
+        """The first tier whose copy of a page does not begin with these numbers; a state has one."""
         what = np.array(numbers, np.uint64) ^ self.planes
+        if self.world.kinds[group].kind == "state":
+            what = np.repeat(what[:, -1:], self.world.block_size, axis=1)
         for tier, slot in enumerate(slots):
-            if slot >= 0 and not (self.words[tier][group][slot, :, : len(numbers)] == what).all():
+            if slot >= 0 and not (self.words[tier][group][slot, :, : what.shape[1]] == what).all():
                 return tier
         return None
 

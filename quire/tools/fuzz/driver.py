@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from quire.tools.fuzz.asks import Asks, random_world
+from quire.tools.fuzz.asks import Asks
 from quire.tools.fuzz.misuse import misuses, refused
 from quire.tools.fuzz.plain import Admission, Ask, Budget, Path
 from quire.tools.fuzz.player import Player
 from quire.tools.fuzz.subject import StoreName
 from quire.tools.fuzz.trial import Bad, same
+from quire.tools.fuzz.worlds import random_world
 
 WEIGHTS = {
     "add": 11, "claim": 8, "admit": 9, "drop_claim": 2, "step": 25, "tell": 3, "go_on": 3, "grow": 10, "trim": 3,
@@ -25,9 +26,11 @@ EXCHANGE = 3
 class Driver:
     """One world's worth of random calls."""
 
-    def __init__(self, seed: str, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5) -> None:
+    def __init__(
+        self, seed: str, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5, mix: str = "any"
+    ) -> None:
         self.rng = Random(seed)
-        self.world = random_world(self.rng)
+        self.world = random_world(self.rng, mix)
         self.player = Player(self.world, stores, check_every, compare_every)
         self.trial, self.asks = self.player.trial, Asks(self.rng, self.world)
 
@@ -36,7 +39,7 @@ class Driver:
         try:
             while self.trial.operations < operations:
                 getattr(self, self.rng.choices(VERBS, SHARES)[0])()
-            self.player.wind_up()
+            self.player.wind_up(self.asks.make(self.player.name("z")))
         finally:
             self.trial.close()
 
@@ -64,7 +67,6 @@ class Driver:
                 place = self.rng.randrange(len(waiting))  # sometimes it stays, and is asked for twice
                 ask = waiting.pop(place) if self.chance(0.9) else waiting[place]
             if ask.name not in self.player.rows:
-                self.trial.known.learn(ask)
                 asks[ask.name] = ask
         return list(asks.values())
 
@@ -96,7 +98,7 @@ class Driver:
 
     def claim(self) -> None:
         """Open a batch of claims."""
-        purpose = "decode" if self.chance(0.1) else "compute"
+        purpose = "decode" if self.chance(0.1 if self.world.is_plain else 0.25) else "compute"
         if self.chance(0.15):
             self.player.claim_in_vain(self.batch(), purpose)
         elif len(self.player.open) < MAX_OPEN:
@@ -145,6 +147,8 @@ class Driver:
         doubted = (self.rng.randrange(3),) if self.world.flaky and self.chance(0.25) else ()
         self.player.settle(self.bad(), doubted)
         self.player.compute(self.some(list(self.player.ready())))
+        if self.chance(0.15):
+            self.grow()  # a scheduler that is ahead of its engine
         if self.chance(0.8):
             self.tell()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from quire import Plan, QuireError, Sequence, Span
+from quire import Encoder, Plan, QuireError, Sequence, Span
 from quire.tools.fuzz import build
 from quire.tools.fuzz.plain import Ask
 from quire.tools.fuzz.subject import Subject
@@ -17,6 +18,7 @@ Wrong = tuple[str, Callable[[], object]]
 def misuses(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     """Every wrong call that the state of the cache allows to make, by name."""
     yield from _wrong_anytime(subject, ask)
+    yield from _wrong_for_groups(subject, ask)
     if subject.live:
         yield from _wrong_with(subject, ask, min(subject.live.items())[1])
     if subject.claims:
@@ -38,6 +40,21 @@ def _wrong_anytime(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     yield "ask for nobody", lambda: cache.sequence("nobody")
 
 
+def _wrong_for_groups(subject: Subject, ask: Ask) -> Iterator[Wrong]:
+    cache, world = subject.cache, subject.world
+    request = build.request(replace(ask, encoder=None, snapshots=()))
+    tokens = np.zeros(3, np.int32)
+    wrong_length = replace(request, encoder=Encoder(4, tokens))
+    yield "an encoder of another length, or of nobody", lambda: cache.claim([wrong_length])
+    yield "an encoder with two names", lambda: Encoder(3, tokens, b"0123456789abcdef")
+    if world.has_state:
+        longer = replace(request, length=len(ask.tokens) + 1)
+        yield "room for tokens that no state knows", lambda: cache.claim([longer])
+    if not world.is_plain:
+        inside = replace(request, snapshots=(world.block_size + 1,))
+        yield "a snapshot inside a block", lambda: cache.claim([inside])
+
+
 def _wrong_with(subject: Subject, ask: Ask, live: Sequence) -> Iterator[Wrong]:
     cache = subject.cache
     taken = build.request(Ask(str(live.id), ask.tokens))
@@ -47,7 +64,7 @@ def _wrong_with(subject: Subject, ask: Ask, live: Sequence) -> Iterator[Wrong]:
     yield "commit what is not there", lambda: cache.commit(live, live.length + 1)
     yield "grow beyond the longest", lambda: cache.grow(live, num_tokens=subject.world.max_length + 8)
     yield "grow a row twice", lambda: cache.grow([live, live])
-    yield "hold what has no slots", lambda: cache.hold(live, Span(0, live.capacity() + 1))
+    yield "hold what has no slots", lambda: cache.hold(live, Span(0, subject.world.max_length * 2))
 
 
 def refused(wrong: Wrong) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 Identity = tuple[int, int, int, int]  # token and its three extra words: what makes two tokens the same
@@ -10,8 +10,9 @@ Block = tuple[Identity, ...]
 Path = tuple[Any, ...]  # number of the scope, then blocks from the first on
 Runs = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]  # media: which content, and the tokens it covers
 Move = tuple[int, ...]  # kind, group, src tier, src slot, dst tier, dst slot, tokens, page, second page (-1)
-RefusalFacts = tuple[str, str, int, int, bool]  # name, reason, need, have, never
-ClaimFacts = tuple[str, int, int, tuple[int, ...]]  # name, start, whole blocks, pages to onboard per group
+RefusalFacts = tuple[str, str, int, int, bool, int]  # name, reason, need, have, never, group (-1: none)
+Blocks = tuple[tuple[int, int], ...]  # first and last block of each run, last one out
+Numbers = tuple[int, ...]  # one per group
 SetbackFacts = tuple[str, str, int, int, bool]  # "claim" or "sequence", name, old start, start, lost
 
 TICKS = 1_000_000  # per second of the clock
@@ -19,6 +20,25 @@ TICKS = 1_000_000  # per second of the clock
 
 class Misuse(Exception):
     """A call that must be refused with an error, and change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one layer group reads; the kind says which of the numbers count."""
+
+    kind: str = "full"  # full, window, state, cross
+    window: int = 0
+    sinks: int = 0
+    every: int = 0  # tokens between snapshots, 0: no regular ones
+    at_end: bool = True  # a snapshot at the last block edge of a prompt
+    extra: int | None = None  # room it always has behind a sequence
+
+    def clamped(self, max_length: int) -> Group:
+        """A window that nothing can outgrow reads everything."""
+        return replace(self, kind="full", window=0, sinks=0) if self.window >= max_length else self
+
+
+FULL = Group()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,25 @@ class World:
     release_order: bool = False
     planes: int = 2  # strips of a page; 0: it cannot be split
     flaky: bool = False  # colder tiers may fail, and moves may be doubted
+    groups: tuple[Group, ...] = ()  # none given: all full
+    max_chunk: int | None = None
+
+    kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group
+    num_own: int = field(init=False, repr=False, compare=False)  # groups of the sequence's own tokens; cross come after
+    has_state: bool = field(init=False, repr=False, compare=False)
+    is_plain: bool = field(init=False, repr=False, compare=False)  # full attention only
+
+    def __post_init__(self) -> None:
+        given = self.groups or (FULL,) * self.num_groups
+        kinds = tuple(group.clamped(self.max_length) for group in given)
+        facts = {
+            "kinds": kinds,
+            "num_own": sum(one.kind != "cross" for one in kinds),
+            "has_state": any(one.kind == "state" for one in kinds),
+            "is_plain": all(one.kind == "full" and one.extra is None for one in kinds),
+        }
+        for name, value in facts.items():
+            object.__setattr__(self, name, value)
 
     @property
     def num_groups(self) -> int:
@@ -46,6 +85,21 @@ class World:
     def blocks(self, length: int) -> int:
         """Blocks that so many tokens occupy."""
         return -(-length // self.block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """What an encoder read: so many tokens of one content, told by its tokens, by a digest, or not at all."""
+
+    length: int
+    content: int
+    told: str = "tokens"  # tokens, digest, nothing
+    serial: int = 0  # of one that is told by nothing: it is like no other
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """All that its states depend on."""
+        return self.told, self.content, self.length, self.serial
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,9 +121,12 @@ class Ask:
     beams: int = 1
     extra_tokens: int = 0
     max_new_tokens: int = 0
+    snapshots: tuple[int, ...] = ()
+    encoder: Encoder | None = None
+    places: tuple[Identity, ...] = ()  # identities of the encoder's stream, whole blocks
 
     def __repr__(self) -> str:
-        derived = ("name", "tokens", "root", "identities")
+        derived = ("name", "tokens", "root", "identities", "places")
         given = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name not in derived]
         told = [f"{name}={value!r}" for name, value in given if value != getattr(_PLAIN, name, ())]
         return f"Ask({', '.join([repr(self.name), repr(list(self.tokens)), *told])})"
@@ -106,6 +163,19 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimFacts:
+    """What a claim found."""
+
+    name: str
+    start: int
+    blocks: int  # whole ones that every group can resume after
+    cold: Numbers  # pages to onboard
+    slots: Numbers  # slots it needs at its peak
+    spans: tuple[Blocks, ...]  # per group: what there is of what the prompt's end needs, in tokens
+    wants: tuple[Blocks, ...]  # per group: what the prompt's end needs and the claim does not hold, in blocks
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """What an admission decided."""
 
@@ -123,6 +193,7 @@ class Outlook:
     start: int
     blocks: int  # whole ones
     held: int  # of those, on the device and not to be had
+    spans: tuple[Blocks, ...]  # per group, in tokens
     onboards: tuple[int, ...]
     slots: tuple[int, ...]  # by how much the free counts would go down
     slots_to_completion: tuple[int, ...]

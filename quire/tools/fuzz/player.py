@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quire.tools.fuzz import build
+from quire.tools.fuzz.oracle.life import final
 from quire.tools.fuzz.oracle.state import Row
 from quire.tools.fuzz.plain import Admission, Ask, Budget, World
 from quire.tools.fuzz.subject import StoreName
@@ -42,29 +43,31 @@ class Player:
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
-    def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission:
-        """Claim and admit in one call."""
+    def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
+        """Claim and admit in one call; None when one of them must not be asked at all."""
         return self._admitted(self.trial.do("add", asks, budget, continuing))
 
-    def add_watched(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission:
+    def add_watched(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
         """The same; when all are refused, nothing at all may have changed."""
         rows: list[Any] = []
         with self.trial.nothing_changes(unless=rows):
             admission = self.add(asks, budget, continuing)
-            rows += admission.rows
+            if admission is not None:
+                rows += admission.rows or admission.spans or admission.plan.moves  # a plan also brings older moves
         return admission
 
     def claim(self, asks: Sequence[Ask], purpose: str) -> None:
         """Open a batch of claims."""
-        self.open.append(self.name("b"))
-        self.trial.do("claim", self.open[-1], asks, purpose)
+        key = self.name("b")
+        if self.trial.do("claim", key, asks, purpose) is not None:
+            self.open.append(key)
 
     def claim_in_vain(self, asks: Sequence[Ask], purpose: str) -> None:
         """Claim and drop: nothing at all may have changed."""
         with self.trial.nothing_changes():
             key = self.name("b")
-            self.trial.do("claim", key, asks, purpose)
-            self.trial.do("drop_claim", key)
+            if self.trial.do("claim", key, asks, purpose) is not None:
+                self.trial.do("drop_claim", key)
 
     def admit(self, key: str, budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
         """Admit an open batch; None when one of its names was taken meanwhile, so that it can only be dropped."""
@@ -80,7 +83,9 @@ class Player:
         self.open.remove(key)
         self.trial.do("drop_claim", key)
 
-    def _admitted(self, admission: Admission) -> Admission:
+    def _admitted(self, admission: Admission | None) -> Admission | None:
+        if admission is None:
+            return None
         for name, _, end in admission.spans:
             self.granted[name] = max(end, self.granted.get(name, 0))
         for name, _, start in admission.rows:
@@ -89,14 +94,20 @@ class Player:
         return admission
 
     def unfinished_prompts(self) -> list[str]:
-        """Sequences that still have prompt tokens to be granted."""
-        return [name for name, row in self.rows.items() if row.computed < min(row.prompt_end, len(row.tokens))]
+        """Sequences that still have prompt tokens to be granted; what a transfer brings is not computed."""
+        rows = [(name, row) for name, row in self.rows.items() if not row.ahead]
+        return [name for name, row in rows if row.computed < min(row.prompt_end, len(row.tokens))]
 
     # -- plans and steps ---------------------------------------------------------------------------------------------
 
     def settle(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> None:
         """Carry out and finish all plans; a sequence that was lost is gone."""
+        if self.world.has_state and self.trial.oracle.state.moves:
+            self.trial.do("offload", 0, 0)  # a snapshot is copied before its state moves on
         self.trial.settle_plans(bad, doubted)
+        lost = self.trial.oracle.model.lost
+        self.waiting += [build.resumed(row.ask, tuple(row.tokens), row.kept) for row in lost.values()]
+        lost.clear()
         for notes in (self.granted, self.untold):
             for name in notes.keys() - self.rows.keys():
                 del notes[name]
@@ -107,10 +118,18 @@ class Player:
         for name, row in self.rows.items():
             granted = self.granted.get(name, row.prompt_end)
             end = len(row.tokens) if granted >= row.prompt_end else granted
-            end = min(end, len(row.tokens), self.world.block_size * min(map(len, row.pages)))
-            if end > row.computed:
-                found[name] = end
+            if row.ahead and row.computed < row.prompt_end:
+                end = row.prompt_end  # a transfer brings this much
+            end = min(end, len(row.tokens), self.slots(row))
+            if end > row.computed and not (self.world.has_state and name in self.untold):
+                found[name] = end  # a state that has moved on cannot be computed again
         return found
+
+    def slots(self, row: Row) -> int:
+        """Tokens it has slots for; a state needs none."""
+        kinds = zip(row.pages, self.world.kinds, strict=False)
+        reach = (len(pages) * self.world.block_size for pages, kind in kinds if kind.kind != "state")
+        return min(reach, default=len(row.tokens))
 
     def compute(self, names: Sequence[str]) -> None:
         """A step of the model on some sequences that are ready."""
@@ -127,11 +146,17 @@ class Player:
         if names:
             self.trial.do("commit", names, None if whole else ends)
 
+    def _tell_first(self, name: str) -> None:
+        """A state that has moved on without being told must not be copied nor kept as what it was."""
+        if self.world.has_state and name in self.untold:
+            self.tell()
+
     # -- life --------------------------------------------------------------------------------------------------------
 
     def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> None:
         """More tokens, or slots only, for those that are not too long for it."""
-        last = self.world.blocks(self.world.max_length) * self.world.block_size
+        extra = max(kind.extra or 0 for kind in self.world.kinds)
+        last = self.world.blocks(self.world.max_length) * self.world.block_size - extra
         fit = [place for place, name in enumerate(names) if len(self.rows[name].tokens) + num_tokens <= last]
         if fit:
             some = None if tokens is None else [tokens[place] for place in fit]
@@ -140,10 +165,11 @@ class Player:
     def open_tokens(self, name: str) -> int:
         """Tail tokens that are not committed."""
         row = self.rows[name]
-        return len(row.tokens) - row.committed * self.world.block_size
+        return len(row.tokens) - final(self.trial.oracle.state, row)
 
     def trim(self, name: str, num_tokens: int) -> None:
         """Take back tail tokens, but leave one."""
+        self._tell_first(name)
         row = self.rows[name]
         self.trial.do("trim", name, min(num_tokens, self.open_tokens(name), len(row.tokens) - 1))
         if name in self.untold:
@@ -151,17 +177,20 @@ class Player:
 
     def fork(self, name: str, count: int) -> None:
         """Beams, or copies at any time."""
+        self._tell_first(name)
         names = [self.name("f") for _ in range(count)]
         if self.trial.do("fork", name, names) is not None:
             self.granted.update(dict.fromkeys(names, self.granted.get(name, self.rows[name].prompt_end)))
 
     def release(self, name: str, store: bool) -> None:
         """A sequence ends."""
+        self._tell_first(name)
         self.trial.do("release", name, store)
         self._forget(name)
 
     def suspend(self, name: str) -> None:
         """Preempt a sequence; it waits to be asked for again."""
+        self._tell_first(name)
         row = self.rows[name]
         self.waiting.append(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
         self._forget(name)
@@ -172,9 +201,10 @@ class Player:
 
     def hold(self, name: str, start: int, end: int) -> None:
         """Keep some pages of a sequence for a reader; ends beyond its slots are cut."""
-        last = self.world.block_size * min(map(len, self.rows[name].pages))
-        self.held.append(self.name("h"))
-        self.trial.do("hold", self.held[-1], name, min(start, end, last), min(max(start, end), last))
+        self._tell_first(name)
+        last, key = self.slots(self.rows[name]), self.name("h")
+        if self.trial.do("hold", key, name, min(start, end, last), min(max(start, end), last)) is not None:
+            self.held.append(key)
 
     def drop_hold(self, key: str) -> None:
         """The reader is done."""
@@ -202,18 +232,24 @@ class Player:
         """Ask without asking for; what was told must come true when it is added right after."""
         with self.trial.nothing_changes():
             told = self.trial.do("probe", ask, purpose)
-        if then_add and purpose == "compute":
+        if then_add and purpose == "compute" and told is not None:
             before = self.trial.oracle.brief()
             admission = self.add([ask], Budget())
             spent = tuple(was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True))
-            if admission.rows:
-                same(
-                    "start and slots of an admission after its probe",
-                    (admission.rows[0][2], spent[: len(told.slots)]),
-                    (told.start, told.slots),
-                )
+            if admission is not None and admission.rows:
+                same("start of an admission after its probe", admission.rows[0][2], told.start)
+                kinds = zip(spent, told.slots, self.world.kinds, strict=False)
+                wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
+                same("slots of an admission beyond what its probe told", wrong, [])
 
-    def wind_up(self) -> None:
+    def add_alone(self, ask: Ask) -> None:
+        """A request that has the cache to itself is admitted, unless it was told that it never can be."""
+        admission = self.add([ask], Budget())
+        if admission is not None and not any(never for *_, never, _ in admission.refused):
+            same("sequences of a request that is alone", len(admission.rows), 1)
+            self.release(ask.name, False)
+
+    def wind_up(self, last: Ask | None = None) -> None:
         """Give everything up: every device slot can be had then."""
         for key in list(self.open):
             self.drop_claim(key)
@@ -221,9 +257,11 @@ class Player:
             self.drop_hold(key)
         for name in list(self.rows):
             self.release(name, True)
+        if last is not None:
+            self.add_alone(last)
         self.settle()
         self.trial.compare_all()
         self.trial.check()
         self.trial.flush()
-        free = tuple(self.trial.oracle.brief()[: self.world.num_groups])
+        free = self.trial.oracle.brief()
         same("free slots when nothing is held", free, self.world.tiers[0])

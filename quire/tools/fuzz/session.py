@@ -17,10 +17,11 @@ WORLD_OPERATIONS = 400
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop; None is never."""
+    """When to stop, None is never; and which worlds to try."""
 
     operations: int | None = None
     seconds: float | None = None
+    mix: str = "any"  # of layer groups: full, mixed, any
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ def run_session(
     while not _done(report, limits):
         world = first_world + report.worlds
         left = WORLD_OPERATIONS if limits.operations is None else limits.operations - report.operations
-        _run_world(report, f"{seed}/{world}", min(left, WORLD_OPERATIONS))
+        _run_world(report, f"{seed}/{world}", min(left, WORLD_OPERATIONS), limits.mix)
         report.worlds += 1
         report.seconds = monotonic() - began
         if report.failure is not None:
@@ -81,20 +82,20 @@ def _done(report: Report, limits: Limits) -> bool:
     return enough or late or report.mismatches > 0
 
 
-def _run_world(report: Report, name: str, operations: int) -> None:
-    driver = Driver(name, report.stores)
+def _run_world(report: Report, name: str, operations: int, mix: str) -> None:
+    driver = Driver(name, report.stores, mix=mix)
     try:
         driver.run(operations)
     except Mismatch:
         report.mismatches += 1
-        report.failure = pinned_down(name, report.stores, operations)
+        report.failure = pinned_down(name, report.stores, operations, mix)
     report.operations += driver.trial.operations
     report.reached += driver.trial.reached
 
 
-def pinned_down(name: str, stores: Sequence[StoreName], operations: int) -> dict[str, Any]:
+def pinned_down(name: str, stores: Sequence[StoreName], operations: int, mix: str) -> dict[str, Any]:
     """Run a world again with every comparison after every call: the failure, and the calls that led to it."""
-    driver = Driver(name, stores, check_every=1, compare_every=1)
+    driver = Driver(name, stores, check_every=1, compare_every=1, mix=mix)
     said = "it did not happen again with comparisons after every call"
     try:
         driver.run(operations)

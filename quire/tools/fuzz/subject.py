@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
 from quire import Batch, Cache, Claim, Claims, Hold, Plan, Prepared, Probe, Refusal, Request, Span, StateError
 from quire import Sequence as Live
+from quire.core.errors import ConfigWarning
+from quire.core.stats import NUM_COUNTERS
 from quire.core.store import open_store
 from quire.tools.fuzz import build
 from quire.tools.fuzz.content import Content
+from quire.tools.fuzz.engine import Engine
 from quire.tools.fuzz.mirror import Mirror
 from quire.tools.fuzz.plain import (
     Admission,
     Ask,
+    Blocks,
     Budget,
     ClaimFacts,
     Closing,
@@ -28,6 +33,7 @@ from quire.tools.fuzz.plain import (
 )
 
 StoreName = Literal["twin", "compiled"]
+NO_COUNTS = (0,) * NUM_COUNTERS
 
 
 def available_stores() -> tuple[StoreName, ...]:
@@ -44,8 +50,11 @@ class Subject:
 
     def __init__(self, world: World, clock: Callable[[], float], store: StoreName) -> None:
         self.world, self.store = world, store
-        self.cache = Cache(build.config(world), clock=clock, store=store)
+        with catch_warnings():
+            simplefilter("ignore", ConfigWarning)  # small worlds are hopeless in many ways
+            self.cache = Cache(build.config(world), clock=clock, store=store)
         self.content = Content(world)
+        self.engine = Engine(world, self.cache, self.content)
         self.mirror = Mirror(world.num_groups)
         self.live: dict[str, Live] = {}
         self.claims: dict[str, Claims] = {}
@@ -62,8 +71,7 @@ class Subject:
     ) -> tuple[tuple[ClaimFacts, ...], tuple[RefusalFacts, ...]]:
         """Phase 1 of a batch, kept under a key."""
         claims = self.claims[key] = self.cache.claim([self._request(ask) for ask in asks], purpose)
-        facts = tuple((str(claim.request.id), claim.start, claim.hit.blocks, claim.cold) for claim in claims)
-        return facts, _refusals(claims.refused)
+        return tuple(_claim_facts(claim) for claim in claims), _refusals(claims.refused)
 
     def drop_claim(self, key: str) -> None:
         """Give a batch back."""
@@ -73,8 +81,12 @@ class Subject:
         """Phase 2 of a batch."""
         more = [self.live[name] for name in continuing]
         limits: Any = build.limits(budget)
+        wanted = {str(claim.request.id): claim.wants for claim in self.claims[key] if claim.purpose == "decode"}
         batch = self.cache.admit(self.claims[key], continuing=more, **limits)
         del self.claims[key]
+        for sequence in batch.sequences if self.cache._state.apart else ():
+            if str(sequence.id) in wanted and sequence.computed < sequence.prompt_end:
+                self.engine.wanted[sequence] = wanted[str(sequence.id)]
         return self._admitted(batch)
 
     def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str]) -> Admission:
@@ -87,14 +99,17 @@ class Subject:
     def _admitted(self, batch: Batch) -> Admission:
         for sequence in batch.sequences:
             self.live[str(sequence.id)] = sequence
-        groups = range(self.world.num_groups)
-        store = self.cache._state.store
+        counters = [(store.row_counters, place) for store, place in self.cache._state.pools]
         return Admission(
             rows=tuple((str(sequence.id), sequence.row, sequence.start) for sequence in batch.sequences),
             spans=tuple((str(sequence.id), span.start, span.end) for sequence, span in batch.spans.items()),
             refused=_refusals(batch.refused),
             plan=self._plan(batch.plan),
-            counts=tuple(tuple(store.row_counters[g][s.row].tolist()) for s in batch.sequences for g in groups),
+            counts=tuple(
+                tuple(rows[place][s.row].tolist() if s.prepared.encoder or not self._crosses(group) else NO_COUNTS)
+                for s in batch.sequences
+                for group, (rows, place) in enumerate(counters)
+            ),
         )
 
     def _request(self, ask: Ask) -> Request | Prepared:
@@ -112,15 +127,18 @@ class Subject:
             kind, name = self._holder(item.holder)
             setbacks.append((kind, str(name), item.old_start, item.start, item.lost))
             if item.lost:
-                del self.live[str(name)]
+                self.engine.wanted.pop(self.live.pop(str(name)), None)
+                assert item.request is not None, "a lost sequence says what to claim again"
+                self.resumable[str(name)] = item.request
         return Closing(tuple(setbacks), None if finished.plan is None else self._plan(finished.plan))
 
     def probe(self, ask: Ask, purpose: Any) -> Outlook:
         """What a claim would find now and an admission take."""
         (found,) = self.cache.probe([build.request(ask)], purpose)
         self._learn_key(ask, found)
-        numbers = (found.start, found.hit_blocks, found.held_blocks, found.onboards, found.slots_now)
-        return Outlook(*numbers, found.slots_to_completion)
+        spans = tuple(map(_runs, found.spans))
+        numbers = (found.start, found.hit_blocks, found.held_blocks, spans, found.onboards, found.slots_now)
+        return Outlook(*numbers, found.slots_to_completion if self.world.is_plain else ())
 
     def _learn_key(self, ask: Ask, found: Probe) -> None:
         """The key of the first missing block: equal for equal prefixes, and only for those."""
@@ -150,6 +168,8 @@ class Subject:
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
         """KV exists so far."""
         rows = [self.live[name] for name in names]
+        for live in rows:
+            self.engine.wanted.pop(live, None)
         return self.cache.commit(rows, None if computed is None else build.int32(list(computed)))
 
     def trim(self, name: str, num_tokens: int) -> int:
@@ -174,9 +194,12 @@ class Subject:
         request = self.resumable[name] = self.cache.suspend(self.live.pop(name))
         return build.identities(request)
 
-    def hold(self, key: str, name: str, start: int, end: int) -> tuple[tuple[int, ...], ...]:
+    def hold(self, key: str, name: str, start: int, end: int) -> tuple[tuple[int, ...], ...] | None:
         """Keep the pages of a span, under a key; which."""
-        held = self.holds[key] = self.cache.hold(self.live[name], Span(start, end))
+        held = self.cache.hold(self.live[name], Span(start, end))
+        if held is None:
+            return None
+        self.holds[key] = held
         return tuple(tuple(pages.tolist()) for pages in held.pages)
 
     def drop(self, key: str) -> None:
@@ -204,25 +227,31 @@ class Subject:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def brief(self) -> tuple[int, ...]:
-        """Free counts, and where the slots of every tier are."""
-        groups = range(self.world.num_groups)
-        numbers = [self.cache.num_free(group) for group in groups]
-        for group in groups:
+        """Free counts."""
+        return tuple([self.cache.num_free(group) for group in range(self.world.num_groups)])
+
+    def usage(self) -> tuple[int, ...]:
+        """Where the slots of every tier are."""
+        numbers: list[int] = []
+        for group in range(self.world.num_groups):
             for tier in range(len(self.world.tiers)):
                 usage = self.cache.usage(tier, group)
                 numbers += (usage.empty, usage.idle, usage.shadows)
         return tuple(numbers)
 
     def row(self, name: str) -> tuple[Any, ...]:
-        """Start, length, computed, committed tokens, pages and device slots of a sequence."""
+        """Start, length, computed, committed tokens; per group: pages, slots, the state's slot, tokens with pages."""
         live, groups = self.live[name], range(self.world.num_groups)
-        pages = tuple(tuple(live.pages(group).tolist()) for group in groups)
-        slots = tuple(tuple(live.slots(group).tolist()) for group in groups)
-        return live.start, live.length, live.computed, live.committed, pages, slots
+        facts = []
+        for group in groups:
+            pages, slots = tuple(live.pages(group).tolist()), tuple(live.slots(group).tolist())
+            assert live.state_slot(group) == self.cache.state_table(group)[live.row], "two slots for one state"
+            facts.append((pages, slots, live.state_slot(group), _runs(live.held(group))))
+        return live.start, live.length, live.computed, live.committed, live.encoder_computed, tuple(facts)
 
-    def dump(self) -> dict[str, Any]:
-        """Everything the store knows."""
-        return self.cache._state.store.dump()
+    def dump(self) -> list[dict[str, Any]]:
+        """Everything the stores know, stream by stream."""
+        return [stream.store.dump() for stream in self.cache._state.streams]
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
@@ -230,17 +259,8 @@ class Subject:
         """Carry out a plan while some (tier, verb, slot) fail; the moves that failed."""
         return tuple(self.content.run(self.plans[number], bad)) if len(self.plans[number]) else ()
 
-    def compute(self, name: str, numbers: list[int], first: int) -> None:
-        """A step of the model: KV of the tokens from `first` on, written through the block tables."""
-        self.content.write(self._slots(name), numbers, first)
-
-    def wrong_token(self, name: str, numbers: list[int]) -> int | None:
-        """The first token whose KV, read through the block tables, is not its own."""
-        return self.content.wrong(self._slots(name), numbers)
-
-    def _slots(self, name: str) -> list[build.Int32]:
-        row = self.live[name].row
-        return [self.cache.table(group)[row] for group in range(self.world.num_groups)]
+    def _crosses(self, group: int) -> bool:
+        return self.world.kinds[group].kind == "cross"
 
     def _plan(self, plan: Plan) -> PlanFacts:
         self.plans[plan.number] = plan
@@ -248,4 +268,18 @@ class Subject:
 
 
 def _refusals(refused: Sequence[Refusal]) -> tuple[RefusalFacts, ...]:
-    return tuple((str(item.request.id), item.reason, item.need, item.have, item.never) for item in refused)
+    return tuple(
+        (str(item.request.id), item.reason, item.need, item.have, item.never, -1 if item.group is None else item.group)
+        for item in refused
+    )
+
+
+def _runs(spans: Sequence[Span]) -> Blocks:
+    return tuple((span.start, span.end) for span in spans)
+
+
+def _claim_facts(claim: Claim) -> ClaimFacts:
+    return ClaimFacts(
+        str(claim.request.id), claim.start, claim.hit.blocks, claim.cold, claim.slots_needed,
+        tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wants)),
+    )  # fmt: skip

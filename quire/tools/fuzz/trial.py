@@ -12,10 +12,11 @@ import numpy as np
 
 from quire import QuireError, check
 from quire.tools.fuzz.build import Known
-from quire.tools.fuzz.content import values
+from quire.tools.fuzz.content import encoded, values
 from quire.tools.fuzz.mirror import Hashes
 from quire.tools.fuzz.oracle import Oracle
-from quire.tools.fuzz.plain import Admission, Closing, Misuse, PlanFacts, World
+from quire.tools.fuzz.oracle.state import State
+from quire.tools.fuzz.plain import Admission, Ask, Closing, Misuse, Path, PlanFacts, World
 from quire.tools.fuzz.subject import StoreName, Subject
 
 TWINS = 6  # place of the count of private copies in a dumped row, which the oracle does not keep
@@ -67,6 +68,10 @@ class Trial:
         self.operations += 1
         self.trace.append((verb, args))
         try:
+            for arg in args:
+                for ask in arg if isinstance(arg, list) else (arg,):
+                    if isinstance(ask, Ask):
+                        self.known.learn(ask)
             try:
                 expected = getattr(self.oracle, verb)(*args)
             except Misuse:
@@ -99,7 +104,9 @@ class Trial:
                 self.reached.update(KINDS[move[0]] for move in plan.moves)
         if isinstance(answer, Admission):
             self.reached["admitted"] += len(answer.rows)
-            self.reached["with a hit"] += sum(start > 0 for _, _, start in answer.rows)
+            hits = sum(start > 0 for _, _, start in answer.rows)
+            self.reached["with a hit"] += hits
+            self.reached.update({f"hit with a {kind} group": hits for kind in {one.kind for one in self.world.kinds}})
             self.reached.update(f"refused for {refusal[1]}" for refusal in answer.refused)
         if isinstance(answer, Closing):
             self.reached.update(f"{kind} {'lost' if lost else 'set back'}" for kind, _, _, _, lost in answer.setbacks)
@@ -154,16 +161,20 @@ class Trial:
         numbers = values(row.ask.root, row.tokens[:end])
         self.trace.append(("compute", (name, row.computed, end)))
         for subject in self.subjects:
-            wrong = subject.wrong_token(name, numbers[: row.computed])
-            same(f"first of {row.computed} computed tokens of {name} with wrong bytes ({subject.store})", wrong, None)
-            subject.compute(name, numbers, row.computed)
+            live, engine = subject.live[name], subject.engine
+            wrong = engine.wrong(live, row.ask, numbers[: row.computed], waits=live in engine.wanted)
+            same(f"what {name} reads wrong after {row.computed} tokens ({subject.store})", wrong, None)
+            engine.compute(live, row.ask, numbers)
+            if live in engine.wanted:
+                wrong = engine.wrong(live, row.ask, numbers)
+                same(f"what {name} reads wrong of {end} transferred tokens ({subject.store})", wrong, None)
 
     # -- comparisons -------------------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
         expected = self.oracle.brief()
         for subject in self.subjects:
-            same(f"free counts and usage of {subject.store}", subject.brief(), expected)
+            same(f"free counts of {subject.store}", subject.brief(), expected)
         if self.operations % self.compare_every == 0:
             self.compare_all()
         if self.operations % self.check_every == 0:
@@ -171,15 +182,15 @@ class Trial:
 
     def compare_all(self) -> None:
         """Every node, page, order, count and row."""
+        for subject in self.subjects:
+            same(f"usage of {subject.store}", subject.usage(), self.oracle.usage())
         expected = self.oracle.dump()
         dumps = [subject.dump() for subject in self.subjects]
         for subject, found in zip(self.subjects, dumps, strict=True):
             same(f"dump of {subject.store}", found, dumps[0])
-        for part, facts in expected.items():
-            found = dumps[0][part]
-            if part == "rows":
-                found = {number: (*row[:TWINS], *row[TWINS + 1 :]) for number, row in found.items()}
-            same(part, found, facts)
+        for stream, facts in zip(dumps[0], expected, strict=True):
+            stream["rows"] = {number: (*row[:TWINS], *row[TWINS + 1 :]) for number, row in stream["rows"].items()}
+            same("dump", stream, facts)
         for name in self.oracle.state.rows:
             for subject in self.subjects:
                 same(f"sequence {name} of {subject.store}", subject.row(name), self.oracle.row(name))
@@ -188,22 +199,30 @@ class Trial:
         """All invariants; and, when no move is outstanding, the bytes of every copy in the tree."""
         for subject in self.subjects:
             check(subject.cache)
-            if not self.unrun and not self.unfinished:
+            if not self.unrun and not self.unfinished and not any(stream.moves for stream in self.oracle.model.streams):
                 self._check_copies(subject)
 
     def _check_copies(self, subject: Subject) -> None:
-        for pools in self.oracle.state.pools:
+        for stream, place in self.oracle.model.groups():
+            pools = stream.pools[place]
             for page in pools.pages.values():
                 if page.path is not None:
                     slots = [page.copies.get(tier, -1) for tier in range(len(pools.owner))]
-                    wrong = subject.content.wrong_copy(page.path, pools.group, slots)
+                    wrong = subject.content.wrong_copy(pools.number, self._numbers(stream, page.path), slots)
                     same(f"tier of page {page.number} of {subject.store} that has wrong bytes", wrong, None)
+
+    def _numbers(self, stream: State, path: Path) -> list[int]:
+        """What a page of the last block of a path holds."""
+        tokens = [token for block in path[1:] for token in block]
+        if stream is self.oracle.state:
+            return values(path[0], tokens)[-len(path[-1]) :]
+        meaning = self.known.meaning[True, tokens[-1]][:-1]
+        return encoded(path[0], meaning, len(tokens))[-len(path[-1]) :]
 
     def flush(self) -> None:
         """Take all events; replayed, they must give the tree with tiers and priorities."""
         self.trace.append(("flush", ()))
         batches = [subject.cache.take_events() for subject in self.subjects]
-        at = self.oracle.state.tree.at
         for subject, batch in zip(self.subjects, batches, strict=True):
             for name in ("records", "hashes", "details", "tokens"):
                 equal = np.array_equal(getattr(batch, name), getattr(batches[0], name))
@@ -212,10 +231,10 @@ class Trial:
                 subject.mirror.replay(batch)
             except (AssertionError, LookupError) as error:
                 raise Mismatch(f"events of {subject.store}: {error!r}") from error
-            for group, known in enumerate(subject.mirror.groups):
-                pages = {self.hashes.of(path): pages[group] for path, pages in at.items()}
+            for known, (stream, place) in zip(subject.mirror.groups, self.oracle.model.groups(), strict=True):
+                pages = {self.hashes.of(path): pages[place] for path, pages in stream.tree.at.items()}
                 facts = {name: (page.hottest, page.priority) for name, page in pages.items() if page}
-                same(f"mirror of group {group} of {subject.store}", known, facts)
+                same(f"mirror of group {stream.groups[place]} of {subject.store}", known, facts)
 
 
 def firm(answer: Any) -> Any:

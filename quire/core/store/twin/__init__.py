@@ -1,7 +1,7 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
-Owns nothing itself; it names what the package gives out. Read order: chain, tree, page, order, log, pool, evict, hits,
-table, admission, commit, growth, life, removal, store.
+Owns nothing itself; it names what the package gives out. Read order: reach, chain, tree, page, order, log, pool, evict,
+hits, promise, table, chunk, current, admission, offer, leave, commit, growth, fork, life, removal, store.
 """
 
 from quire.core.store.twin.chain import Chain

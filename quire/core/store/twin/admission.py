@@ -5,104 +5,101 @@ settle can evict what another was promised. Knows nothing of budgets: the layer 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from quire.core.store.twin.chain import Chain
+from quire.core.store.twin.chunk import Ask, Retention, check_asks, fill
+from quire.core.store.twin.current import begin
 from quire.core.store.twin.evict import copy_tokens, new_page, onboard
 from quire.core.store.twin.hits import Hit
-from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
+from quire.core.store.twin.page import Page
 from quire.core.store.twin.parts import Parts
-from quire.core.store.twin.pool import MISSED, PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
+from quire.core.store.twin.pool import PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
+from quire.core.store.twin.promise import Stake, count_own, promise
 from quire.core.store.twin.table import Row
 from quire.core.store.twin.tree import Node
 
 NO_ROOT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a row shall have: pages in all, retention per block, retention while decoding, spare pages."""
-
-    blocks: int
-    priorities: npt.NDArray[np.int16] | None
-    durations: npt.NDArray[np.int64] | None
-    decode_priority: int
-    decode_duration: int
-    spare: int
-
-    def retention(self, block: int) -> tuple[int, int] | None:
-        """Priority and duration asked for a block, None when nothing is asked."""
-        if self.priorities is None or self.priorities[block] < 0:
-            return None
-        return int(self.priorities[block]), NEVER if self.durations is None else int(self.durations[block])
-
-    def check(self, hit: Hit, columns: int) -> None:
-        lowest = hit.blocks + (hit.source_node is not None)
-        if not lowest <= self.blocks <= columns:
-            raise ValueError(f"{self.blocks} blocks asked, must be {lowest} to {columns}")
-        for given in (self.priorities, self.durations):
-            if given is not None and len(given) < self.blocks:
-                raise ValueError(f"retention of {len(given)} blocks given, {self.blocks} asked")
-
-
 def seat(parts: Parts, hit: Hit, number: int, row: Row) -> None:
     """A claimed hit becomes the holds of a new row; the claim on a partial source stays until settle."""
     tip, table = row.tip, parts.table
-    for pool, pages in zip(parts.pools, hit.held, strict=True):
-        for block, page in zip(hit.needed(pool.group), pages, strict=True):
+    for pool, pages in zip(parts.pools, hit.pages_held, strict=True):
+        for block, page in zip(hit.held_blocks(pool.group), pages, strict=True):
             pool.unclaim(page)
             pool.hold(page)
             table.put(pool.group, number, block, page)
-        table.capacity[pool.group][number] = hit.blocks
+        table.capacity[pool.group][number] = max(hit.blocks, _reach_of(hit, pool.group))
     table.occupy(number, row, hit.start, hit.blocks)
     if tip is not None:
         parts.tree.add_tip(tip)
-    hit.held = []
-    hit.mark(False)
-    hit.row = number
+    hit.seated(number)
+
+
+def _reach_of(hit: Hit, group: int) -> int:
+    """Columns up to the last held block: a claim with needs may hold blocks beyond the hit's."""
+    return max(hit.held_blocks(group), default=-1) + 1
 
 
 def new_row(parts: Parts, hit: Hit, chain: Chain, root: int, keep: bool) -> Row:
-    """The row a hit will become, checked; nothing is changed yet."""
+    """The row a hit will become; once everything is checked, the node it will go on from exists."""
     if not hit.claimed:
         raise ValueError("only a claimed hit can be seated")
-    if hit.blocks > parts.table.columns:
-        raise ValueError(f"the hit has {hit.blocks} blocks, a row {parts.table.columns} columns")
+    blocks = max(hit.blocks, *(_reach_of(hit, pool.group) for pool in parts.pools))
+    if blocks > parts.table.columns:
+        raise ValueError(f"the hit has {blocks} blocks, a row {parts.table.columns} columns")
     if root == NO_ROOT and keep:
         raise ValueError("a row that keeps its blocks needs a root")
-    tip: Node | None = None
-    if root != NO_ROOT:
-        top = parts.tree.root(root)
-        tip = hit.nodes[hit.blocks - 1] if hit.blocks else top
-        if not tip.alive or tip.root is not top:
-            raise ValueError(f"the hit does not lie under root {root} any more")
-    return Row(chain, tip, keep, len(parts.pools))
+    tip = None if root == NO_ROOT else _tip(parts, hit, chain, parts.tree.root(root))
+    row = Row(chain, tip, keep, [Stake(hit.front(pool.group), hit.blocks) for pool in parts.pools])
+    row.ahead = hit.has_needs
+    return row
 
 
-def settle(parts: Parts, number: int, hit: Hit, ask: Ask) -> None:
-    """Give a seated row everything it asked for."""
+def _tip(parts: Parts, hit: Hit, chain: Chain, root: Node) -> Node:
+    """The node of the hit's last block, made again when it went: the claim may be on other blocks than that."""
+    tip = hit.nodes[hit.blocks - 1] if hit.blocks else root
+    if tip.alive and tip.root is root:
+        return tip
+    if tip.alive or len(chain) < hit.blocks * parts.rules.block_size:
+        raise ValueError(f"the hit does not lie under root {root.number}")
+    tip = root
+    for block in range(hit.blocks):
+        tip = parts.tree.child(tip, chain.block(block))
+    return tip
+
+
+def settle(
+    parts: Parts, number: int, hit: Hit, asks: Sequence[Ask], retention: Retention, decode: tuple[int, int]
+) -> None:
+    """Give a seated row everything it asked for; `decode`: priority and duration of pages made later on."""
     row = parts.table.row(number)
+    _check(parts, number, hit, asks, retention)
+    row.priority, row.duration = decode
+    take_over = _may_take_over(hit)
+    for pool, ask in zip(parts.pools, asks, strict=True):
+        before, reach = pool.counters.copy(), parts.reaches[pool.group]
+        _reuse_full(parts, pool, number, hit.held_blocks(pool.group), retention)
+        if hit.source_pages:
+            _reuse_partial(parts, pool, number, hit, retention.of_new(hit.blocks) if take_over else None)
+        fill(parts, pool, number, (*range(min(reach.sink, ask.first)), *range(ask.first, ask.stop)), retention)
+        for _ in range(ask.spare):
+            row.spares[pool.group].append(new_page(pool, row.priority, row.duration))
+        held = 0 if reach.current else _reach_of(hit, pool.group)
+        parts.table.capacity[pool.group][number] = max(ask.stop, held)
+        promise(pool, row.stakes[pool.group], ask.peak)
+        parts.table.row_counters[pool.group][number] = pool.counters - before
+    hit.settled()
+
+
+def _check(parts: Parts, number: int, hit: Hit, asks: Sequence[Ask], retention: Retention) -> None:
     if hit.row != number:
         raise ValueError(f"this hit is not seated in row {number}")
-    ask.check(hit, parts.table.columns)
-    take_over = _may_take_over(hit)
-    row.priority, row.duration = ask.decode_priority, ask.decode_duration
-    for pool in parts.pools:
-        before = pool.counters.copy()
-        _reuse_full(parts, pool, number, hit, ask)
-        first = hit.blocks
-        if hit.source_pages:
-            _reuse_partial(parts, pool, number, hit, ask.retention(first) if take_over else None, take_over)
-            first += 1
-        _fill(parts, pool, number, range(first, ask.blocks), ask)
-        for _ in range(ask.spare):
-            row.spares[pool.group].append(new_page(pool, ask.decode_priority, ask.decode_duration))
-        parts.table.capacity[pool.group][number] = ask.blocks
-        parts.table.row_counters[pool.group][number] = pool.counters - before
-    hit.source_pages, hit.row = [], -1
+    check_asks(parts, asks, retention)
+    lowest = hit.blocks + (hit.source_node is not None)
+    for reach, ask in zip(parts.reaches, asks, strict=True):
+        if not reach.current and ask.stop < lowest:
+            raise ValueError(f"columns up to {ask.stop} asked, the hit has {lowest}")
 
 
 def _may_take_over(hit: Hit) -> bool:
@@ -113,41 +110,41 @@ def _may_take_over(hit: Hit) -> bool:
     return all(page.is_idle and page.claims == 1 for page in hit.source_pages)
 
 
-def _reuse_full(parts: Parts, pool: Pool, number: int, hit: Hit, ask: Ask) -> None:
-    """Count and retain the hit's pages, then bring the cold ones to the device."""
+def _reuse_full(parts: Parts, pool: Pool, number: int, held: Sequence[int], retention: Retention) -> None:
+    """Count and retain the held pages, then bring the cold ones to the device; a state goes on from a copy."""
     table, group = parts.table, pool.group
-    found = [(block, table.page(group, number, block)) for block in hit.needed(group)]
-    pages = [(block, page) for block, page in found if page is not None]
+    pages = [(block, pool.pages[table.pages[group][number, block]]) for block in held]
     for block, page in pages:
         pool.count(REUSED_FULL)
         pool.count(REUSED_FROM + page.hottest)
-        retention = ask.retention(block)
-        if retention is not None:
-            pool.set_priority(page, retention[0])
-            page.duration = retention[1]
+        asked = retention.asked(block)
+        if asked is not None:
+            pool.set_priority(page, asked[0])
+            page.duration = asked[1]
+    if parts.reaches[group].current:
+        begin(parts, pool, number, held)
+        return
     for block, page in pages:
         if page.hottest > 0:
             onboard(pool, page)
         table.put(group, number, block, page)
 
 
-def _reuse_partial(
-    parts: Parts, pool: Pool, number: int, hit: Hit, retention: tuple[int, int] | None, take_over: bool
-) -> None:
-    """The matched tokens of the source: its own page, taken over, or a new page they are copied into."""
-    source = hit.source_pages[pool.group]
+def _reuse_partial(parts: Parts, pool: Pool, number: int, hit: Hit, taken_over: tuple[int, int] | None) -> None:
+    """The matched tokens of the source: its own page, taken over with this retention, or copied into a new page."""
+    page = source = hit.source_pages[pool.group]
     pool.count(REUSED_PARTIAL)
     pool.count(REUSED_FROM + source.hottest)
     pool.count(PARTIAL_FROM + source.hottest)
-    if take_over:
+    if taken_over is not None:
         _take_over(pool, source)
-        source.priority, source.duration = retention or (DEFAULT_PRIORITY, NEVER)
-        parts.table.put(pool.group, number, hit.blocks, source)
-        return
-    target = new_page(pool, source.priority, source.duration)
-    copy_tokens(pool, source, target, hit.matched)
-    pool.unclaim(source)
-    parts.table.put(pool.group, number, hit.blocks, target)
+        source.priority, source.duration = taken_over
+    else:
+        page = new_page(pool, source.priority, source.duration)
+        copy_tokens(pool, source, page, hit.matched)
+        pool.unclaim(source)
+    parts.table.put(pool.group, number, hit.blocks, page)
+    count_own(pool, parts.table.row(number).stakes[pool.group], 1)
 
 
 def _take_over(pool: Pool, page: Page) -> None:
@@ -158,11 +155,3 @@ def _take_over(pool: Pool, page: Page) -> None:
         onboard(pool, page)
     pool.detach(page)
     pool.discard_colder(page)
-
-
-def _fill(parts: Parts, pool: Pool, number: int, columns: Sequence[int], ask: Ask) -> None:
-    """New pages for what has to be computed."""
-    for column in columns:
-        page = new_page(pool, *(ask.retention(column) or (DEFAULT_PRIORITY, NEVER)))
-        pool.count(MISSED)
-        parts.table.put(pool.group, number, column, page)

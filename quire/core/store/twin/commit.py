@@ -1,14 +1,17 @@
-"""Commit: pages of full, computed blocks become findable; at release twins and the computed tail do too.
+"""Commit: pages of full, computed blocks become findable; at release twins, the state and the computed tail do too.
 
-Owns who gets a node's place when two rows have computed the same block. Knows nothing of how rows end.
+Owns how far a row has got and when its pages are offered. What is promised to leave a row is offered only as it leaves:
+nobody else may come to hold it. Knows nothing of how rows end.
 """
 
 from quire.core.store.twin.chain import IntArray
-from quire.core.store.twin.page import Page
+from quire.core.store.twin.current import promote
+from quire.core.store.twin.leave import leave
+from quire.core.store.twin.offer import offer, store
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool
 from quire.core.store.twin.table import Row
-from quire.core.store.twin.tree import Node
+from quire.core.store.twin.tree import Node, path
 
 
 def commit(parts: Parts, rows: list[int], computed: IntArray | None) -> int:
@@ -29,99 +32,69 @@ def commit(parts: Parts, rows: list[int], computed: IntArray | None) -> int:
 def _commit_row(parts: Parts, number: int, computed: int) -> int:
     table = parts.table
     row = table.row(number)
+    row.ahead = False
     table.computed[number] = max(int(table.computed[number]), computed)
-    first, stop = int(table.committed[number]), computed // table.block_size
-    if not row.keep or row.tip is None or stop <= first:
-        return 0
-    nodes: list[Node] = []
-    tip = row.tip
-    for block in range(first, stop):
-        tip = parts.tree.child(tip, row.chain.block(block))
-        nodes.append(tip)
-    parts.tree.add_tip(tip)
-    parts.tree.drop_tip(row.tip)
-    row.tip = tip
-    table.committed[number] = stop
-    return sum(_commit_pages(parts, pool, row, nodes, _pages(parts, pool, number, first, stop)) for pool in parts.pools)
-
-
-def _pages(parts: Parts, pool: Pool, number: int, first: int, stop: int) -> list[Page | None]:
-    return [parts.table.page(pool.group, number, column) for column in range(first, stop)]
-
-
-def _commit_pages(parts: Parts, pool: Pool, row: Row, nodes: list[Node], pages: list[Page | None]) -> int:
-    """Put one group's pages on their nodes; consecutive new ones are told as one run."""
+    first, stop = int(table.committed[number]), int(table.computed[number]) // table.block_size
+    goes_on = stop > first
+    if goes_on:
+        table.committed[number] = stop
+        _move_tip(parts, row, first, stop)
     attached = 0
-    run: list[Node] = []
-    for node, page in zip(nodes, pages, strict=True):
-        other = node.pages[pool.group]
-        if page is not None and page.is_open and other is None:
-            pool.attach(page, node)
-            run.append(node)
-            attached += 1
-            continue
-        _tell(pool, run)
-        run = []
-        if page is None or other is None or not page.is_open:
-            continue  # a hole, or a page that has its node already
-        if _is_cold_duplicate(other) and page.slots[0] >= 0:
-            _replace(pool, other, page, parts.inherit)
-        else:
-            row.twins += 1
-    _tell(pool, run)
+    for pool, reach in zip(parts.pools, parts.reaches, strict=True):
+        if not reach.current:
+            attached += _show(parts, pool, number)
+        if goes_on and reach.is_bounded:
+            attached += leave(parts, pool, number)
     return attached
 
 
-def _tell(pool: Pool, run: list[Node]) -> None:
-    if run:
-        pool.events.stored(pool.group, run)
+def _move_tip(parts: Parts, row: Row, first: int, stop: int) -> None:
+    """The blocks have nodes, found or made; the row will commit its next one below the last."""
+    if not row.keep or row.tip is None:
+        return
+    tip = row.tip
+    for block in range(first, stop):
+        tip = parts.tree.child(tip, row.chain.block(block))
+    parts.tree.add_tip(tip)
+    parts.tree.drop_tip(row.tip)
+    row.tip = tip
 
 
-def _is_cold_duplicate(page: Page) -> bool:
-    return page.is_idle and page.claims == 0 and page.slots[0] < 0
+def _show(parts: Parts, pool: Pool, number: int) -> int:
+    """Offer the committed columns that were not offered yet, unless they are promised; pages newly attached."""
+    row = parts.table.row(number)
+    stake, stop = row.stakes[pool.group], int(parts.table.committed[number])
+    if stake.peak or stake.shown >= stop:
+        return 0
+    first, stake.shown = stake.shown, stop
+    if not row.keep or row.tip is None:
+        return 0
+    pages = parts.table.pages_in(pool.group, number, range(first, stop))
+    attached, twins = offer(parts, pool, path(row.tip, first), pages)
+    row.twins += twins
+    return attached
 
 
-def _replace(pool: Pool, old: Page, new: Page, inherit: bool) -> None:
-    """A device page takes the node of an idle page that has only colder copies; those become its shadows."""
-    node, hottest, priority = old.node, old.hottest, old.priority
-    assert node is not None
-    for tier, slot in enumerate(old.slots):
-        if slot < 0:
-            continue
-        if pool.rules.shadows and inherit and new.slots[tier] < 0:
-            pool.strip(old, tier)
-            pool.add_copy(new, tier, slot)
-            pool.orders[tier].push_shadow(slot)
-        else:
-            pool.discard_copy(old, tier)
-    old.node = None
-    pool.free_id(old)
-    pool.attach(new, node)
-    pool.events.moved(pool.group, node, hottest, 0)
-    pool.events.retained(pool.group, node, priority, new.priority)
-
-
-def attach_rest(parts: Parts, number: int) -> None:
-    """Before a row goes: its twins take places that have become free, its computed tail becomes a partial block."""
+def attach_rest(parts: Parts, number: int, ahead: bool) -> None:
+    """Before a row goes: twins take places that have become free, then its state and its computed tail are stored."""
     row = parts.table.row(number)
     if not row.keep or row.tip is None:
         return
     if row.twins:
         _attach_twins(parts, number, row.tip)
-    _attach_tail(parts, number, row, row.tip)
+    if not ahead:
+        promote(parts, number)
+    if parts.rules.tails:
+        _attach_tail(parts, number, row, row.tip)
 
 
 def _attach_twins(parts: Parts, number: int, tip: Node) -> None:
     """Deepest block first, groups ascending."""
-    node = tip
-    for column in range(int(parts.table.committed[number]) - 1, -1, -1):
+    for node in reversed(path(tip, 0)):
         for pool in parts.pools:
-            page = parts.table.page(pool.group, number, column)
+            page = parts.table.page(pool.group, number, node.depth - 1)
             if page is not None and page.is_open and node.pages[pool.group] is None:
-                pool.attach(page, node)
-                pool.events.stored(pool.group, [node])
-        assert node.parent is not None
-        node = node.parent
+                store(pool, page, node)
 
 
 def _attach_tail(parts: Parts, number: int, row: Row, tip: Node) -> None:
@@ -131,10 +104,9 @@ def _attach_tail(parts: Parts, number: int, row: Row, tip: Node) -> None:
     if not 0 < computed - column * table.block_size < table.block_size:
         return
     tail = row.chain.span(column * table.block_size, computed)
-    for pool in parts.pools:
+    for pool, reach in zip(parts.pools, parts.reaches, strict=True):
         page = table.page(pool.group, number, column)
         if page is None or not page.is_open or page.holders != 1 or tip.covers(tail, pool.group):
             continue
-        node = parts.tree.child(tip, tail)
-        pool.attach(page, node)
-        pool.events.stored(pool.group, [node])
+        if not reach.current:  # a snapshot page there is empty still
+            store(pool, page, parts.tree.child(tip, tail))

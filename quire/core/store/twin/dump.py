@@ -10,6 +10,7 @@ from quire.core.store.twin.order import Order
 from quire.core.store.twin.page import Page
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool
+from quire.core.store.twin.table import Row
 from quire.core.store.twin.tree import Node, subtree
 
 Path = tuple[Any, ...]
@@ -68,4 +69,11 @@ def _row(parts: Parts, number: int) -> tuple[Any, ...]:
     numbers = (int(table.length[number]), int(table.computed[number]), int(table.committed[number]))
     spares = [[page.number for page in pages] for pages in row.spares]
     kept = (path(row.tip), row.keep, row.twins, spares, row.priority, row.duration)
-    return (*numbers, row.chain.tokens().tolist(), *kept)
+    return (*numbers, row.chain.tokens().tolist(), *kept, *_stakes(row), row.ahead)
+
+
+def _stakes(row: Row) -> tuple[list[int], ...]:
+    """One list per number, each by group."""
+    names = ("front", "shown", "base", "own", "peak")
+    currents = [-1 if stake.current is None else stake.current.number for stake in row.stakes]
+    return (*([getattr(stake, name) for stake in row.stakes] for name in names), currents)

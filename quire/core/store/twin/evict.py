@@ -29,6 +29,15 @@ def new_page(pool: Pool, priority: int, duration: int) -> Page:
     return pool.open_page(take(pool), priority, duration)
 
 
+def spare_or_new(pool: Pool, spares: list[Page], priority: int, duration: int) -> Page:
+    """An open page for a fork: one kept aside, else a new one."""
+    if not spares:
+        return new_page(pool, priority, duration)
+    page = spares.pop()
+    page.priority, page.duration = priority, duration
+    return page
+
+
 def copy_tokens(pool: Pool, source: Page, target: Page, tokens: int) -> None:
     """The first tokens of `source` go into the open page `target`."""
     tier, slot = pool.place(source)

@@ -1,17 +1,16 @@
-"""Rows that grow, shrink and split: slots for coming tokens, tail tokens taken back, a second row on shared pages.
+"""Rows that grow and shrink: slots for coming tokens, tail tokens taken back, spoilt blocks cut off.
 
 Owns the count before the act: a call that cannot have all its pages changes nothing. Knows nothing of hits.
 """
 
 from quire.core.store.twin.chain import IntArray
-from quire.core.store.twin.evict import copy_tokens, new_page
-from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
-from quire.core.store.twin.parts import Parts
+from quire.core.store.twin.evict import new_page
+from quire.core.store.twin.leave import clear_column
+from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER
+from quire.core.store.twin.parts import NO_ROOM, Parts
 from quire.core.store.twin.pool import GROWN, Pool
-from quire.core.store.twin.table import Row
+from quire.core.store.twin.promise import count_own
 from quire.core.store.twin.tree import ancestor
-
-NO_ROOM = -1
 
 
 def grow(parts: Parts, rows: list[int], tokens: IntArray | None, num_tokens: int) -> int:
@@ -21,34 +20,49 @@ def grow(parts: Parts, rows: list[int], tokens: IntArray | None, num_tokens: int
         raise ValueError(f"{len(tokens)} tokens given for {len(rows)} rows of {num_tokens}")
     if len(set(rows)) != len(rows):
         raise LookupError("a row is named twice")
-    columns = [table.blocks_of(len(table.row(number).chain) + num_tokens) for number in rows]
-    if max(columns, default=0) > table.columns:
-        raise ValueError(f"{max(columns)} columns needed, a row has {table.columns}")
-    if any(_num_missing(parts, pool, rows, columns) > pool.available for pool in parts.pools):
-        return NO_ROOM
+    lengths = [len(table.row(number).chain) + num_tokens for number in rows]
+    for number in rows:
+        if any(stake.peak for stake in table.row(number).stakes):
+            raise RuntimeError(f"row {number} has a prompt under way")  # what was promised to it would be used up
+    columns = max((_needed(parts, pool, length) for pool in parts.pools for length in lengths), default=0)
+    if columns > table.columns:
+        raise ValueError(f"{columns} columns needed, a row has {table.columns}")
+    for pool in parts.pools:
+        new = (_new_columns(parts, pool, number, length) for number, length in zip(rows, lengths, strict=True))
+        if pool.lacks(sum(map(len, new))):
+            return NO_ROOM
     taken = 0
-    for place, (number, needed) in enumerate(zip(rows, columns, strict=True)):
-        row = table.row(number)
+    for place, (number, length) in enumerate(zip(rows, lengths, strict=True)):
         if tokens is not None:
-            row.chain.append(tokens[place * num_tokens : (place + 1) * num_tokens])
-            table.length[number] = len(row.chain)
-        taken += sum(_grow_row(parts, pool, number, row, needed) for pool in parts.pools)
+            table.row(number).chain.append(tokens[place * num_tokens : (place + 1) * num_tokens])
+            table.length[number] = length
+        taken += sum(_grow_row(parts, pool, number, length) for pool in parts.pools)
     return taken
 
 
-def _num_missing(parts: Parts, pool: Pool, rows: list[int], columns: list[int]) -> int:
-    capacity = parts.table.capacity[pool.group]
-    return sum(max(0, needed - int(capacity[number])) for number, needed in zip(rows, columns, strict=True))
+def _needed(parts: Parts, pool: Pool, length: int) -> int:
+    """Columns of a row of this length."""
+    return parts.reaches[pool.group].columns(length, parts.rules.block_size)
 
 
-def _grow_row(parts: Parts, pool: Pool, number: int, row: Row, needed: int) -> int:
-    capacity = parts.table.capacity[pool.group]
-    missing = range(int(capacity[number]), needed)
-    for column in missing:
+def _new_columns(parts: Parts, pool: Pool, number: int, length: int) -> list[int]:
+    """Columns that get a page when a row grows to this length."""
+    reach, row = parts.reaches[pool.group], parts.table.row(number)
+    first = int(parts.table.capacity[pool.group][number])
+    if reach.current:  # a snapshot that was not asked for in time will never be taken
+        first = max(first, row.stakes[pool.group].front)
+    return [column for column in range(first, _needed(parts, pool, length)) if reach.takes_page(column, row.keep)]
+
+
+def _grow_row(parts: Parts, pool: Pool, number: int, length: int) -> int:
+    row, capacity = parts.table.row(number), parts.table.capacity[pool.group]
+    new = _new_columns(parts, pool, number, length)
+    for column in new:
         parts.table.put(pool.group, number, column, new_page(pool, row.priority, row.duration))
         pool.count(GROWN)
-    capacity[number] = max(int(capacity[number]), needed)
-    return len(missing)
+    count_own(pool, row.stakes[pool.group], len(new))
+    capacity[number] = max(int(capacity[number]), _needed(parts, pool, length))
+    return len(new)
 
 
 def trim(parts: Parts, number: int, num_tokens: int) -> int:
@@ -61,73 +75,14 @@ def trim(parts: Parts, number: int, num_tokens: int) -> int:
     row.chain.truncate(length)
     table.length[number] = length
     table.computed[number] = min(int(table.computed[number]), length)
-    return sum(_shrink(parts, pool, number, table.blocks_of(length)) for pool in parts.pools)
+    return sum(_shrink(parts, pool, number, _needed(parts, pool, length)) for pool in parts.pools)
 
 
 def _shrink(parts: Parts, pool: Pool, number: int, columns: int) -> int:
     capacity = parts.table.capacity[pool.group]
-    given = 0
-    for column in range(int(capacity[number]) - 1, columns - 1, -1):
-        page = parts.table.remove(pool.group, number, column)
-        if page is not None:
-            pool.unhold(page, parts.now)
-            given += 1
-    capacity[number] = min(int(capacity[number]), columns)
-    return given
-
-
-def fork(parts: Parts, source: int, target: int) -> int:
-    """A second row: full computed pages are shared, the rest is its own; pages taken, -1 without room."""
-    table = parts.table
-    old = table.row(source)
-    table.check_vacant(target)
-    computed, columns = int(table.computed[source]), table.blocks_of(len(old.chain))
-    shared = computed // table.block_size
-    missing = [max(0, columns - shared - len(spares)) for spares in old.spares]
-    if any(count > pool.available for count, pool in zip(missing, parts.pools, strict=True)):
-        return NO_ROOM
-    row = Row(old.chain.clone(), old.tip, old.keep, len(parts.pools))
-    row.priority, row.duration, row.twins = old.priority, old.duration, old.twins
-    if row.tip is not None:
-        parts.tree.add_tip(row.tip)
-    table.occupy(target, row, computed, int(table.committed[source]))
-    for pool in parts.pools:
-        before = pool.counters.copy()
-        _share(parts, pool, source, target, shared)
-        _mirror(parts, pool, (source, target), range(shared, columns))
-        table.capacity[pool.group][target] = columns
-        table.row_counters[pool.group][target] = pool.counters - before
-    return sum(missing)
-
-
-def _share(parts: Parts, pool: Pool, source: int, target: int, columns: int) -> None:
-    for column in range(columns):
-        page = parts.table.page(pool.group, source, column)
-        if page is not None:
-            pool.hold(page)
-            parts.table.put(pool.group, target, column, page)
-
-
-def _mirror(parts: Parts, pool: Pool, ends: tuple[int, int], columns: range) -> None:
-    """Own pages of a fork, retained as the ones they mirror: spares first; the computed tokens are copied."""
-    source, target = ends
-    row = parts.table.row(source)
-    for column in columns:
-        model = parts.table.page(pool.group, source, column)
-        priority, duration = (row.priority, row.duration) if model is None else (model.priority, model.duration)
-        page = _spare_or_new(pool, row.spares[pool.group], priority, duration)
-        tokens = int(parts.table.computed[source]) - column * parts.rules.block_size
-        if model is not None and tokens > 0:
-            copy_tokens(pool, model, page, tokens)
-        parts.table.put(pool.group, target, column, page)
-
-
-def _spare_or_new(pool: Pool, spares: list[Page], priority: int, duration: int) -> Page:
-    if not spares:
-        return new_page(pool, priority, duration)
-    page = spares.pop()
-    page.priority, page.duration = priority, duration
-    return page
+    last = int(capacity[number])
+    capacity[number] = min(last, columns)
+    return sum(clear_column(parts, pool, number, column) for column in range(last - 1, columns - 1, -1))
 
 
 def recut(parts: Parts, number: int, cut: int) -> int:
@@ -135,6 +90,8 @@ def recut(parts: Parts, number: int, cut: int) -> int:
     table = parts.table
     row = table.row(number)
     committed = int(table.committed[number])
+    if any(reach.is_bounded for reach in parts.reaches):
+        raise ValueError("a group has forgotten blocks: the row must be admitted again")
     if not 0 <= cut <= table.columns:
         raise ValueError(f"row {number} has {table.columns} columns, it cannot be cut at {cut}")
     wanted = [_not_own(parts, pool, number, range(cut, committed)) for pool in parts.pools]
@@ -150,6 +107,8 @@ def recut(parts: Parts, number: int, cut: int) -> int:
             table.put(pool.group, number, column, new_page(pool, DEFAULT_PRIORITY, NEVER))
     table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
     table.committed[number] = min(committed, cut)
+    for stake in row.stakes:
+        stake.shown = min(stake.shown, cut)
     if row.tip is not None:
         tip = ancestor(row.tip, cut)
         parts.tree.add_tip(tip)
@@ -168,4 +127,4 @@ def _short(parts: Parts, pool: Pool, number: int, columns: list[int]) -> bool:
     """Whether these columns cannot be replaced: pages that become idle when given up are room as well."""
     pages = [parts.table.page(pool.group, number, column) for column in columns]
     freed = sum(page is not None and not page.is_open and page.holders == 1 and not page.claims for page in pages)
-    return len(columns) > pool.available + freed
+    return pool.lacks(len(columns), freed)

@@ -4,47 +4,39 @@ Owns the walk and the holds of phase 1. Moves nothing, allocates nothing, change
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.core.store.twin.chain import Chain, IntArray
 from quire.core.store.twin.page import Page
 from quire.core.store.twin.pool import Pool
+from quire.core.store.twin.reach import ALL, Reach
 from quire.core.store.twin.tree import Node, partial_candidate
 
-ALL = -1
+BoolArray = npt.NDArray[np.bool_]
+Need = tuple[int, int, int]  # of one group: blocks before `sink`, and those from `first` to `stop`
 SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 STALE = "the tree has changed since this hit was found: walk again"
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Which blocks a group needs to resume: the last `tail` (-1: all) and the first `sink`."""
-
-    tail: int
-    sink: int
-
-    def needed(self, blocks: int) -> list[int]:
-        """Blocks needed at a boundary, ascending."""
-        first = 0 if self.tail == ALL else max(0, blocks - self.tail)
-        return [*range(min(self.sink, first)), *range(first, blocks)]
 
 
 class Hit:
     """Leading blocks found, and perhaps a block that shares some tokens of the next one."""
 
     __slots__ = (
-        "_blocks", "_claimed", "_matched", "_size", "held", "nodes", "reaches", "row", "source_node", "source_pages",
+        "_blocks", "_claimed", "_matched", "_needs", "_present", "_size",
+        "nodes", "pages_held", "reaches", "row", "source_node", "source_pages",
     )  # fmt: skip
 
     def __init__(self, reaches: Sequence[Reach], nodes: list[Node], blocks: int, block_size: int) -> None:
         self.reaches = reaches
         self.nodes = nodes  # as far as the walk went
         self.source_node: Node | None = None
-        self.held: list[list[Page]] = []  # claimed pages per group, in the order of the needed blocks
+        self.pages_held: list[list[Page]] = []  # claimed pages per group, in the order of the held blocks
         self.source_pages: list[Page] = []  # claimed pages of the source, one per group
         self.row = -1  # seated, not yet settled
+        self._present = [[page is not None for page in node.pages] for node in nodes]  # nodes change, this stays
+        self._needs: Sequence[Need] | None = None  # what the claim is on, if not what `blocks` needs
         self._size = block_size
         self._blocks = blocks
         self._matched = 0
@@ -82,31 +74,70 @@ class Hit:
         """Node of a block of the walk, -1 out of range."""
         return self.nodes[block].number if 0 <= block < len(self.nodes) else -1
 
-    def needed(self, group: int) -> list[int]:
-        return self.reaches[group].needed(self._blocks)
+    @property
+    def has_needs(self) -> bool:
+        """Whether the claim is on other blocks than `blocks` needs."""
+        return self._needs is not None
+
+    def present(self, group: int) -> BoolArray:
+        """Which walked blocks had a page of the group at the time of the walk."""
+        return np.array([found[group] for found in self._present], np.bool_)
+
+    def held(self, group: int) -> IntArray:
+        """Blocks the claim is on, ascending; without a claim those it would be on."""
+        return np.array(self.held_blocks(group), np.int32)
+
+    def held_blocks(self, group: int) -> list[int]:
+        return self.blocks_for(group, self._needs)
+
+    def blocks_for(self, group: int, needs: Sequence[Need] | None) -> list[int]:
+        """Blocks a claim with these needs is on: those found, and of a group that needs all only its leading ones."""
+        if needs is None:
+            return self.reaches[group].needed(self._blocks)
+        sink, first, stop = needs[group]
+        limit, present = len(self.nodes), self.present(group)
+        if self.reaches[group].tail == ALL and not present.all():
+            limit = int(present.argmin())
+        wanted = (*range(min(sink, limit)), *range(max(first, sink, 0), min(stop, limit)))
+        return [block for block in wanted if present[block]]
+
+    def front(self, group: int) -> int:
+        """First column that has not left the row this hit will become."""
+        reach = self.reaches[group]
+        if self._needs is None or not reach.is_bounded or reach.current:
+            return reach.front(self._blocks)
+        sink, first, _ = self._needs[group]
+        return max(sink, first)
 
     def tiers(self, group: int) -> IntArray:
-        """Hottest tier now of each needed full block, -1 where none is needed."""
-        found = np.full(self._blocks, -1, np.int32)
-        for block in self.needed(group):
+        """Hottest tier now of each held block, -1 where none is held."""
+        found = np.full(self._blocks if self._needs is None else len(self.nodes), -1, np.int32)
+        for block in self.held_blocks(group):
             page = self.nodes[block].pages[group]
             if page is not None:
                 found[block] = page.hottest
         return found
 
     def num_cold(self, group: int) -> int:
-        """Needed pages without a device copy now."""
-        return int((self.tiers(group) > 0).sum())
+        """Held pages that must come to the device; a snapshot is copied from where it is."""
+        return 0 if self.reaches[group].current else int((self.tiers(group) > 0).sum())
 
     def set_source(self, node: Node, matched: int) -> None:
         self.source_node, self._matched = node, matched
 
-    def mark(self, claimed: bool) -> None:
-        self._claimed = claimed
+    def mark(self, claimed: bool, needs: Sequence[Need] | None) -> None:
+        self._claimed, self._needs = claimed, needs
 
-    def pages(self, group: int) -> list[Page]:
-        """The pages of the needed blocks; an error when the tree has changed since the walk."""
-        found = [self.nodes[block].pages[group] for block in self.needed(group)]
+    def seated(self, row: int) -> None:
+        """The claim has become holds of a row; what it was on is told until the row is settled."""
+        self.pages_held, self.row, self._claimed = [], row, False
+
+    def settled(self) -> None:
+        self.source_pages, self.row, self._needs = [], -1, None
+
+    def pages(self, group: int, needs: Sequence[Need] | None) -> list[Page]:
+        """The pages a claim would be on; an error when the tree has changed since the walk."""
+        found = [self.nodes[block].pages[group] for block in self.blocks_for(group, needs)]
         if not all(node.alive for node in self.nodes[: self._blocks]) or None in found:
             raise ValueError(STALE)
         return [page for page in found if page is not None]
@@ -129,6 +160,7 @@ def walk(reaches: Sequence[Reach], chain: Chain, root: Node | None, usable: int,
         return Hit(reaches, [], 0, size)
     nodes: list[Node] = []
     runs, leads = [0] * len(reaches), [0] * len(reaches)
+    all_full = all(reach.tail == ALL for reach in reaches)
     parent, blocks = root, 0
     while (len(nodes) + 1) * size <= usable:
         child = parent.children.get(chain.block(len(nodes)))
@@ -138,12 +170,12 @@ def walk(reaches: Sequence[Reach], chain: Chain, root: Node | None, usable: int,
         _advance(reaches, nodes, runs, leads)
         if _is_good(reaches, len(nodes), runs, leads):
             blocks = len(nodes)
-        if any(reach.tail == ALL and run < len(nodes) for reach, run in zip(reaches, runs, strict=True)):
-            break  # no later boundary can be good
+        if all_full and max(runs) < len(nodes):
+            break  # nothing beyond is of use to any group
         parent = child
     hit = Hit(reaches, nodes, blocks, size)
     query = chain.span(blocks * size, min((blocks + 1) * size, usable))
-    if policy and query:
+    if policy and query and not any(reach.current for reach in reaches):  # a state has no partial blocks
         source, matched = partial_candidate(nodes[blocks - 1] if blocks else root, query, policy)
         if source is not None:
             hit.set_source(source, matched)
@@ -170,16 +202,18 @@ def _is_good(reaches: Sequence[Reach], blocks: int, runs: list[int], leads: list
     return True
 
 
-def claim(pools: Sequence[Pool], hit: Hit) -> None:
-    """Keep every page the hit needs from being evicted."""
+def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None) -> None:
+    """Keep pages from being evicted: those that `blocks` needs, or what was found of `needs`."""
     if hit.claimed or hit.row >= 0:
         raise ValueError("this hit is claimed already")
-    held = [hit.pages(pool.group) for pool in pools]
+    if needs is not None and (hit.source_node is not None or len(needs) != len(pools)):
+        raise ValueError(f"needs are one per group ({len(pools)}), of a hit without a partial block")
+    held = [hit.pages(pool.group, needs) for pool in pools]
     hit.source_pages = hit.pages_of_source()
-    hit.held = held
+    hit.pages_held = held
     for pool, page in claimed_pages(pools, hit):
         pool.claim(page)
-    hit.mark(True)
+    hit.mark(True, None if needs is None else tuple(needs))
 
 
 def unclaim(pools: Sequence[Pool], hit: Hit) -> None:
@@ -188,13 +222,13 @@ def unclaim(pools: Sequence[Pool], hit: Hit) -> None:
         raise ValueError("this hit is not claimed")
     for pool, page in claimed_pages(pools, hit):
         pool.unclaim(page)
-    hit.held, hit.source_pages = [], []
-    hit.mark(False)
+    hit.pages_held, hit.source_pages = [], []
+    hit.mark(False, None)
 
 
 def claimed_pages(pools: Sequence[Pool], hit: Hit) -> list[tuple[Pool, Page]]:
     """Every page the claim is on, with its pool."""
-    full = [(pool, page) for pool, pages in zip(pools, hit.held, strict=True) for page in pages]
+    full = [(pool, page) for pool, pages in zip(pools, hit.pages_held, strict=True) for page in pages]
     return full + [(pools[group], page) for group, page in enumerate(hit.source_pages)]
 
 

@@ -7,7 +7,9 @@ import numpy as np
 
 from quire.core.store.twin.chain import IntArray
 from quire.core.store.twin.commit import attach_rest, commit
+from quire.core.store.twin.current import end
 from quire.core.store.twin.parts import Parts
+from quire.core.store.twin.promise import promise
 
 
 def release(parts: Parts, number: int, keep_tail: bool, now: int) -> None:
@@ -15,9 +17,12 @@ def release(parts: Parts, number: int, keep_tail: bool, now: int) -> None:
     table = parts.table
     row = table.row(number)
     parts.now = now
+    for pool, stake in zip(parts.pools, row.stakes, strict=True):
+        promise(pool, stake, 0)
     if keep_tail:
+        ahead = row.ahead
         commit(parts, [number], table.computed[[number]])
-        attach_rest(parts, number)
+        attach_rest(parts, number, ahead)
     for pool in parts.pools:
         for page in reversed(row.spares[pool.group]):
             pool.unhold(page, now)
@@ -25,22 +30,33 @@ def release(parts: Parts, number: int, keep_tail: bool, now: int) -> None:
             found = table.remove(pool.group, number, column)
             if found is not None:
                 pool.unhold(found, now)
+        end(parts, pool, number)
     table.vacate(number)
     if row.tip is not None:
         parts.tree.drop_tip(row.tip)
 
 
-def hold(parts: Parts, group: int, number: int, span: tuple[int, int]) -> IntArray:
-    """One more holder for the row's pages in these columns; their ids."""
-    parts.table.row(number)
+def hold(parts: Parts, group: int, number: int, span: tuple[int, int]) -> IntArray | None:
+    """One more holder for what the row has in these columns; page ids, None when promised pages find no room."""
+    row, table, pool = parts.table.row(number), parts.table, parts.pools[group]
     first, last = span
-    if not 0 <= first <= last <= parts.table.columns:
-        raise ValueError(f"columns [{first}, {last}) are not in a row of {parts.table.columns}")
-    cells = parts.table.pages[group][number, first:last]
-    held: IntArray = cells[cells >= 0].astype(np.int32)
+    if not 0 <= first <= last <= table.columns:
+        raise ValueError(f"columns [{first}, {last}) are not in a row of {table.columns}")
+    stake = row.stakes[group]
+    if parts.reaches[group].current:
+        inside = first * table.block_size < int(table.computed[number]) <= last * table.block_size
+        pages = [stake.current] if inside else []
+    else:
+        pages = table.pages_in(group, number, range(first, last))
+        kept = sum(page is not None for page in pages[max(0, stake.base - first) :])
+        if stake.peak:  # these will leave the row and not be room again: as many more must be promised
+            if pool.lacks(kept):
+                return None
+            promise(pool, stake, stake.peak + kept)
+    held = [page for page in pages if page is not None]
     for page in held:
-        parts.pools[group].hold(parts.pools[group].pages[page])
-    return held
+        pool.hold(page)
+    return np.array([page.number for page in held], np.int32)
 
 
 def unhold(parts: Parts, group: int, pages: list[int], now: int) -> None:

@@ -6,11 +6,13 @@ Owns nothing but the list. `now` is the last time the store was told: for pages 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.store.twin.hits import Reach
 from quire.core.store.twin.log import Events, Moves
 from quire.core.store.twin.pool import Pool, Rules
+from quire.core.store.twin.reach import Reach
 from quire.core.store.twin.table import Table
 from quire.core.store.twin.tree import Tree
+
+NO_ROOM = -1  # what a call answers that cannot have all its pages and has changed nothing
 
 
 @dataclass(slots=True)

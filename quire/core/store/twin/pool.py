@@ -31,6 +31,7 @@ class Rules:
     release_order: bool
     shadows: bool
     offload_min: int
+    tails: bool  # a released row's last, partial block becomes findable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class Pool:
     """Pages and slots of one group."""
 
     __slots__ = (
-        "available", "counters", "events", "expiries", "free_pages", "group",
-        "moves", "orders", "pages", "rules", "tree", "turn",
+        "counters", "events", "expiries", "free_pages", "group", "moves",
+        "orders", "pages", "reserved", "rules", "tree", "turn", "vacant",
     )  # fmt: skip
 
     def __init__(self, group: int, slots: Sequence[int], shared: Shared) -> None:
@@ -57,10 +58,20 @@ class Pool:
         self.orders = [Order(count, shared.rules.release_order) for count in slots]
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
-        self.available = slots[0]
+        self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
+        self.reserved = 0  # of them promised to rows
         self.expiries: list[tuple[int, int, int]] = []  # heap of (expiry, turn, page id); the page's last turn counts
         self.turn = 0
         self.counters: npt.NDArray[np.int64] = np.zeros(NUM_COUNTERS, np.int64)
+
+    @property
+    def available(self) -> int:
+        """Device slots for whoever comes; below zero while claims rest on what was promised."""
+        return self.vacant - self.reserved
+
+    def lacks(self, pages: int, own: int = 0) -> bool:
+        """Whether so many new pages cannot be had; `own`: room that only the asker has."""
+        return pages > 0 and pages > self.available + own
 
     def page(self, number: int) -> Page:
         if not 0 <= number < len(self.pages):
@@ -83,20 +94,20 @@ class Pool:
     def unlist(self, tier: int, slot: int) -> None:
         order = self.orders[tier]
         if tier == 0 and not order.is_claimed(slot):
-            self.available -= 1
+            self.vacant -= 1
         order.remove(slot)
 
     def _list_empty(self, tier: int, slot: int) -> None:
         self.orders[tier].push_empty(slot)
         if tier == 0:
-            self.available += 1
+            self.vacant += 1
 
     def list_idle(self, page: Page) -> None:
         """The hottest copy of an idle page goes to the back of its class."""
         tier, slot = self.place(page)
         self.orders[tier].push_idle(slot, page.priority)
         if tier == 0 and page.claims == 0:
-            self.available += 1
+            self.vacant += 1
 
     def unlist_idle(self, page: Page) -> None:
         self.unlist(*self.place(page))
@@ -171,7 +182,7 @@ class Pool:
     def claim(self, page: Page) -> None:
         page.claims += 1
         if page.claims == 1 and page.is_idle and page.slots[0] >= 0:
-            self.available -= 1
+            self.vacant -= 1
 
     def unclaim(self, page: Page) -> None:
         page.claims -= 1
@@ -179,7 +190,7 @@ class Pool:
             tier, slot = self.place(page)
             self.orders[tier].unclaim(slot)
             if tier == 0:
-                self.available += 1
+                self.vacant += 1
 
     def attach(self, page: Page, node: Node) -> None:
         node.pages[self.group] = page

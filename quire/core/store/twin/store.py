@@ -8,57 +8,48 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from quire.core.store.twin import admission, commit, evict, growth, hits, life, removal
+from quire.core.store.twin import admission, chunk, commit, evict, fork, growth, hits, life, removal
 from quire.core.store.twin.chain import Chain, IntArray
+from quire.core.store.twin.chunk import Ask, Durations, Priorities, Retention
 from quire.core.store.twin.dump import dump
-from quire.core.store.twin.hits import Hit, Reach
+from quire.core.store.twin.hits import Hit, Need
 from quire.core.store.twin.log import EventArrays, Events, Moves
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool, Rules, Shared
+from quire.core.store.twin.reach import Group, Reach, check_groups
 from quire.core.store.twin.table import Table
 from quire.core.store.twin.tree import Tree
-
-MAX_TIERS = 8
-Group = tuple[int, int, Sequence[int]]  # tail, sink, slots per tier
-
-
-def _check_groups(groups: Sequence[Group]) -> None:
-    num_tiers = {len(slots) for _, _, slots in groups}
-    if len(num_tiers) != 1 or not 1 <= num_tiers.copy().pop() <= MAX_TIERS:
-        raise ValueError(f"groups must have the same 1 to {MAX_TIERS} tiers, not {sorted(num_tiers)}")
-    for tail, sink, slots in groups:
-        if slots[0] < 1 or min(slots) < 0 or tail < -1 or sink < 0:
-            raise ValueError(f"group (tail {tail}, sink {sink}, slots {list(slots)}) has a number out of range")
 
 
 class Store:
     """Everything that works per block."""
 
     __slots__ = (
-        "_parts", "capacity", "committed", "computed", "counters", "length", "pages", "row_counters", "slots",
+        "_parts", "capacity", "committed", "computed", "counters", "current_slots", "currents", "length",
+        "pages", "row_counters", "slots",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[Group], rows: int, columns: int,
-        order: int, shadows: bool, offload_min: int, events: bool, max_events: int,
+        order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
     ) -> None:  # fmt: skip
-        _check_groups(groups)
+        check_groups(groups)
         if block_size < 1 or rows < 0 or columns < 0 or order not in (0, 1):
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=} is out of range")
-        rules = Rules(block_size, order == 1, bool(shadows), offload_min)
+        rules = Rules(block_size, order == 1, bool(shadows), offload_min, bool(tails))
         tree, moves = Tree(len(groups), bool(events)), Moves(block_size)
         log = Events(len(groups), bool(events), max_events)
         shared = Shared(rules, tree, moves, log)
-        pools = [Pool(number, slots, shared) for number, (_, _, slots) in enumerate(groups)]
+        pools = [Pool(number, slots, shared) for number, (*_, slots) in enumerate(groups)]
         table = Table(block_size, rows, columns, pools)
-        reaches = [Reach(tail, sink) for tail, sink, _ in groups]
+        reaches = [Reach(*numbers) for *numbers, _ in groups]
         self._parts = Parts(rules, reaches, tree, moves, log, pools, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
+        self.currents, self.current_slots = table.currents, table.current_slots
         self.length, self.computed, self.committed = table.length, table.computed, table.committed
         self.row_counters, self.counters = table.row_counters, [pool.counters for pool in pools]
-        for number, (_, _, slots) in enumerate(groups):
+        for number, (*_, slots) in enumerate(groups):
             log.created(number, slots)
 
     # Roots
@@ -79,8 +70,8 @@ class Store:
         top = None if root == admission.NO_ROOT else self._parts.tree.root(root)
         return hits.walk(self._parts.reaches, chain, top, usable, policy)
 
-    def claim(self, hit: Hit) -> None:
-        hits.claim(self._parts.pools, hit)
+    def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> None:
+        hits.claim(self._parts.pools, hit, needs)
 
     def unclaim(self, hit: Hit) -> None:
         hits.unclaim(self._parts.pools, hit)
@@ -96,12 +87,18 @@ class Store:
         admission.seat(self._parts, hit, row, admission.new_row(self._parts, hit, chain, root, bool(keep)))
 
     def settle(
-        self, row: int, hit: Hit, blocks: int,
-        priorities: npt.NDArray[np.int16] | None, durations: npt.NDArray[np.int64] | None,
-        decode_priority: int, decode_duration: int, spare: int,
+        self, row: int, hit: Hit, asks: Sequence[tuple[int, int, int, int]],
+        priorities: Priorities | None, durations: Durations | None, decode_priority: int, decode_duration: int,
     ) -> None:  # fmt: skip
-        ask = admission.Ask(blocks, priorities, durations, decode_priority, decode_duration, spare)
-        admission.settle(self._parts, row, hit, ask)
+        decode = (decode_priority, decode_duration)
+        admission.settle(self._parts, row, hit, _asks(asks), Retention(priorities, durations), decode)
+
+    def extend(
+        self, row: int, asks: Sequence[tuple[int, int, int, int]],
+        priorities: Priorities | None, durations: Durations | None,
+    ) -> int:  # fmt: skip
+        """The columns of a prompt's next chunk; pages taken, -1 without room."""
+        return chunk.extend(self._parts, row, _asks(asks), Retention(priorities, durations))
 
     # Rows
 
@@ -127,7 +124,11 @@ class Store:
         return growth.trim(self._parts, row, k)
 
     def fork(self, src: int, dst: int) -> int:
-        return growth.fork(self._parts, src, dst)
+        return fork.fork(self._parts, src, dst)
+
+    def fork_needs(self, row: int) -> tuple[int, ...]:
+        """Pages of its own that one fork takes, per group."""
+        return fork.fork_needs(self._parts, row)
 
     def recut(self, row: int, cut: int) -> int:
         return growth.recut(self._parts, row, cut)
@@ -135,7 +136,7 @@ class Store:
     def release(self, row: int, keep_tail: bool, now: int) -> None:
         life.release(self._parts, row, keep_tail, now)
 
-    def hold(self, group: int, row: int, first: int, last: int) -> IntArray:
+    def hold(self, group: int, row: int, first: int, last: int) -> IntArray | None:
         return life.hold(self._parts, group, row, (first, last))
 
     def unhold(self, group: int, pages: Any, now: int) -> None:
@@ -188,6 +189,10 @@ class Store:
     def available(self, group: int) -> int:
         return self._parts.pools[group].available
 
+    def reserved(self, group: int) -> int:
+        """Pages still promised to rows; `available` is net of them."""
+        return self._parts.pools[group].reserved
+
     def num_empty(self, group: int, tier: int) -> int:
         return self._parts.pools[group].orders[tier].num_empty
 
@@ -230,3 +235,7 @@ class Store:
 
 def _numbers(given: Any) -> list[int]:
     return [int(number) for number in given]
+
+
+def _asks(given: Sequence[tuple[int, int, int, int]]) -> list[Ask]:
+    return [Ask(*numbers) for numbers in given]

@@ -3,7 +3,7 @@
 Owns the tables and keeps page ids and device slots in step. Knows nothing of how pages come and go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from quire.core.store.twin.chain import Chain, IntArray
 from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
 from quire.core.store.twin.pool import NUM_COUNTERS, Pool
+from quire.core.store.twin.promise import Stake
 from quire.core.store.twin.tree import Node
 
 NO_PAGE = -1
@@ -19,23 +20,30 @@ NO_PAGE = -1
 class Row:
     """What the store knows of a live row besides its numbers."""
 
-    __slots__ = ("chain", "duration", "keep", "priority", "spares", "tip", "twins")
+    __slots__ = ("ahead", "chain", "duration", "keep", "priority", "spares", "stakes", "tip", "twins")
 
-    def __init__(self, chain: Chain, tip: Node | None, keep: bool, num_groups: int) -> None:
+    def __init__(self, chain: Chain, tip: Node | None, keep: bool, stakes: list[Stake]) -> None:
         self.chain = chain
         self.tip = tip  # deepest committed node; None: commits nothing any more
         self.keep = keep
+        self.ahead = False  # holds more than `computed` needs, and its state is not that of `computed`
         self.priority = DEFAULT_PRIORITY  # of pages made while decoding
         self.duration = NEVER
         self.twins = 0  # committed columns whose node had another page
-        self.spares: list[list[Page]] = [[] for _ in range(num_groups)]
+        self.stakes = stakes  # one per group
+        self.spares: list[list[Page]] = [[] for _ in stakes]
+
+    @property
+    def commits(self) -> bool:
+        """Whether its blocks become findable."""
+        return self.keep and self.tip is not None
 
 
 class Table:
     """Rows by number."""
 
     __slots__ = (
-        "block_size", "capacity", "columns", "committed", "computed", "length",
+        "block_size", "capacity", "columns", "committed", "computed", "current_slots", "currents", "length",
         "pages", "pools", "row_counters", "rows", "slots",
     )  # fmt: skip
 
@@ -46,6 +54,8 @@ class Table:
         self.rows: list[Row | None] = [None] * rows
         self.pages: list[IntArray] = [np.full((rows, columns), NO_PAGE, np.int32) for _ in pools]
         self.slots: list[IntArray] = [np.full((rows, columns), -1, np.int32) for _ in pools]
+        self.currents: list[IntArray] = [np.full(rows, NO_PAGE, np.int32) for _ in pools]
+        self.current_slots: list[IntArray] = [np.full(rows, -1, np.int32) for _ in pools]
         self.length: IntArray = np.zeros(rows, np.int32)
         self.computed: IntArray = np.zeros(rows, np.int32)
         self.committed: IntArray = np.zeros(rows, np.int32)
@@ -76,14 +86,18 @@ class Table:
         for numbers in (self.length, self.computed, self.committed, *self.capacity):
             numbers[number] = 0
 
-    def blocks_of(self, tokens: int) -> int:
-        """Columns that so many tokens need."""
-        return -(-tokens // self.block_size)
+    def is_at_edge(self, number: int) -> bool:
+        """Whether a row has computed something, and whole blocks only."""
+        computed = int(self.computed[number])
+        return computed > 0 and computed == int(self.committed[number]) * self.block_size
 
     def page(self, group: int, row: int, column: int) -> Page | None:
         """The page in a column, None for a hole."""
         number = int(self.pages[group][row, column])
         return None if number == NO_PAGE else self.pools[group].pages[number]
+
+    def pages_in(self, group: int, row: int, columns: Iterable[int]) -> list[Page | None]:
+        return [self.page(group, row, column) for column in columns]
 
     def put(self, group: int, row: int, column: int, page: Page) -> None:
         self.pages[group][row, column] = page.number
@@ -95,3 +109,9 @@ class Table:
         self.pages[group][row, column] = NO_PAGE
         self.slots[group][row, column] = -1
         return page
+
+    def set_current(self, group: int, number: int, page: Page | None) -> None:
+        """The page of a row's current state, None for none."""
+        self.row(number).stakes[group].current = page
+        self.currents[group][number] = NO_PAGE if page is None else page.number
+        self.current_slots[group][number] = -1 if page is None else page.slots[0]

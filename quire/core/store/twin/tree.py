@@ -155,6 +155,18 @@ def ancestor(node: Node, depth: int) -> Node:
     return node
 
 
+def path(tip: Node, first: int) -> list[Node]:
+    """The nodes of blocks `first` up to the tip's, in order."""
+    found: list[Node] = []
+    node = tip
+    while node.depth > first:
+        found.append(node)
+        assert node.parent is not None
+        node = node.parent
+    found.reverse()
+    return found
+
+
 def subtree(top: Node) -> list[Node]:
     """`top` and everything below it, children before parents, siblings in order."""
     found: list[Node] = []

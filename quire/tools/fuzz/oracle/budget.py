@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from quire.tools.fuzz.oracle.state import State
-from quire.tools.fuzz.plain import Budget
+from quire.tools.fuzz.oracle.charge import next_stop
+from quire.tools.fuzz.plain import Ask, Budget, World
 
 
-def grant(state: State, budget: Budget, left: list[int | None], start: int, end: int) -> tuple[int, int] | None:
-    """The whole rest, or with a chunk limit as many whole blocks as fit; `left` is charged exactly that."""
-    tokens = left[0]
-    stop = end
-    if budget.max_chunk is not None:
-        room = budget.max_chunk if tokens is None else min(budget.max_chunk, tokens)
-        if room < end - start:
-            stop = (start + room) // state.world.block_size * state.world.block_size
-            if stop <= start:
+class Purse:
+    """What is left of a step's tokens, and the longest part of a prompt."""
+
+    def __init__(self, world: World, budget: Budget) -> None:
+        limits = [limit for limit in (world.max_chunk, budget.max_chunk) if limit is not None]
+        self.world, self.left, self.chunk = world, budget.token_budget, min(limits, default=None)
+
+    def grant(self, ask: Ask, start: int, end: int) -> tuple[int, int] | None:
+        """The whole rest, or with a chunk limit as many whole blocks as fit; exactly that is paid."""
+        stop = end = next_stop(self.world, ask, start, end)
+        if self.chunk is not None:
+            room = self.chunk if self.left is None else min(self.chunk, self.left)
+            if room < end - start:
+                stop = (start + room) // self.world.block_size * self.world.block_size
+                if stop <= start:
+                    return None
+        if self.left is not None:
+            if stop - start > self.left:
                 return None
-    if tokens is not None:
-        if stop - start > tokens:
-            return None
-        left[0] = tokens - (stop - start)
-    return start, stop
+            self.left -= stop - start
+        return start, stop

@@ -1,168 +1,182 @@
-"""Life after admission by definition: commit, grow, trim, fork, release, truncate, clear. Knows no claims."""
+"""Life after admission by definition: grow, trim, hold, release, truncate, clear. Knows no claims."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from quire.tools.fuzz.oracle import pools as slots
+from quire.tools.fuzz.oracle import reach
+from quire.tools.fuzz.oracle.commit import commit
 from quire.tools.fuzz.oracle.page import Page
 from quire.tools.fuzz.oracle.state import Row, State
-from quire.tools.fuzz.oracle.tree import path_of
 from quire.tools.fuzz.plain import Ask, Identity, Misuse, Path
 
 
-def commit(state: State, row: Row, computed: int) -> int:
-    """Whole computed blocks become findable; how many pages are new in the tree."""
-    row.computed = max(row.computed, computed)
-    blocks = computed // state.world.block_size
-    if row.tip is None or blocks <= row.committed:
-        return 0
-    path = path_of(row.ask.root, row.tokens, state.world.block_size)
-    fresh = 0
-    for pools in state.pools:
-        for block in range(row.committed, min(blocks, len(row.pages[pools.group]))):
-            fresh += commit_page(state, pools, row.pages[pools.group][block], path[: block + 2])
-    row.committed, row.tip = blocks, path[: blocks + 1]
-    return fresh
+def columns_at(state: State, group: int, length: int) -> int:
+    """Columns a row has when it is that long."""
+    kind, size = state.kinds[group], state.world.block_size
+    return length // size if kind.kind == "state" else reach.num_blocks(length + (kind.extra or 0), size)
 
 
-def commit_page(state: State, pools: slots.Pools, page: Page, path: Path) -> bool:
-    """A page takes its place in the tree if it is free, or its page idle and off the device; else it stays private."""
-    other = state.tree.page(path, pools.group)
-    if page.path is not None or other is page:
-        return False
-    if other is None:
-        state.tree.attach(page, path)
-        return True
-    if other.idle and not other.claims and 0 not in other.copies:
-        state.tree.detach(other)
-        for tier in sorted(other.copies):
-            if state.world.shadows and not state.plans:  # a copy that may still fail is not trusted
-                pools.put(page, tier, pools.lift(other, tier))
-            else:
-                pools.empty(other, tier)
-        pools.remove_number(other)
-        state.tree.attach(page, path)
-    return False
+def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
+    """For each column still missing at that length: whether it gets a page."""
+    kind, size = state.kinds[group], state.world.block_size
+    columns = range(len(row.pages[group]), columns_at(state, group, length))
+    if kind.kind != "state":
+        return [True for _ in columns]
+    regular = row.keep and kind.every > 0
+    return [regular and column >= row.fronts[group] and (column + 1) * size % kind.every == 0 for column in columns]
 
 
 def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num_tokens: int) -> bool:
     """Slots for coming tokens, for all rows or for none."""
-    columns = [state.world.blocks(len(row.tokens) + num_tokens) for row in rows]
-    for pools in state.pools:
-        missing = (max(0, need - len(row.pages[pools.group])) for row, need in zip(rows, columns, strict=True))
-        if sum(missing) > pools.free():
+    if any(any(row.peaks) for row in rows):
+        raise Misuse("pages of an unfinished prompt are promised")
+    for group in range(len(state.pools)):
+        missing = sum(sum(new_columns(state, row, group, len(row.tokens) + num_tokens)) for row in rows)
+        if missing and missing > state.free(group):
             return False
-    for place, (row, need) in enumerate(zip(rows, columns, strict=True)):
+    for place, row in enumerate(rows):
+        length = len(row.tokens) + num_tokens
         if tokens is not None:
             row.tokens += tokens[place]
-        for pools in state.pools:
-            while len(row.pages[pools.group]) < need:
-                row.pages[pools.group].append(pools.open_page(*row.decode))
-                pools.count(slots.GROWN)
+        for group, pools in enumerate(state.pools):
+            for wanted in new_columns(state, row, group, length):
+                row.pages[group].append(pools.open_page(*row.decode) if wanted else None)
+                row.owns[group] += wanted
+                pools.count(slots.GROWN, int(wanted))
     return True
 
 
 def trim(state: State, row: Row, num_tokens: int) -> int:
     """Tail tokens go, and the pages behind them; how many."""
     length = len(row.tokens) - num_tokens
-    block, inside = divmod(length, state.world.block_size)
-    for group in range(state.world.num_groups):
-        others = [other.pages[group][block:][:1] for other in state.rows.values() if other is not row]
-        if inside and row.pages[group][block:][:1] in others:
-            raise Misuse("a fork shares that page: nothing may be written into it")
-    for _, end, held in state.holds.values():
-        if num_tokens and length < min(end, row.computed) and any(p in held[0] for p in row.pages[0][block:][:1]):
-            raise Misuse("a hold keeps those tokens for a reader")
+    check_trim(state, row, length)
     del row.tokens[length:]
     row.kept = min(row.kept, length)
     row.computed = min(row.computed, length)
     given = 0
-    for pools in state.pools:
-        pages = row.pages[pools.group]
-        while len(pages) > state.world.blocks(length):
-            pools.let_go(pages.pop(), state.now())
-            given += 1
+    for group, pools in enumerate(state.pools):
+        pages = row.pages[group]
+        while len(pages) > columns_at(state, group, length):
+            page = pages.pop()
+            if page is not None:
+                row.owns[group] -= len(pages) >= row.bases[group]
+                pools.let_go(page, state.now())
+                given += 1
     return given
 
 
-def fork(state: State, row: Row, names: list[str]) -> list[Row] | None:
-    """More rows: whole computed blocks are shared, the rest is copied into pages of their own."""
-    shared = row.computed // state.world.block_size
-    own = state.world.blocks(len(row.tokens)) - shared
-    if len(names) > len(state.free_rows):
-        return None
-    if any(own * len(names) > pools.free() + len(row.spares[pools.group]) for pools in state.pools):
-        return None
-    commit(state, row, row.computed)
-    forks = [fork_once(state, row, name, shared) for name in names]
-    return forks
+def final(state: State, row: Row) -> int:
+    """Tokens that cannot be taken back: of what was received a window fits only the prompt's end."""
+    forgets = any(map(reach.bounded, state.kinds))
+    least = row.prompt_end if row.received and forgets else 0
+    return max(least, row.computed if state.world.has_state else row.committed * state.world.block_size)
 
 
-def fork_once(state: State, row: Row, name: str, shared: int) -> Row:
-    """One fork; it has the source's retention, block by block, and its spare pages first."""
-    copy = replace(row, number=state.free_rows.pop(), ask=replace(row.ask, name=name, beams=1), tokens=list(row.tokens))
-    copy.spares = [[] for _ in state.pools]
-    copy.pages = [pages[:shared] for pages in row.pages]
-    for pools, pages in zip(state.pools, copy.pages, strict=True):
-        for page in pages:
-            pools.hold(page)
-        for block in range(shared, state.world.blocks(len(row.tokens))):
-            pages.append(fork_page(state, pools, row, block))
-    state.rows[name] = copy
-    return copy
+def check_trim(state: State, row: Row, length: int) -> None:
+    """Tokens that were handed on stay: committed ones, those a fork shares, those a hold keeps for a reader."""
+    block, inside = divmod(length, state.world.block_size)
+    if length < final(state, row):
+        raise Misuse("what is final cannot be taken back, nor a state")
+    for group in range(len(state.pools)):
+        mine = [page for page in row.pages[group][block : block + 1] if page]
+        others = [other.pages[group][block : block + 1] for other in state.rows.values() if other is not row]
+        if inside and mine and mine in others:
+            raise Misuse("a fork shares that page: nothing may be written into it")
+    for _, end, held in state.holds.values():
+        if length < len(row.tokens) and length < min(end, row.computed) and holds_block(row, held, block):
+            raise Misuse("a hold keeps those tokens for a reader")
 
 
-def fork_page(state: State, pools: slots.Pools, row: Row, block: int) -> Page:
-    """A fork's own page for a block that is not computed to its end."""
-    known = row.pages[pools.group]
-    model = known[block] if block < len(known) else None
-    value = (model.priority, model.duration) if model else row.decode
-    if row.spares[pools.group]:
-        page = row.spares[pools.group].pop()
-        page.priority, page.duration = value
-    else:
-        page = pools.open_page(*value)
-    tokens = row.computed - block * state.world.block_size
-    if model and tokens > 0:
-        pools.move(slots.COPY, (0, model.copies[0]), (0, page.copies[0]), page, tokens=tokens)
-        pools.count(slots.COPIED)
-        pools.count(slots.COPIED_TOKENS, tokens)
-    return page
+def holds_block(row: Row, held: list[list[tuple[int, Page]]], block: int) -> bool:
+    """Whether a hold keeps a page of that block."""
+    mine = [page for pages in row.pages for page in pages[block : block + 1]]
+    return any(page in mine for kept in held for _, page in kept)
+
+
+def hold(state: State, key: str, row: Row | None, start: int, end: int) -> tuple[tuple[int, ...], ...]:
+    """Keep the pages of a span for a reader, of an encoder's stream all of them; which."""
+    held = [[] if row is None else held_pages(state, row, group, start, end) for group in range(len(state.pools))]
+    state.holds[key] = (start, end, held)
+    for group, pages in enumerate(held):
+        for block, page in pages:
+            state.pools[group].hold(page)
+            if row is not None and row.peaks[group] and page is not row.currents[group]:
+                row.peaks[group] += block >= row.bases[group]
+    return tuple(tuple(page.number for _, page in pages) for pages in held)
+
+
+def held_pages(state: State, row: Row, group: int, start: int, end: int) -> list[tuple[int, Page]]:
+    """The pages of a span, with their blocks; a state when it stands in its last block."""
+    size, current = state.world.block_size, row.currents[group]
+    first, last = start // size, reach.num_blocks(end, size) if end > start else start // size
+    if current is not None:
+        inside = first * size < row.computed <= last * size
+        return [((row.computed - 1) // size, current)] if inside else []
+    columns = range(first, last) if state.groups.start == 0 else range(len(row.pages[group]))
+    return [(column, page) for column in columns if (page := row.pages[group][column]) is not None]
+
+
+def keeps_promised(state: State, row: Row, start: int, end: int) -> bool:
+    """Whether a hold would keep more pages that are promised to leave than there are slots to spare."""
+    for group, kind in enumerate(state.kinds):
+        if row.peaks[group] and kind.kind == "window":
+            pages = held_pages(state, row, group, start, end)
+            if sum(block >= row.bases[group] for block, _ in pages) > state.free(group):
+                return True
+    return False
+
+
+def drop(state: State, key: str) -> None:
+    """Give up such a hold."""
+    for pools, pages in zip(state.pools, state.holds.pop(key)[2], strict=True):
+        for _, page in reversed(pages):
+            pools.let_go(page, state.now())
 
 
 def release(state: State, row: Row, store: bool) -> None:
     """Everything computed becomes findable; then pages are given up, the deepest first."""
+    row.peaks = [0] * len(state.pools)
+    was_ahead = row.ahead
     if store:
         commit(state, row, row.computed)
-        store_rest(state, row)
+        store_rest(state, row, was_ahead)
     del state.rows[row.ask.name]
-    for pools in state.pools:
-        for page in [*reversed(row.spares[pools.group]), *reversed(row.pages[pools.group])]:
+    for group, pools in enumerate(state.pools):
+        columns = [page for page in reversed(row.pages[group]) if page is not None]
+        last = [page for page in row.currents[group : group + 1] if page is not None]
+        for page in [*reversed(row.spares[group]), *columns, *last]:
             pools.let_go(page, state.now())
-    state.free_rows.append(row.number)
 
 
-def store_rest(state: State, row: Row) -> None:
-    """Private pages whose place has become free, the deepest first; then the computed part of the last block."""
+def store_rest(state: State, row: Row, was_ahead: bool) -> None:
+    """Private pages whose place has become free, the deepest first; the state; the computed part of the last block."""
     if row.tip is None:
         return
-    size = state.world.block_size
     for block in range(row.committed - 1, -1, -1):
-        for pools in state.pools:
-            here = row.pages[pools.group][block : block + 1]
-            if here and here[0].path is None and state.tree.page(row.tip[: block + 2], pools.group) is None:
-                state.tree.attach(here[0], row.tip[: block + 2])
+        for group in range(len(state.pools)):
+            here = row.pages[group][block] if block < len(row.pages[group]) else None
+            path = row.tip[: block + 2]
+            if here and here.path is None and state.tree.page(path, group) is None:
+                state.tree.attach(here, path)
+    at_edge = 0 < row.computed == row.committed * state.world.block_size
+    for group, current in enumerate(row.currents):
+        if current and at_edge and not was_ahead and state.tree.page(row.tip, group) is None:
+            state.tree.attach(current, row.tip)
+    if not state.world.has_state and state.world.partial:
+        store_tail(state, row, row.tip)
+
+
+def store_tail(state: State, row: Row, tip: Path) -> None:
+    """The computed tokens after the last whole block become a partial one, unless a block begins with them."""
+    size = state.world.block_size
     tail = tuple(row.tokens[row.committed * size : row.computed])
     if not 0 < len(tail) < size:
         return
-    for pools in state.pools:
-        page = row.pages[pools.group][row.committed]
-        covered = any(
-            pages[pools.group] and path[-1][: len(tail)] == tail for path, pages in state.tree.children(row.tip)
-        )
-        if page.path is None and page.holders == 1 and not covered:
-            state.tree.attach(page, (*row.tip, tail))
+    for group in range(len(state.pools)):
+        page = row.pages[group][row.committed]
+        covered = any(pages[group] and path[-1][: len(tail)] == tail for path, pages in state.tree.children(tip))
+        if page and page.path is None and page.holders == 1 and not covered:
+            state.tree.attach(page, (*tip, tail))
 
 
 def truncate(state: State, ask: Ask, keep: int) -> int:

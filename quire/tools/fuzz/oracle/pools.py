@@ -18,9 +18,12 @@ EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE 
 class Pools:
     """One group: who is in which slot, since when."""
 
-    def __init__(self, world: World, group: int, tree: Tree, moves: list[tuple[Move, tuple[Page, ...]]]) -> None:
-        sizes = [tier[group] for tier in world.tiers]
-        self.world, self.group, self.tree, self.moves = world, group, tree, moves
+    def __init__(
+        self, world: World, group: tuple[int, int], tree: Tree, moves: list[tuple[Move, tuple[Page, ...]]]
+    ) -> None:
+        self.group, self.number = group  # in its stream, and in the cache
+        sizes = [tier[self.number] for tier in world.tiers]
+        self.world, self.tree, self.moves = world, tree, moves
         self.owner: list[list[Page | None]] = [[None] * size for size in sizes]
         self.stamp = [list(range(size)) for size in sizes]
         self.turn = sum(sizes)
@@ -93,7 +96,7 @@ class Pools:
     def move(self, kind: int, source: tuple[int, int], target: tuple[int, int], *pages: Page, tokens: int = 0) -> None:
         """Bytes must follow."""
         number = pages[1].number if len(pages) > 1 else -1
-        row = (kind, self.group, *source, *target, tokens or self.world.block_size, pages[0].number, number)
+        row = (kind, self.number, *source, *target, tokens or self.world.block_size, pages[0].number, number)
         self.moves.append((row, pages))
 
     def count(self, what: int, number: int = 1) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from quire.tools.fuzz.oracle.page import DEFAULT, Page
 from quire.tools.fuzz.oracle.pools import Pools
 from quire.tools.fuzz.oracle.tree import Tree
-from quire.tools.fuzz.plain import TICKS, Ask, Identity, Move, Path, PlanFacts, RefusalFacts, World
+from quire.tools.fuzz.plain import TICKS, Ask, Identity, Move, Path, RefusalFacts, World
 
 Done = tuple[Move, tuple[Page, ...]]
 
@@ -25,14 +25,32 @@ class Row:
     committed: int  # blocks
     prompt_end: int
     tip: Path | None  # where it goes on in the tree; None: it commits nothing any more
-    pages: list[list[Page]]  # per group, per block
+    pages: list[list[Page | None]]  # per group, per block; None is a hole
     spares: list[list[Page]]
     kept: int  # leading tokens that are still the request's own
+    keep: bool  # what it computes may be stored
+    bases: list[int]  # per group: columns from here on are its own
+    fronts: list[int]  # columns below have left, but for sinks
+    showns: list[int]  # columns below were offered to the tree
+    owns: list[int] = field(default_factory=list)  # pages of its own
+    peaks: list[int] = field(default_factory=list)  # of those, how many it may hold at once while its prompt lasts
+    currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
+    granted: int = 0  # end of what it was told to compute
+    received: bool = False  # a transfer brings its prompt
+    ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
 
     @property
     def decode(self) -> tuple[int, int | None]:
         """Priority and ticks of pages made while decoding."""
         return decode_value(self.ask)
+
+    def reserve(self, group: int) -> int:
+        """Pages it was promised and has not taken."""
+        return max(0, self.peaks[group] - self.owns[group])
+
+    def all_pages(self, group: int) -> list[Page]:
+        """Every page it holds, in the order of columns, the current state last; spares left out."""
+        return [page for page in (*self.pages[group], self.currents[group]) if page is not None]
 
 
 @dataclass(eq=False, slots=True)
@@ -44,13 +62,16 @@ class Claim:
     start: int = 0
     blocks: int = 0
     source: Path | None = None  # the block of a partial hit
-    pages: list[list[Page]] = field(default_factory=list)  # per group: the whole blocks
+    pages: list[dict[int, Page]] = field(default_factory=list)  # per group: the whole blocks it holds
     sources: list[Page] = field(default_factory=list)  # per group: the source's page, or none at all
+    found: list[dict[int, Page]] = field(default_factory=list)  # per group: all pages along its tokens, when it looked
+    walked: int = 0  # blocks that exist along its tokens
+    across: Claim | None = None  # the same in the encoder's stream
 
     @property
     def held(self) -> list[Page]:
-        """Every page it claims."""
-        return [page for pages in self.pages for page in pages] + self.sources
+        """Every page it claims, in its own stream."""
+        return [page for pages in self.pages for page in pages.values()] + self.sources
 
     @property
     def num_tokens(self) -> int:
@@ -59,7 +80,7 @@ class Claim:
 
     def cold(self, group: int) -> list[Page]:
         """Whole blocks that are not on the device."""
-        return [page for page in self.pages[group] if 0 not in page.copies]
+        return [page for page in self.pages[group].values() if 0 not in page.copies]
 
 
 @dataclass(eq=False, slots=True)
@@ -71,21 +92,30 @@ class Batch:
 
 
 class State:
-    """One small cache, as it should be."""
+    """One small cache, or one token stream of it: the layer groups that read it, as they should be."""
 
-    def __init__(self, world: World, clock: Callable[[], float]) -> None:
+    def __init__(self, world: World, clock: Callable[[], float], groups: range) -> None:
         self.world = world
         self.clock = clock
+        self.groups = groups  # numbers of its groups in the cache
+        self.kinds = [world.kinds[group] for group in groups]
+        self.apart = len(groups) > 1 or self.kinds[0].kind in ("window", "state")  # groups may have different parts
+        self.partial_hits = world.partial and not world.has_state and groups.start == 0
         self.moves: list[Done] = []
         self.rows: dict[str, Row] = {}
-        self.tree = Tree(world.num_groups, self.tips)
-        self.pools = [Pools(world, group, self.tree, self.moves) for group in range(world.num_groups)]
-        self.free_rows = list(range(world.rows - 1, -1, -1))
+        self.tree = Tree(len(groups), self.tips)
+        self.pools = [Pools(world, (place, group), self.tree, self.moves) for place, group in enumerate(groups)]
         self.roots: list[int] = []  # numbers of the scopes, in the order they came up
-        self.batches: dict[str, Batch] = {}
-        self.holds: dict[str, tuple[int, int, list[list[Page]]]] = {}  # start, end, pages by group
-        self.plans: dict[int, list[Done]] = {}
-        self.next_plan = 0
+        self.holds: dict[str, tuple[int, int, list[list[tuple[int, Page]]]]] = {}  # start, end; by group: block, page
+        self.trusted = True  # no plan is under way that might fail
+
+    def free(self, group: int) -> int:
+        """Device slots that can be had and are promised to nobody."""
+        return self.pools[group].free() - sum(row.reserve(group) for row in self.rows.values() if row.peaks[group])
+
+    def offers(self, group: int, row: Row) -> bool:
+        """Whether final pages become findable at once: not while some of them are promised to leave."""
+        return self.kinds[group].kind != "state" and not row.peaks[group]
 
     def tips(self) -> Iterable[Path]:
         """Where live sequences go on in the tree."""
@@ -94,16 +124,6 @@ class State:
     def now(self) -> int:
         """The clock in whole ticks."""
         return int(self.clock() * TICKS)
-
-    def take_plan(self) -> PlanFacts:
-        """Everything decided since the last plan."""
-        number = self.next_plan
-        self.next_plan += 1
-        if self.moves:
-            self.plans[number] = list(self.moves)
-        facts = PlanFacts(number, tuple(row for row, _ in self.moves))
-        self.moves.clear()
-        return facts
 
     def make_root(self, root: int) -> None:
         """A scope comes up; scopes with nothing left in them go first."""

@@ -53,6 +53,16 @@ class Tree:
         """Every path that exists, scopes left out."""
         return {path[:depth] for path in (*self.at, *self.tips()) for depth in range(2, len(path) + 1)}
 
+    def depth(self, path: Path) -> int:
+        """How many blocks of a path exist."""
+        deepest = 0
+        for other in (*self.at, *self.tips()):
+            same = 0
+            while same < min(len(path), len(other)) and path[same] == other[same]:
+                same += 1
+            deepest = max(deepest, same - 1)
+        return deepest
+
     def children(self, parent: Path) -> Iterator[tuple[Path, Pages]]:
         """Paths with pages right below."""
         depth = len(parent)

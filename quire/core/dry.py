@@ -1,0 +1,98 @@
+"""The dry count: whether claims have room for everything they will take, before the first move. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quire.core.claim import Claim
+from quire.core.state import State
+
+Roles = dict[int, list[tuple[int, int]]]  # by place in the batch, then group: slots taken, slots given back
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The first claim that runs out of slots: its place, and of which group it needs more than there is."""
+
+    place: int
+    need: int
+    have: int
+    group: int
+
+
+def shortage(state: State, claims: list[Claim]) -> Shortage | None:
+    """Where slots run out; None when all fit."""
+    if _fit_at_worst(state, claims):
+        return None
+    return _run_dry(state, claims, _roles(state, claims), _cold_once(state, claims))
+
+
+def _fit_at_worst(state: State, claims: list[Claim]) -> bool:
+    """Enough even if every partial hit copies, no source is given back and no onboard is shared: the usual case."""
+    for group, (store, place) in enumerate(state.pools):
+        need = 0
+        for claim in claims:
+            need += claim.cold[group] + claim.takes[group]
+        if need > store.available(place):
+            return False
+    return True
+
+
+def _run_dry(state: State, claims: list[Claim], roles: Roles, cold: list[tuple[int, ...]]) -> Shortage | None:
+    for group in state.groups:
+        have = state.available(group)
+        for place, claim in enumerate(claims):
+            takes, gives = roles[place][group] if place in roles else (0, 0)
+            need = cold[place][group] + takes
+            new = claim.takes[group] - (place in roles and group < state.own_groups.stop)
+            if need > have or new > have - need + gives:
+                return Shortage(place, need + new, have, group)
+            have += gives - need - new
+    return None
+
+
+def _cold_once(state: State, claims: list[Claim]) -> list[tuple[int, ...]]:
+    """Onboards per claim and group as they are now, a page that several claims share counted for the first."""
+    seen: list[set[int]] = [set() for _ in state.groups]
+    counts: list[tuple[int, ...]] = []
+    for claim in claims:
+        cold = [_cold_nodes(state, claim, group) for group in state.groups]
+        counts.append(tuple(len(cold[group] - seen[group]) for group in state.groups))
+        for group in state.groups:
+            seen[group] |= cold[group]
+    return counts
+
+
+def _cold_nodes(state: State, claim: Claim, group: int) -> set[int]:
+    hit, place = (claim.hit, group) if group < state.own_groups.stop else (claim.cross_hit, state.pools[group][1])
+    if hit is None or not claim.cold[group]:
+        return set()
+    return {hit.node(block) for block in np.flatnonzero(hit.tiers(place) > 0).tolist()}
+
+
+def _roles(state: State, claims: list[Claim]) -> Roles:
+    """For each partial hit and group: slots it takes, and slots its source gives back right after the copy.
+
+    An idle leaf that nobody hits in full goes to its last partial hitter; all others copy. The last copier of an
+    idle source that is no leaf gives it back, so that the next page of this very batch may have its slot.
+    """
+    by_source: dict[int, list[int]] = {}
+    for place, claim in enumerate(claims):
+        if claim.hit.source >= 0:
+            by_source.setdefault(claim.hit.source, []).append(place)
+    across = [(0, 0)] * (len(state.groups) - len(state.own_groups))
+    roles: Roles = {}
+    for places in by_source.values():
+        last = claims[places[-1]].hit
+        leaf, held, num_claims, tiers = state.store.source_state(last)
+        ours = [not in_use and count == len(places) for in_use, count in zip(held, num_claims, strict=True)]
+        for place in places:
+            roles[place] = [(1, 0)] * len(tiers) + across
+        if leaf and all(ours):
+            roles[places[-1]] = [(int(tier > 0), 0) for tier in tiers] + across
+        else:
+            gives = [(1, int(mine and tier == 0)) for mine, tier in zip(ours, tiers, strict=True)]
+            roles[places[-1]] = gives + across
+    return roles

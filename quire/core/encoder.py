@@ -1,0 +1,62 @@
+"""Encoder: the input that cross attention reads, as the cache sees it. Knows no pages.
+
+Every state of a bidirectional encoder depends on the whole input. So one digest of all of it stands in every block:
+equal inputs share every page, and inputs that only begin alike share none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.errors import InputError, say
+from quire.core.identity import Media, Words, token_words
+from quire.core.span import Span
+
+Int32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoder:
+    """`length` places of cross KV, named by the encoder's tokens or by a digest of its features.
+
+    With neither, nothing names the content: its pages are neither looked up nor stored.
+    """
+
+    length: int
+    tokens: Int32 | None = None
+    digest: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.length) is not int or self.length < 1:
+            raise InputError(say(f"encoder length {self.length!r}", "it has no places", "leave the encoder out"))
+        if self.tokens is not None and self.digest is not None:
+            raise InputError(say("an encoder", "it has tokens and a digest", "give the one that names its content"))
+        if self.digest is not None and (not isinstance(self.digest, bytes) or not 16 <= len(self.digest) <= 64):
+            raise InputError(say(f"encoder digest {self.digest!r}", "it must be 16 to 64 bytes", "pass a hash"))
+        if self.tokens is not None and (
+            not isinstance(self.tokens, np.ndarray) or self.tokens.dtype != np.int32 or self.tokens.ndim != 1
+        ):
+            fact = "they must be a one-dimensional int32 array"
+            raise InputError(say("encoder tokens", fact, "use np.asarray(tokens, dtype=np.int32)"))
+
+    def name(self) -> bytes | None:
+        """32 bytes that stand for the whole input; None without a name."""
+        if self.tokens is not None:
+            content = b"t" + np.ascontiguousarray(self.tokens).tobytes()
+        elif self.digest is not None:
+            content = b"d" + self.digest
+        else:
+            return None
+        start = self.length.to_bytes(8, "little")
+        return blake2b(start + content, digest_size=32, person=b"quire-encoder").digest()
+
+    def places(self, block_size: int) -> tuple[Int32, Words | None]:
+        """Its stream, filled up to whole blocks: nothing is ever written behind it, so every page can be shared."""
+        num_places = -(-self.length // block_size) * block_size
+        name = self.name()
+        words = None if name is None else token_words(num_places, None, (Media(name, (Span(0, num_places),)),))
+        return np.zeros(num_places, np.int32), words

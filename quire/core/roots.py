@@ -1,0 +1,58 @@
+"""Roots: scope -> root of its tree, for one stream. Knows neither pages nor sequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.core.identity import Scope
+
+if TYPE_CHECKING:
+    from quire.core.store.twin import Store
+
+NO_ROOT = -1
+
+
+class Roots:
+    """Scope -> root node of its tree. A root goes when nothing is left below it."""
+
+    __slots__ = ("_gone", "_nodes", "_scopes", "_store", "_told")
+
+    def __init__(self, store: Store, told: bool) -> None:
+        self._store = store
+        self._told = told  # events are on: a scope is named until its last events were taken
+        self._gone: dict[int, Scope] = {}
+        self._nodes: dict[bytes, int] = {}
+        self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
+
+    def find(self, key: bytes) -> int:
+        """The root of a scope, NO_ROOT when nothing was ever stored in it."""
+        return self._nodes.get(key, NO_ROOT)
+
+    def make(self, key: bytes, scope: Scope) -> int:
+        """The root of a scope, new if need be."""
+        node = self._nodes.get(key, NO_ROOT)
+        if node == NO_ROOT:
+            self._sweep()
+            node = self._nodes[key] = self._store.new_root(scope.event_hash())
+            self._scopes[node] = (key, scope)
+        return node
+
+    def _sweep(self) -> None:
+        for node in self._store.dead_roots():
+            key, scope = self._scopes.pop(node)
+            del self._nodes[key]
+            if self._told:
+                self._gone[scope.event_hash()] = scope
+            self._store.free_root(node)
+
+    def forget(self) -> None:
+        """The store has cleared its tree, roots included."""
+        if self._told:
+            self._gone.update((scope.event_hash(), scope) for _, scope in self._scopes.values())
+        self._nodes.clear()
+        self._scopes.clear()
+
+    def take_names(self) -> dict[int, Scope]:
+        """Scopes by the number that events name them with; those that are gone are told one last time."""
+        gone, self._gone = self._gone, {}
+        return gone | {scope.event_hash(): scope for _, scope in self._scopes.values()}

@@ -1,0 +1,41 @@
+"""Step: the token budget of one step, handed out first come first served, in exact lengths. Knows no pages."""
+
+from __future__ import annotations
+
+from quire.core.errors import InputError, say
+
+
+class Step:
+    """The budgets of one step."""
+
+    __slots__ = ("all_or_nothing", "left", "max_chunk")
+
+    def __init__(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, block_size: int) -> None:
+        if token_budget is not None:
+            _check_budget("token_budget", token_budget, 1)
+        if max_chunk is not None:
+            _check_budget("max_chunk", max_chunk, block_size)  # chunks end on block edges
+        self.left = token_budget
+        self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
+        self.all_or_nothing = all_or_nothing
+
+    def end(self, start: int, end: int, block_size: int) -> int | None:
+        """Where to stop: at the end, or for a chunk on a block boundary; None when neither fits."""
+        limit = end - start
+        if self.max_chunk is not None:
+            limit = min(limit, self.max_chunk, limit if self.left is None else self.left)
+            if limit < end - start:
+                limit = (start + limit) // block_size * block_size - start
+                if limit <= 0:
+                    return None
+        if self.left is not None:
+            if limit > self.left:
+                return None
+            self.left -= limit
+        return start + limit
+
+
+def _check_budget(name: str, value: int, least: int) -> None:
+    if type(value) is not int or value < least:
+        cure = f"pass a whole number of at least {least}, or None"
+        raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))

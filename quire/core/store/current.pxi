@@ -1,0 +1,104 @@
+# Owns: a row's current page of a group that has such: outside its columns, written on and on; how it begins (from one
+# that was kept), how it is kept (a copy in a column at a block's end, or itself when the row ends), is forked and ends.
+# Does not know: what is written.
+
+
+cdef void set_current(Pool *g, int32_t row, int32_t p) noexcept nogil:
+    """The row's current page is p (-1: none)."""
+    g.currents[row] = p
+    g.current_slots[row] = -1 if p < 0 else page_at(g, p).slot[0]
+
+
+cdef void copy_whole(State *s, Pool *g, int32_t source, int32_t p) noexcept nogil:
+    """COPY of a page into page p on tier 0, from wherever it is."""
+    cdef int32_t t = log_part(s, g, source, p, s.block_size)
+    g.counters[COPIED if t == 0 else ONBOARDED] += 1
+    g.counters[COPIED_TOKENS] += s.block_size
+
+
+cdef int64_t copied_back(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
+    """Slots that are available as soon as the row has copied what it held."""
+    cdef Run run = runs_of(path, g)
+    cdef int64_t back = 0
+    cdef Page *page
+    cdef int32_t b
+    while next_run(s, path, g, &run):
+        for b in range(run.first, run.last):
+            page = page_at(g, pages_of(s, g, row)[b])
+            back += page.holders == 1 and claims_of(page) == 0 and page.slot[0] >= 0
+    return back
+
+
+cdef int open_current(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
+    """A new current page, begun from the last held one; the row needs none of those any more. -1: no slot."""
+    cdef int32_t p = new_page(s, g, ask.priority, ask.duration), end = end_of(s, path, g), b, q
+    cdef Run run = runs_of(path, g)
+    if p < 0:
+        return -1
+    set_current(g, ask.row, p)
+    if end:
+        copy_whole(s, g, pages_of(s, g, ask.row)[end - 1], p)
+    while next_run(s, path, g, &run):
+        for b in range(run.first, run.last):
+            q = pages_of(s, g, ask.row)[b]
+            set_column(s, g, ask.row, b, -1)
+            let_go(g, q, s.now)
+    return 0
+
+
+cdef int32_t keep_snapshot(State *s, Pool *g, int32_t row, int32_t column, int32_t node) noexcept nogil:
+    """The row has computed exactly to the end of a column that has a page: what is current is copied there and becomes
+    findable, unless something is already; 1 if it did."""
+    cdef int32_t p = pages_of(s, g, row)[column]
+    if p < 0 or g.currents[row] < 0 or page_at(g, p).node >= 0 or at(&s.tree, node).page[g.index] >= 0:
+        return 0
+    copy_whole(s, g, g.currents[row], p)
+    attach(s, g, p, node)
+    log_stored(s, g, &node, 1, s.rows[row].root)
+    return 1
+
+
+cdef void keep_currents(State *s, int32_t row) noexcept nogil:
+    """Before a row goes: what is current at the end of its last block becomes findable, unless something is already."""
+    cdef int32_t i, node = s.rows[row].tip
+    cdef Pool *g
+    if s.computed[row] == 0 or s.computed[row] != <int64_t> s.committed[row] * s.block_size:
+        return
+    for i in range(s.num_groups):
+        g = s.pools + i
+        if g.current and g.currents[row] >= 0 and at(&s.tree, node).page[i] < 0:
+            attach(s, g, g.currents[row], node)
+            log_stored(s, g, &node, 1, s.rows[row].root)
+
+
+cdef void close_current(State *s, Pool *g, int32_t row) noexcept nogil:
+    cdef int32_t p = g.currents[row]
+    if p >= 0:
+        set_current(g, row, -1)
+        let_go(g, p, s.now)
+
+
+cdef inline int32_t own_columns(State *s, Pool *g, int32_t row, int32_t shared) noexcept nogil:
+    """Columns behind the shared ones for which a fork takes a page: all, or those that have one."""
+    cdef int32_t columns = <int32_t> columns_of(g, s.length[row], s.block_size)
+    if not g.current:
+        return max(0, columns - shared)
+    return max(0, columns - shared) - <int32_t> count_holes(s, g, row, min(shared, columns), columns)
+
+
+cdef int32_t fork_pages(State *s, Pool *g, int32_t row) noexcept nogil:
+    """Pages of its own that a fork of the row takes of a group."""
+    return own_columns(s, g, row, s.computed[row] // s.block_size) + (g.currents[row] >= 0)
+
+
+cdef int fork_current(State *s, Pool *g, int32_t source, int32_t target) noexcept nogil:
+    """The fork goes on from a copy; slots taken, or -1."""
+    cdef int32_t p, taken = 0
+    if g.currents[source] < 0:
+        return 0
+    p = spare_or_new(s, g, source, s.rows[source].priority, s.rows[source].duration, &taken)
+    if p < 0:
+        return -1
+    copy_whole(s, g, g.currents[source], p)
+    set_current(g, target, p)
+    return taken

@@ -1,0 +1,148 @@
+# Owns: rows that get longer and shorter: columns for coming tokens, tokens taken back.
+# Does not know: what a token's block becomes; admission, release.
+
+
+cdef int grow_check(State *s, const int32_t *rows, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
+    """Check a batch, note the rows that need more columns and count the pages for them; nothing changes."""
+    cdef Py_ssize_t i
+    cdef int32_t *length = s.length
+    cdef int32_t *edge = s.edge
+    cdef int32_t row, count = 0
+    cdef int why = 0, refusal
+    s.batch += 1
+    memset(s.needs, 0, 8 * s.num_groups)
+    for i in range(n):
+        row = rows[i]
+        if not joins(s, row):
+            return UNKNOWN_ROW
+        if length[row] + k > edge[row]:
+            refusal = count_growth(s, row, length[row] + k)
+            if refusal and why != UNDER_WAY:
+                why, s.culprit = refusal, row
+            s.crossing[count] = <int32_t> i
+            count += 1
+    s.num_crossing = count
+    return why
+
+
+cdef inline int count_growth(State *s, int32_t row, int64_t tokens) noexcept nogil:
+    """Add the pages a row of that length needs to `needs`, or say why it may not have it. What is promised to a row is
+    for its prompt, not for growth."""
+    cdef int64_t columns
+    cdef int32_t i
+    cdef Pool *g
+    if s.edge[row] == NO_LENGTH:
+        return UNDER_WAY
+    prefetch(s.stakes + <Py_ssize_t> row * s.num_groups)
+    for i in range(s.num_groups):
+        g = s.pools + i
+        columns = columns_of(g, tokens, s.block_size)
+        if columns > s.num_columns:
+            return TOO_LONG
+        if columns > g.capacity[row]:
+            s.needs[i] += pages_between(g, new_from(s, g, row), columns, s.rows[row].keep)
+            prefetch(pages_of(s, g, row) + g.capacity[row])   # written soon, each in a memory page of its own
+            prefetch(slots_of(s, g, row) + g.capacity[row])
+    return 0
+
+
+cdef inline int32_t new_from(State *s, Pool *g, int32_t row) noexcept nogil:
+    """The first column that may get a page when the row grows: with a current page none that has been passed."""
+    return max(g.capacity[row], stake_of(s, g, row).front) if g.current else g.capacity[row]
+
+
+cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
+    """k tokens more for every checked row; -1 without memory, and then nothing has changed."""
+    cdef Py_ssize_t i
+    cdef Text *text
+    for i in range(n):
+        text = s.rows[rows[min(i + 8, n - 1)]].text
+        prefetch(text.tokens + text.length)
+        text = s.rows[rows[i]].text
+        if k == 1 and text.length < text.token_room and text.extras == NULL:
+            text.tokens[text.length] = tokens[i]
+            text.length += 1
+        elif text_append(text, tokens + i * k, k):
+            while i > 0:
+                i -= 1
+                s.length[rows[i]] -= <int32_t> k
+                text_truncate(s.rows[rows[i]].text, s.length[rows[i]])
+            return -1
+        s.length[rows[i]] += <int32_t> k
+    return 0
+
+
+cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogil:
+    """New pages for the noted rows of a checked batch, to hold `ahead` tokens beyond their length; how many, or -1."""
+    cdef int32_t i, k, row, more
+    cdef int64_t grown = 0
+    cdef Pool *g
+    for i in range(s.num_groups):
+        s.pools[i].to_cut = s.needs[i]
+    for k in range(s.num_crossing):
+        row = rows[s.crossing[k]]
+        for i in range(s.num_groups):
+            g = s.pools + i
+            more = grow_group(s, g, row, <int32_t> columns_of(g, s.length[row] + ahead, s.block_size))
+            if more < 0:
+                return -1
+            grown += more
+        set_edge(s, row)
+    return grown
+
+
+cdef inline int32_t grow_group(State *s, Pool *g, int32_t row, int32_t columns) noexcept nogil:
+    """A row gets so many columns of a group; new pages, or -1."""
+    cdef int32_t first = new_from(s, g, row), b, more
+    if columns <= g.capacity[row]:
+        return 0
+    more = <int32_t> pages_between(g, first, columns, s.rows[row].keep)
+    if not g.current:
+        if fill_columns(s, g, row, first, columns, NULL):
+            return -1
+    elif more:
+        b = (first // g.every + 1) * g.every - 1
+        while b < columns:
+            if fill_columns(s, g, row, b, b + 1, NULL):
+                return -1
+            b += g.every
+    g.capacity[row] = columns
+    g.counters[GROWN] += more
+    count_own(g, stake_of(s, g, row), more)
+    return more
+
+
+cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
+    """Let go of the row's pages from the last column down to `keep`; the number of them."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t b, dropped = 0, columns = g.capacity[row]
+    if columns <= keep:
+        return 0
+    for b in range(columns - 1, keep - 1, -1):
+        if pages[b] >= 0:
+            let_go(g, pages[b], s.now)
+            dropped += 1
+    memset(pages + keep, 0xFF, 4 * (columns - keep))
+    memset(slots_of(s, g, row) + keep, 0xFF, 4 * (columns - keep))
+    g.capacity[row] = keep
+    return dropped
+
+
+cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
+    """Take back the last k tokens and every column beyond what is left; the number of pages given back."""
+    cdef int32_t i, first, columns, given = 0, length = s.length[row] - k
+    cdef Pool *g
+    text_truncate(s.rows[row].text, length)
+    s.rows[row].seat = 0      # it is not as it was seated
+    s.length[row] = length
+    s.computed[row] = min(s.computed[row], length)
+    for i in range(s.num_groups):
+        g = s.pools + i
+        columns = <int32_t> columns_of(g, length, s.block_size)
+        first = max(columns, stake_of(s, g, row).base)
+        if first < g.capacity[row]:
+            count_own(g, stake_of(s, g, row), <int32_t> count_holes(s, g, row, first, g.capacity[row])
+                      - (g.capacity[row] - first))
+        given += drop_columns(s, g, row, columns)
+    set_edge(s, row)
+    return given

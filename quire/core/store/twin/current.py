@@ -1,0 +1,72 @@
+"""The current state of a row in a state group: one page outside its columns, overwritten token by token.
+
+Owns how it begins (from a snapshot), is kept (as a snapshot at a block's edge), is forked and ends. A snapshot page in
+a column is empty until the row has computed exactly up to its end; the state is copied into it then.
+"""
+
+from collections.abc import Sequence
+
+from quire.core.store.twin.evict import copy_tokens, new_page, spare_or_new
+from quire.core.store.twin.offer import store
+from quire.core.store.twin.parts import Parts
+from quire.core.store.twin.pool import Pool
+
+
+def begin(parts: Parts, pool: Pool, number: int, held: Sequence[int]) -> None:
+    """A new row gets its current page, resumed from the last snapshot held; the row needs none of them any more."""
+    table = parts.table
+    row = table.row(number)
+    current = new_page(pool, row.priority, row.duration)
+    table.set_current(pool.group, number, current)
+    if held:
+        source = table.page(pool.group, number, held[-1])
+        assert source is not None
+        copy_tokens(pool, source, current, parts.rules.block_size)
+    for column in held:
+        page = table.remove(pool.group, number, column)
+        assert page is not None
+        pool.unhold(page, parts.now)
+
+
+def snapshot(parts: Parts, pool: Pool, number: int, columns: range) -> int:
+    """Keep the state in the last of the leaving columns, if it is the state there; 1 when it became findable."""
+    table = parts.table
+    row = table.row(number)
+    if not columns or not row.commits or not table.is_at_edge(number):
+        return 0
+    page, current = table.page(pool.group, number, columns[-1]), row.stakes[pool.group].current
+    if page is None or current is None or row.tip is None or row.tip.pages[pool.group] is not None:
+        return 0
+    copy_tokens(pool, current, page, parts.rules.block_size)
+    store(pool, page, row.tip)
+    return 1
+
+
+def fork_current(parts: Parts, pool: Pool, source: int, target: int) -> None:
+    """A fork goes on from a copy of the state."""
+    row = parts.table.row(source)
+    current = row.stakes[pool.group].current
+    if current is None:
+        return
+    page = spare_or_new(pool, row.spares[pool.group], row.priority, row.duration)
+    copy_tokens(pool, current, page, parts.rules.block_size)
+    parts.table.set_current(pool.group, target, page)
+
+
+def promote(parts: Parts, number: int) -> None:
+    """Before a row goes: its state becomes the snapshot of its last block, if it ends there and none is stored."""
+    row = parts.table.row(number)
+    if not row.commits or row.tip is None or not parts.table.is_at_edge(number):
+        return
+    for pool in parts.pools:
+        current = row.stakes[pool.group].current
+        if current is not None and row.tip.pages[pool.group] is None:
+            store(pool, current, row.tip)
+
+
+def end(parts: Parts, pool: Pool, number: int) -> None:
+    """Give up the current page."""
+    current = parts.table.row(number).stakes[pool.group].current
+    if current is not None:
+        parts.table.set_current(pool.group, number, None)
+        pool.unhold(current, parts.now)

@@ -1,0 +1,75 @@
+"""What a group needs and remembers, in numbers: full attention, windows and recurrent state differ in nothing else.
+
+Owns the arithmetic of blocks and columns. Knows nothing of pages.
+
+               tail  sink  keep  current
+    full        -1     0    -1      0      resumes from all blocks, forgets none
+    window       n     s     n      0      resumes from the last n and the first s; a row forgets those between
+    state        1     0     0      1      resumes from one snapshot; a row has its current state, outside its columns
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+ALL = -1
+MAX_TIERS = 8
+Group = tuple[int, int, int, int, int, int, Sequence[int]]  # the numbers of a Reach, then slots per tier
+
+
+class Reach(NamedTuple):
+    """A group's numbers, in blocks; `extra` in tokens."""
+
+    tail: int  # right before a boundary, needed to resume there; -1: all
+    sink: int  # leading ones, needed to resume anywhere
+    keep: int  # right before the committed boundary, held on by a row; -1: all
+    every: int  # of a state group: between snapshots while growing; 0: none
+    extra: int  # room behind a row's length
+    current: int  # 1: a state group
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether columns leave a row as it goes on."""
+        return self.keep != ALL
+
+    def first_needed(self, blocks: int) -> int:
+        """Where the tail of a boundary begins."""
+        return 0 if self.tail == ALL else max(0, blocks - self.tail)
+
+    def needed(self, blocks: int) -> list[int]:
+        """Blocks needed at a boundary, ascending."""
+        first = self.first_needed(blocks)
+        return [*range(min(self.sink, first)), *range(first, blocks)]
+
+    def front(self, blocks: int) -> int:
+        """First column that has not left a row which resumes at this boundary."""
+        if not self.is_bounded:
+            return 0
+        return blocks if self.current else max(self.sink, self.first_needed(blocks))
+
+    def columns(self, length: int, block_size: int) -> int:
+        """Columns of a row of this length; a snapshot stands at the end of a full block only."""
+        return length // block_size if self.current else -(-(length + self.extra) // block_size)
+
+    def takes_page(self, column: int, keep: bool) -> bool:
+        """Whether a column that a row grows by gets a page; `keep`: the row's blocks become findable."""
+        return not self.current or (keep and self.every > 0 and (column + 1) % self.every == 0)
+
+
+def check_groups(groups: Sequence[Group]) -> None:
+    """Refuse numbers that mean nothing."""
+    num_tiers = {len(slots) for *_, slots in groups}
+    if len(num_tiers) != 1 or not 1 <= num_tiers.copy().pop() <= MAX_TIERS:
+        raise ValueError(f"groups must have the same 1 to {MAX_TIERS} tiers, not {sorted(num_tiers)}")
+    for *numbers, slots in groups:
+        reach = Reach(*numbers)
+        if slots[0] < 1 or min(slots) < 0 or not _makes_sense(reach):
+            raise ValueError(f"group ({reach}, slots {list(slots)}) has a number out of range")
+
+
+def _makes_sense(reach: Reach) -> bool:
+    if min(reach.tail, reach.keep) < ALL or min(reach.sink, reach.every, reach.extra) < 0:
+        return False
+    if reach.tail == ALL and reach.is_bounded:
+        return False  # forgets what it needs
+    alone = (reach.tail, reach.sink, reach.keep, reach.extra) == (1, 0, 0, 0)
+    return reach.current == 0 or (reach.current == 1 and alone)

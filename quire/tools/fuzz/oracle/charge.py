@@ -1,0 +1,109 @@
+"""How many pages a request takes, group by group, and in which columns. Knows no pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.tools.fuzz.oracle import reach
+from quire.tools.fuzz.plain import Ask, Group, World
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Columns of one group that get pages now, what is promised for later, and spare pages for beams."""
+
+    first: int
+    stop: int
+    peak: int = 0
+    spare: int = 0
+
+
+class Charge:
+    """One request and one group of a world."""
+
+    def __init__(self, world: World, ask: Ask, group: Group) -> None:
+        self.ask, self.group, self.size = ask, group, world.block_size
+        self.is_state = group.kind == "state"
+        self.keep = world.reuse and ask.reuse
+        extra = ask.extra_tokens if group.extra is None else group.extra
+        self.reach = ask.room if self.is_state else ask.room + extra  # tokens it makes room for
+        self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.room
+        self.spare = (ask.beams - 1) * self.apart(ask.room) if group.kind != "cross" else 0
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that so many tokens occupy."""
+        return reach.num_blocks(tokens, self.size)
+
+    def apart(self, length: int) -> int:
+        """Pages that two beams cannot share at that length."""
+        return 1 if self.is_state else int(length % self.size > 0)
+
+    def marks(self) -> tuple[int, ...]:
+        """Where the request wants its state kept, regular places aside."""
+        end = self.ask.compute_end // self.size * self.size
+        return (*self.ask.snapshots, *([end] if self.group.at_end else []))
+
+    def is_stop(self, position: int) -> bool:
+        """A state is kept here."""
+        return self.is_state and self.keep and reach.is_stop(self.group, position, self.marks())
+
+    def peak(self, start: int) -> int:
+        """Pages of its own that it holds at once at most while the prompt is computed from `start` on."""
+        if self.is_state:
+            return int(any(self.is_stop(position) for position in range(start + 1, self.reach + 1)))
+        first, stop = start // self.size, self.blocks(self.reach)
+        if self.group.kind != "window" or self.chunk is None:
+            return stop - first
+        sinks = max(0, reach.sink(self.group, self.size) - first)
+        return min(stop - first, sinks + max(1, reach.keeps(self.group, self.size)) + self.blocks(self.chunk))
+
+    def takes(self, start: int) -> int:
+        """Device slots, at the peak, besides those of the whole pages it found before `start`."""
+        return self.peak(start) + self.is_state + self.spare
+
+    def fill(self, start: int, end: int, base: int) -> Fill:
+        """What a step that computes from `start` to `end` is given, of a prompt that is computed from `base` on."""
+        last = end >= self.ask.compute_end or not reach.bounded(self.group)
+        stop = max(start, self.reach if last else end)
+        peak = 0 if last else self.peak(base)
+        if self.is_state:
+            return Fill(stop // self.size - self.is_stop(stop), stop // self.size, peak, self.spare)
+        return Fill(start // self.size, max(start // self.size, self.blocks(stop)), peak, self.spare)
+
+    def room(self) -> Fill:
+        """What a row that only decodes is given: room for everything its end reads."""
+        end = self.ask.compute_end
+        if self.is_state:
+            return Fill(end // self.size, end // self.size, 0, self.spare)
+        first = max(0, end - self.group.window + 1) // self.size if self.group.kind == "window" else 0
+        return Fill(first, self.blocks(self.reach), 0, self.spare)
+
+    def room_takes(self, held: int) -> int:
+        """Slots that takes, when so many pages are there."""
+        room = self.room()
+        sinks = min(reach.sink(self.group, self.size), room.first)
+        return sinks + room.stop - room.first - (0 if self.is_state else held) + self.is_state + self.spare
+
+    def worst(self) -> int:
+        """Pages it may ever hold at once, when it shares nothing."""
+        ask, group = self.ask, self.group
+        if self.is_state:
+            return 1 + 2 * ask.beams
+        drafts, always = (ask.extra_tokens, 0) if group.extra is None else (0, group.extra)
+        total = self.blocks(ask.room + max(drafts, ask.max_new_tokens) + always)
+        shared = ask.room // self.size
+        most = max(shared + (total - shared) * ask.beams, self.blocks(ask.room) + self.spare)
+        if group.kind != "window":
+            return most
+        sink, tail = reach.sink(group, self.size), reach.keeps(group, self.size)
+        first = sink + tail + self.peak(0) + self.spare
+        return min(most, max(first, sink + ask.beams * (tail + 2 + self.blocks(group.extra or 0))))
+
+
+def next_stop(world: World, ask: Ask, start: int, end: int) -> int:
+    """Where a step that begins at `start` ends at the latest: a state can only be kept where a step ends."""
+    if not world.has_state:
+        return end
+    charges = [Charge(world, ask, group) for group in world.kinds if group.kind == "state"]
+    edges = range(start // world.block_size * world.block_size, end, world.block_size)
+    return next((edge for edge in edges if edge > start and any(one.is_stop(edge) for one in charges)), end)

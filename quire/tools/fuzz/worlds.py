@@ -1,0 +1,82 @@
+"""Random worlds: caches so small that everything happens soon, of full groups only or of any mix. Knows no cache."""
+
+from __future__ import annotations
+
+from random import Random
+
+from quire.tools.fuzz.plain import FULL, Group, World
+
+MIXES = ("full", "mixed", "any")
+OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
+DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
+
+
+def random_world(rng: Random, mix: str = "any") -> World:
+    """Any world of that mix."""
+    size = rng.randint(2, 4)
+    max_length = rng.choice((24, 32, 40))
+    if mix == "full" or (mix == "any" and rng.random() < 0.5):
+        groups = (FULL,) * (2 if rng.random() < 0.15 else 1)
+    else:
+        groups = random_groups(rng, size, max_length)
+    return World(
+        block_size=size,
+        tiers=random_tiers(rng, groups),
+        rows=rng.randint(3, 8),
+        max_length=max_length,
+        reuse=rng.random() < 0.97,
+        partial=rng.random() < 0.85,
+        copy_on=rng.random() < 0.75,
+        shadows=rng.random() < 0.7,
+        offload_min=rng.choice((0, 30, 30, 30, 36, 101)),
+        release_order=rng.random() < 0.3,
+        planes=rng.choice((0, 1, 2)),
+        flaky=rng.random() < 0.5,
+        groups=() if groups in ((FULL,), (FULL, FULL)) else groups,
+        max_chunk=rng.choice((size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
+    )
+
+
+def random_tiers(rng: Random, groups: tuple[Group, ...]) -> tuple[tuple[int, ...], ...]:
+    """Slots by tier and group."""
+    if all(group is FULL for group in groups):
+        tiers = [tuple(rng.choice((4, 4, 5, 5, 6, 7, 8, 10)) for _ in groups)]
+    else:
+        tiers = [tuple(rng.choice(DEVICE[group.kind]) for group in groups)]
+    if rng.random() < 0.8:
+        tiers.append(tuple(rng.choice((0, 1, 2, 3, 4, 5, 6, 6)) for _ in groups))
+        if rng.random() < 0.4:
+            tiers.append(tuple(rng.randint(0, 4) for _ in groups))
+    return tuple(tiers)
+
+
+def random_groups(rng: Random, size: int, max_length: int) -> tuple[Group, ...]:
+    """One to four groups; with windows, states, a draft's group, cross groups."""
+    makers = {"f": full_group, "w": window_group, "s": state_group}
+    own = [makers[letter](rng, size) for letter in rng.choice(OWN)]
+    if rng.random() < 0.05:
+        own.append(Group("window", window=max_length))  # reads everything after all
+    rng.shuffle(own)
+    cross = rng.choice((0, 0, 0, 1, 1, 2)) if len(own) < 3 else rng.choice((0, 0, 1))
+    return (*own, *(Group("cross") for _ in range(cross)))
+
+
+def full_group(rng: Random, size: int) -> Group:
+    """Full attention, perhaps with room for drafts."""
+    return Group(extra=draft_room(rng, size))
+
+
+def window_group(rng: Random, size: int) -> Group:
+    """A window of one token to a little more than three blocks."""
+    sinks = rng.randint(1, 2 * size) if rng.random() < 0.35 else 0
+    return Group("window", window=rng.randint(1, 3 * size + 1), sinks=sinks, extra=draft_room(rng, size))
+
+
+def state_group(rng: Random, size: int) -> Group:
+    """A recurrent state with snapshots now and then."""
+    return Group("state", every=rng.choice((0, 1, 1, 2, 3)) * size, at_end=rng.random() < 0.7)
+
+
+def draft_room(rng: Random, size: int) -> int | None:
+    """Mostly what the request says."""
+    return rng.randint(0, size + 2) if rng.random() < 0.15 else None

@@ -1,0 +1,124 @@
+"""Wrong asks of caches with several kinds of layer groups: the error says what is true, and nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire import Cache, CacheConfig, Encoder, InputError, LayerGroup, QuireError, Request, Span, StateError, TierConfig
+from quire import check as check_cache
+from quire.core.store import StoreName
+
+FULL, LOCAL, STATE = LayerGroup("full"), LayerGroup("local", window=6), LayerGroup("state", snapshot_every=8)
+CROSS = LayerGroup("cross", cross=True)
+
+
+def tokens(count: int, first: int = 0) -> Any:
+    return np.arange(first, first + count, dtype=np.int32)
+
+
+def build(store: StoreName, *groups: LayerGroup, slots: int | tuple[int, ...] = 12, **more: Any) -> Cache:
+    config = CacheConfig((TierConfig("device", slots),), 4, groups, max_sequences=4, max_length=64, **more)
+    return Cache(config, store=store)
+
+
+def refused(cache: Cache, act: Callable[[], object], error: type[QuireError], fact: str) -> None:
+    """The act is refused with that fact, and leaves everything as it was."""
+    before = [stream.store.dump() for stream in cache._state.streams]
+    with pytest.raises(error) as caught:
+        act()
+    assert fact in str(caught.value) and ";" in str(caught.value)
+    assert [stream.store.dump() for stream in cache._state.streams] == before and not cache._state.open_claims
+    check_cache(cache)
+
+
+def test_a_state_needs_every_token_of_the_prompt(store: StoreName) -> None:
+    cache = build(store, FULL, STATE)
+    odd = [Request("a", tokens(8)), Request("b", tokens(9), length=8)]
+    refused(cache, lambda: cache.claim(odd), InputError, "request 'b' with length 8")
+
+
+def test_snapshots_fall_on_block_edges(store: StoreName) -> None:
+    cache = build(store, FULL, STATE)
+    refused(cache, lambda: cache.claim([Request("a", tokens(9), snapshots=(6,))]), InputError, "blocks have 4 tokens")
+    with pytest.raises(InputError, match="snapshots are"):
+        Request("a", tokens(9), snapshots=(0,))
+
+
+def test_an_encoder_needs_a_reader_and_has_a_length(store: StoreName) -> None:
+    plain, cross = build(store, FULL), build(store, FULL, CROSS, max_encoder_length=8)
+    refused(plain, lambda: plain.claim([Request("a", tokens(4), encoder=Encoder(4))]), InputError, "no layer group")
+    long = Request("a", tokens(4), encoder=Encoder(9))
+    refused(cross, lambda: cross.claim([long]), InputError, "longer than max_encoder_length")
+    odd = Request("a", tokens(4), encoder=Encoder(5, tokens=tokens(4)))
+    refused(cross, lambda: cross.claim([odd]), InputError, "4 tokens are given")
+
+
+WRONG_ENCODERS: list[dict[str, Any]] = [
+    {"length": 0}, {"length": 4, "tokens": [1, 2, 3, 4]}, {"length": 4, "digest": b"short"},
+    {"length": 4, "digest": "x"},
+    {"length": 4, "tokens": np.zeros(4, np.int32), "digest": b"x" * 16}, {"length": 4, "tokens": np.zeros(4, np.int64)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", WRONG_ENCODERS)
+def test_an_encoder_that_names_nothing_clearly_is_not_built(values: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Encoder(**values)
+    with pytest.raises(InputError, match="encoder is a dict"):
+        Request("a", tokens(4), encoder=values)  # type: ignore[arg-type]
+
+
+def test_only_what_was_handed_out_is_committed(store: StoreName) -> None:
+    cache = build(store, FULL, LOCAL, max_chunk=8)
+    (sequence,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
+    rows = np.array([sequence.row], np.int32)
+    refused(cache, lambda: cache.commit(sequence, 12), InputError, "group 1 has pages for 8")
+    refused(cache, lambda: cache.commit(rows), InputError, "commit of 21 tokens")
+    assert cache.commit(sequence) == 2  # the full group's; the window's wait, promised to make room
+    check_cache(cache)
+
+
+def test_a_prompt_under_way_neither_forks_nor_grows(store: StoreName) -> None:
+    cache = build(store, FULL, LOCAL, max_chunk=8)
+    (sequence,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
+    refused(cache, lambda: cache.fork(sequence, ["b"]), StateError, "0 of its 21 prompt tokens")
+    refused(cache, lambda: cache.grow(sequence, tokens(1)), StateError, "has a prompt under way")
+
+
+def test_a_state_is_never_taken_back(store: StoreName) -> None:
+    cache = build(store, FULL, STATE)
+    (sequence,) = cache.add_sequence_batch([Request("a", tokens(7))]).sequences
+    cache.commit(sequence)
+    cache.admit(cache.claim([]), continuing=[sequence])
+    cache.commit(sequence)
+    cache.grow(sequence, tokens(3, 90))
+    refused(cache, lambda: cache.trim(sequence, 4), InputError, "3 tokens of sequence 'a' are uncommitted")
+    cache.trim(sequence, 3)
+    assert sequence.length == 7
+
+
+def test_a_hold_that_would_break_a_promise_is_refused(store: StoreName) -> None:
+    cache = build(store, FULL, LOCAL, slots=(12, 8), max_chunk=8)
+    (first,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
+    other = cache.add_sequence_batch([Request("b", tokens(9, 100))]).sequences
+    assert len(other) == 1 and cache.num_free(1) == 1
+    before = cache._state.store.dump()
+    assert cache.hold(first, Span(0, 8)) is None and cache._state.store.dump() == before
+    held = cache.hold(first, Span(0, 4))
+    assert held is not None and cache.num_free(1) == 0  # the page stays when it leaves, so one more is promised
+    check_cache(cache)
+    cache.drop(held)
+    check_cache(cache)
+
+
+def test_groups_that_do_not_exist(store: StoreName) -> None:
+    cache = build(store, FULL, STATE)
+    (sequence,) = cache.add_sequence_batch([Request("a", tokens(3))]).sequences
+    assert sequence.state_slot(0) == -1 and cache.state_table(0).tolist() == [-1] * 4
+    for act in (sequence.state_slot, sequence.held, sequence.slots, cache.state_table, cache.table):
+        with pytest.raises(QuireError, match="group 2"):
+            act(2)
