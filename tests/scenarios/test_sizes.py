@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Request, check
+from quire import LayerGroup, Request, check
 
 from .conftest import admit, build, compute, decode, finish, release, run, start_of, tokens, try_admit
 
@@ -100,10 +100,22 @@ def test_pages_of_one_decode_step(store, prompt, sampled, tokens_now, pages):
 def test_requests_admitted_by_their_whole_need_all_finish(store, reuse, length, new, count):
     """size-06: while the needs to completion of all live requests fit, no growth fails; all slots come back."""
     cache = build(store, 40, block_size=64, reuse=reuse, max_sequences=40)
+    assert (finished(cache, length, new, count), cache.num_free()) == (count, 40)
+
+
+@pytest.mark.parametrize(("length", "new", "count"), [(575, 65, 7), (63, 2, 30), (1, 200, 20)])
+def test_requests_behind_a_window_admitted_by_their_need_all_finish(store, length, new, count):
+    """size-15: the same behind a window of 128: a block at a time, the window gives back what it takes."""
+    cache = build(store, 40, groups=(LayerGroup("near", window=128),), block_size=64, max_sequences=40)
+    assert (finished(cache, length, new, count), cache.num_free()) == (count, 40)
+
+
+def finished(cache, length, new, count):
+    """How many requests come to their end, each admitted when its whole need fits beside that of the others."""
     waiting = [Request(n, tokens(range(5), range(1000 * n, 1000 * n + length - 5)) if length > 5 else tokens(n),
                        max_new_tokens=new) for n in range(count)]  # fmt: skip
     live: list = []
-    finished = 0
+    done = 0
     while waiting or live:
         committed = sum(cache.slots_to_completion(sequence)[0] for sequence in live)
         if waiting and cache.probe([waiting[0]])[0].slots_to_completion[0] <= cache.num_free() - committed:
@@ -111,7 +123,7 @@ def test_requests_admitted_by_their_whole_need_all_finish(store, reuse, length, 
             compute(cache, live[-1])
             continue
         assert live, "an empty cache must have room"
-        steps = min(sequence.prompt_end + new - sequence.length for sequence in live)
+        steps = min(64, *(sequence.prompt_end + new - sequence.length for sequence in live))
         plan = cache.grow(live, np.full((len(live), steps), 3, np.int32))
         assert plan is not None
         finish(cache, plan)
@@ -119,8 +131,8 @@ def test_requests_admitted_by_their_whole_need_all_finish(store, reuse, length, 
         for sequence in [s for s in live if s.length == s.prompt_end + new]:
             release(cache, sequence)
             live.remove(sequence)
-            finished += 1
-    assert (finished, cache.num_free()) == (count, 40)
+            done += 1
+    return done
 
 
 def test_a_beam_request_that_can_never_fit_is_told_so(store):
@@ -156,6 +168,70 @@ def test_room_for_drafts_behind_the_prompt(store):
     decode(cache, sequence, 55)
     assert cache.num_free() == 4
     release(cache, sequence)
+
+
+@pytest.mark.parametrize(("chunk", "now", "more"), [(None, 16, 0), (256, 6, 0), (64, 3, 1)])
+def test_slots_to_completion_of_a_window(store, chunk, now, more):
+    """size-10: 1024 tokens and 128 to come, a window of 128, blocks of 64: what left makes room for what comes."""
+    cache = build(store, 32, groups=(LayerGroup("near", window=128),), block_size=64, max_chunk=chunk)
+    (probe,) = cache.probe([Request("a", tokens(range(1024)), max_new_tokens=128)])
+    assert (probe.slots_now, probe.slots_to_completion) == ((now,), (now + more,))
+
+
+@pytest.mark.parametrize(("length", "whole", "chunked"), [(136, 9, 9), (512, 32, 32), (1024, 64, 48)])
+def test_slots_of_a_prompt_behind_a_window(store, length, whole, chunked):
+    """size-11: a window of 512, blocks of 16: a whole prompt takes all its blocks, one in chunks of 256 at most 48."""
+    for chunk, slots in ((None, whole), (256, chunked)):
+        cache = build(store, 80, groups=(LayerGroup("near", window=512),), block_size=16, max_chunk=chunk)
+        request = Request("a", tokens(range(length)))
+        assert cache.probe([request])[0].slots_now == (slots,)
+        (sequence,) = admit(cache, request)
+        assert cache.num_free() == 80 - slots
+        release(cache, sequence)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sampled", "tokens_now", "taken", "left"),
+    [(512, 0, 1, 1, 0), (512, 8, 1, 0, 0), (512, 16, 1, 1, 1), (128, 15, 2, 1, 0), (302, 0, 4, 1, 0)],
+)
+def test_pages_of_one_decode_step_behind_a_window(store, prompt, sampled, tokens_now, taken, left):
+    """size-12: a step behind a window of 512 takes the same pages; a commit lets one go per block beyond it."""
+    cache = build(store, 64, groups=(LayerGroup("near", window=512),), block_size=16)
+    (sequence,) = admit(cache, Request("a", tokens(range(prompt))))
+    if sampled:
+        finish(cache, cache.grow(sequence, np.full(sampled, 1, np.int32)))
+    held = 64 - cache.num_free()
+    compute(cache, sequence)
+    assert held - (64 - cache.num_free()) == left
+    before = cache.num_free()
+    finish(cache, cache.grow(sequence, np.full(tokens_now, 2, np.int32)))
+    assert before - cache.num_free() == taken
+    release(cache, sequence)
+
+
+@pytest.mark.parametrize(("sinks", "most"), [(0, [8, 9, 5, 5]), (4, [8, 9, 6, 6]), (5, [8, 9, 7, 7])])
+def test_pages_of_a_sequence_behind_windows_and_sinks(store, sinks, most):
+    """size-13: 32 and 33 tokens and no window in the way; 64 tokens behind 16 and 17: what is ever held at once."""
+    seen = []
+    for length, window in ((32, 64), (33, 64), (64, 16), (64, 17)):
+        cache = build(store, 32, groups=(LayerGroup("near", window=window, sinks=sinks),), max_length=128)
+        (sequence,) = admit(cache, Request("a", tokens(0)))
+        held = []
+        for token in range(1, length):
+            decode(cache, sequence, token)
+            held.append(cache.usage().held)
+        seen.append(max(held))
+        release(cache, sequence)
+    assert seen == most
+
+
+def test_a_beam_request_behind_a_window_that_can_never_fit(store):
+    """size-14: 257 tokens, 255 to come, four beams, a window of 412, blocks of 64: 20 slots at most, on 19 refused."""
+    request = Request("a", tokens(range(257)), beams=4, max_new_tokens=255)
+    for slots, fits in ((19, False), (20, True)):
+        cache = build(store, slots, groups=(LayerGroup("near", window=412),), block_size=64, max_length=512)
+        batch = try_admit(cache, request)
+        assert [(r.need, r.have, r.never) for r in batch.refused] == ([] if fits else [(20, 19, True)])
 
 
 def test_counts_of_a_prompt_and_its_repetition(store):

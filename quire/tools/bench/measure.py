@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from quire.tools.bench import workload as load
+from quire.tools.bench.groups import ONE, THREE, Mix
 from quire.tools.bench.peers import Peer, open_floor, open_vllm
 from quire.tools.bench.rows import Decode, Rows
 
@@ -52,6 +53,7 @@ def measure(rounds: int, vllm_python: str | None, *, quick: bool) -> Numbers:
     numbers = best.numbers
     numbers["tiers_events_factor"] = numbers.pop("rich_cold_8k_us") / numbers["cold_8k_us"]
     numbers["event_ns_per_block"] = (numbers["tiers_events_factor"] - 1) * numbers["cold_8k_us"] * 1000 / BLOCKS
+    numbers |= _groups(rounds)
     numbers["bytes_per_block"] = _bytes_per_block(plain)
     numbers["gc_ms"] = _gc_ms(plain)
     if not quick:
@@ -97,6 +99,19 @@ def _gc_ms(rows: Rows) -> float:
     assert rows.cache.usage().idle > 80_000
     best.take("gc", collect)
     return best.numbers["gc"] / 1000
+
+
+def _groups(rounds: int) -> Numbers:
+    """Three kinds of layer groups over one full group, the same steps, interleaved."""
+    best = Best()
+    worlds = {"one": Mix(ONE), "three": Mix(THREE)}
+    for _ in range(rounds):
+        for name, mix in worlds.items():
+            for row in ("cold", "hit"):
+                best.take(f"{name}_{row}", getattr(mix, row))
+            best.take(f"{name}_step", mix.step, 2 * load.BLOCK)
+    numbers = best.numbers
+    return {f"groups_{row}_factor": numbers[f"three_{row}"] / numbers[f"one_{row}"] for row in ("cold", "hit", "step")}
 
 
 def _scale() -> float:

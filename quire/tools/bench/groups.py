@@ -1,0 +1,79 @@
+"""What layer groups cost: the same work with one full group and with three kinds. One call, one sample in ns."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+import numpy as np
+
+from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig
+from quire.tools.bench import workload as load
+from quire.tools.bench.rows import DECODE
+from quire.tools.bench.workload import BLOCK, PROMPT, SLOTS
+
+CHUNK = 2048
+ONE = (LayerGroup("full"),)
+THREE = (LayerGroup("full"), LayerGroup("local", window=1024), LayerGroup("state", snapshot_every=CHUNK))
+
+
+class Mix:
+    """One cache with a few cached documents: a long prompt in chunks, and 1,024 sequences that decode."""
+
+    def __init__(self, groups: tuple[LayerGroup, ...]) -> None:
+        config = CacheConfig(
+            (TierConfig("device", SLOTS),), BLOCK, groups, max_sequences=1100, max_length=16384, max_chunk=CHUNK
+        )
+        self.cache = Cache(config)
+        self.seed = 700_000
+        self.document = load.text(777, PROMPT)
+        self._prompt(self.document)
+        requests = [Request(n, load.text(n, 1600 + n % BLOCK)) for n in range(DECODE)]
+        batch = self.cache.add_sequence_batch(requests)
+        self.cache.commit(batch.sequences)
+        while waiting := [one for one in batch.sequences if one.computed < one.length]:
+            self.cache.admit(self.cache.claim([]), continuing=waiting)
+            self.cache.commit(waiting)
+        self.rows = np.array([sequence.row for sequence in batch.sequences], np.int32)
+        self.tokens = load.text(99, DECODE)
+        self.cache.grow(self.rows, self.tokens)
+
+    def _prompt(self, tokens: load.Int32) -> int:
+        """Admit, hand out chunk by chunk, commit each; then release."""
+        cache = self.cache
+        began = perf_counter_ns()
+        batch = cache.add_sequence_batch([Request("r", tokens)])
+        (sequence,) = batch.sequences
+        cache.commit(sequence)
+        while sequence.computed < PROMPT:
+            cache.admit(cache.claim([]), continuing=[sequence])
+            cache.commit(sequence)
+        took = perf_counter_ns() - began
+        cache.release(sequence)
+        return took
+
+    def cold(self) -> int:
+        """Nothing cached."""
+        self.seed += 1
+        tokens = load.text(self.seed, PROMPT)
+        took = self._prompt(tokens)
+        self.cache.truncate(Request("t", tokens))
+        return took
+
+    def hit(self) -> int:
+        """Three quarters cached, up to a snapshot."""
+        self.seed += 1
+        tokens = np.concatenate([self.document[: 3 * CHUNK], load.text(self.seed, PROMPT - 3 * CHUNK)])
+        took = self._prompt(tokens)
+        self.cache.truncate(Request("t", tokens), 3 * CHUNK)
+        return took
+
+    def step(self) -> int:
+        """One token for every running sequence: commit, append, table."""
+        cache, rows, tokens = self.cache, self.rows, self.tokens
+        began = perf_counter_ns()
+        cache.commit(rows)
+        plan = cache.grow(rows, tokens)
+        took = perf_counter_ns() - began
+        assert plan is not None
+        cache.finish(plan)
+        return took

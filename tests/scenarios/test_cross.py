@@ -1,0 +1,176 @@
+"""Cross attention: the encoder's stream, shared as a whole or not at all. Rows `cross`."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import Encoder, InputError, LayerGroup, Request, Scope, Span, Stored
+
+from .conftest import admit, build, check, compute, decode, finish, got, release, run, tokens, try_admit
+
+FULL, CROSS = LayerGroup("full"), LayerGroup("cross", cross=True)
+DIGEST = b"0123456789abcdef"
+
+
+def build_pair(store, slots=16, **options):
+    """A decoder's full group and a cross group of `slots`."""
+    return build(store, (64, slots), groups=(FULL, CROSS), **options)
+
+
+def heard(*parts):
+    """An encoder's input named by its tokens."""
+    content = tokens(*parts)
+    return Encoder(len(content), content)
+
+
+def found(cache, prompt, encoder, **request):
+    """Start, start in the encoder's stream, slots needed; nothing is kept."""
+    with cache.claim([Request("probe", prompt, encoder=encoder, **request)]) as claims:
+        check(cache)
+        return claims[0].start, claims[0].encoder_start, claims[0].slots_needed
+
+
+def test_equal_inputs_share_every_page(store):
+    """cross-01: ten encoder tokens, three blocks: a second request with other text shares all three, also the last."""
+    cache = build_pair(store)
+    (first,) = admit(cache, Request("a", tokens(range(9)), encoder=heard(range(100, 110))))
+    assert (first.slots(1).tolist(), cache.num_free(1), first.encoder_computed) == ([0, 1, 2], 13, 0)
+    compute(cache, first)
+    assert first.encoder_computed == 10
+    assert found(cache, tokens(range(50, 59)), heard(range(100, 110))) == (0, 10, (3, 0))
+    (second,) = admit(cache, Request("b", tokens(range(50, 59)), encoder=heard(range(100, 110))))
+    assert (second.slots(1).tolist(), second.encoder_computed, cache.num_free(1)) == ([0, 1, 2], 10, 13)
+    release(cache, first)
+    assert cache.num_free(1) == 13
+    release(cache, second)
+    assert (cache.num_free(1), cache.usage(0, 1).idle) == (16, 3)
+
+
+@pytest.mark.parametrize("prompt", [range(9), range(50, 59)])
+def test_inputs_that_only_begin_alike_share_nothing(store, prompt):
+    """cross-02: nine of ten encoder tokens in common, or the first eight alone: every state depends on all: nothing."""
+    cache = build_pair(store)
+    run(cache, Request("a", tokens(range(9)), encoder=heard(range(100, 110))))
+    text = 8 if prompt == range(9) else 0
+    for other in (heard(range(100, 109), 7), heard(range(100, 108)), heard(range(100, 111))):
+        assert found(cache, tokens(prompt), other) == (text, 0, (3 - text // 4, -(-other.length // 4)))
+
+
+def test_a_digest_names_what_has_no_tokens(store):
+    """cross-03: equal digests of equal length share; another digest, another length, or tokens instead do not."""
+    cache = build_pair(store)
+    run(cache, Request("a", tokens(range(9)), encoder=Encoder(10, digest=DIGEST)))
+    other = tokens(range(50, 59))
+    assert found(cache, other, Encoder(10, digest=DIGEST)) == (0, 10, (3, 0))
+    for stranger in (Encoder(10, digest=DIGEST[::-1]), Encoder(9, digest=DIGEST), heard(range(10))):
+        assert found(cache, other, stranger) == (0, 0, (3, 3))
+
+
+def test_an_input_without_a_name_is_not_reused(store):
+    """cross-04: neither tokens nor digest: slots by the length alone, no reuse, nothing stored, no error."""
+    cache = build_pair(store)
+    for name in range(2):
+        (sequence,) = admit(cache, Request(name, tokens(range(9)), encoder=Encoder(10)))
+        assert (sequence.start, len(sequence.slots(1)), cache.num_free(1)) == (8 * name, 3, 13)
+        compute(cache, sequence)
+        release(cache, sequence)
+        assert cache.usage(0, 1).empty == 16
+    assert [cache.stats(1).reused, cache.stats(1).missed] == [0, 6]
+
+
+def test_without_an_encoder_there_are_no_cross_pages(store):
+    """cross-05: a request of text alone takes no cross slot and is found by text alone."""
+    cache = build_pair(store)
+    (sequence,) = admit(cache, Request("a", tokens(range(9))))
+    assert (sequence.slots(1).tolist(), sequence.encoder_computed, cache.num_free(1)) == ([], 0, 16)
+    decode(cache, sequence, 9, 10)
+    forks, plan = cache.fork(sequence, ["b"])
+    finish(cache, plan)
+    release(cache, sequence, *forks)
+    assert found(cache, tokens(range(9)), None) == (8, 0, (1, 0))
+
+
+def test_scopes_share_no_encoder_pages(store):
+    """cross-06: the same text and the same input under another salt: nothing of either."""
+    cache = build_pair(store)
+    run(cache, Request("a", tokens(range(9)), encoder=heard(range(10)), scope=Scope(salt="x")))
+    assert found(cache, tokens(range(9)), heard(range(10))) == (0, 0, (3, 3))
+    assert found(cache, tokens(range(9)), heard(range(10)), scope=Scope(salt="x")) == (8, 10, (1, 0))
+
+
+def test_the_encoder_takes_no_part_in_the_start(store):
+    """cross-07: text cached, encoder not: start 8 and 0; encoder cached, text not: 0 and 10; spans name both."""
+    cache = build_pair(store)
+    run(cache, Request("a", tokens(range(9)), encoder=heard(range(10))))
+    run(cache, Request("b", tokens(range(50, 59)), encoder=heard(range(20, 30))))
+    assert found(cache, tokens(range(9)), heard(range(30, 40))) == (8, 0, (1, 3))
+    assert found(cache, tokens(range(70, 79)), heard(range(20, 30))) == (0, 10, (3, 0))
+    with cache.claim([Request("c", tokens(range(9)), encoder=heard(range(20, 30)))], purpose="decode") as claims:
+        assert claims[0].spans == ((Span(0, 9),), (Span(0, 10),)) and claims[0].wants == ((Span(2, 3),), ())
+        assert claims[0].start == 9
+
+
+def test_decoding_takes_no_cross_slots_and_beams_share_them(store):
+    """cross-08: three beams over ten encoder tokens, 20 tokens sampled: three cross slots in all, first to last."""
+    cache = build_pair(store)
+    (first,) = admit(cache, Request("a", tokens(range(9)), encoder=heard(range(10)), beams=3))
+    compute(cache, first)
+    forks, plan = cache.fork(first, ["b", "c"])
+    assert {move.group for move in plan} == {0}
+    finish(cache, plan)
+    for beam in (first, *forks):
+        decode(cache, beam, *range(20))
+    assert ([beam.slots(1).tolist() for beam in (first, *forks)], cache.num_free(1)) == ([[0, 1, 2]] * 3, 13)
+    release(cache, first, *forks)
+    assert (cache.num_free(0), cache.num_free(1)) == (64, 16)
+
+
+def test_cross_pages_are_evicted_and_refused_like_others(store):
+    """cross-09: 4 slots: a second input waits for the first, then takes its slots; one of 25 blocks never fits."""
+    cache = build_pair(store, 4)
+    (first,) = admit(cache, Request("a", tokens(range(9)), encoder=heard(range(10))))
+    (refusal,) = try_admit(cache, Request("b", tokens(range(50, 59)), encoder=heard(range(20, 30)))).refused
+    assert (refusal.reason, refusal.need, refusal.have, refusal.group, refusal.never) == ("slots", 3, 1, 1, False)
+    compute(cache, first)
+    release(cache, first)
+    assert run(cache, Request("b", tokens(range(50, 59)), encoder=heard(range(20, 30)))).start == 0
+    assert (found(cache, tokens(range(9)), heard(range(10))), cache.stats(1).dropped) == ((8, 4, (1, 2)), 2)
+    (refusal,) = try_admit(cache, Request("c", tokens(range(3)), encoder=Encoder(100))).refused
+    assert (refusal.need, refusal.have, refusal.group, refusal.never) == (25, 4, 1, True)
+
+
+def test_a_suspended_sequence_comes_back_with_its_encoder(store):
+    """cross-10: suspended after two sampled tokens: resumed at 10 of 11, with all ten places of the encoder."""
+    cache = build_pair(store)
+    (sequence,) = admit(cache, Request("a", tokens(range(9)), encoder=heard(range(10))))
+    decode(cache, sequence, 9, 10)
+    resumed = cache.suspend(sequence)
+    check(cache)
+    (sequence,) = admit(cache, resumed)
+    assert (got(sequence).start, sequence.encoder_computed, sequence.counts(1).reused) == (10, 10, 3)
+    release(cache, sequence)
+
+
+def test_an_encoder_nobody_reads_is_refused(store):
+    """cross-11: no cross group; tokens that are not as many as the length; longer than max_encoder_length: errors."""
+    wrong = Encoder(9, tokens(range(10)))
+    for cache, encoder, cure in (
+        (build(store, 8), heard(range(10)), "no layer group reads it"),
+        (build_pair(store), wrong, "10 tokens are given"),
+        (build_pair(store, max_encoder_length=8), heard(range(10)), "longer than max_encoder_length"),
+    ):
+        with pytest.raises(InputError, match=cure):
+            cache.claim([Request("a", tokens(range(9)), encoder=encoder)])
+        check(cache)
+
+
+def test_pages_of_both_streams_are_counted_apart(store):
+    """cross-12: two requests, one input: the text misses 6 pages, the encoder's stream misses 3 and reuses 3."""
+    cache = build_pair(store, events=True)
+    for name in (0, 50):
+        run(cache, Request(name, tokens(range(name, name + 9)), encoder=heard(range(10))))
+    text, across = cache.stats(0), cache.stats(1)
+    assert (text.missed, text.reused, text.allocated) == (6, 0, 6)
+    assert (across.missed, across.reused, across.allocated) == (3, 3, 3)
+    stored = [(event.group, len(event.hashes)) for event in cache.take_events() if isinstance(event, Stored)]
+    assert sorted(stored) == [(0, 1), (0, 1), (0, 2), (0, 2), (1, 3)]

@@ -1,0 +1,217 @@
+"""Long prompts through small windows: pages come chunk by chunk, room for later ones is promised. Rows `promise`."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import LayerGroup, Request, Span, StateError
+
+from .conftest import admit, build, check, compute, finish, release, run, start_of, tokens, try_admit
+from .test_windows import prefill
+
+FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=8)
+LONG = tokens(range(40))
+
+
+def chunked(store, slots=6, groups=(FULL, NEAR), chunk=8):
+    """Blocks of 4, chunks of two blocks; a window of 8 reads two blocks back, so four pages at once are enough."""
+    return build(store, (32, slots), groups=groups, max_chunk=chunk)
+
+
+def begin(cache, request, **limits):
+    """Its first chunk, computed."""
+    (sequence,) = admit(cache, request, **limits)
+    compute(cache, sequence)
+    return sequence
+
+
+def go_on(cache, *sequences, **limits):
+    """One more chunk for each, not yet computed; the spans."""
+    with cache.claim([]) as none:
+        batch = cache.admit(none, continuing=sequences, **limits)
+    check(cache)
+    finish(cache, batch.plan)
+    return [batch.spans.get(sequence) for sequence in sequences]
+
+
+def refused(batch):
+    (refusal,) = batch.refused
+    return refusal.reason, refusal.need, refusal.have, refusal.group, refusal.never
+
+
+def test_a_long_prompt_goes_through_a_small_window(store):
+    """promise-01: 40 tokens through 6 slots, 8 at a time: the free count stands still until the last chunk is done."""
+    cache = chunked(store)
+    sequence = begin(cache, Request("a", LONG))
+    shown = [(sequence.slots(1).tolist(), cache.num_free(1), cache.usage(0, 1).empty)]
+    while sequence.computed < 40:
+        assert go_on(cache, sequence) == [Span(sequence.computed, sequence.computed + 8)]
+        compute(cache, sequence)
+        shown.append((sequence.slots(1)[-2:].tolist(), cache.num_free(1), cache.usage(0, 1).empty))
+    assert shown == [([0, 1], 2, 4), ([2, 3], 2, 2), ([4, 5], 2, 0), ([1, 0], 2, 0), ([3, 2], 4, 0)]
+    assert (sequence.held(1), cache.num_free(0)) == ((Span(32, 40),), 22)
+    release(cache, sequence)
+    assert (cache.num_free(1), start_of(cache, tokens(LONG, 99))) == (6, 40)
+
+
+def test_nobody_gets_promised_slots(store):
+    """promise-02: 4 slots are empty, 2 of them promised: three blocks are refused, two are admitted, and all finish."""
+    cache = chunked(store)
+    first = begin(cache, Request("a", LONG))
+    assert refused(try_admit(cache, Request("b", tokens(range(100, 109))))) == ("slots", 3, 2, 1, False)
+    (second,) = admit(cache, Request("b", tokens(range(100, 108))))
+    assert (cache.num_free(1), cache.usage(0, 1).empty) == (0, 2)
+    compute(cache, second)
+    while first.computed < 40:
+        assert cache.grow(second, tokens(7)) is None
+        check(cache)
+        assert go_on(cache, first) == [Span(first.computed, first.computed + 8)]
+        compute(cache, first)
+    finish(cache, cache.grow(second, tokens(7)))
+    release(cache, first, second)
+    assert cache.num_free(1) == 6
+
+
+def test_claims_do_not_eat_a_promise(store):
+    """promise-03: an open claim on the last idle pages: the prompt goes on, and the claim is refused at admission."""
+    cache = chunked(store)
+    run(cache, Request("seed", tokens(range(100, 108))))
+    sequence = begin(cache, Request("a", LONG))
+    claims = cache.claim([Request("b", tokens(range(100, 109)))])
+    assert (claims[0].start, cache.num_free(1)) == (8, 0)
+    for end in (16, 24):
+        assert go_on(cache, sequence) == [Span(end - 8, end)]
+        compute(cache, sequence)
+    assert refused(cache.admit(claims)) == ("slots", 3, 2, 1, False)
+    check(cache)
+    assert (go_on(cache, sequence), cache.num_free(1)) == ([Span(24, 32)], 2)
+    release(cache, sequence)
+
+
+def test_claims_in_the_way_delay_a_chunk(store):
+    """promise-04: claims on four idle pages, made after the promise, leave -2 free: the chunk waits for their drop."""
+    cache = chunked(store)
+    for first in (100, 200):
+        run(cache, Request("seed", tokens(range(first, first + 8))))
+    sequence = begin(cache, Request("a", LONG))
+    with cache.claim([Request(n, tokens(range(n, n + 9))) for n in (100, 200)]) as claims:
+        assert ([claim.start for claim in claims], cache.num_free(1)) == ([8, 8], -2)
+        assert (go_on(cache, sequence), sequence.slots(1).tolist()) == ([None], [4, 5])
+    check(cache)
+    assert (go_on(cache, sequence), cache.num_free(1)) == ([Span(8, 16)], 2)
+    release(cache, sequence)
+
+
+def test_without_chunks_the_window_must_take_the_whole_prompt(store):
+    """promise-05: ten blocks in one step do not fit 6 slots, ever; nothing is claimed."""
+    cache = chunked(store, chunk=None)
+    batch = try_admit(cache, Request("a", LONG))
+    assert refused(batch) == ("slots", 10, 6, 1, True)
+    assert str(batch.refused[0]).startswith("request 'a' needs 10 slots of group 1, 6 are there; shorten it")
+    assert (cache.num_free(0), cache.num_free(1)) == (32, 6)
+
+
+@pytest.mark.parametrize("length", [40, 100])
+def test_the_least_window_pool_for_any_prompt(store, length):
+    """promise-06: what was found (2 blocks), what is read (2) and a chunk (2): 6 slots, whatever the length."""
+    prompt = Request("a", tokens(range(length)))
+    assert refused(try_admit(chunked(store, 5), prompt)) == ("slots", 6, 5, 1, True)
+    assert len(admit(chunked(store, 6), prompt)) == 1
+
+
+def test_smaller_chunks_keep_the_same_promise(store):
+    """promise-07: a step may hand out less than max_chunk; what is kept for the prompt stays four pages."""
+    cache = chunked(store)
+    sequence = begin(cache, Request("a", LONG), max_chunk=4)
+    assert (sequence.slots(1).tolist(), cache.num_free(1)) == ([0], 2)
+    for end in (8, 12, 16):
+        assert go_on(cache, sequence, max_chunk=5) == [Span(end - 4, end)]
+        assert cache.num_free(1) == 2
+        compute(cache, sequence)
+    assert (go_on(cache, sequence), cache.num_free(1)) == ([Span(16, 24)], 2)
+    release(cache, sequence)
+
+
+def test_a_hit_stands_beside_the_promise(store):
+    """promise-08: 16 tokens found: their last two blocks are held, four are promised, 6 of 6 slots are taken."""
+    cache = chunked(store)
+    seed, _ = prefill(cache, Request("seed", LONG[:16]))
+    release(cache, seed)
+    (sequence,) = admit(cache, Request("a", LONG))
+    assert (sequence.start, cache.num_free(1)) == (16, 0)
+    compute(cache, sequence)
+    assert (sequence.computed, cache.num_free(1)) == (24, 2)
+    for end in (32, 40):
+        assert go_on(cache, sequence) == [Span(end - 8, end)]
+        compute(cache, sequence)
+    assert cache.num_free(1) == 4
+    release(cache, sequence)
+
+
+def test_holds_of_an_unfinished_prompt_need_room_of_their_own(store):
+    """promise-09: two pages held take the two free slots; a second hold finds none and is not given."""
+    cache = chunked(store)
+    sequence = begin(cache, Request("a", LONG))
+    held = cache.hold(sequence, Span(0, 8))
+    assert held is not None and held.blocks[1].tolist() == [0, 1] and cache.num_free(1) == 0
+    assert cache.hold(sequence, Span(4, 8)) is None
+    check(cache)
+    while sequence.computed < 40:
+        assert go_on(cache, sequence) == [Span(sequence.computed, sequence.computed + 8)]
+        compute(cache, sequence)
+    release(cache, sequence)
+    assert cache.num_free(1) == 4
+    cache.drop(held)
+    check(cache)
+    assert (cache.num_free(1), start_of(cache, tokens(range(8), 99))) == (6, 8)
+
+
+def test_a_cancelled_prompt_gives_its_promise_back(store):
+    """promise-10: released after one chunk of five: 6 slots are free at once."""
+    cache = chunked(store)
+    sequence = begin(cache, Request("a", LONG))
+    assert cache.num_free(1) == 2
+    release(cache, sequence, store=False)
+    assert cache.num_free(1) == 6
+
+
+def test_two_prompts_share_a_window_pool(store):
+    """promise-11: two long prompts in turn through 8 slots: no chunk ever waits; a third prompt does."""
+    cache = chunked(store, 8)
+    both = [begin(cache, Request(n, tokens(range(n, n + 40)))) for n in (100, 200)]
+    assert cache.num_free(1) == 0
+    assert refused(try_admit(cache, Request("c", tokens(range(4))))) == ("slots", 1, 0, 1, False)
+    for end in (16, 24, 32, 40):
+        assert go_on(cache, *both) == [Span(end - 8, end)] * 2
+        for sequence in both:
+            compute(cache, sequence)
+    assert cache.num_free(1) == 4
+    release(cache, *both)
+
+
+def test_sinks_and_beams_are_part_of_the_promise(store):
+    """promise-12: a sink block and two spare pages for three beams: 5 promised and 2 set aside, of 12 slots."""
+    cache = chunked(store, 12, (FULL, LayerGroup("near", window=8, sinks=4)))
+    (sequence,) = admit(cache, Request("a", LONG[:38], beams=3))
+    assert (cache.num_free(0), cache.num_free(1)) == (20, 5)
+    compute(cache, sequence)
+    while sequence.computed < 38:
+        go_on(cache, sequence)
+        compute(cache, sequence)
+    assert (sequence.held(1), cache.num_free(1)) == ((Span(0, 4), Span(28, 38)), 6)
+    forks, plan = cache.fork(sequence, ["b", "c"])
+    assert ([move.tokens for move in plan], cache.num_free(1)) == ([2] * 4, 6)
+    finish(cache, plan)
+    release(cache, sequence, *forks)
+    assert (cache.num_free(0), cache.num_free(1)) == (32, 12)
+
+
+def test_a_prompt_under_way_is_not_grown(store):
+    """promise-13: tokens behind a prompt of which 8 of 40 are computed: an error; nothing was promised for them."""
+    cache = chunked(store)
+    sequence = begin(cache, Request("a", LONG))
+    with pytest.raises(StateError, match="prompt"):
+        cache.grow(sequence, tokens(40))
+    check(cache)
+    assert (sequence.length, cache.num_free(1)) == (40, 2)
+    release(cache, sequence)
