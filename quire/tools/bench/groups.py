@@ -27,7 +27,7 @@ class Mix:
         self.seed = 700_000
         self.document = load.text(777, PROMPT)
         self._prompt(self.document)
-        requests = [Request(n, load.text(n, 1600 + n % BLOCK)) for n in range(DECODE)]
+        requests = [Request(n, load.text(n, 1200 + n % BLOCK)) for n in range(DECODE)]
         batch = self.cache.add_sequence_batch(requests)
         self.cache.commit(batch.sequences)
         while waiting := [one for one in batch.sequences if one.computed < one.length]:

@@ -148,9 +148,15 @@ class Driver:
         self.player.settle(self.bad(), doubted)
         self.player.compute(self.some(list(self.player.ready())))
         if self.chance(0.15):
-            self.grow()  # a scheduler that is ahead of its engine
+            self.grow_ahead()
         if self.chance(0.8):
             self.tell()
+
+    def grow_ahead(self) -> None:
+        """A scheduler that does not wait for its engine: the next token of what is being computed."""
+        running = [name for name in self.player.untold if not any(self.player.rows[name].peaks)]
+        if running:
+            self.player.grow(running, [[self.asks.token()] for _ in running], 1)
 
     def tell(self) -> None:
         """Commit what was computed."""
@@ -178,8 +184,9 @@ class Driver:
             self.player.fork(name, self.rng.choice((1, 1, 2)))
 
     def release(self) -> None:
-        """A sequence ends, sometimes cancelled."""
-        for name in self.one():
+        """A sequence ends, sometimes cancelled; one that waits for a transfer more often than others."""
+        waiting = [name for name, row in self.player.rows.items() if row.ahead]
+        for name in self.some(waiting, 1) if waiting and self.chance(0.3) else self.one():
             self.asks.remember(self.player.rows[name])
             self.player.release(name, self.chance(0.85))
 
