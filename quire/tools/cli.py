@@ -8,6 +8,8 @@ import sys
 TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "bench": ("quire.tools.bench", "what the cache costs, beside a floor in C and, if installed, vLLM"),
+    "replay": ("quire.tools.replay", "a recorded workload through the cache, on a virtual clock"),
+    "sweep": ("quire.tools.replay.grid", "a replay for every size and policy, beside the offline optimum"),
     "fuzz": ("quire.tools.fuzz", "random calls against an independent oracle, bytes included"),
 }
 

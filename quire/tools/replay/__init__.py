@@ -1,0 +1,105 @@
+"""quire replay: a recorded workload through the cache on a virtual clock; hits, promises, moves and modelled times."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import warnings
+from argparse import ArgumentParser, Namespace
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quire import ConfigWarning, InputError, QuireError
+from quire.core.errors import say
+from quire.tools.replay import screen
+from quire.tools.replay.options import add_options, settings_of, trace_of
+from quire.tools.replay.player import play
+from quire.tools.replay.settings import Settings
+from quire.tools.replay.trace import Trace
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Read, replay, show."""
+    options = _parser().parse_args(argv)
+    try:
+        trace, settings = trace_of(options, options.trace), settings_of(options)
+        _check_page(options.html)
+        gc.freeze()  # the trace stays: collections need not look at it
+        results = {name: _played(trace, way, options) for name, way in _ways(settings, options.compare).items()}
+    except QuireError as wrong:
+        print(f"quire replay: {wrong}", file=sys.stderr)
+        return 2
+    finally:
+        gc.unfreeze()
+    for bad in trace.skipped[:10]:
+        print(f"skipped: {bad}", file=sys.stderr)
+    _show(results, options)
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="quire replay", description=__doc__)
+    parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain or gzip (docs/replay.md), or 'sample'")
+    parser.add_argument("--compare", action="store_true", help="run both ways of admission, side by side")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
+    add_options(parser)
+    return parser
+
+
+def _check_page(path: str | None) -> None:
+    """Before minutes of work: can the page be written?"""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise InputError(say(f"--html {path}", "there is no such folder", "name a file in one that exists"))
+
+
+def _ways(settings: Settings, both: bool) -> dict[str, Settings]:
+    if not both:
+        return {"result": settings}
+    return {"two_phase": replace(settings, two_phase=True), "one_at_a_time": replace(settings, two_phase=False)}
+
+
+def _played(trace: Trace, settings: Settings, options: Namespace) -> dict[str, Any]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConfigWarning)
+        with nullcontext(None) if options.json else screen.progress(settings.admission, len(trace)) as tell:
+            result = play(trace, settings, tell).to_json()
+    for reason in caught:
+        print(f"quire replay: note: {reason.message}", file=sys.stderr)
+    return result
+
+
+def comparison(two_phase: dict[str, Any], one_at_a_time: dict[str, Any]) -> dict[str, Any]:
+    """Both results and what the second phase gains."""
+    gained = two_phase["tokens_saved"] - one_at_a_time["tokens_saved"]
+    return {
+        "two_phase": two_phase,
+        "one_at_a_time": one_at_a_time,
+        "reuse_gained_tokens": gained,
+        "broken_promises": [two_phase["broken_promises"], one_at_a_time["broken_promises"]],
+        "worst_overshoot_tokens": [two_phase["worst_overshoot_tokens"], one_at_a_time["worst_overshoot_tokens"]],
+    }
+
+
+def _show(results: dict[str, dict[str, Any]], options: Namespace) -> None:
+    first, second = (*results.values(), None)[:2]
+    assert first is not None
+    if options.html:
+        from quire.tools.replay import page  # a second of imports that few need
+
+        Path(options.html).write_text(page.render(first, second), encoding="utf-8")
+    if options.json:
+        print(json.dumps(first if second is None else comparison(first, second)))
+    elif second is None:
+        screen.show(first)
+    else:
+        screen.show_comparison(first, second)
+    if options.html and not options.json:
+        print(f"page: {options.html}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""quire sweep: one trace replayed with every combination of sizes and policies. Every option of `quire replay` is here;
+those named below take several values, with commas between them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from quire import QuireError
+from quire.tools.replay import curves, screen
+from quire.tools.replay.options import add_options, settings_of, trace_of
+from quire.tools.replay.settings import Settings
+from quire.tools.replay.sweep import Source, sweep
+
+AXES = (
+    "--device", "--host", "--eviction", "--admission", "--block-size", "--batch", "--token-budget", "--shape",
+    "--offload-min-priority", "--speed", "--seed",
+)  # fmt: skip
+WAYS = ("two-phase", "one-at-a-time")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the grid and print it."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    combinations = [parser.parse_args(each) for each in spread(words)]
+    options = combinations[0]
+    if options.workers is not None and options.workers < 1:
+        parser.error("--workers must be at least 1")
+    if options.html and not Path(options.html).absolute().parent.is_dir():
+        parser.error(f"--html {options.html}: there is no such folder; name a file in one that exists")
+    try:
+        trace_of(options, options.trace)
+        return _run(options, [_settings(each) for each in combinations])
+    except QuireError as wrong:
+        print(f"quire sweep: {wrong}", file=sys.stderr)
+        return 2
+
+
+def spread(words: Sequence[str]) -> list[list[str]]:
+    """One command line per combination of the axes' values."""
+    choices: list[list[str]] = []
+    axis = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if axis:
+            choices.append(word.split(","))
+        elif equals and name in AXES:
+            choices.append([f"{name}={part}" for part in value.split(",")])
+        else:
+            choices.append([word])
+        axis = not axis and word in AXES
+    return [list(each) for each in product(*choices)]
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="quire sweep",
+        allow_abbrev=False,
+        description="Replay one trace with every combination of sizes and policies, beside the offline optimum.",
+        epilog=f"Several values, with commas between them: {', '.join(AXES)}. Example: "
+        "quire sweep sample --device 8GB,16GB,32GB --host 0,64GB --eviction empty_first,release_order",
+    )
+    parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain or gzip (docs/replay.md), or 'sample'")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: the number of cores)")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page with the curves")
+    parser.add_argument("--admission", choices=WAYS, help="two phases or the baseline (or --two-phase, --one-phase)")
+    add_options(parser)
+    return parser
+
+
+def _settings(options: Namespace) -> Settings:
+    settings = settings_of(options)
+    return settings if options.admission is None else replace(settings, two_phase=options.admission == WAYS[0])
+
+
+def _run(options: Namespace, settings: list[Settings]) -> int:
+    source = Source(options.trace, options.limit, options.skip_bad, options.trace_block)
+    with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
+        found = sweep(source, settings, workers=options.workers, tell=tell)
+    if options.html:
+        Path(options.html).write_text(curves.render(found), encoding="utf-8")
+    if options.json:
+        print(json.dumps(found.to_json()))
+        return 0
+    curves.show(found, sys.stdout)
+    if options.html:
+        print(f"page: {options.html}")
+    return 0

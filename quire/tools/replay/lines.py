@@ -1,0 +1,196 @@
+"""One line of a trace, checked: what it says, or which line is wrong, why, and what helps. Opens no files.
+
+    mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [id, ...]}
+    quire      {"time_ms": ms, "prompt": [[part, tokens], ...], "output_tokens": n, "scope": {...}, "priority": n,
+                "retain": [[start, end, priority, seconds], ...], "reuse": true}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from quire import InputError, QuireError, RetainRange, Scope
+from quire.core.errors import say
+
+LONGEST = 1 << 24  # tokens of one prompt or answer
+PLAIN = Scope()
+_SCOPE = ("lora", "salt", "epoch")
+_OWN = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
+
+
+class TraceError(InputError):
+    """A trace that cannot be read: where, what is wrong, what helps."""
+
+    def __init__(self, name: str, line: int, fact: str, cure: str) -> None:
+        super().__init__(say(f"{name} line {line}", fact, cure))
+        self.name, self.line, self.fact, self.cure = name, line, fact, cure
+
+    def __reduce__(self) -> tuple[type[TraceError], tuple[str, int, str, str]]:
+        return TraceError, (self.name, self.line, self.fact, self.cure)
+
+
+@dataclass(slots=True)
+class Line:
+    """What one line says."""
+
+    number: int
+    time: float  # s
+    names: list[int | str | None]  # of the prompt's parts; None: shared with nobody
+    sizes: list[int]  # their tokens; empty: all of the trace's block, the last one cut to length
+    length: int
+    output: int
+    scope: Scope = PLAIN
+    priority: int = 0
+    retain: tuple[RetainRange, ...] = ()
+    reuse: bool = True
+
+
+class Wrong(Exception):
+    """A fact and a cure, before the line is known."""
+
+
+class Reader:
+    """Reads line after line of one file; the first good one decides which kind it is."""
+
+    def __init__(self, name: str, unit: int) -> None:
+        self.name = name
+        self.unit = unit
+        self.number = 0
+        self.kind: Literal["mooncake", "quire"] | None = None
+
+    def wrong(self, fact: str, cure: str, ahead: int = 0) -> TraceError:
+        """An error at this line, or some lines ahead."""
+        return TraceError(self.name, self.number + ahead, fact, cure)
+
+    def read(self, text: bytes) -> Line | None:
+        """The line, or None for an empty one."""
+        self.number += 1
+        if not text.strip():
+            return None
+        try:
+            fields = _object(text)
+            kind = _kind(fields)
+            if self.kind not in (None, kind):
+                raise Wrong(f"it is a line of {kind}'s format in a trace of {self.kind}'s", "split the file")
+            line = self._mooncake(fields) if kind == "mooncake" else self._own(fields)
+        except Wrong as wrong:
+            raise self.wrong(*wrong.args) from None
+        except QuireError as wrong:
+            raise self.wrong(str(wrong), "correct it") from None
+        self.kind = kind
+        return line
+
+    def _mooncake(self, fields: dict[str, Any]) -> Line:
+        time = _time(fields, "timestamp")
+        length = _whole(fields, "input_length", 1)
+        output = _whole(fields, "output_length", 0)
+        ids = _list(fields, "hash_ids")
+        for name in ids:
+            if type(name) is not int or name < 0:
+                raise Wrong(f"hash_ids has {_short(name)}", "hash ids are whole numbers from 0 on")
+        blocks = -(-length // self.unit)
+        if len(ids) != blocks:
+            fact = f"input_length {length} takes {blocks} blocks of {self.unit} tokens, hash_ids has {len(ids)}"
+            raise Wrong(fact, "correct one of them, or give the trace's block size (--trace-block)")
+        return Line(self.number, time, ids, [], length, output)
+
+    def _own(self, fields: dict[str, Any]) -> Line:
+        for name in fields.keys() - _OWN:
+            raise Wrong(f"field {name!r} is unknown", f"the fields are {', '.join(sorted(_OWN))}")
+        names: list[int | str | None] = []
+        sizes: list[int] = []
+        for part in _list(fields, "prompt"):
+            if not isinstance(part, list) or len(part) != 2:
+                raise Wrong(f"a part of the prompt is {_short(part)}", "write [name, tokens]")
+            name, size = part
+            if name is not None and type(name) not in (int, str):
+                raise Wrong(f"a part's name is {_short(name)}", "use a number, a string, or null for a private part")
+            sizes.append(_count("a part's tokens", size, 1))
+            names.append(name)
+        length = _count("the prompt's tokens", sum(sizes), 1)
+        output = _whole(fields, "output_tokens", 0)
+        reuse = fields.get("reuse", True)
+        if type(reuse) is not bool:
+            raise Wrong(f"reuse is {_short(reuse)}", "write true or false")
+        return Line(
+            self.number, _time(fields, "time_ms"), names, sizes, length, output, _scope(fields.get("scope")),
+            _priority(fields), _retain(fields), reuse,
+        )  # fmt: skip
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as wrong:
+        raise Wrong(f"it is not JSON ({str(wrong)[:80]})", "write one JSON object per line") from None
+    if not isinstance(fields, dict):
+        raise Wrong(f"it is {_short(fields)}", "write one JSON object per line")
+    return fields
+
+
+def _kind(fields: dict[str, Any]) -> Literal["mooncake", "quire"]:
+    if "prompt" in fields:
+        return "quire"
+    if "hash_ids" in fields or "input_length" in fields:
+        return "mooncake"
+    raise Wrong("it has neither 'hash_ids' nor 'prompt'", "see the two formats in docs/replay.md")
+
+
+def _field(fields: dict[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise Wrong(f"it has no field {name!r}", "add it")
+    return fields[name]
+
+
+def _time(fields: dict[str, Any], name: str) -> float:
+    value = _field(fields, name)
+    if type(value) not in (int, float) or not (math.isfinite(value) and 0 <= value <= 1e15):
+        raise Wrong(f"{name} is {_short(value)}", "give milliseconds since the trace began, 0 or more")
+    return float(value) / 1000
+
+
+def _whole(fields: dict[str, Any], name: str, least: int) -> int:
+    return _count(name, _field(fields, name), least)
+
+
+def _count(what: str, value: Any, least: int) -> int:
+    if type(value) is not int or not least <= value <= LONGEST:
+        raise Wrong(f"{what} is {_short(value)}", f"give a whole number from {least} to {LONGEST}")
+    return value
+
+
+def _list(fields: dict[str, Any], name: str) -> list[Any]:
+    value = _field(fields, name)
+    if not isinstance(value, list) or not value:
+        raise Wrong(f"{name} is {_short(value)}", "give a list with at least one item")
+    return value
+
+
+def _scope(value: Any) -> Scope:
+    if value is None or value == {}:
+        return PLAIN
+    if not isinstance(value, dict) or not value.keys() <= set(_SCOPE):
+        raise Wrong(f"scope is {_short(value)}", f"give an object with some of {', '.join(_SCOPE)}")
+    return Scope(**value)
+
+
+def _priority(fields: dict[str, Any]) -> int:
+    value = fields.get("priority", 0)
+    if type(value) is not int or abs(value) >= 1 << 31:
+        raise Wrong(f"priority is {_short(value)}", "give a whole number; larger ones are served first")
+    return value
+
+
+def _retain(fields: dict[str, Any]) -> tuple[RetainRange, ...]:
+    value = fields.get("retain", [])
+    if not isinstance(value, list) or not all(isinstance(item, list) and 3 <= len(item) <= 4 for item in value):
+        raise Wrong(f"retain is {_short(value)}", "give a list of [start, end, priority] or [..., seconds]")
+    return tuple(RetainRange(*item) for item in value)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,61 @@
+"""Pace: how long a step takes, as a model. Nothing here is measured: rates go in, virtual seconds come out.
+
+    step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if anybody decodes
+    up   = bytes onboarded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
+    down = bytes offloaded / bandwidth   Pages must be up before they are read; links work both ways at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire import InputError
+from quire.core.errors import say
+
+NOTE = "modelled from stated rates and bandwidths, not measured"
+DEFAULT_LINKS = (50e9, 5e9)  # bytes per second to the host, and to anything colder
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Rates of one engine."""
+
+    prefill_tokens_per_second: float = 40_000.0
+    decode_ms: float = 12.0
+    decode_ms_per_sequence: float = 0.05
+    links: tuple[float, ...] = ()  # bytes per second between the device and each colder tier; missing: the default
+
+    def __post_init__(self) -> None:
+        for name, number in (
+            ("prefill rate", self.prefill_tokens_per_second),
+            ("decode time", self.decode_ms),
+            *(("link bandwidth", link) for link in self.links),
+        ):
+            if not number > 0:
+                raise InputError(say(f"{name} {number!r}", "nothing would ever finish", "give a number above 0"))
+        if self.decode_ms_per_sequence < 0:
+            ask = f"decode_ms_per_sequence {self.decode_ms_per_sequence!r}"
+            raise InputError(say(ask, "time does not run backwards", "give 0 or more"))
+
+    def link(self, tier: int) -> float:
+        """Bytes per second between the device and a colder tier, numbered from 1."""
+        if tier <= len(self.links):
+            return self.links[tier - 1]
+        return DEFAULT_LINKS[min(tier, len(DEFAULT_LINKS)) - 1]
+
+    def turn(self, num_decoding: int) -> float:
+        """Seconds in which every decoding sequence makes one token."""
+        return (self.decode_ms + self.decode_ms_per_sequence * num_decoding) / 1000
+
+    def step(self, tokens: int, num_decoding: int, up: Sequence[int], down: Sequence[int]) -> float:
+        """Seconds of a step: prompt tokens computed, sequences that decode besides, bytes moved by tier."""
+        compute = tokens / self.prefill_tokens_per_second + (self.turn(num_decoding) if num_decoding else 0.0)
+        return max(self._carry(up) + compute, self._carry(down))
+
+    def _carry(self, num_bytes: Sequence[int]) -> float:
+        """Links of different tiers work side by side."""
+        return max((count / self.link(tier) for tier, count in enumerate(num_bytes) if count), default=0.0)
+
+
+USUAL = Pace()

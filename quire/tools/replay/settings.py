@@ -1,0 +1,160 @@
+"""Settings: everything that decides a replay's result besides its trace, as plain values. Makes the cache's config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
+from quire.core.errors import say
+from quire.tools.replay.pace import USUAL, Pace
+from quire.tools.replay.shape import Shape, find_shape
+from quire.tools.replay.trace import Ask, Trace
+
+Arrivals = Literal["trace", "poisson", "at-once"]
+ARRIVALS: tuple[Arrivals, ...] = ("trace", "poisson", "at-once")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One tier: so many bytes, or so many blocks of each group (one number, or one per group)."""
+
+    name: str
+    bytes: int = 0
+    blocks: tuple[int, ...] = ()
+
+    def slots(self, shape: Shape, block_size: int) -> tuple[int, ...]:
+        """Pages per group."""
+        count = len(shape.layers)
+        if len(self.blocks) == 1:
+            return self.blocks * count
+        if self.blocks:
+            if len(self.blocks) != count:
+                fact = f"{len(self.blocks)} numbers for the {count} layer groups of {shape.name!r}"
+                raise InputError(say(f"blocks of {self.name}", fact, "give one number, or one per group"))
+            return self.blocks
+        return shape.slots(self.bytes, block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One way to run a trace."""
+
+    shape: str = "llama-3-8b"
+    tiers: tuple[Memory, ...] = (Memory("device", 40 * 10**9), Memory("host", 200 * 10**9))
+    block_size: int = 16
+    token_budget: int | None = 8192  # prompt tokens of one step
+    max_chunk: int | None = 8192  # longest part of a prompt that one step computes
+    batch: int = 16  # waiting requests considered in one step
+    two_phase: bool = True
+    eviction: Literal["empty_first", "release_order"] = "empty_first"
+    retain: tuple[RetainRange, ...] = ()  # of every request that brings none of its own
+    decode_priority: int | None = None  # of generated tokens
+    offload_min_priority: int = 30
+    partial_reuse: bool = True
+    shadows: bool = True
+    max_sequences: int = 256
+    prefill_only: bool = False  # release a request when its prompt is computed
+    arrivals: Arrivals = "trace"
+    speed: float = 1.0  # arrivals come so many times faster
+    decode_stride: int = 16  # turns that pass at once while no prompt is computed
+    seed: int = 0
+    pace: Pace = USUAL
+
+    def __post_init__(self) -> None:
+        if self.block_size < 1:
+            raise InputError(say(f"block_size {self.block_size}", "a block has tokens", "give at least 1"))
+        if self.seed < 0:
+            raise InputError(say(f"seed {self.seed}", "seeds are not negative", "give 0 or more"))
+        if self.batch < 1:
+            raise InputError(say(f"batch {self.batch}", "no request would be considered", "give at least 1"))
+        if self.token_budget is not None and self.token_budget < 1:
+            raise InputError(say(f"token_budget {self.token_budget}", "no prompt fits", "give at least 1, or None"))
+        if self.max_chunk is not None and self.token_budget is not None and self.token_budget < self.block_size:
+            fact = f"parts of prompts end on block edges, every {self.block_size} tokens"
+            raise InputError(say(f"token_budget {self.token_budget}", fact, "give at least one block"))
+        if self.decode_stride < 1:
+            raise InputError(say(f"decode_stride {self.decode_stride}", "time would stand", "give at least 1"))
+        if not self.speed > 0:
+            raise InputError(say(f"speed {self.speed!r}", "nothing would arrive", "give a number above 0"))
+        if self.arrivals not in ARRIVALS:
+            raise InputError(say(f"arrivals {self.arrivals!r}", "it is no known way", f"use one of {ARRIVALS}"))
+
+    def with_memory(self, name: str, num_bytes: int = 0, blocks: tuple[int, ...] = ()) -> Settings:
+        """The same with another size of one tier; a new name is added as the coldest."""
+        memory = Memory(name, num_bytes, blocks)
+        if any(tier.name == name for tier in self.tiers):
+            return replace(self, tiers=tuple(memory if tier.name == name else tier for tier in self.tiers))
+        return replace(self, tiers=(*self.tiers, memory))
+
+    @property
+    def admission(self) -> str:
+        """Its name for people."""
+        return "two-phase" if self.two_phase else "one at a time"
+
+    def config(self, trace: Trace) -> CacheConfig:
+        """The cache for this trace."""
+        shape = find_shape(self.shape)
+        groups = shape.groups(self.block_size)
+        tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size)) for tier in self.tiers]
+        for place, group in enumerate(groups):
+            if tiers[0].of_group(place) < 1:
+                fact = f"it holds no page of group {group.name!r} ({group.page_bytes} bytes)"
+                raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
+        return CacheConfig(
+            tuple(tiers), self.block_size, groups, self.max_sequences, trace.longest, self.max_chunk,
+            eviction=self.eviction, offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
+            shadows=self.shadows,
+        )  # fmt: skip
+
+    def times(self, trace: Trace) -> list[float]:
+        """When each ask comes, in seconds."""
+        times = np.array([ask.time for ask in trace])
+        if self.arrivals == "at-once":
+            times[:] = 0.0
+        elif self.arrivals == "poisson":
+            mean = max(float(times[-1]), 1e-3) / len(times)
+            times = np.cumsum(np.random.default_rng(self.seed).exponential(mean, len(times)))
+        return [float(time) for time in times / self.speed]
+
+    def retention(self, ask: Ask) -> Retention | None:
+        """The request's own rules, or those of the settings, cut to its prompt."""
+        ranges = ask.retain or tuple(rule for rule in self.retain if rule.start < ask.length)
+        if not ranges and self.decode_priority is None:
+            return None
+        if self.decode_priority is None:
+            return Retention(ranges)
+        return Retention(ranges, self.decode_priority)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the page and the JSON: plain values, in a fixed order."""
+        memory = {tier.name: list(tier.blocks) or tier.bytes for tier in self.tiers}
+        return {
+            "shape": self.shape,
+            "admission": self.admission,
+            "memory": {name: size if isinstance(size, int) else f"{size} blocks" for name, size in memory.items()},
+            "block_size": self.block_size,
+            "token_budget": self.token_budget,
+            "max_chunk": self.max_chunk,
+            "batch": self.batch,
+            "eviction": self.eviction,
+            "retain": [[item.start, item.end, item.priority, item.seconds] for item in self.retain],
+            "decode_priority": self.decode_priority,
+            "offload_min_priority": self.offload_min_priority,
+            "partial_reuse": self.partial_reuse,
+            "shadows": self.shadows,
+            "max_sequences": self.max_sequences,
+            "prefill_only": self.prefill_only,
+            "arrivals": self.arrivals,
+            "speed": self.speed,
+            "decode_stride": self.decode_stride,
+            "seed": self.seed,
+            "pace": {
+                "prefill_tokens_per_second": self.pace.prefill_tokens_per_second,
+                "decode_ms": self.pace.decode_ms,
+                "decode_ms_per_sequence": self.pace.decode_ms_per_sequence,
+                "link_bytes_per_second": [self.pace.link(n) for n in range(1, len(self.tiers))],
+            },
+        }

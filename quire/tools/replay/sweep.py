@@ -1,0 +1,194 @@
+"""A grid of replays: every combination of sizes and policies, spread over processes or a cluster. Prints nothing.
+
+The work is plain functions of picklable records (`Source`, `Settings`), so anything with `submit` can run it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from typing import Any, NamedTuple, Protocol
+
+from quire import InputError
+from quire.tools.replay.belady import Reuse
+from quire.tools.replay.pieces import in_blocks, in_tokens
+from quire.tools.replay.player import play
+from quire.tools.replay.settings import Settings
+from quire.tools.replay.shape import find_shape
+from quire.tools.replay.trace import MOONCAKE_BLOCK, Trace, read_trace
+
+
+class Pending(Protocol):
+    """An answer that is under way."""
+
+    def result(self) -> Any:
+        """Wait for it."""
+
+
+class Executor(Protocol):
+    """What runs the work: concurrent.futures, Dask's `get_executor()`, or anything of that shape."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any) -> Pending:
+        """Start `work(*args)` somewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which requests: read again in every process, so the path must be good there."""
+
+    path: str
+    limit: int | None = None
+    skip_bad: bool = False
+    unit: int = MOONCAKE_BLOCK  # tokens per hash id
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination and what came of it."""
+
+    settings: Settings
+    result: dict[str, Any]  # as Result.to_json() without series; hit_rate_of_trace counts refused requests; or empty
+    optimum: float | None  # the best hit rate any policy could have had in this memory
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A whole grid."""
+
+    trace: str
+    points: tuple[Point, ...]
+    unlimited: float | None  # hit rate in whole blocks with memory for everything
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines; one entry per combination."""
+        points = [
+            {
+                "settings": point.settings.to_json(),
+                **({"error": point.error} if point.error else point.result),
+                "optimum_hit_rate": point.optimum,
+            }
+            for point in self.points
+        ]
+        return {"trace": self.trace, "unlimited_hit_rate": self.unlimited, "points": points}
+
+
+def sweep(
+    source: Source | str,
+    settings: Iterable[Settings],
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    tell: Callable[[int], None] | None = None,
+) -> Sweep:
+    """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says."""
+    source = Source(source) if isinstance(source, str) else source
+    grid = list(settings)
+    if not grid:
+        raise InputError("a sweep of no settings: there is nothing to run; give at least one combination")
+    name = _trace(source).name  # a bad trace is told here, once
+    questions = _questions(grid)
+    count = min(workers or os.cpu_count() or 1, len(grid) + len(questions))
+    with nullcontext(executor) if executor is not None else _own(count) as runner:
+        asked = {size: runner.submit(find_optima, source, size, sizes) for size, sizes in questions.items()}
+        pending = [runner.submit(run_one, source, one) for one in grid]
+        answers = []
+        for one in pending:
+            answers.append(one.result())
+            if tell is not None:
+                tell(1)
+        found = {size: one.result() for size, one in asked.items()}
+    points = [_point(one, answer, found) for one, answer in zip(grid, answers, strict=True)]
+    unlimited = max((optima[None] for optima in found.values()), default=None)
+    return Sweep(name, tuple(points), unlimited)
+
+
+def _own(count: int) -> AbstractContextManager[Executor]:
+    """Processes of our own; a single one is this one."""
+    return nullcontext(Here()) if count == 1 else ProcessPoolExecutor(count, get_context("spawn"))
+
+
+class Done:
+    """An answer that is there."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def result(self) -> Any:
+        """It."""
+        return self.answer
+
+
+class Here:
+    """The smallest executor: does the work at once, in this process."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any) -> Pending:
+        """Do it."""
+        return Done(work(*args))
+
+
+def _point(settings: Settings, answer: dict[str, Any] | str, found: dict[int, dict[int | None, float]]) -> Point:
+    room = room_of(settings)
+    optimum = None if room is None else found[room.unit][room.capacity]
+    return Point(settings, {}, optimum, answer) if isinstance(answer, str) else Point(settings, answer, optimum)
+
+
+def _questions(grid: Sequence[Settings]) -> dict[int, tuple[int, ...]]:
+    """Unit -> the capacities whose optimum is wanted."""
+    wanted: dict[int, set[int]] = {}
+    for room in map(room_of, grid):
+        if room is not None:
+            wanted.setdefault(room.unit, set()).add(room.capacity)
+    return {unit: tuple(sorted(numbers)) for unit, numbers in wanted.items()}
+
+
+class Room(NamedTuple):
+    """Memory as the optimum sees it: so many units of `unit` tokens, each kept or dropped whole."""
+
+    unit: int
+    capacity: int
+
+
+def room_of(settings: Settings) -> Room | None:
+    """What all tiers hold together of full attention; None for a model without such layers.
+
+    Where hits may end inside a block, no policy is better than one that keeps single tokens.
+    """
+    shape, size = find_shape(settings.shape), settings.block_size
+    partial = settings.partial_reuse and not any(layers.snapshot_every is not None for layers in shape.layers)
+    for nth, layers in enumerate(shape.layers):
+        if layers.window is None and layers.snapshot_every is None:
+            blocks = sum(tier.slots(shape, size)[nth] for tier in settings.tiers)
+            return Room(1, blocks * size) if partial else Room(size, blocks)
+    return None
+
+
+def run_one(source: Source, settings: Settings) -> dict[str, Any] | str:
+    """One replay; a combination that cannot run answers with the reason."""
+    try:
+        trace = _trace(source)
+        result = play(trace, settings).to_json()
+    except InputError as wrong:
+        return str(wrong)
+    facts = {name: value for name, value in result.items() if name not in ("series", "settings")}
+    return {**facts, "hit_rate_of_trace": result["tokens_saved"] / max(trace.num_tokens, 1)}
+
+
+def find_optima(source: Source, unit: int, capacities: tuple[int, ...]) -> dict[int | None, float]:
+    """The best hit rate for each capacity; None stands for unlimited memory."""
+    trace = _trace(source)
+    reuse = Reuse(in_tokens(trace) if unit == 1 else in_blocks(trace, unit), unit)
+    rates: dict[int | None, float] = {size: reuse.optimum(size).hit_rate for size in capacities}
+    rates[None] = reuse.most().hit_rate
+    return rates
+
+
+@lru_cache(maxsize=1)
+def _trace(source: Source) -> Trace:
+    """Read once per process."""
+    return read_trace(source.path, limit=source.limit, skip_bad=source.skip_bad, unit=source.unit)

@@ -1,0 +1,180 @@
+"""Trace: the requests of a recorded or written workload, in order of arrival. Reads files; knows no tokens.
+
+A trace is JSON lines, plain or gzip, of one of two kinds (docs/replay.md): Mooncake's (`hash_ids`) or Quire's own
+(`prompt`). A prompt is a row of *parts*: equal parts are equal tokens, and a shorter part is the beginning of a longer
+one of the same number.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from quire import InputError, RetainRange, Scope
+from quire.core.errors import say
+from quire.tools.replay.lines import PLAIN, Line, Reader, TraceError
+from quire.tools.replay.units import Int64
+
+SAMPLE = Path(__file__).parent / "samples" / "conversation-1000.jsonl.gz"
+MOONCAKE_BLOCK = 512
+_TOKEN_IDS = 1 << 31
+Stream = gzip.GzipFile | io.BufferedReader
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """One request of a trace."""
+
+    number: int  # place in the trace, by arrival
+    time: float  # seconds after the trace began
+    parts: Int64
+    length: int  # prompt tokens
+    output: int  # tokens it generates
+    unit: int = 0  # tokens of every part but the last; 0: `counts` says
+    counts: Int64 | None = None
+    scope: Scope = PLAIN
+    priority: int = 0  # larger ones are served first
+    retain: tuple[RetainRange, ...] = ()
+    reuse: bool = True
+    line: int = 0
+
+    @property
+    def sizes(self) -> Int64:
+        """Tokens of each part; they add up to `length`."""
+        if self.counts is not None:
+            return self.counts
+        sizes = np.full(len(self.parts), self.unit, np.int64)
+        sizes[-1] = self.length - self.unit * (len(self.parts) - 1)
+        return sizes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Asks in order of arrival; list-like."""
+
+    name: str
+    asks: list[Ask]
+    unit: int = 0  # tokens of the trace's own blocks; 0: it has none
+    skipped: tuple[TraceError, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.asks)
+
+    def __iter__(self) -> Iterator[Ask]:
+        return iter(self.asks)
+
+    def __getitem__(self, place: int) -> Ask:
+        return self.asks[place]
+
+    def head(self, num_asks: int) -> Trace:
+        """The first of them."""
+        return replace(self, asks=self.asks[:num_asks])
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, generated ones included."""
+        return max(ask.length + ask.output for ask in self.asks)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens of all of them."""
+        return sum(ask.length for ask in self.asks)
+
+
+def read_trace(
+    path: str | Path, *, limit: int | None = None, skip_bad: bool = False, unit: int = MOONCAKE_BLOCK
+) -> Trace:
+    """Read a whole trace; "sample" is the one that comes with Quire. A bad line raises, or is counted and left out."""
+    source = SAMPLE if str(path) == "sample" else Path(path)
+    reader = Reader(source.name, unit)
+    found: list[Line] = []
+    skipped: list[TraceError] = []
+    try:
+        with _opened(source) as stream:
+            for fact in _facts(stream, reader):
+                if isinstance(fact, TraceError):
+                    if not skip_bad:
+                        raise fact
+                    skipped.append(fact)
+                    continue
+                found.append(fact)
+                if limit is not None and len(found) >= limit:
+                    break
+    except OSError as wrong:
+        ask = f"trace {str(path)!r}"
+        raise InputError(say(ask, f"{wrong.strerror or wrong}", "name a readable file, or 'sample'")) from None
+    if not found:
+        raise TraceError(source.name, reader.number, "it has no requests", "pass JSON lines, one request in each")
+    own = unit if reader.kind == "mooncake" else 0
+    return Trace(source.name, _asks(found, own), own, tuple(skipped))
+
+
+def _opened(source: Path) -> Stream:
+    with source.open("rb") as stream:
+        zipped = stream.read(2) == b"\x1f\x8b"
+    return gzip.open(source, "rb") if zipped else source.open("rb")
+
+
+def _facts(stream: Stream, reader: Reader) -> Iterator[Line | TraceError]:
+    """Lines as they come, and what is wrong with the others; a broken file ends the trace."""
+    while True:
+        try:
+            text = stream.readline()
+        except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
+            yield reader.wrong(f"the gzip data ends or breaks here ({broken})", "fetch the file again", ahead=1)
+            return
+        if not text:
+            return
+        try:
+            line = reader.read(text)
+        except TraceError as wrong:
+            yield wrong
+            continue
+        if line is not None:
+            yield line
+
+
+def _asks(lines: list[Line], unit: int) -> list[Ask]:
+    """In order of arrival, parts numbered so that their tokens fit into int32."""
+    lines.sort(key=lambda line: line.time)  # stable
+    names: dict[int | str, int] = {}
+    dense = unit > 0 and all(max(line.names) < _TOKEN_IDS // unit for line in lines)  # type: ignore[type-var, operator]
+    asks = []
+    for number, line in enumerate(lines):
+        if dense:
+            parts = np.array(line.names, np.int64)
+        else:
+            parts = np.fromiter((_numbered(names, name) for name in line.names), np.int64, len(line.names))
+        counts = None if unit else np.array(line.sizes, np.int64)
+        ask = Ask(
+            number, line.time, parts, line.length, line.output, unit, counts, line.scope, line.priority,
+            line.retain, line.reuse, line.number,
+        )  # fmt: skip
+        asks.append(ask)
+    return asks
+
+
+def _numbered(names: dict[int | str, int], name: int | str | None) -> int:
+    """In order of appearance; a part without a name is like no other."""
+    if name is None:
+        name = f"\0private {len(names)}"
+    return names.setdefault(name, len(names))
+
+
+def shared(one: Ask, other: Ask) -> int:
+    """Tokens that two prompts begin with alike."""
+    if one.scope != other.scope:
+        return 0
+    count = min(len(one.parts), len(other.parts))
+    same = (one.parts[:count] == other.parts[:count]) & (one.sizes[:count] == other.sizes[:count])
+    whole = count if same.all() else int(same.argmin())
+    rest = 0
+    if whole < count and one.parts[whole] == other.parts[whole]:
+        rest = int(min(one.sizes[whole], other.sizes[whole]))
+    return int(one.sizes[:whole].sum()) + rest

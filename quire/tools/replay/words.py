@@ -1,0 +1,52 @@
+"""Words: the token ids of an ask, made when they are needed, array by array. Knows no cache.
+
+Token ids of prompts are 0 or more: part number and offset name the token, so equal parts are equal tokens and different
+parts share none. Generated tokens are below 0, each of them used once: no prompt has them, nor any other answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire.tools.replay.trace import Ask, Trace
+from quire.tools.replay.units import Int32, Int64
+
+_IDS = np.uint32((1 << 31) - 1)  # a mask: token ids go round after 2^31
+
+
+class Words:
+    """Makes the tokens of one trace. Another seed, other token ids with the same things equal."""
+
+    def __init__(self, trace: Trace, seed: int = 0) -> None:
+        self.shift = np.int64(seed * 0x9E3779B1 & int(_IDS))
+        self.unit = trace.unit
+        self.inside = (np.arange(max(self.unit, 1)) + self.shift).astype(np.uint32)
+        self.bases = np.empty(0, np.int64) if self.unit else _bases(trace)
+        ends = np.cumsum([ask.output for ask in trace], dtype=np.int64)
+        self.answers = np.concatenate([np.zeros(1, np.int64), ends])  # generated tokens before an ask's own
+
+    def prompt(self, ask: Ask) -> Int32:
+        """Its prompt."""
+        if self.unit:
+            narrow = (ask.parts * self.unit).astype(np.uint32)[:, None] + self.inside
+            narrow &= _IDS
+            return narrow.reshape(-1)[: ask.length].view(np.int32)
+        sizes = ask.sizes
+        firsts = self.bases[ask.parts] - (np.cumsum(sizes) - sizes)
+        wide = (np.repeat(firsts, sizes) + np.arange(ask.length) + self.shift) & np.int64(_IDS)
+        return wide.astype(np.int32)
+
+    def answer(self, numbers: Int64, made: Int64, num_tokens: int) -> Int32:
+        """The next `num_tokens` generated tokens of each ask, of which `made` are there already; one row per ask."""
+        firsts = self.answers[numbers] + made
+        wide = (firsts[:, None] + np.arange(num_tokens)) & np.int64(_IDS)
+        return (-1 - wide).astype(np.int32)
+
+
+def _bases(trace: Trace) -> Int64:
+    """Where the token ids of each part begin: one after the other, each as long as its longest use."""
+    parts = np.concatenate([ask.parts for ask in trace])
+    sizes = np.concatenate([ask.sizes for ask in trace])
+    longest = np.zeros(int(parts.max()) + 1, np.int64)
+    np.maximum.at(longest, parts, sizes)
+    return np.cumsum(longest) - longest

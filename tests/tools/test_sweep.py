@@ -1,0 +1,182 @@
+"""A sweep: every combination, the same wherever it runs, and never above the offline optimum."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire import InputError
+from quire.tools import cli
+from quire.tools.replay import curves
+from quire.tools.replay.grid import spread
+from quire.tools.replay.settings import Settings
+from quire.tools.replay.sweep import Here, Source, Sweep, find_optima, room_of, run_one, sweep
+from tests.tools.test_replay_page import check_alone
+
+TIMED = ("requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """Forty requests of several users that ask again and again."""
+    draw = random.Random(7)
+    lines, blocks, names = [], {user: [user] for user in range(6)}, iter(range(100, 10_000))
+    for at in range(40):
+        user = draw.randrange(6)
+        blocks[user] += [next(names) for _ in range(draw.randrange(1, 3))]
+        ids = blocks[user][:8]
+        length = 512 * (len(ids) - 1) + draw.randrange(1, 513)
+        lines.append({"timestamp": 200 * at, "input_length": length, "output_length": 4, "hash_ids": ids})
+    path = tmp_path / "users.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def grid_of(*sizes: int, **changes: Any) -> list[Settings]:
+    base = replace(Settings(block_size=512, decode_stride=8), **changes)
+    page = 512 * 32 * 2 * 8 * 128 * 2  # bytes of a block of the default shape
+    return [base.with_memory("device", size * page).with_memory("host", 0) for size in sizes]
+
+
+def counted(found: Sweep) -> list[dict[str, Any]]:
+    """Everything but how long it took."""
+    points: list[dict[str, Any]] = found.to_json()["points"]
+    return [{name: value for name, value in point.items() if name not in TIMED} for point in points]
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_no_replay_beats_the_optimum_and_memory_pays(trace: str, partial: bool) -> None:
+    found = sweep(trace, grid_of(12, 24, 400, partial_reuse=partial), executor=Here())
+    rates = [point.result["hit_rate_of_trace"] for point in found.points]
+    optima = [point.optimum for point in found.points if point.optimum is not None]
+    assert rates == sorted(rates) and rates[0] < rates[-1] and len(optima) == 3
+    assert all(rate <= best <= (found.unlimited or 0) for rate, best in zip(rates, optima, strict=True))
+    assert found.unlimited == optima[-1] > 0.3
+    assert all(point.result["broken_promises"] == 0 for point in found.points)
+
+
+def test_the_work_and_its_records_travel(trace: str) -> None:
+    source, settings = Source(trace, limit=10), grid_of(24)[0]
+    work, where, how = pickle.loads(pickle.dumps((run_one, source, settings)))
+    assert json.dumps(work(where, how)) and how == settings
+    assert pickle.loads(pickle.dumps(find_optima))(where, 512, (24,))[24] > 0
+
+
+def test_any_executor_gives_the_same(trace: str) -> None:
+    grid = grid_of(12, 24)
+    here = sweep(trace, grid, executor=Here())
+    with ThreadPoolExecutor(2) as threads:
+        assert counted(sweep(trace, grid, executor=threads)) == counted(here)
+    done: list[int] = []
+    assert counted(sweep(trace, grid, workers=2, tell=done.append)) == counted(here)  # processes of its own
+    assert done == [1, 1]
+
+
+def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:
+    """On loopback, in processes of its own, so that everything is sent; in a fresh interpreter, which it may leave."""
+    pytest.importorskip("distributed", reason="a sweep on a Dask cluster needs quire[sweep]")
+    script = tmp_path / "on_dask.py"
+    script.write_text(
+        "import json, sys\n"
+        "from dask.distributed import Client, LocalCluster\n"
+        "from quire.tools.replay.sweep import Here, sweep\n"
+        "from tests.tools.test_sweep import counted, grid_of\n"
+        "if __name__ == '__main__':\n"
+        "    grid = grid_of(12, 24)\n"
+        "    own = dict(host='127.0.0.1', n_workers=1, threads_per_worker=1, dashboard_address=None)\n"
+        "    with LocalCluster(**own) as cluster:\n"
+        "        with Client(cluster) as client:\n"
+        "            far = counted(sweep(sys.argv[1], grid, executor=client.get_executor()))\n"
+        "    print(far == counted(sweep(sys.argv[1], grid, executor=Here())), len(far))\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    ran = subprocess.run([sys.executable, str(script), trace], capture_output=True, text=True, timeout=120, env=paths)
+    assert ran.stdout.split() == ["True", "2"], ran.stderr
+
+
+def test_a_combination_that_cannot_run_says_why(trace: str) -> None:
+    found = sweep(trace, [*grid_of(24), grid_of(24)[0].with_memory("device", 1)], executor=Here())
+    assert not found.points[0].error and "it holds no page" in found.points[1].error
+    assert (
+        "did not run" in curves.rows(found)[1][1] and "it holds no page" in check_alone(curves.render(found)).words[""]
+    )
+    assert found.to_json()["points"][1]["error"] == found.points[1].error
+    with pytest.raises(InputError, match="nothing to run"):
+        sweep(trace, [])
+
+
+def test_models_without_full_attention_have_no_optimum(tmp_path: Path, trace: str) -> None:
+    shape = tmp_path / "windows.toml"
+    shape.write_text('name = "w"\n[[group]]\nname = "local"\nbytes_per_token = 1000\nwindow = 1024\n')
+    settings = replace(grid_of(24)[0], shape=str(shape))
+    assert room_of(settings) is None and room_of(grid_of(24)[0]) == (1, 24 * 512)
+    assert room_of(grid_of(24, partial_reuse=False)[0]) == (512, 24)
+    found = sweep(trace, [settings], executor=Here())
+    assert found.unlimited is None and found.points[0].optimum is None and not found.points[0].error
+    check_alone(curves.render(found))
+
+
+def test_a_page_has_a_curve_for_every_policy_and_the_optimum(trace: str) -> None:
+    grid = [one for order in ("empty_first", "release_order") for one in grid_of(12, 24, 400, eviction=order)]
+    grid += [one.with_memory("host", 4 * 10**9) for one in grid]
+    found = sweep(trace, grid, executor=Here())
+    seen = check_alone(curves.render(found))
+    assert [facts["id"] for tag, facts in seen.tags if tag == "figure"] == ["curve-0", "curve-1"]
+    assert len(seen.paths("curve")) == 2 * 3 and len(seen.paths("dashed")) == 2
+    assert "no host" in seen.words["curve-0"] and "host 4 GB" in seen.words["curve-1"]
+    assert all(word in seen.words["curve-0"] for word in ("eviction release_order", "optimum", "26.8 GB"))
+    head, lines = curves.rows(found)
+    assert head[:3] == ["eviction", "device", "host"] and len(lines) == 12
+    plots = curves.plots(found)
+    for plot in plots:
+        assert [len(series.values) for series in plot.series] == [3, 3, 3] and plot.has_data
+
+
+def test_the_command_line_spreads_over_the_axes() -> None:
+    words = [
+        "t",
+        "--device",
+        "8GB,16GB",
+        "--host=0,1GB",
+        "--retain",
+        "0:5:80",
+        "--admission",
+        "two-phase,one-at-a-time",
+    ]
+    spreads = spread(words)
+    first = ["t", "--device", "8GB", "--host=0", "--retain", "0:5:80", "--admission", "two-phase"]
+    assert len(spreads) == 8 and spreads[0] == first
+    assert spreads[-1][2:4] == ["16GB", "--host=1GB"]
+
+
+def test_the_command_runs(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    html = tmp_path / "sweep.html"
+    words = ["sweep", trace, "--block-size", "512", "--device", "2GB,4GB", "--host", "0", "--workers", "1"]
+    words += ["--admission", "two-phase,one-at-a-time", "--html", str(html)]
+    assert cli.main(words) == 0
+    told = capsys.readouterr().out
+    assert "of optimum" in told and "one at a time" in told and f"page: {html}" in told
+    assert "admission two-phase" in check_alone(html.read_text()).words["curve-0"]
+    assert cli.main([*words[:-2], "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["points"]) == 4 and {"hit_rate", "optimum_hit_rate", "settings"} <= set(answer["points"][0])
+
+
+def test_mistakes_on_the_command_line_are_told_before_work(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "no such file"]) == 2
+    assert cli.main(["sweep", trace, "--device", "8GB,much"]) == 2
+    told = capsys.readouterr().err
+    assert "name a readable file" in told and "it is no amount of memory" in told
+    for wrong in (["--workers", "0"], ["--html", "/no/such/folder/x.html"], ["--eviction", "empty_first,best"]):
+        with pytest.raises(SystemExit):
+            cli.main(["sweep", trace, *wrong])
