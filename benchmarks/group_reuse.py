@@ -99,7 +99,7 @@ class Sums:
         """Bytes to send if the prompt were computed elsewhere and only decoded here."""
         with cache.claim([Request("receiver", request.tokens)], purpose="decode") as claims:
             (claim,) = claims
-            for group, wants in zip(cache.config.groups, claim.wants, strict=True):
+            for group, wants in zip(cache.config.groups, claim.wanted_blocks, strict=True):
                 cut = [(max(s.start, claim.start // SIZE), s.end) for s in group.needs_at(len(request.tokens), SIZE)]
                 self.wanted["per group"] += sum(map(len, wants)) * group.page_bytes
                 self.wanted["one cutoff"] += sum(max(0, b - a) for a, b in cut) * group.page_bytes

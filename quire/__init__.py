@@ -23,8 +23,8 @@ from quire.core.stats import Counts, Usage
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch",
-    "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media", "Move", "Moved", "Plan", "Prepared",
-    "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope",
-    "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",
+    "Batch", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts", "Created", "Encoder",
+    "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media", "Move", "Moved", "Plan",
+    "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention",
+    "Scope", "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from quire.core.errors import StateError, UnknownError, say
 from quire.core.plan import Plan
 from quire.core.probe import probe
 from quire.core.roots import NO_ROOT
-from quire.core.sequence import Sequence
+from quire.core.sequence import Sequence, watch
 from quire.core.span import Span
 from quire.core.state import State
 from quire.core.step import Step
@@ -25,12 +25,15 @@ from quire.core.step import Step
 class Batch:
     """What one admission decided: sequences in order, the span each computes now, the moves, who stays out."""
 
-    __slots__ = ("_edges", "_spans", "plan", "refused", "sequences")
+    __slots__ = ("_edges", "_spans", "plan", "refused", "sequences", "waiting")
 
-    def __init__(self, sequences: list[Sequence], edges: list[Edges], plan: Plan, refused: list[Refusal]) -> None:
+    def __init__(
+        self, sequences: list[Sequence], edges: list[Edges], plan: Plan, refused: list[Refusal], waiting: list[Sequence]
+    ) -> None:
         self.sequences = sequences
         self.plan = plan
         self.refused = refused
+        self.waiting = waiting  # continuing ones without a span: no budget left, or open claims hold what they need
         self._edges = edges
         self._spans: dict[Sequence, Span] | None = None
 
@@ -63,13 +66,18 @@ def admit_batch(state: State, claims: Claims, step: Step, continuing: tuple[Sequ
         edges = [edge for edge in edges if _extend(state, *edge)]
     sequences = _seat(state, claims, ends, now)
     edges += [(sequence, sequence.start, end) for sequence, end in zip(sequences, ends, strict=False)]
-    for sequence, _, end in edges:
-        sequence.granted = max(sequence.granted, end)
+    for sequence, start, end in edges:
+        if start < end:
+            sequence.granted, sequence.span_end = max(sequence.granted, end), end
+        if state.bounded:
+            watch(state, sequence)
     claims.claims = []
     claims.close()
     if others or out or claims.refused:
         refused = others + _slot_refusals(state, out, lacked) + refused + claims.refused
-    return Batch(sequences, edges, state.take_plan(), refused)
+    served = {sequence for sequence, _, _ in edges} if continuing else ()
+    waiting = [sequence for sequence in continuing if sequence not in served]
+    return Batch(sequences, edges, state.take_plan(), refused, waiting)
 
 
 def _check_open(state: State, claims: Claims) -> None:
@@ -109,7 +117,8 @@ def _fit_tokens(state: State, claims: Claims, step: Step) -> tuple[list[int], li
         if place == rows:
             return ends, _refuse(claims, place, "sequences", (place + 1, rows))
         left, start = step.left, claim.hit.start
-        end = step.end(start, claim.prepared.stop_after(start, start + claim.num_tokens), state.block_size)
+        stop = start + claim.num_tokens
+        end = step.end(start, claim.prepared.stop_after(start, stop) if state.bounded else stop, state.block_size)
         if end is None:
             return ends, _refuse(claims, place, "tokens", (claim.num_tokens, left or 0))
         ends.append(end)
@@ -186,15 +195,20 @@ def _seat(state: State, claims: Claims, ends: list[int], now: int) -> list[Seque
         state.timed |= prepared.timed
         sequence = Sequence(state, prepared, row, claim.hit.start)
         if claim.purpose == "decode":
-            sequence.granted = sequence.prompt_end  # a transfer brings the rest
+            sequence.granted = sequence.span_end = sequence.prompt_end  # a transfer brings the rest
             sequence.received = state.apart
+            watch(state, sequence)
         state.sequences[prepared.request.id] = sequence
         sequences.append(sequence)
     if state.timed:
         for stream in state.streams:
             stream.store.refresh(now)
     for claim, sequence, end in zip(claims, sequences, ends, strict=False):
-        _settle(state, claim, sequence.row, end)
+        prepared, apart = claim.prepared, claim.purpose == "decode" and state.apart
+        asks = charge.decode_asks(state, prepared) if apart else charge.asks(state, prepared, claim.hit, end)
+        store.settle(sequence.row, claim.hit, asks, prepared.priorities, prepared.ticks, *prepared.decode_retention)
+        if claim.cross_hit is not None:
+            _settle_across(state, claim, sequence.row)
     return sequences
 
 
@@ -206,15 +220,9 @@ def _seat_across(state: State, claim: Claim, row: int) -> None:
     cross.store.seat(claim.cross_hit, row, prepared.encoder.chain, root, keep)
 
 
-def _settle(state: State, claim: Claim, row: int, end: int) -> None:
-    prepared = claim.prepared
-    if claim.purpose == "decode" and state.apart:
-        asks = charge.decode_asks(state, prepared)
-    else:
-        asks = charge.asks(state, prepared, claim.hit, end)
-    state.store.settle(row, claim.hit, asks, prepared.priorities, prepared.ticks, *prepared.decode_retention)
-    if claim.cross_hit is not None:
-        assert state.cross is not None and prepared.encoder is not None
-        ask = (claim.cross_hit.blocks, prepared.encoder.blocks, 0, 0)
-        asks = [ask] * (len(state.groups) - len(state.own_groups))
-        state.cross.store.settle(row, claim.cross_hit, asks, None, None, *prepared.decode_retention)
+def _settle_across(state: State, claim: Claim, row: int) -> None:
+    prepared, cross = claim.prepared, state.cross
+    assert cross is not None and prepared.encoder is not None and claim.cross_hit is not None
+    ask = (claim.cross_hit.blocks, prepared.encoder.blocks, 0, 0)
+    asks = [ask] * (len(state.groups) - len(state.own_groups))
+    cross.store.settle(row, claim.cross_hit, asks, None, None, *prepared.decode_retention)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from quire.core import admit as phase2
 from quire.core import claim as phase1
+from quire.core import commit as committing
 from quire.core import finish as closing
 from quire.core import hold as holds
 from quire.core import life, probe, removal
@@ -89,9 +90,10 @@ class Cache:
 
     def _step(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool) -> Step:
         """Budgets of one step; chunks are never longer than the config says, which is what was promised room."""
-        chunks = [chunk for chunk in (max_chunk, self.config.max_chunk) if chunk is not None]
         step = Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
-        step.max_chunk = min(chunks, default=None)
+        longest = self.config.max_chunk
+        if longest is not None and (max_chunk is None or max_chunk > longest):
+            step.max_chunk = longest
         return step
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
@@ -101,7 +103,10 @@ class Cache:
         return many
 
     def finish(self, plan: Plan, failed: Iterable[int] = ()) -> closing.Finished:
-        """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop."""
+        """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop.
+
+        A move that read what a failed one should have written has failed too, in this plan or a later one.
+        """
         with self._lock:
             return closing.finish(self._state, plan, failed)
 
@@ -119,7 +124,7 @@ class Cache:
         given as an array count as finished prompts.
         """
         with self._lock:
-            return life.commit(self._state, sequences, computed)
+            return committing.commit(self._state, sequences, computed)
 
     def trim(self, sequence: Sequence, num_tokens: int) -> int:
         """Take back uncommitted tail tokens. Returns pages given back."""

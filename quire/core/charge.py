@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quire.core.groups import LayerGroup
-from quire.core.prepare import Prepared
+from quire.core.prepare import Prepared, Purpose
 from quire.core.span import Span
 from quire.core.state import State
 
@@ -21,9 +21,9 @@ Need = tuple[int, int, int]  # of one group: leading blocks, then first and last
 
 
 def chunk_of(state: State, prepared: Prepared, group: int) -> int | None:
-    """Tokens one step may add in a group, the room behind the prompt included."""
+    """Tokens one step may add in a group: the last one makes room for what follows the prompt."""
     chunk = state.config.max_chunk
-    return None if chunk is None else chunk + prepared.reaches[group] - prepared.length
+    return None if chunk is None else chunk + prepared.reaches[group] - prepared.end
 
 
 def peak(state: State, prepared: Prepared, group: int, start: int) -> int:
@@ -34,14 +34,14 @@ def peak(state: State, prepared: Prepared, group: int, start: int) -> int:
 
 def takes(state: State, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     """Device slots per group, at the peak, that computing takes on top of the hit's own pages."""
-    size, beams, request = state.block_size, prepared.request.beams, prepared.request
+    size, beams = state.block_size, prepared.request.beams
     if state.plain:
-        spare = beams - 1 if prepared.length % size else 0  # full pages are shared by beams
+        spare = beams - 1 if prepared.end % size else 0  # full pages are shared by beams
         return (-(-prepared.reaches[0] // size) - hit.blocks + spare,) * len(prepared.reaches)
     counts = []
     for group in state.own_groups:
         layer, own = state.layers[group], peak(state, prepared, group, hit.start)
-        counts.append(own + layer.current + (request.beams - 1) * layer.forked(prepared.length, size))
+        counts.append(own + layer.current + (beams - 1) * layer.forked(prepared.end, size))
     return tuple(counts)
 
 
@@ -69,7 +69,7 @@ def asks(state: State, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
     """What the store shall give a new sequence that computes up to `end` in its first step."""
     size, beams = state.block_size, prepared.request.beams
     if state.plain:
-        spare = beams - 1 if prepared.length % size else 0
+        spare = beams - 1 if prepared.end % size else 0
         return [(hit.blocks, -(-prepared.reaches[0] // size), 0, spare)] * len(prepared.reaches)
     asked: list[Ask] = []
     for group in state.own_groups:
@@ -77,7 +77,7 @@ def asks(state: State, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
         stored = _stored(state, prepared, group, Span(hit.start, max(end, hit.start)))
         last = end >= prepared.end or not layer.bounded
         promised = 0 if last else peak(state, prepared, group, hit.start)
-        asked.append((stored.start, stored.end, promised, (beams - 1) * layer.forked(prepared.length, size)))
+        asked.append((stored.start, stored.end, promised, (beams - 1) * layer.forked(prepared.end, size)))
     return asked
 
 
@@ -87,7 +87,7 @@ def decode_asks(state: State, prepared: Prepared) -> list[Ask]:
     asked: list[Ask] = []
     for group, layer in enumerate(state.layers[: state.own_groups.stop]):
         room = layer.room_at(prepared.end, prepared.reaches[group], size)
-        asked.append((room.start, room.end, 0, (beams - 1) * layer.forked(prepared.length, size)))
+        asked.append((room.start, room.end, 0, (beams - 1) * layer.forked(prepared.end, size)))
     return asked
 
 
@@ -111,13 +111,17 @@ def _stored(state: State, prepared: Prepared, group: int, span: Span) -> Span:
     )
 
 
-def worst(state: State, prepared: Prepared, group: int) -> int:
-    """Device pages it may ever hold at once, when it shares nothing."""
+def worst(state: State, prepared: Prepared, group: int, purpose: Purpose) -> int:
+    """Device pages it may ever hold at once."""
     if group >= state.own_groups.stop:
         return 0 if prepared.encoder is None else prepared.encoder.blocks
     request, layer = prepared.request, state.layers[group]
     behind, always = (request.extra_tokens, 0) if layer.extra_tokens is None else (0, layer.extra_tokens)
     longest = prepared.length + max(behind, request.max_new_tokens) + always
+    reach = prepared.reaches[group]
+    if layer.current and not prepared.keep:
+        return request.beams
+    if purpose == "decode":
+        return layer.most_decoding((prepared.end, reach, longest), request.beams, state.block_size)
     chunk = chunk_of(state, prepared, group)
-    lengths = (prepared.length, prepared.reaches[group], longest)
-    return layer.most(lengths, request.beams, state.block_size, chunk)
+    return layer.most((prepared.end, reach, longest), request.beams, state.block_size, chunk)

@@ -184,8 +184,8 @@ class GroupView:
         for row, (_, computed, *_, ahead) in self.dump["rows"].items():
             capacity = int(self.store.capacity[self.place][row])
             for page in self.row_pages(row)[computed // self.state.block_size : capacity]:
-                if page < 0 or (ahead and self.pages[page][0] is not None):
-                    continue  # a hole, or a page that a sequence waiting for a transfer need not be sent
+                if page < 0 or ahead:
+                    continue  # a hole, or a sequence that waits for a transfer: it writes only what it wanted
                 assert self.pages[page][0] is None, f"row {row} would write into committed page {page}"
                 assert shown[page] == 1, f"row {row} would write into page {page} of another row"
 

@@ -53,16 +53,28 @@ class Claim:
     def look(self, state: State) -> None:
         """Find the hit and hold it."""
         prepared, purpose = self.prepared, self.purpose
-        self.hit = hit = walk(state, prepared, purpose)
+        self.hit = hit = walk(state, prepared, purpose, state.policy)
         if purpose == "decode" and state.apart:
             state.store.claim(hit, charge.needs(state, prepared))
             self.takes = charge.decode_takes(state, prepared, hit)
         else:
             state.store.claim(hit)
             self.takes = charge.takes(state, prepared, hit)  # slots at the peak; a partial hit's copy is one of them
+            if hit.source >= 0 and self._source_in_the_way(state):
+                state.store.unclaim(hit)
+                self.hit = hit = walk(state, prepared, purpose, 0)
+                state.store.claim(hit)
+                self.takes = charge.takes(state, prepared, hit)
         self.cold = num_cold(state, hit)  # hit pages per group that must be onboarded
         self.num_tokens = prepared.end - hit.start if purpose == "compute" else 0  # left to compute
         self.cross_hit = self._look_across(state) if state.cross is not None else None
+
+    def _source_in_the_way(self, state: State) -> bool:
+        """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
+        if all(state.room[group] - len(self.hit.held(group)) >= 2 for group in state.own_groups):
+            return False  # the source and its copy fit side by side; then the source makes room
+        leaf, held, num_claims, _ = state.store.source_state(self.hit)
+        return not (leaf and not any(held) and all(claims == 1 for claims in num_claims))
 
     def _look_across(self, state: State) -> Hit | None:
         """The same for the encoder's stream; its groups take no part in `start`."""
@@ -108,10 +120,14 @@ class Claim:
     def spans(self) -> tuple[Spans, ...]:
         """Tokens the cache had for this request when it was claimed, group by group, never cut to the shortest.
 
-        For compute the pages that `start` needs are held, for decode all of these.
+        What decoding after the prompt reads and, for compute, what `start` needs: that much is held. For decode all.
         """
         state, size = self.prepared.state, self.prepared.state.block_size
-        found = [tuple(Span(s.start * size, s.end * size) for s in blocks) for blocks in self._found()]
+        blocks = self._found()
+        if self.purpose == "compute":
+            edge = self.hit.blocks * size
+            blocks = [merged(*spans, *state.layers[g].needs_at(edge, size)) for g, spans in enumerate(blocks)]
+        found = [tuple(Span(s.start * size, s.end * size) for s in spans) for spans in blocks]
         if self.hit.matched:
             part = Span(self.hit.blocks * size, self.hit.start)
             found = [merged(*spans, part) for spans in found]
@@ -119,7 +135,7 @@ class Claim:
         return (*found, *(merged(across) for _ in state.groups[len(found) :]))
 
     @property
-    def wants(self) -> tuple[Spans, ...]:
+    def wanted_blocks(self) -> tuple[Spans, ...]:
         """Blocks per group that decoding after the prompt needs and the cache has not: what a transfer must bring."""
         state, end, size = self.prepared.state, self.prepared.end, self.prepared.state.block_size
         needed = [state.layers[group].needs_at(end, size) for group in state.own_groups]
@@ -198,18 +214,19 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
     ready = ready_for(state, requests, purpose)
     check_ids(state, ready)
     refused: list[Refusal] = []
-    claims = [Claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, refused)]
+    claims = [
+        Claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, purpose, refused)
+    ]
     batch = Claims(state, claims, refused)
     state.open_claims[batch] = None
     return batch
 
 
-def walk(state: State, prepared: Prepared, purpose: Purpose) -> Hit:
+def walk(state: State, prepared: Prepared, purpose: Purpose, policy: int) -> Hit:
     """What is there for this request; changes nothing."""
     usable = prepared.end - (purpose == "compute")  # the last prompt token is always computed: it makes the logits
     root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
-    policy = 0 if purpose == "decode" and state.apart else state.policy
-    return state.store.walk(prepared.chain, root, usable, policy)
+    return state.store.walk(prepared.chain, root, usable, 0 if purpose == "decode" and state.apart else policy)
 
 
 def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
@@ -219,15 +236,21 @@ def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
     return tuple([hit.num_cold(group) for group in state.own_groups])
 
 
-def _never_fits(state: State, prepared: Prepared, refused: list[Refusal]) -> bool:
+def _never_fits(state: State, prepared: Prepared, purpose: Purpose, refused: list[Refusal]) -> bool:
     """A request larger than the whole cache is refused at once, with the numbers."""
-    request = prepared.request
-    longest = prepared.length + max(request.extra_tokens, request.max_new_tokens)
-    if longest > state.config.max_length:
-        refused.append(Refusal(request, "tokens", longest, state.config.max_length, never=True))
+    request, config = prepared.request, state.config
+    longest, places = prepared.length + max(request.extra_tokens, request.max_new_tokens), prepared.encoder
+    if longest > config.max_length:
+        refused.append(Refusal(request, "tokens", longest, config.max_length, never=True))
+        return True
+    if state.plain and request.beams == 1 and -(-longest // state.block_size) <= state.least:
+        return False  # the usual case: every group takes the same
+    if places is not None and places.blocks > config.encoder_columns:
+        most = config.encoder_columns * config.block_size
+        refused.append(Refusal(request, "tokens", places.length, most, never=True, group=state.own_groups.stop))
         return True
     for group in state.groups:
-        need = charge.worst(state, prepared, group)
+        need = charge.worst(state, prepared, group, purpose)
         if need > state.room[group]:
             refused.append(Refusal(request, "slots", need, state.room[group], never=True, group=group))
             return True

@@ -85,9 +85,8 @@ class CacheConfig:
         if cross != sorted(cross):
             raise InputError(say(f"groups {names}", "a cross group stands before others", "put cross groups last"))
         for group in self.groups:
-            if group.snapshot_every is not None and group.snapshot_every % self.block_size:
-                fact = f"snapshots every {group.snapshot_every} tokens do not fall on edges of {self.block_size}"
-                raise InputError(say(f"group {group.name!r}", fact, "use a multiple of block_size"))
+            if why := group.misplaced(self.block_size):
+                raise InputError(say(f"group {group.name!r}", why, "use a multiple of block_size"))
 
     def _check_tiers(self) -> None:
         if not 1 <= len(self.tiers) <= MAX_TIERS:
@@ -135,7 +134,10 @@ class CacheConfig:
         """What in this configuration can never take effect, each with the reason."""
         reasons: list[str] = []
         if self.reuse:
-            reasons += [reason for nth in range(len(self.groups)) if (reason := self._never_hits(nth))]
+            for nth, group in enumerate(self.groups):
+                layer, slots = group.clamped(self.max_length), self.tiers[0].of_group(nth)
+                if why := layer.hopeless(slots, self.block_size, self.max_length):
+                    reasons.append(f"group {group.name!r} {why}")
             if self.max_length <= self.block_size and not self.partial_hits:
                 reasons.append(
                     f"no prompt can be reused: blocks of {self.block_size} tokens are never full before the last token "
@@ -146,17 +148,3 @@ class CacheConfig:
             why = "reuse is off" if not self.reuse else f"offload_min_priority is {self.offload_min_priority}"
             reasons.append(f"tier {colder[0].name!r} stays empty: {why}; leave the tier out or change that")
         return reasons
-
-    def _never_hits(self, nth: int) -> str | None:
-        """Why no hit can ever satisfy this group, or why it can only at positions that requests name."""
-        group, size, slots = self.groups[nth].clamped(self.max_length), self.block_size, self.tiers[0].of_group(nth)
-        if group.current and not group.snapshot_at_end and not 0 < (group.snapshot_every or 0) < self.max_length:
-            return (
-                f"group {group.name!r} has snapshots every {group.snapshot_every} tokens, none at the end of prompts, "
-                f"and max_length is {self.max_length}: only requests that name snapshots leave any"
-            )
-        least = min(group.tail(size) + group.sink(size), self.blocks(self.max_length))
-        if group.window is not None and least > slots:
-            why = f"needs {least} pages to resume, and its pool has {slots}"
-            return f"group {group.name!r} (window {group.window}) {why}: long prompts are computed from the start"
-        return None

@@ -31,11 +31,11 @@ def shortage(state: State, claims: list[Claim]) -> Shortage | None:
 
 def _fit_at_worst(state: State, claims: list[Claim]) -> bool:
     """Enough even if every partial hit copies, no source is given back and no onboard is shared: the usual case."""
-    for group, (store, place) in enumerate(state.pools):
+    for group in state.groups:
         need = 0
         for claim in claims:
             need += claim.cold[group] + claim.takes[group]
-        if need > store.available(place):
+        if need > state.available(group):
             return False
     return True
 
@@ -43,14 +43,33 @@ def _fit_at_worst(state: State, claims: list[Claim]) -> bool:
 def _run_dry(state: State, claims: list[Claim], roles: Roles, cold: list[tuple[int, ...]]) -> Shortage | None:
     for group in state.groups:
         have = state.available(group)
+        lent = _lent(state, claims, group)
         for place, claim in enumerate(claims):
             takes, gives = roles[place][group] if place in roles else (0, 0)
-            need = cold[place][group] + takes
             new = claim.takes[group] - (place in roles and group < state.own_groups.stop)
+            if lent[place]:  # the state is copied into its own slot first, then the snapshot is room again
+                takes, gives, new = 1, 1, new - 1
+            need = cold[place][group] + takes
             if need > have or new > have - need + gives:
                 return Shortage(place, need + new, have, group)
             have += gives - need - new
     return None
+
+
+def _lent(state: State, claims: list[Claim], group: int) -> list[bool]:
+    """Per claim: whether it alone keeps an idle device page of this state group from others."""
+    return [group in state.states and _lends(state, claim, group) for claim in claims]
+
+
+def _lends(state: State, claim: Claim, group: int) -> bool:
+    """Tried out: let go, is there more room? Neither changes any order."""
+    if claim.purpose == "decode" or not claim.hit.blocks:
+        return False
+    before = state.store.available(group)
+    state.store.unclaim(claim.hit)
+    freed = state.store.available(group) - before
+    state.store.claim(claim.hit)
+    return freed > 0
 
 
 def _cold_once(state: State, claims: list[Claim]) -> list[tuple[int, ...]]:

@@ -42,6 +42,9 @@ class Encoder:
         ):
             fact = "they must be a one-dimensional int32 array"
             raise InputError(say("encoder tokens", fact, "use np.asarray(tokens, dtype=np.int32)"))
+        if self.tokens is not None and len(self.tokens) != self.length:
+            fact = f"{len(self.tokens)} tokens are given"
+            raise InputError(say(f"encoder length {self.length}", fact, "make them equal"))
 
     def name(self) -> bytes | None:
         """32 bytes that stand for the whole input; None without a name."""

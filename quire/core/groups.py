@@ -25,7 +25,7 @@ class Marks(NamedTuple):
     """Where a request wants snapshots besides the regular ones."""
 
     named: tuple[int, ...] = ()
-    end: int = 0  # the last block edge of its prompt
+    end: int = 0  # the last block edge inside its prompt
 
 
 NO_MARKS = Marks()
@@ -41,7 +41,7 @@ class LayerGroup:
     window: int | None = None  # tokens a query reads, itself included
     sinks: int = 0  # leading tokens a window group reads for ever
     snapshot_every: int | None = None  # recurrent state: a snapshot every so many tokens; 0: no regular ones
-    snapshot_at_end: bool = True  # and one at the last block edge of each prompt
+    snapshot_at_end: bool = True  # and one at the last block edge inside each prompt
     cross: bool = False  # reads the encoder's stream
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
 
@@ -187,20 +187,31 @@ class LayerGroup:
         """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
         if self.cross:
             return 0
-        return 1 if self.snapshot_every is not None else int(length % size > 0)
+        if self.snapshot_every is not None:
+            return 1
+        return -(-(length + (self.extra_tokens or 0)) // size) - length // size
 
     def most(self, lengths: tuple[int, int, int], beams: int, size: int, chunk: int | None) -> int:
         """Device pages it may hold at once over a whole life: prompt, prompt with room behind it, longest."""
-        prompt, reach, longest = lengths
         if self.snapshot_every is not None:
-            return 1 + 2 * beams  # where it came from; then a state and a snapshot each
+            return beams + 1  # a state each, and the snapshot it came from
+        prompt, reach, longest = lengths
         total, shared = -(-longest // size), prompt // size
         spare = (beams - 1) * self.forked(prompt, size)
-        plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-prompt // size) + spare)
+        plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-reach // size) + spare)
         if self.window is None:
             return plain
-        reads = self.sink(size) + self.tail(size)
+        reads = self.sink(size) + self.tail(size)  # hit pages may stay with others when they leave
         first = reads + self.peak(Span(0, reach), chunk, size) + spare
+        return min(plain, max(first, self.sink(size) + beams * self.running(size)))
+
+    def most_decoding(self, lengths: tuple[int, int, int], beams: int, size: int) -> int:
+        """The same for a sequence whose prompt a transfer brings."""
+        prompt, reach, _ = lengths
+        plain = self.most(lengths, beams, size, None)
+        if self.window is None:
+            return plain
+        first = self.sink(size) + len(self.room_at(prompt, reach, size)) + (beams - 1) * self.forked(prompt, size)
         return min(plain, max(first, self.sink(size) + beams * self.running(size)))
 
     def running(self, size: int) -> int:
@@ -212,9 +223,30 @@ class LayerGroup:
         return length // size if self.snapshot_every is not None else -(-length // size)
 
     def growth(self, coming: int, have: int, size: int) -> int:
-        """Slots that `coming` more blocks take at most, when a sequence holds `have` pages now."""
+        """Slots that `coming` more blocks need at most, when a sequence holds `have` pages; snapshots can wait."""
         if self.snapshot_every is not None:
-            return min(1, coming) if self.snapshot_every else 0
+            return 0
         if self.window is None:
             return coming
         return min(coming, max(0, self.sink(size) + self.running(size) - have))
+
+    # -- what can never take effect ----------------------------------------------------------------------------------
+
+    def misplaced(self, size: int) -> str | None:
+        """Why its snapshots cannot be taken in blocks of this size."""
+        if self.snapshot_every is None or self.snapshot_every % size == 0:
+            return None
+        return f"snapshots every {self.snapshot_every} tokens do not fall on edges of {size}"
+
+    def hopeless(self, slots: int, size: int, max_length: int) -> str | None:
+        """Why no hit can ever satisfy it, or only at positions that requests name."""
+        if self.snapshot_every is not None and slots < 2:
+            return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"
+        if self.snapshot_every is not None and not self.snapshot_at_end and not 0 < self.snapshot_every < max_length:
+            every = f"has snapshots every {self.snapshot_every} tokens, none at the end of prompts"
+            return f"{every}, and max_length is {max_length}: only requests that name snapshots leave any"
+        least = min(self.tail(size) + self.sink(size), -(-max_length // size))
+        if self.window is not None and least > slots:
+            why = f"needs {least} pages to resume, and its pool has {slots}"
+            return f"(window {self.window}) {why}: long prompts are computed from the start"
+        return None

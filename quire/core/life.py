@@ -1,4 +1,4 @@
-"""Life of sequences after admission: grow, commit, trim, fork, release, suspend. Knows no claims."""
+"""Life of sequences after admission: grow, trim, fork, release, suspend. Knows no claims."""
 
 from __future__ import annotations
 
@@ -66,106 +66,15 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
     return None if added < 0 else state.take_plan()
 
 
-def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
-    """KV exists up to `computed` (None: what was handed out has run): make full pages findable; returns new ones."""
-    if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
-        return _commit_one(state, sequences, computed)
-    if computed is None and not isinstance(sequences, np.ndarray | Sequence):
-        sequences = listed("sequences", sequences)
-        for sequence in sequences:
-            own(state, sequence)
-        computed = np.fromiter((sequence.ran for sequence in sequences), np.int32, len(sequences))
-    rows = rows_of(state, sequences)
-    numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
-    if numbers is not None:
-        _check_computed(state, rows, numbers)
-    if state.bounded:
-        _check_handed_out(state, rows, numbers)
-    _tell_time(state)
-    readers = _readers(state, rows, numbers)
-    try:
-        added = state.store.commit(rows, numbers)
-    except LookupError as unknown:
-        raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
-    return added + _commit_across(state, readers)
-
-
-def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
-    row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
-    length = int(state.store.length[row])
-    if computed is None:
-        computed = sequence.ran
-    elif type(computed) is not int or not 0 <= computed <= length:
-        raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
-    if state.plain:
-        return state.store.commit_row(row, computed)
-    rows, numbers = np.array([row], np.int32), np.array([computed], np.int32)
-    if state.bounded:
-        _check_handed_out(state, rows, numbers)
-    _tell_time(state)
-    readers = _readers(state, rows, numbers)
-    return state.store.commit_row(row, computed) + _commit_across(state, readers)
-
-
-def _tell_time(state: State) -> None:
-    """Pages may leave a window now, and their retention runs from then on."""
-    if state.timed and state.bounded:
-        state.store.refresh(state.now())
-
-
-def _readers(state: State, rows: Int32, numbers: Int32 | None) -> Int32:
-    """Rows that have just read the encoder's KV for the first time: it is there, then, the whole of it."""
-    if state.cross is None or not all(0 <= row < state.config.max_sequences for row in rows.tolist()):
-        return rows[:0]
-    own, across = state.store, state.cross.store
-    length = own.length[rows]
-    done = length if numbers is None else numbers
-    ran = (done > own.computed[rows]) | (done >= length)
-    first: Int32 = rows[ran & (across.length[rows] > across.computed[rows])]
-    return first
-
-
-def _commit_across(state: State, rows: Int32) -> int:
-    return 0 if state.cross is None else state.cross.store.commit(rows, None)
-
-
-def _check_handed_out(state: State, rows: Int32, numbers: Int32 | None) -> None:
-    """Groups that forget get pages step by step: tokens nobody was told to compute have none."""
-    for group in state.own_groups:
-        if not state.layers[group].bounded or state.layers[group].current:
-            continue
-        room = state.store.capacity[group][rows] * state.block_size
-        asked = state.store.length[rows] if numbers is None else numbers
-        for place in np.flatnonzero(asked > room).tolist():
-            fact = f"group {group} has pages for {int(room[place])}, the steps handed out so far"
-            raise InputError(say(f"commit of {int(asked[place])} tokens", fact, "commit what admit told to compute"))
-
-
-def _bounded(computed: int) -> int:
-    """As int32, where any number beyond it is refused like the next smaller one."""
-    return max(min(computed, 2**31 - 1), -1)
-
-
-def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
-    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape:
-        raise InputError(
-            say("commit", "computed must be an int32 array with one number per sequence", "or an int, or None")
-        )
-    if len(rows) and not (rows.min() >= 0 and rows.max() < state.config.max_sequences):
-        raise UnknownError(say(f"commit of rows {rows.tolist()}", "not all are rows", "pass rows of live sequences"))
-    wrong = (numbers > state.store.length[rows]) | (numbers < 0)
-    if wrong.any():
-        place = int(np.flatnonzero(wrong)[0])
-        have = int(state.store.length[rows[place]])
-        raise InputError(say(f"commit of {int(numbers[place])} tokens", f"the sequence has {have}", "grow it before"))
-
-
 def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
     """Take back the last tokens (rejected drafts); committed ones stay. Returns pages given back."""
     row = own(state, sequence)
-    final = sequence.computed if any(layer.current for layer in state.layers) else sequence.committed
-    if sequence.received and state.bounded:
-        final = max(final, sequence.prompt_end)  # windows came for positions from there on
+    if state.bounded and sequence.granted < sequence.prompt_end:
+        fact = f"{sequence.granted} of its {sequence.prompt_end} prompt tokens were handed out"
+        raise StateError(say(f"trim of {sequence.id!r}", fact, "hand out the rest of its prompt, or release it"))
+    final = sequence.computed if state.states else sequence.committed
+    if sequence.received:
+        final = max(final, sequence.prompt_end)  # what came is for positions from there on
     open_tokens = sequence.length - final
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
         fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
@@ -175,6 +84,7 @@ def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
     if num_tokens:
         _check_holds(state, sequence, sequence.length - num_tokens)
     sequence.kept = min(sequence.kept, sequence.length - num_tokens)
+    sequence.prompt_end = min(sequence.prompt_end, sequence.length - num_tokens)
     return state.store.trim(row, num_tokens)
 
 
@@ -207,7 +117,10 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
         check_id(name, "fork")
         if name in state.sequences or name in names[:place]:
             raise StateError(say(f"fork as {name!r}", "that id is taken", "use another id"))
-    if (state.bounded or sequence.received) and sequence.computed < sequence.prompt_end:
+    places = sequence.prepared.encoder
+    unread = places is not None and sequence.encoder_computed < places.length
+    early = sequence.computed < sequence.prompt_end or unread
+    if early and (state.bounded or state.cross is not None or sequence.received):
         fact = f"{sequence.computed} of its {sequence.prompt_end} prompt tokens are computed"
         raise StateError(say(f"fork of {sequence.id!r}", fact, "fork when the prompt is computed"))
     if len(names) > len(state.free_rows) or not _room_to_fork(state, sequence, len(names)):
@@ -243,6 +156,7 @@ def release(state: State, sequence: Sequence, store: bool) -> None:
         if stream.has(row):
             stream.store.release(row, store, now)
     del state.sequences[sequence.id]
+    state.watched.pop(row, None)
     state.free_rows.append(row)
     sequence.row = RELEASED
 

@@ -71,7 +71,7 @@ class Prepared:
     def _meet_groups(self, state: State, request: Request) -> None:
         """What groups other than full ones need to know of it."""
         size, layers = state.block_size, state.layers[: state.own_groups.stop]
-        if any(layer.current for layer in layers) and self.length != len(request.tokens):
+        if state.states and self.length != len(request.tokens):
             fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
             raise InputError(say(f"request {request.id!r} with length {self.length}", fact, "leave length at None"))
         if any(at % size for at in request.snapshots):
@@ -84,12 +84,13 @@ class Prepared:
         self.reaches = tuple(
             self.length if layer.current else self.length + extra for layer, extra in zip(layers, extras, strict=True)
         )
-        self.marks = Marks(request.snapshots, self.end // size * size) if self.keep else None
+        edge = (self.end - 1) // size * size  # the last one that the same prompt may start from
+        self.marks = Marks(request.snapshots, edge) if self.keep else None
 
     def stop_after(self, start: int, end: int) -> int:
         """Where a step that begins at `start` must end at the latest."""
         state = self.state
-        if not state.bounded or start >= end:
+        if start >= end:
             return end
         return min(layer.next_stop(start, end, self.marks, state.block_size) for layer in state.layers)
 
@@ -111,10 +112,6 @@ def _check_encoder(state: State, request: Request, encoder: Encoder) -> None:
     name = f"request {request.id!r} with an encoder of {encoder.length}"
     if state.cross is None:
         raise InputError(say(name, "no layer group reads it", "add LayerGroup(cross=True), or leave the encoder out"))
-    if encoder.tokens is not None and len(encoder.tokens) != encoder.length:
-        raise InputError(say(name, f"{len(encoder.tokens)} tokens are given", "make them equal"))
-    if -(-encoder.length // state.block_size) > state.config.encoder_columns:
-        raise InputError(say(name, "it is longer than max_encoder_length", "shorten it or build the cache larger"))
 
 
 def ready_for(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:

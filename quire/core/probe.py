@@ -21,6 +21,7 @@ class Probe:
     """One request, as things are now. Slots are what the free count (`num_free`) would go down by."""
 
     start: int  # first token that would have to be computed
+    stop: int  # where its first step would end at the latest: the prompt's end, or a snapshot before it
     hit_blocks: int  # whole blocks found
     held_blocks: int  # hit pages of the first group that are in use already (they cost no free slot)
     spans: tuple[Spans, ...]  # tokens found, group by group, never cut to the shortest
@@ -57,6 +58,7 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     later = [_later(state, prepared, group, claim.takes[group]) for group in groups]
     return Probe(
         start=hit.start,
+        stop=prepared.stop_after(hit.start, hit.start + claim.num_tokens),
         hit_blocks=hit.blocks,
         held_blocks=in_hit - (idle[0] - source_idle),
         spans=claim.spans,

@@ -28,14 +28,26 @@ RELEASED = -1
 class Sequence:
     """A live request: tokens so far and pages held. `row` is its line in every block table."""
 
-    __slots__ = ("granted", "kept", "prepared", "prompt_end", "received", "request", "row", "start", "state")
+    __slots__ = (
+        "granted",
+        "kept",
+        "prepared",
+        "prompt_end",
+        "received",
+        "request",
+        "row",
+        "span_end",
+        "start",
+        "state",
+    )
 
     def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
         self.state = state
         self.request: Request = prepared.request
         self.prepared = prepared
         self.prompt_end = prepared.end
-        self.granted = start  # end of the last span handed out for it
+        self.granted = start  # furthest end of a span handed out: pages are there up to it
+        self.span_end = start  # end of the last span handed out
         self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
         self.received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
         self.row = row
@@ -69,7 +81,7 @@ class Sequence:
     @property
     def ran(self) -> int:
         """Tokens with KV once the step has run: all of them, or in the middle of a prompt the span handed out."""
-        return self.length if self.granted >= self.prompt_end else min(self.granted, self.length)
+        return self.length if self.span_end >= self.prompt_end else min(self.span_end, self.length)
 
     @property
     def encoder_computed(self) -> int:
@@ -106,7 +118,9 @@ class Sequence:
         return int(store.current_slots[place][row])
 
     def held(self, group: int = 0) -> tuple[Span, ...]:
-        """Computed tokens it has pages for now."""
+        """Computed tokens it has pages for now; of a state group none: its state stands for all of them."""
+        if 0 <= group < len(self.state.groups) and self.state.layers[group].current:
+            return ()
         row, (store, place) = self.live_row(), self._pool(group)
         size, computed = self.state.block_size, int(store.computed[row])
         blocks = np.flatnonzero(store.pages[place][row] >= 0).tolist()
@@ -129,9 +143,19 @@ class Sequence:
         twin = object.__new__(Sequence)
         twin.state, twin.request = self.state, replace(self.request, id=id, beams=1)
         twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
-        twin.granted, twin.kept, twin.prepared, twin.received = self.granted, self.kept, self.prepared, self.received
+        twin.granted, twin.span_end, twin.kept = self.granted, self.span_end, self.kept
+        twin.prepared, twin.received = self.prepared, self.received
         return twin
 
     def __repr__(self) -> str:
         state = f"row={self.row}, length={self.length}, computed={self.computed}" if self.live else "released"
         return f"Sequence({self.id!r}, {state})"
+
+
+def watch(state: State, sequence: Sequence) -> None:
+    """Its commits are checked while a transfer is to bring its prompt, or while steps of it are still to come."""
+    open_end = sequence.received or (state.bounded and sequence.granted < sequence.prompt_end)
+    if open_end and sequence.computed < sequence.prompt_end:
+        state.watched[sequence.row] = sequence
+    else:
+        state.watched.pop(sequence.row, None)

@@ -45,8 +45,8 @@ class State:
 
     __slots__ = (
         "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "free_rows", "groups", "holds", "layers",
-        "lock", "next_plan", "nothing", "open_claims", "own_groups", "plain", "plans", "policy", "pools", "room",
-        "roots", "sequences", "store", "streams", "timed",
+        "least", "lock", "next_plan", "nothing", "open_claims", "own_groups", "plain", "plans", "policy", "pools",
+        "room", "roots", "sequences", "states", "store", "streams", "timed", "watched",
     )  # fmt: skip
 
     def __init__(self, config: CacheConfig, clock: Callable[[], float], store: StoreName) -> None:
@@ -59,7 +59,9 @@ class State:
         self.own_groups = range(len(self.layers) - num_cross)  # those that read the sequence's own tokens
         self.nothing = (0,) * len(self.layers)
         self.room = tuple(config.tiers[0].of_group(group) for group in self.groups)  # device slots
+        self.least = min(self.room)
         self.bounded = any(group.bounded for group in self.layers)
+        self.states = tuple(group for group in self.own_groups if self.layers[group].current)  # groups with a state
         self.apart = self.bounded or len(self.own_groups) > 1  # groups may hold different parts of one prompt
         self.plain = not (self.bounded or num_cross or any(group.extra_tokens is not None for group in self.layers))
         self.policy = 1 + config.copy_on_partial_reuse if config.partial_hits else 0  # the store's word for it
@@ -79,6 +81,7 @@ class State:
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
         self.timed = False  # some page may have a duration
+        self.watched: dict[int, Sequence] = {}  # by row: commits of these are checked against what they were given
 
     def _open(self, make: type[Store], groups: range, columns: int) -> Stream:
         config, size = self.config, self.block_size
@@ -105,18 +108,18 @@ class State:
         """Everything the stores decided to move since the last plan; one without moves needs no finishing."""
         number = self.next_plan
         self.next_plan = number + 1
-        moves = self._take_moves()
-        if moves is None:
+        if not self.store.num_moves and (self.cross is None or not self.cross.store.num_moves):
             return Plan(number, NO_MOVES)
+        moves = self._take_moves()
         moves.flags.writeable = False
         plan = self.plans[number] = Plan(number, moves)
         self._trust(False)
         return plan
 
-    def _take_moves(self) -> Moves | None:
+    def _take_moves(self) -> Moves:
         """In the numbering of the cache's groups; streams share no slot, so their order does not matter."""
-        if self.cross is None or not self.cross.store.num_moves:
-            return self.store.take_moves() if self.store.num_moves else None
+        if self.cross is None:
+            return self.store.take_moves()
         theirs = self.cross.store.take_moves()
         theirs[:, 1] += self.cross.first
         return np.concatenate([self.store.take_moves(), theirs])

@@ -21,6 +21,8 @@ class Step:
 
     def end(self, start: int, end: int, block_size: int) -> int | None:
         """Where to stop: at the end, or for a chunk on a block boundary; None when neither fits."""
+        if self.max_chunk is None and self.left is None:
+            return end
         limit = end - start
         if self.max_chunk is not None:
             limit = min(limit, self.max_chunk, limit if self.left is None else self.left)

@@ -51,15 +51,16 @@ def test_snapshots_fall_on_block_edges(store: StoreName) -> None:
 def test_an_encoder_needs_a_reader_and_has_a_length(store: StoreName) -> None:
     plain, cross = build(store, FULL), build(store, FULL, CROSS, max_encoder_length=8)
     refused(plain, lambda: plain.claim([Request("a", tokens(4), encoder=Encoder(4))]), InputError, "no layer group")
-    long = Request("a", tokens(4), encoder=Encoder(9))
-    refused(cross, lambda: cross.claim([long]), InputError, "longer than max_encoder_length")
-    odd = Request("a", tokens(4), encoder=Encoder(5, tokens=tokens(4)))
-    refused(cross, lambda: cross.claim([odd]), InputError, "4 tokens are given")
+    long, short = (Request(n, tokens(4), encoder=Encoder(n)) for n in (9, 8))
+    batch = cross.add_sequence_batch([long, short])
+    (refusal,) = batch.refused
+    assert (refusal.request, refusal.need, refusal.have, refusal.never) == (long, 9, 8, True)
+    assert [sequence.id for sequence in batch.sequences] == [8]
 
 
 WRONG_ENCODERS: list[dict[str, Any]] = [
     {"length": 0}, {"length": 4, "tokens": [1, 2, 3, 4]}, {"length": 4, "digest": b"short"},
-    {"length": 4, "digest": "x"},
+    {"length": 4, "digest": "x"}, {"length": 5, "tokens": np.zeros(4, np.int32)},
     {"length": 4, "tokens": np.zeros(4, np.int32), "digest": b"x" * 16}, {"length": 4, "tokens": np.zeros(4, np.int64)},
 ]  # fmt: skip
 
@@ -76,7 +77,7 @@ def test_only_what_was_handed_out_is_committed(store: StoreName) -> None:
     cache = build(store, FULL, LOCAL, max_chunk=8)
     (sequence,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
     rows = np.array([sequence.row], np.int32)
-    refused(cache, lambda: cache.commit(sequence, 12), InputError, "group 1 has pages for 8")
+    refused(cache, lambda: cache.commit(sequence, 12), InputError, "8 were handed out")
     refused(cache, lambda: cache.commit(rows), InputError, "commit of 21 tokens")
     assert cache.commit(sequence) == 2  # the full group's; the window's wait, promised to make room
     check_cache(cache)

@@ -46,7 +46,7 @@ def test_many_operations(mix: str) -> None:
 @needs_compiled
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_a_longer_lockstep(mix: str) -> None:
-    fuzz(14, ("twin", "compiled"), 7_000, mix)
+    fuzz(14, ("twin", "compiled"), 5_000, mix)
 
 
 def test_the_command_prints_a_report(capsys: pytest.CaptureFixture[str]) -> None:

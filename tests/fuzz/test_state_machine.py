@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from quire.tools.fuzz import build
+from quire.tools.fuzz.ending import wind_up
 from quire.tools.fuzz.plain import Ask, Budget, Encoder, Group, World
 from quire.tools.fuzz.player import Player
 from quire.tools.fuzz.subject import StoreName, available_stores
 
 STEPS = 50
-EXAMPLES = {"full": 150, "mixed": 120}  # split between caches with full attention only and any mix of groups
+EXAMPLES = {"full": 130, "mixed": 120}  # split between caches with full attention only and any mix of groups
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple)
 PRIORITIES, SECONDS = st.sampled_from((0, 29, 30, 35, 90)), st.sampled_from((None, 1, 5))
@@ -93,7 +94,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "player"):
             try:
-                self.player.wind_up()
+                wind_up(self.player)
             finally:
                 self.player.trial.close()
                 Machine.steps += self.player.trial.operations

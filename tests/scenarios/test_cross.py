@@ -106,7 +106,7 @@ def test_the_encoder_takes_no_part_in_the_start(store):
     assert found(cache, tokens(range(9)), heard(range(30, 40))) == (8, 0, (1, 3))
     assert found(cache, tokens(range(70, 79)), heard(range(20, 30))) == (0, 10, (3, 0))
     with cache.claim([Request("c", tokens(range(9)), encoder=heard(range(20, 30)))], purpose="decode") as claims:
-        assert claims[0].spans == ((Span(0, 9),), (Span(0, 10),)) and claims[0].wants == ((Span(2, 3),), ())
+        assert claims[0].spans == ((Span(0, 9),), (Span(0, 10),)) and claims[0].wanted_blocks == ((Span(2, 3),), ())
         assert claims[0].start == 9
 
 
@@ -152,16 +152,15 @@ def test_a_suspended_sequence_comes_back_with_its_encoder(store):
 
 
 def test_an_encoder_nobody_reads_is_refused(store):
-    """cross-11: no cross group; tokens that are not as many as the length; longer than max_encoder_length: errors."""
-    wrong = Encoder(9, tokens(range(10)))
-    for cache, encoder, cure in (
-        (build(store, 8), heard(range(10)), "no layer group reads it"),
-        (build_pair(store), wrong, "10 tokens are given"),
-        (build_pair(store, max_encoder_length=8), heard(range(10)), "longer than max_encoder_length"),
-    ):
-        with pytest.raises(InputError, match=cure):
-            cache.claim([Request("a", tokens(range(9)), encoder=encoder)])
-        check(cache)
+    """cross-11: no cross group, or tokens that are not as many as the length: errors. Too long: refused for good."""
+    with pytest.raises(InputError, match="10 tokens are given"):
+        Encoder(9, tokens(range(10)))
+    cache, narrow = build(store, 8), build_pair(store, max_encoder_length=8)
+    with pytest.raises(InputError, match="no layer group reads it"):
+        cache.claim([Request("a", tokens(range(9)), encoder=heard(range(10)))])
+    check(cache)
+    (refusal,) = try_admit(narrow, Request("a", tokens(range(9)), encoder=heard(range(10)))).refused
+    assert (refusal.reason, refusal.need, refusal.have, refusal.group, refusal.never) == ("tokens", 10, 8, 1, True)
 
 
 def test_pages_of_both_streams_are_counted_apart(store):

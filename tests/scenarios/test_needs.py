@@ -58,7 +58,7 @@ def wanted_bytes(cache, wants):
 def look(cache, purpose):
     with cache.claim([Request("next", PROMPT)], purpose=purpose) as claims:
         (claim,) = claims
-        return claim.start, claim.spans, claim.wants, claim.slots_needed
+        return claim.start, claim.spans, claim.wanted_blocks, claim.slots_needed
 
 
 def test_each_group_wants_what_it_lacks_and_nothing_more(store):

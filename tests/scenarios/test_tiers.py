@@ -218,7 +218,8 @@ def test_a_failed_onboard_is_the_only_thing_that_moves_a_start(store, slots, fai
     assert (setback.holder, setback.old_start, setback.start, setback.lost) == (sequence, 8, start, False)
     assert (sequence.start, sequence.computed, sequence.capacity()) == (start, start, 12)
     assert start_of(cache, tokens(range(9))) == start
-    compute(cache, sequence)
+    assert cache.commit(sequence) == 0 and sequence.computed == start  # nothing was handed out since
+    compute(cache, sequence, 9)
     release(cache, sequence)
     assert start_of(cache, tokens(range(9))) == 8
 

@@ -78,7 +78,7 @@ cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept
     cdef Stake *stake = stake_of(s, g, row)
     stake.front = 0
     stake.shown = stake.base = path.blocks
-    stake.own = stake.peak = stake.reserve = 0
+    stake.own = stake.peak = stake.kept = stake.reserve = 0
     if g.current:
         stake.front = path.blocks
     elif g.keep >= 0:

@@ -78,7 +78,7 @@ cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogi
     cdef int64_t grown = 0
     cdef Pool *g
     for i in range(s.num_groups):
-        s.pools[i].to_cut = s.needs[i]
+        s.pools[i].to_cut = 0 if s.pools[i].current else s.needs[i]
     for k in range(s.num_crossing):
         row = rows[s.crossing[k]]
         for i in range(s.num_groups):
@@ -91,21 +91,31 @@ cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogi
     return grown
 
 
+cdef int32_t grow_snapshots(State *s, Pool *g, int32_t row, int32_t first, int32_t columns) noexcept nogil:
+    """Pages for the snapshots in [first, columns), as far as there is room: nobody is kept waiting for one."""
+    cdef int32_t b, p, more = 0
+    if not s.rows[row].keep or g.every == 0:
+        return 0
+    b = (first // g.every + 1) * g.every - 1
+    while b < columns and g.available > 0:
+        p = new_page(s, g, s.rows[row].priority, s.rows[row].duration)
+        set_column(s, g, row, b, p)
+        more += 1
+        b += g.every
+    return more
+
+
 cdef inline int32_t grow_group(State *s, Pool *g, int32_t row, int32_t columns) noexcept nogil:
     """A row gets so many columns of a group; new pages, or -1."""
-    cdef int32_t first = new_from(s, g, row), b, more
+    cdef int32_t first = new_from(s, g, row), more
     if columns <= g.capacity[row]:
         return 0
-    more = <int32_t> pages_between(g, first, columns, s.rows[row].keep)
-    if not g.current:
+    if g.current:
+        more = grow_snapshots(s, g, row, first, columns)
+    else:
+        more = columns - first
         if fill_columns(s, g, row, first, columns, NULL):
             return -1
-    elif more:
-        b = (first // g.every + 1) * g.every - 1
-        while b < columns:
-            if fill_columns(s, g, row, b, b + 1, NULL):
-                return -1
-            b += g.every
     g.capacity[row] = columns
     g.counters[GROWN] += more
     count_own(g, stake_of(s, g, row), more)

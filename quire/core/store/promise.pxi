@@ -8,6 +8,7 @@ cdef struct Stake:            # of a row in a group
     int32_t base              # columns from here on are the row's own
     int32_t own               # pages it has got in them
     int32_t peak              # pages of its own it may have to hold at once until its prompt is finished; 0: no promise
+    int32_t kept              # own pages that holds keep when they leave: as many more are promised
     int32_t reserve           # of those, kept free for it
 
 
@@ -26,7 +27,15 @@ cdef inline void count_own(Pool *g, Stake *stake, int32_t change) noexcept nogil
 
 
 cdef inline void set_peak(Pool *g, Stake *stake, int32_t peak) noexcept nogil:
-    stake.peak = peak
+    """Promise so many pages at once, and those that holds keep; 0 ends the promise."""
+    stake.kept = stake.kept if peak else 0
+    stake.peak = peak + stake.kept
+    renew_reserve(g, stake)
+
+
+cdef inline void keep_more(Pool *g, Stake *stake, int32_t more) noexcept nogil:
+    stake.kept += more
+    stake.peak += more
     renew_reserve(g, stake)
 
 

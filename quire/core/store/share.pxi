@@ -72,7 +72,7 @@ cdef void fork_stake(State *s, Pool *g, int32_t source, int32_t target) noexcept
     cdef Stake *stake = stake_of(s, g, target)
     stake[0] = stake_of(s, g, source)[0]
     stake.own = own_columns(s, g, source, s.computed[source] // s.block_size)
-    stake.peak = stake.reserve = 0
+    stake.peak = stake.kept = stake.reserve = 0
 
 
 cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nogil:
@@ -132,7 +132,7 @@ cdef object hold(State *s, Pool *g, int32_t row, int32_t first, int32_t last):
     for b in range(count):
         hold_page(g, s.path[b])
     if more:
-        set_peak(g, stake, stake.peak + more)
+        keep_more(g, stake, more)
     return held
 
 

@@ -66,7 +66,7 @@ cdef class Store(Desk):
         cdef int64_t grown
         refused(&self.state, grow_check(&self.state, rows, n, k), "grow")
         for i in range(self.state.num_groups):
-            if is_short(self.state.pools + i, self.state.needs[i], 0):
+            if not self.state.pools[i].current and is_short(self.state.pools + i, self.state.needs[i], 0):
                 return -1
         self.check_needs()
         if tokens != NULL and append(&self.state, rows, n, tokens, k):

@@ -46,6 +46,8 @@ cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t l
         p = pages_of(s, g, row)[b]
         if p >= 0:
             set_column(s, g, row, b, -1)
+            if stake.kept and b >= stake.base and page_at(g, p).holders > 1:
+                keep_more(g, stake, -1)           # what was set aside for it is used now
             let_go(g, p, s.now)
             if b >= stake.base:
                 count_own(g, stake, -1)

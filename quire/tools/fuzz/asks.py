@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from quire.tools.fuzz import build
+from quire.tools.fuzz.oracle.page import Page
 from quire.tools.fuzz.oracle.state import Row
 from quire.tools.fuzz.plain import Ask, Encoder, Path, Runs, World
 
@@ -18,8 +21,8 @@ MAX_PROMPT = 24
 class Asks:
     """Makes requests from a small alphabet, many of them from the beginnings of earlier ones."""
 
-    def __init__(self, rng: Random, world: World) -> None:
-        self.rng, self.world = rng, world
+    def __init__(self, rng: Random, world: World, at: Mapping[Path, Sequence[Page | None]]) -> None:
+        self.rng, self.world, self.at = rng, world, at  # at: the tree, as it is at any time
         self.alphabet = range(rng.randint(2, 3))
         self.scopes = rng.randint(1, len(build.SCOPES))
         whole = [slots for slots, one in zip(world.tiers[0], world.kinds, strict=True) if one.kind == "full"]
@@ -56,6 +59,23 @@ class Asks:
         ask = build.named(ask, self.world.block_size)
         self._keep(ask)
         return ask
+
+    def make_snug(self, name: str) -> Ask:
+        """A request of just the size the pools were made for, often along older tokens."""
+        ask, model = self.make(name), self.world.snug
+        if model is None or self.rng.random() < 0.2:
+            return ask
+        missing = len(model.tokens) - len(ask.tokens)
+        tokens = (*ask.tokens[: len(model.tokens)], *(self.token() for _ in range(missing)))
+        return build.named(
+            replace(model, name=name, tokens=tokens, scope=ask.scope, snapshots=ask.snapshots), self.world.block_size
+        )
+
+    def cold_path(self) -> Path | None:
+        """A block of plain tokens that is not on the device, if there is one."""
+        cold = [path for path, pages in self.at.items() if any(page and page.hottest for page in pages)]
+        plain = [path for path in cold if not any(any(extra) for block in path[1:] for _, *extra in block)]
+        return self.rng.choice(plain) if plain else None
 
     def _lengths(self, old: Ask | None) -> tuple[int, int]:
         """Tokens shared with an older request, and tokens in all: mostly so few that several fit."""

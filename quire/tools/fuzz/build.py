@@ -34,6 +34,7 @@ def config(world: World) -> CacheConfig:
         max_sequences=world.rows,
         max_length=world.max_length,
         max_chunk=world.max_chunk,
+        max_encoder_length=world.encoder_most,
         reuse=world.reuse,
         partial_reuse=world.partial,
         copy_on_partial_reuse=world.copy_on,
@@ -61,11 +62,11 @@ def layer_group(world: World, number: int) -> LayerGroup:
 
 
 def encoder(given: plain.Encoder | None) -> Encoder | None:
-    """What the encoder read; equal contents of different lengths share all their leading tokens."""
+    """What the encoder read; all inputs begin alike, and contents of one length differ in the last token only."""
     if given is None:
         return None
     if given.told == "tokens":
-        return Encoder(given.length, int32([given.content] * given.length))
+        return Encoder(given.length, int32([*[0] * (given.length - 1), given.content]))
     return Encoder(given.length, digest=DIGESTS[given.content] if given.told == "digest" else None)
 
 

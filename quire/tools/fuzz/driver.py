@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from random import Random
 
 from quire.tools.fuzz.asks import Asks
+from quire.tools.fuzz.ending import Last, wind_up
 from quire.tools.fuzz.misuse import misuses, refused
-from quire.tools.fuzz.plain import Admission, Ask, Budget, Path
+from quire.tools.fuzz.oracle.reach import bounded
+from quire.tools.fuzz.plain import Admission, Ask, Budget
 from quire.tools.fuzz.player import Player
 from quire.tools.fuzz.subject import StoreName
 from quire.tools.fuzz.trial import Bad, same
@@ -15,11 +17,13 @@ from quire.tools.fuzz.worlds import random_world
 
 WEIGHTS = {
     "add": 11, "claim": 8, "admit": 9, "drop_claim": 2, "step": 25, "tell": 3, "go_on": 3, "grow": 10, "trim": 3,
-    "fork": 4, "release": 18, "suspend": 2, "hold": 2, "drop_hold": 3, "truncate": 0.6, "clear": 0.1, "offload": 2,
-    "refresh": 2, "flush": 2, "probe": 3, "misuse": 1, "run_plans": 2,
+    "fork": 4, "release": 18, "suspend": 2, "hold": 2, "drop_hold": 8, "truncate": 0.6, "clear": 0.1, "offload": 2,
+    "refresh": 2, "flush": 2, "probe": 3, "misuse": 1, "run_plans": 2, "retry": 4, "hold_prompt": 3, "overtell": 1,
+    "beams": 2,
 }  # fmt: skip
 VERBS, SHARES = list(WEIGHTS), list(WEIGHTS.values())
-MAX_OPEN = 3  # batches claimed at once
+LASTS = 4  # requests that have the cache to themselves at the end
+MAX_OPEN = 3  # batches claimed at once, and readers of prompts
 EXCHANGE = 3
 
 
@@ -32,16 +36,27 @@ class Driver:
         self.rng = Random(seed)
         self.world = random_world(self.rng, mix)
         self.player = Player(self.world, stores, check_every, compare_every)
-        self.trial, self.asks = self.player.trial, Asks(self.rng, self.world)
+        self.trial = self.player.trial
+        self.asks = Asks(self.rng, self.world, self.trial.oracle.state.tree.at)
 
     def run(self, operations: int) -> None:
         """So many calls at least, then the end of everything."""
         try:
             while self.trial.operations < operations:
                 getattr(self, self.rng.choices(VERBS, SHARES)[0])()
-            self.player.wind_up(self.asks.make(self.player.name("z")))
+            wind_up(self.player, self.lasts(), self.chunk())
         finally:
             self.trial.close()
+
+    def lasts(self) -> list[Last]:
+        """Requests that get the cache to themselves while it is full of what others left."""
+        purposes = self.rng.choices(("compute", "decode"), (3, 1), k=LASTS)
+        asks = [self.asks.make_snug(self.player.name("z")) for _ in purposes]
+        return [Last(ask, purpose, self.chunk()) for ask, purpose in zip(asks, purposes, strict=True)]
+
+    def chunk(self) -> int | None:
+        """A limit for steps, or none."""
+        return self.rng.choice((None, self.world.block_size, self.world.block_size + 1))
 
     def chance(self, share: float) -> bool:
         """True in this share of cases."""
@@ -62,20 +77,15 @@ class Driver:
         asks: dict[str, Ask] = {}
         waiting = self.player.waiting
         for _ in range(self.rng.choice((1, 1, 2, 3, 4))):
-            ask = self.asks.make(self.player.name("r"), self.cold_path() if self.chance(0.3) else None)
+            ask = self.asks.make(self.player.name("r"), self.asks.cold_path() if self.chance(0.3) else None)
+            if self.chance(0.1):
+                ask = self.asks.make_snug(ask.name)
             if waiting and self.chance(0.4):
                 place = self.rng.randrange(len(waiting))  # sometimes it stays, and is asked for twice
                 ask = waiting.pop(place) if self.chance(0.9) else waiting[place]
             if ask.name not in self.player.rows:
                 asks[ask.name] = ask
         return list(asks.values())
-
-    def cold_path(self) -> Path | None:
-        """A block of plain tokens that is not on the device, if there is one."""
-        at = self.trial.oracle.state.tree.at
-        cold = [path for path, pages in at.items() if any(page and page.hottest for page in pages)]
-        plain = [path for path in cold if not any(any(extra) for block in path[1:] for _, *extra in block)]
-        return self.rng.choice(plain) if plain else None
 
     def budget(self) -> Budget:
         """Mostly no limit at all."""
@@ -145,7 +155,9 @@ class Driver:
     def step(self) -> None:
         """Finish all plans; then a step of the model, which may be cancelled before it was told."""
         doubted = (self.rng.randrange(3),) if self.world.flaky and self.chance(0.25) else ()
-        self.player.settle(self.bad(), doubted)
+        back = self.player.settle(self.bad(), doubted)
+        if back and self.chance(0.5):
+            self.trial.do("commit", back, None)  # nothing was handed out since: it counts nothing
         self.player.compute(self.some(list(self.player.ready())))
         if self.chance(0.15):
             self.grow_ahead()
@@ -161,6 +173,42 @@ class Driver:
     def tell(self) -> None:
         """Commit what was computed."""
         self.player.tell(default=self.chance(0.5))
+
+    def retry(self) -> None:
+        """Spans are handed out and not run; then others, often shorter, which are; and told by default."""
+        self.tell()
+        names = self.prompts() or self.player.unfinished_prompts()
+        for chunk in (None, self.chunk()) if names else ():
+            self.player.add((), Budget(self.rng.choice((None, 2 * self.world.block_size)), chunk), names)
+        self.player.settle()
+        ready = self.player.ready()
+        self.player.compute([name for name in names if name in ready])
+        self.player.tell(default=True)
+        still = [name for name, row in self.player.rows.items() if row.computed == self.player.ran(name)]
+        if still and self.chance(0.3):
+            self.trial.do("commit", still, None)
+
+    def hold_prompt(self) -> None:
+        """A reader keeps the beginning of a prompt that goes on, step by step."""
+        if not any(any(row.peaks) for row in self.player.rows.values()):
+            self.player.add([self.asks.make(self.player.name("r"))], Budget(None, self.world.block_size))
+        promised = [name for name, row in self.player.rows.items() if any(row.peaks)]
+        for name in self.some(promised or self.player.unfinished_prompts(), 1):
+            for turn in range(self.rng.randint(1, 4)):
+                if name in self.player.unfinished_prompts():
+                    self.player.add((), Budget(None, self.chunk()), [name])
+                    if turn < 2 and len(self.player.held) < MAX_OPEN:
+                        self.player.hold(name, 0, self.player.slots(self.player.rows[name]))
+                    self.step()
+
+    def overtell(self) -> None:
+        """Part of a transfer, or more than was handed out: refused."""
+        for name, row in self.player.rows.items():
+            length = len(row.tokens)
+            if row.received and row.computed < row.prompt_end:
+                self.trial.do("commit", [name], [self.rng.randrange(row.prompt_end)])
+            elif any(map(bounded, self.world.kinds)) and row.granted < min(row.prompt_end, length):
+                self.trial.do("commit", [name], [self.rng.randint(row.granted + 1, length)])
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -183,6 +231,12 @@ class Driver:
         for name in self.one():
             self.player.fork(name, self.rng.choice((1, 1, 2)))
 
+    def beams(self) -> None:
+        """All beams that were charged, right after the prompt."""
+        for name, row in list(self.player.rows.items()):
+            if row.ask.beams > 1 and self.player.is_charged(name, row.ask.beams - 1):
+                self.player.fork(name, row.ask.beams - 1)
+
     def release(self) -> None:
         """A sequence ends, sometimes cancelled; one that waits for a transfer more often than others."""
         waiting = [name for name, row in self.player.rows.items() if row.ahead]
@@ -197,7 +251,8 @@ class Driver:
 
     def hold(self) -> None:
         """Keep some pages of a sequence for a reader."""
-        for name in self.one():
+        early = self.player.unfinished_prompts()
+        for name in self.some(early, 1) if early and self.chance(0.5) else self.one():
             length = len(self.player.rows[name].tokens)
             self.player.hold(name, self.rng.randint(0, length), self.rng.randint(0, length + 3))
 
@@ -232,7 +287,8 @@ class Driver:
     def probe(self) -> None:
         """Ask without asking for."""
         purpose = self.rng.choice(("compute", "compute", "decode"))
-        self.player.probe(self.asks.make(self.player.name("p"), self.cold_path()), purpose, self.chance(0.5))
+        ask = self.asks.make(self.player.name("p"), self.asks.cold_path())
+        self.player.probe(ask, purpose, self.chance(0.5))
 
     def misuse(self) -> None:
         """Wrong calls raise and change nothing."""

@@ -44,8 +44,10 @@ def _wrong_for_groups(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     cache, world = subject.cache, subject.world
     request = build.request(replace(ask, encoder=None, snapshots=()))
     tokens = np.zeros(3, np.int32)
-    wrong_length = replace(request, encoder=Encoder(4, tokens))
-    yield "an encoder of another length, or of nobody", lambda: cache.claim([wrong_length])
+    yield "an encoder of another length", lambda: Encoder(4, tokens)
+    if world.num_own == world.num_groups:
+        heard = replace(request, encoder=Encoder(3, tokens))
+        yield "an encoder of nobody", lambda: cache.claim([heard])
     yield "an encoder with two names", lambda: Encoder(3, tokens, b"0123456789abcdef")
     if world.has_state:
         longer = replace(request, length=len(ask.tokens) + 1)

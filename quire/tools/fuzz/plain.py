@@ -59,6 +59,8 @@ class World:
     flaky: bool = False  # colder tiers may fail, and moves may be doubted
     groups: tuple[Group, ...] = ()  # none given: all full
     max_chunk: int | None = None
+    encoder_most: int | None = None  # longest encoder input; None: as long as sequences
+    snug: Ask | None = None  # a request for which the device pools are just large enough
 
     kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group
     num_own: int = field(init=False, repr=False, compare=False)  # groups of the sequence's own tokens; cross come after
@@ -81,6 +83,11 @@ class World:
     def num_groups(self) -> int:
         """Layer groups."""
         return len(self.tiers[0])
+
+    @property
+    def max_encoder(self) -> int:
+        """Longest encoder input."""
+        return self.max_length if self.encoder_most is None else self.encoder_most
 
     def blocks(self, length: int) -> int:
         """Blocks that so many tokens occupy."""
@@ -184,6 +191,7 @@ class Admission:
     refused: tuple[RefusalFacts, ...]
     plan: PlanFacts
     counts: tuple[tuple[int, ...], ...]  # per new sequence and group
+    waiting: tuple[str, ...]  # continuing ones without a span
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Player: makes calls as a well-behaved engine would, and remembers what it must not forget. Chooses nothing itself.
 
-It computes only what was granted, runs plans in order, and finishes them before a step that could read what they move.
+It computes only what was handed out last, runs plans in order, and finishes them before a step reads what they move.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ class Player:
     ) -> None:
         self.world = world
         self.trial = Trial(world, stores, check_every, compare_every)
-        self.granted: dict[str, int] = {}  # sequence -> tokens it may compute
+        self.spans: dict[str, int] = {}  # sequence -> end of the span it was handed last
         self.waiting: list[Ask] = []  # suspended
         self.open: list[str] = []  # claimed batches
         self.held: list[str] = []
         self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
+        self.forked: set[str] = set()  # sequences whose beams have come
         self.count = 0
 
     @property
@@ -87,10 +88,10 @@ class Player:
         if admission is None:
             return None
         for name, _, end in admission.spans:
-            self.granted[name] = max(end, self.granted.get(name, 0))
+            self.spans[name] = end
         for name, _, start in admission.rows:
-            if self.granted[name] == start:  # nothing to compute: the rest comes by transfer
-                self.granted[name] = self.rows[name].prompt_end
+            if self.spans[name] == start:  # nothing to compute: the rest comes by transfer
+                self.spans[name] = self.rows[name].prompt_end
         return admission
 
     def unfinished_prompts(self) -> list[str]:
@@ -100,28 +101,40 @@ class Player:
 
     # -- plans and steps ---------------------------------------------------------------------------------------------
 
-    def settle(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> None:
-        """Carry out and finish all plans; a sequence that was lost is gone."""
+    def settle(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> list[str]:
+        """Carry out and finish all plans; a sequence that was lost is gone, one that was set back has run nothing."""
         if self.world.has_state and self.trial.oracle.state.moves:
             self.trial.do("offload", 0, 0)  # a snapshot is copied before its state moves on
         self.trial.settle_plans(bad, doubted)
         lost = self.trial.oracle.model.lost
         self.waiting += [build.resumed(row.ask, tuple(row.tokens), row.kept) for row in lost.values()]
         lost.clear()
-        for notes in (self.granted, self.untold):
+        for notes in (self.spans, self.untold):
             for name in notes.keys() - self.rows.keys():
                 del notes[name]
+        back = [name for name in dict.fromkeys(self.trial.set_back) if name in self.rows]
+        self.trial.set_back.clear()
+        for name in back:
+            self.spans[name] = self.rows[name].computed
+            self.untold.pop(name, None)
+        return back
+
+    def ran(self, name: str) -> int:
+        """Tokens with KV after a step that ran as it was told to; behind the prompt a step computes all there is."""
+        row = self.rows[name]
+        span = self.spans.get(name, row.prompt_end)
+        return len(row.tokens) if span >= row.prompt_end else min(span, len(row.tokens))
 
     def ready(self) -> dict[str, int]:
         """Sequences that can compute something, and up to where."""
         found: dict[str, int] = {}
         for name, row in self.rows.items():
-            granted = self.granted.get(name, row.prompt_end)
-            end = len(row.tokens) if granted >= row.prompt_end else granted
+            end = self.ran(name)
             if row.ahead and row.computed < row.prompt_end:
                 end = row.prompt_end  # a transfer brings this much
-            end = min(end, len(row.tokens), self.slots(row))
-            if end > row.computed and not (self.world.has_state and name in self.untold):
+            end = min(end, self.slots(row))
+            heard = end > row.computed or (end == len(row.tokens) and self.unheard(name))
+            if heard and not (self.world.has_state and name in self.untold):
                 found[name] = end  # a state that has moved on cannot be computed again
         return found
 
@@ -139,10 +152,12 @@ class Player:
             self.untold[name] = ready[name]
 
     def tell(self, default: bool = False) -> None:
-        """Commit what was computed, all known tokens by default; calls and plans may have come in between."""
+        """Commit what was computed, by default what was handed out; calls and plans may have come in between."""
         names, ends = list(self.untold), list(self.untold.values())
-        whole = default and all(end == len(self.rows[name].tokens) for name, end in self.untold.items())
+        whole = default and all(end == self.ran(name) for name, end in self.untold.items())
         self.untold.clear()
+        if whole and any(self.ran(name) < self.rows[name].prompt_end for name in names):
+            self.trial.reached["told by default in a prompt"] += 1
         if names:
             self.trial.do("commit", names, None if whole else ends)
 
@@ -153,14 +168,13 @@ class Player:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> None:
-        """More tokens, or slots only, for those that are not too long for it."""
+    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> bool:
+        """More tokens, or slots only, for those that are not too long for it; False without room."""
         extra = max(kind.extra or 0 for kind in self.world.kinds)
         last = self.world.blocks(self.world.max_length) * self.world.block_size - extra
         fit = [place for place, name in enumerate(names) if len(self.rows[name].tokens) + num_tokens <= last]
-        if fit:
-            some = None if tokens is None else [tokens[place] for place in fit]
-            self.trial.do("grow", [names[place] for place in fit], some, num_tokens)
+        some = None if tokens is None else [tokens[place] for place in fit]
+        return not fit or self.trial.do("grow", [names[place] for place in fit], some, num_tokens) is not None
 
     def open_tokens(self, name: str) -> int:
         """Tail tokens that are not committed."""
@@ -171,16 +185,34 @@ class Player:
         """Take back tail tokens, but leave one."""
         self._tell_first(name)
         row = self.rows[name]
-        self.trial.do("trim", name, min(num_tokens, self.open_tokens(name), len(row.tokens) - 1))
+        self.trial.do("trim", name, max(0, min(num_tokens, self.open_tokens(name), len(row.tokens) - 1)))
         if name in self.untold:
             self.untold[name] = min(self.untold[name], len(row.tokens))
 
     def fork(self, name: str, count: int) -> None:
         """Beams, or copies at any time."""
         self._tell_first(name)
-        names = [self.name("f") for _ in range(count)]
-        if self.trial.do("fork", name, names) is not None:
-            self.granted.update(dict.fromkeys(names, self.granted.get(name, self.rows[name].prompt_end)))
+        names, charged = [self.name("f") for _ in range(count)], self.is_charged(name, count)
+        done = self.trial.do("fork", name, names) is not None
+        if charged:
+            self.trial.reached["forked into its beams"] += 1
+            same(f"forks of {name} into beams that were charged", done, True)
+        if done:
+            self.forked |= {name, *names}
+            self.spans.update(dict.fromkeys(names, self.spans.get(name, self.rows[name].prompt_end)))
+
+    def is_charged(self, name: str, count: int) -> bool:
+        """Its prompt is computed and no more, and its beams, which were charged when it was admitted, have not come."""
+        row = self.rows[name]
+        fits = count < row.ask.beams and count <= len(self.trial.oracle.model.free_rows)
+        fresh = name not in self.forked and len(row.tokens) == row.ask.compute_end == row.prompt_end
+        return fits and fresh and row.computed == row.prompt_end and not self.unheard(name)
+
+    def unheard(self, name: str) -> bool:
+        """The KV of its encoder is still to come."""
+        across = self.trial.oracle.model.cross
+        row = None if across is None else across.rows.get(name)
+        return row is not None and row.computed < len(row.tokens)
 
     def release(self, name: str, store: bool) -> None:
         """A sequence ends."""
@@ -196,8 +228,9 @@ class Player:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self.granted.pop(name, None)
+        self.spans.pop(name, None)
         self.untold.pop(name, None)
+        self.forked.discard(name)
 
     def hold(self, name: str, start: int, end: int) -> None:
         """Keep some pages of a sequence for a reader; ends beyond its slots are cut."""
@@ -205,6 +238,7 @@ class Player:
         last, key = self.slots(self.rows[name]), self.name("h")
         if self.trial.do("hold", key, name, min(start, end, last), min(max(start, end), last)) is not None:
             self.held.append(key)
+            self.trial.reached["hold of promised pages"] += any(self.rows[name].extras)
 
     def drop_hold(self, key: str) -> None:
         """The reader is done."""
@@ -241,27 +275,3 @@ class Player:
                 kinds = zip(spent, told.slots, self.world.kinds, strict=False)
                 wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
                 same("slots of an admission beyond what its probe told", wrong, [])
-
-    def add_alone(self, ask: Ask) -> None:
-        """A request that has the cache to itself is admitted, unless it was told that it never can be."""
-        admission = self.add([ask], Budget())
-        if admission is not None and not any(never for *_, never, _ in admission.refused):
-            same("sequences of a request that is alone", len(admission.rows), 1)
-            self.release(ask.name, False)
-
-    def wind_up(self, last: Ask | None = None) -> None:
-        """Give everything up: every device slot can be had then."""
-        for key in list(self.open):
-            self.drop_claim(key)
-        for key in list(self.held):
-            self.drop_hold(key)
-        for name in list(self.rows):
-            self.release(name, True)
-        if last is not None:
-            self.add_alone(last)
-        self.settle()
-        self.trial.compare_all()
-        self.trial.check()
-        self.trial.flush()
-        free = self.trial.oracle.brief()
-        same("free slots when nothing is held", free, self.world.tiers[0])

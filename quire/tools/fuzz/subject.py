@@ -81,7 +81,7 @@ class Subject:
         """Phase 2 of a batch."""
         more = [self.live[name] for name in continuing]
         limits: Any = build.limits(budget)
-        wanted = {str(claim.request.id): claim.wants for claim in self.claims[key] if claim.purpose == "decode"}
+        wanted = {str(claim.request.id): claim.wanted_blocks for claim in self.claims[key] if claim.purpose == "decode"}
         batch = self.cache.admit(self.claims[key], continuing=more, **limits)
         del self.claims[key]
         for sequence in batch.sequences if self.cache._state.apart else ():
@@ -110,6 +110,7 @@ class Subject:
                 for s in batch.sequences
                 for group, (rows, place) in enumerate(counters)
             ),
+            waiting=tuple(str(sequence.id) for sequence in batch.waiting),
         )
 
     def _request(self, ask: Ask) -> Request | Prepared:
@@ -167,10 +168,20 @@ class Subject:
 
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
         """KV exists so far."""
-        rows = [self.live[name] for name in names]
-        for live in rows:
+        many = [self.live[name] for name in names]
+        fresh = self._commit(many, computed)
+        for live in many:
             self.engine.wanted.pop(live, None)
-        return self.cache.commit(rows, None if computed is None else build.int32(list(computed)))
+        return fresh
+
+    def _commit(self, many: list[Live], computed: Sequence[int] | None) -> int:
+        """In all the ways to say it: one sequence, several, or their rows."""
+        if len(many) == 1:
+            return self.cache.commit(many[0], None if computed is None else computed[0])
+        if computed is None:
+            return self.cache.commit(many)
+        rows = many if len(many) % 2 else build.int32([live.row for live in many])
+        return self.cache.commit(rows, build.int32(list(computed)))
 
     def trim(self, name: str, num_tokens: int) -> int:
         """Tail tokens go."""
@@ -242,8 +253,9 @@ class Subject:
     def row(self, name: str) -> tuple[Any, ...]:
         """Start, length, computed, committed tokens; per group: pages, slots, the state's slot, tokens with pages."""
         live, groups = self.live[name], range(self.world.num_groups)
-        facts = []
+        facts, to_come = [], self.cache.slots_to_completion(live)
         for group in groups:
+            assert not (to_come[group] and self.world.kinds[group].kind == "state"), "a snapshot that cannot wait"
             pages, slots = tuple(live.pages(group).tolist()), tuple(live.slots(group).tolist())
             assert live.state_slot(group) == self.cache.state_table(group)[live.row], "two slots for one state"
             facts.append((pages, slots, live.state_slot(group), _runs(live.held(group))))
@@ -281,5 +293,5 @@ def _runs(spans: Sequence[Span]) -> Blocks:
 def _claim_facts(claim: Claim) -> ClaimFacts:
     return ClaimFacts(
         str(claim.request.id), claim.start, claim.hit.blocks, claim.cold, claim.slots_needed,
-        tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wants)),
+        tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wanted_blocks)),
     )  # fmt: skip

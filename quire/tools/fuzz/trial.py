@@ -53,6 +53,7 @@ class Trial:
         self.trace: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=TRACE)
         self.reached: Counter[str] = Counter()
         self.operations = 0
+        self.set_back: list[str] = []  # sequences that must be handed out again
         self.unrun: list[PlanFacts] = []  # in the order they were made
         self.unfinished: list[tuple[PlanFacts, tuple[int, ...]]] = []  # run, with the moves that failed
 
@@ -93,6 +94,7 @@ class Trial:
                 try:
                     getattr(subject, verb)(*args)
                 except QuireError:
+                    self.reached[f"wrong {verb}"] += 1
                     continue
                 raise Mismatch(f"{verb} on {subject.store}: it was not refused")
 
@@ -110,6 +112,7 @@ class Trial:
             self.reached.update(f"refused for {refusal[1]}" for refusal in answer.refused)
         if isinstance(answer, Closing):
             self.reached.update(f"{kind} {'lost' if lost else 'set back'}" for kind, _, _, _, lost in answer.setbacks)
+            self.set_back += [fact[1] for fact in answer.setbacks if fact[0] == "sequence" and not fact[-1]]
 
     def calls(self) -> list[str]:
         """The last calls, as text."""

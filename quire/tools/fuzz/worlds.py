@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
-from quire.tools.fuzz.plain import FULL, Group, World
+from quire.tools.fuzz.oracle.charge import Charge
+from quire.tools.fuzz.plain import FULL, Ask, Encoder, Group, World
 
 MIXES = ("full", "mixed", "any")
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
-DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
+DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
 
 
 def random_world(rng: Random, mix: str = "any") -> World:
@@ -19,7 +21,7 @@ def random_world(rng: Random, mix: str = "any") -> World:
         groups = (FULL,) * (2 if rng.random() < 0.15 else 1)
     else:
         groups = random_groups(rng, size, max_length)
-    return World(
+    world = World(
         block_size=size,
         tiers=random_tiers(rng, groups),
         rows=rng.randint(3, 8),
@@ -34,7 +36,23 @@ def random_world(rng: Random, mix: str = "any") -> World:
         flaky=rng.random() < 0.5,
         groups=() if groups in ((FULL,), (FULL, FULL)) else groups,
         max_chunk=rng.choice((size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
+        encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
+    return fitted(rng, world) if rng.random() < 0.25 else world
+
+
+def fitted(rng: Random, world: World) -> World:
+    """The same world with device pools that one request fits into, and nothing larger."""
+    size, beams = world.block_size, rng.choice((1, 1, 2, 3))
+    ask = Ask(
+        "", (0,) * rng.randint(1, 16 // beams), beams=min(beams, world.rows), extra_tokens=rng.choice((0, 0, 0, 2)),
+        max_new_tokens=rng.choice((0, 0, 1, 3, 5)), reuse=rng.random() < 0.95,
+        encoder=Encoder(size + 1, 0) if world.num_own < world.num_groups else None,
+    )  # fmt: skip
+    purpose = rng.choice(("compute", "compute", "compute", "decode"))
+    own = [Charge(world, ask, kind).worst(purpose) for kind in world.kinds[: world.num_own]]
+    device = (*own, *(2 for _ in world.kinds[world.num_own :]))
+    return replace(world, tiers=(device, *world.tiers[1:]), snug=ask)
 
 
 def random_tiers(rng: Random, groups: tuple[Group, ...]) -> tuple[tuple[int, ...], ...]:

@@ -27,7 +27,9 @@ def grow(parts: Parts, rows: list[int], tokens: IntArray | None, num_tokens: int
     columns = max((_needed(parts, pool, length) for pool in parts.pools for length in lengths), default=0)
     if columns > table.columns:
         raise ValueError(f"{columns} columns needed, a row has {table.columns}")
-    for pool in parts.pools:
+    for pool, reach in zip(parts.pools, parts.reaches, strict=True):
+        if reach.current:
+            continue  # nobody is kept waiting for a snapshot
         new = (_new_columns(parts, pool, number, length) for number, length in zip(rows, lengths, strict=True))
         if pool.lacks(sum(map(len, new))):
             return NO_ROOM
@@ -57,6 +59,8 @@ def _new_columns(parts: Parts, pool: Pool, number: int, length: int) -> list[int
 def _grow_row(parts: Parts, pool: Pool, number: int, length: int) -> int:
     row, capacity = parts.table.row(number), parts.table.capacity[pool.group]
     new = _new_columns(parts, pool, number, length)
+    if parts.reaches[pool.group].current:
+        new = new[: max(0, pool.available)]
     for column in new:
         parts.table.put(pool.group, number, column, new_page(pool, row.priority, row.duration))
         pool.count(GROWN)

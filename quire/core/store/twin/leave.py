@@ -8,7 +8,7 @@ from quire.core.store.twin.current import snapshot
 from quire.core.store.twin.offer import offer
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.promise import count_own
+from quire.core.store.twin.promise import count_own, keep_more
 from quire.core.store.twin.tree import path
 
 
@@ -43,8 +43,10 @@ def clear_column(parts: Parts, pool: Pool, number: int, column: int) -> int:
     page = parts.table.remove(pool.group, number, column)
     if page is None:
         return 0
-    pool.unhold(page, parts.now)
     stake = parts.table.row(number).stakes[pool.group]
+    if stake.kept and column >= stake.base and page.holders > 1:
+        keep_more(pool, stake, -1)  # what was set aside for it is used now
+    pool.unhold(page, parts.now)
     if column >= stake.base:
         count_own(pool, stake, -1)
     return 1

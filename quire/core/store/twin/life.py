@@ -9,7 +9,7 @@ from quire.core.store.twin.chain import IntArray
 from quire.core.store.twin.commit import attach_rest, commit
 from quire.core.store.twin.current import end
 from quire.core.store.twin.parts import Parts
-from quire.core.store.twin.promise import promise
+from quire.core.store.twin.promise import keep_more, promise
 
 
 def release(parts: Parts, number: int, keep_tail: bool, now: int) -> None:
@@ -52,7 +52,7 @@ def hold(parts: Parts, group: int, number: int, span: tuple[int, int]) -> IntArr
         if stake.peak:  # these will leave the row and not be room again: as many more must be promised
             if pool.lacks(kept):
                 return None
-            promise(pool, stake, stake.peak + kept)
+            keep_more(pool, stake, kept)
     held = [page for page in pages if page is not None]
     for page in held:
         pool.hold(page)

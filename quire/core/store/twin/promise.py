@@ -11,13 +11,14 @@ from quire.core.store.twin.pool import Pool
 class Stake:
     """What a row has of one group besides its columns."""
 
-    __slots__ = ("base", "current", "front", "own", "peak", "shown")
+    __slots__ = ("base", "current", "front", "kept", "own", "peak", "shown")
 
     def __init__(self, front: int, base: int) -> None:
         self.front = front  # first column that has not left
         self.shown = base  # columns before it have been offered to the tree
         self.base = base  # columns from here on are the row's own
         self.own = 0  # pages had in them
+        self.kept = 0  # own pages that holds keep when they leave: as many more are promised
         self.peak = 0  # own pages it may have at once; 0: nothing is promised
         self.current: Page | None = None  # of a state group: the state after the last token
 
@@ -37,5 +38,14 @@ def count_own(pool: Pool, stake: Stake, change: int) -> None:
 def promise(pool: Pool, stake: Stake, peak: int) -> None:
     """The row may have so many pages of its own at once; 0 ends the promise."""
     before = stake.reserve
-    stake.peak = peak
+    stake.kept = stake.kept if peak else 0
+    stake.peak = peak + stake.kept
+    pool.reserved += stake.reserve - before
+
+
+def keep_more(pool: Pool, stake: Stake, pages: int) -> None:
+    """So many of its own pages will not be room again when they leave."""
+    before = stake.reserve
+    stake.kept += pages
+    stake.peak += pages
     pool.reserved += stake.reserve - before

@@ -32,7 +32,7 @@ def open_batch(model: Model, asks: list[Ask], purpose: str) -> Batch:
         check(model, ask)
     batch = Batch([], [])
     for ask in asks:
-        refusal = never_fits(model, ask)
+        refusal = never_fits(model, ask, purpose)
         if refusal is not None:
             batch.refused.append(refusal)
             continue
@@ -50,14 +50,17 @@ def check(model: Model, ask: Ask) -> None:
         raise Misuse("no group reads an encoder")
 
 
-def never_fits(model: Model, ask: Ask) -> RefusalFacts | None:
+def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
     """A request larger than the cache itself."""
     world = model.world
     longest = ask.room + max(ask.extra_tokens, ask.max_new_tokens)
     if longest > world.max_length:
         return ask.name, "tokens", longest, world.max_length, True, NO_GROUP
+    if ask.encoder is not None and len(ask.places) > (most := world.blocks(world.max_encoder) * world.block_size):
+        return ask.name, "tokens", ask.encoder.length, most, True, world.num_own
     for group, kind in enumerate(world.kinds):
-        own = len(ask.places) // world.block_size if kind.kind == "cross" else Charge(world, ask, kind).worst()
+        cross = kind.kind == "cross"
+        own = len(ask.places) // world.block_size if cross else Charge(world, ask, kind).worst(purpose)
         if own > world.tiers[0][group]:
             return ask.name, "slots", own, world.tiers[0][group], True, group
     return None
@@ -146,12 +149,22 @@ def shortage(model: Model, claims: list[Claim]) -> Lack | None:
             cold = model.cold(claim, group) - here
             here |= cold
             takes, gives = source_role(model, claims, claim, left, group)
-            takes += len(cold)
             new = model.takes(claim, group) - (claim.source is not None and group < model.world.num_own)
+            if lends(model, claim, group):
+                takes, gives, new = 1, 1, new - 1  # its own state first; then what that is copied from is room
+            takes += len(cold)
             if takes > have or new > have - takes + gives:
                 return Lack(place, takes + new, have, group)
             have += gives - takes - new
     return None
+
+
+def lends(model: Model, claim: Claim, group: int) -> bool:
+    """Whether a snapshot is room again once it is copied: a claim for computing alone has it, on the device."""
+    stream, place = model.place(group)
+    if stream is not model.own or stream.kinds[place].kind != "state" or claim.purpose != "compute":
+        return False
+    return any(page.idle and 0 in page.copies and page.claims == 1 for page in claim.pages[place].values())
 
 
 def source_role(model: Model, claims: list[Claim], claim: Claim, left: dict[Page, int], group: int) -> tuple[int, int]:

@@ -27,20 +27,22 @@ class Charge:
         self.keep = world.reuse and ask.reuse
         extra = ask.extra_tokens if group.extra is None else group.extra
         self.reach = ask.room if self.is_state else ask.room + extra  # tokens it makes room for
-        self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.room
-        self.spare = (ask.beams - 1) * self.apart(ask.room) if group.kind != "cross" else 0
+        self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.compute_end
+        self.spare = (ask.beams - 1) * self.apart(ask.compute_end)  # that is where beams part
 
     def blocks(self, tokens: int) -> int:
         """Blocks that so many tokens occupy."""
         return reach.num_blocks(tokens, self.size)
 
     def apart(self, length: int) -> int:
-        """Pages that two beams cannot share at that length."""
-        return 1 if self.is_state else int(length % self.size > 0)
+        """Pages that two beams cannot share at that length: what comes after whole blocks, drafts included."""
+        if self.group.kind == "cross":
+            return 0
+        return 1 if self.is_state else self.blocks(length + (self.group.extra or 0)) - length // self.size
 
     def marks(self) -> tuple[int, ...]:
         """Where the request wants its state kept, regular places aside."""
-        end = self.ask.compute_end // self.size * self.size
+        end = (self.ask.compute_end - 1) // self.size * self.size  # where the same prompt could begin
         return (*self.ask.snapshots, *([end] if self.group.at_end else []))
 
     def is_stop(self, position: int) -> bool:
@@ -84,19 +86,21 @@ class Charge:
         sinks = min(reach.sink(self.group, self.size), room.first)
         return sinks + room.stop - room.first - (0 if self.is_state else held) + self.is_state + self.spare
 
-    def worst(self) -> int:
+    def worst(self, purpose: str) -> int:
         """Pages it may ever hold at once, when it shares nothing."""
         ask, group = self.ask, self.group
         if self.is_state:
-            return 1 + 2 * ask.beams
+            return ask.beams + self.keep  # a state each, and one that was kept or is to be
         drafts, always = (ask.extra_tokens, 0) if group.extra is None else (0, group.extra)
         total = self.blocks(ask.room + max(drafts, ask.max_new_tokens) + always)
-        shared = ask.room // self.size
-        most = max(shared + (total - shared) * ask.beams, self.blocks(ask.room) + self.spare)
+        shared = ask.compute_end // self.size
+        most = max(shared + (total - shared) * ask.beams, self.blocks(self.reach) + self.spare)
         if group.kind != "window":
             return most
         sink, tail = reach.sink(group, self.size), reach.keeps(group, self.size)
-        first = sink + tail + self.peak(0) + self.spare
+        room = self.room()
+        begin = room.stop - room.first if purpose == "decode" else tail + self.peak(0)
+        first = sink + begin + self.spare
         return min(most, max(first, sink + ask.beams * (tail + 2 + self.blocks(group.extra or 0))))
 
 

@@ -28,10 +28,21 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     if state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
         query = ask.identities[claim.start : min(claim.start + size, usable)]
         claim.source, matched = state.tree.partial_source(path[: claim.blocks + 1], query, not state.world.copy_on)
-        claim.start += matched
         if claim.source is not None:
             claim.sources = state.tree.whole(claim.source) or []
+        if in_the_way(state, claim):
+            claim.source, claim.sources, matched = None, [], 0
+        claim.start += matched
     return claim
+
+
+def in_the_way(state: State, claim: Claim) -> bool:
+    """A block to copy from that could never stand beside its copy, and cannot become the copy either."""
+    if claim.source is None:
+        return False
+    rooms = [state.world.tiers[0][number] - len(held) for number, held in zip(state.groups, claim.pages, strict=True)]
+    mine = state.tree.is_leaf(claim.source) and not any(page.holders or page.claims for page in claim.sources)
+    return min(rooms) < 2 and not mine
 
 
 def pages_along(state: State, path: Path) -> Found:
@@ -89,9 +100,10 @@ def at_end(state: State, claim: Claim, group: int) -> list[int]:
 
 
 def spans(state: State, claim: Claim, group: int) -> Blocks:
-    """Tokens the cache has for a group, of those the prompt's end needs; the partial hit included."""
+    """Tokens the cache has for a group, of those its start and the prompt's end need; the partial hit included."""
     size = state.world.block_size
-    whole = {block * size + place for block in at_end(state, claim, group) for place in range(size)}
+    blocks = {*at_end(state, claim, group), *claim.pages[group]}
+    whole = {block * size + place for block in blocks for place in range(size)}
     return reach.runs([*whole, *(token for token in range(claim.blocks * size, claim.start) if token not in whole)])
 
 

@@ -77,7 +77,11 @@ def leave(state: State, row: Row, group: int) -> int:
         page = row.pages[group][column] if column < len(row.pages[group]) else None
         if page is not None:
             row.pages[group][column] = None
-            row.owns[group] -= column >= row.bases[group]
+            if column >= row.bases[group]:
+                if row.extras[group] and page.holders > 1:  # a hold keeps it: that was counted when it was held
+                    row.extras[group] -= 1
+                    row.peaks[group] -= 1
+                row.owns[group] -= 1
             state.pools[group].let_go(page, state.now())
     row.fronts[group] = max(row.fronts[group], stop)
     if kind.kind == "state":

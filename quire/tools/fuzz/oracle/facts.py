@@ -74,7 +74,7 @@ def row_facts(model: Model, name: str) -> tuple[Any, ...]:
         pages: list[Page | None] = mine.pages[place] if mine is not None else []
         current = mine.currents[place] if mine is not None else None
         computed = mine.computed if mine is not None else 0
-        tokens = [place for place in range(min(computed, len(pages) * size)) if pages[place // size]]
+        tokens = [at for at in range(min(computed, len(pages) * size)) if current is None and pages[at // size]]
         numbers = tuple(-1 if page is None else page.number for page in pages)
         slots = tuple(-1 if page is None else page.copies[0] for page in pages)
         groups.append((numbers, slots, -1 if current is None else current.copies[0], reach.runs(tokens)))

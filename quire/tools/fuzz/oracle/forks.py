@@ -27,7 +27,10 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
     """More rows on a row's pages; their numbers, None when there is no room for all of them."""
     row = model.own.rows[name]
     forgets = any(reach.bounded(kind) for kind in model.own.kinds)
-    if (forgets or row.received) and row.computed < row.prompt_end:
+    across = None if model.cross is None else model.cross.rows.get(name)
+    if across is not None and across.computed < len(across.tokens):
+        raise Misuse("its encoder's pages are to be shared, and still to come")
+    if (forgets or row.received or model.cross is not None) and row.computed < row.prompt_end:
         raise Misuse("pages of an unfinished prompt are promised to leave, or still to come")
     mine = [(stream, stream.rows[name]) for stream in model.streams if name in stream.rows]
     if len(names) > len(model.free_rows):
@@ -52,6 +55,7 @@ def fork_once(state: State, row: Row, name: str, number: int) -> Row:
     copy.pages = [pages[:shared] for pages in row.pages]
     copy.bases, copy.fronts, copy.showns = list(row.bases), list(row.fronts), list(row.showns)
     copy.owns, copy.peaks, copy.currents = [0] * len(state.pools), [0] * len(state.pools), list(row.currents)
+    copy.extras = [0] * len(state.pools)
     for group, pools in enumerate(state.pools):
         for page in copy.pages[group]:
             if page is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quire.tools.fuzz.oracle import pools as slots
 from quire.tools.fuzz.oracle import reach
 from quire.tools.fuzz.oracle.commit import commit
@@ -26,11 +28,22 @@ def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
     return [regular and column >= row.fronts[group] and (column + 1) * size % kind.every == 0 for column in columns]
 
 
+def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]:
+    """The same of a state group as far as there is room: nobody waits for a snapshot."""
+    left, got = state.free(group), list[bool]()
+    for wanted in new_columns(state, row, group, length):
+        got.append(wanted and left > 0)
+        left -= got[-1]
+    return got
+
+
 def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num_tokens: int) -> bool:
     """Slots for coming tokens, for all rows or for none."""
     if any(any(row.peaks) for row in rows):
         raise Misuse("pages of an unfinished prompt are promised")
-    for group in range(len(state.pools)):
+    for group, kind in enumerate(state.kinds):
+        if kind.kind == "state":
+            continue
         missing = sum(sum(new_columns(state, row, group, len(row.tokens) + num_tokens)) for row in rows)
         if missing and missing > state.free(group):
             return False
@@ -39,11 +52,21 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
         if tokens is not None:
             row.tokens += tokens[place]
         for group, pools in enumerate(state.pools):
-            for wanted in new_columns(state, row, group, length):
+            new = new_snapshots if state.kinds[group].kind == "state" else new_columns
+            for wanted in new(state, row, group, length):
                 row.pages[group].append(pools.open_page(*row.decode) if wanted else None)
                 row.owns[group] += wanted
                 pools.count(slots.GROWN, int(wanted))
     return True
+
+
+def check_commit(state: State, rows: list[Row], marks: Sequence[int]) -> None:
+    """A transfer brings all or nothing; of a prompt whose pages come step by step only what was handed out counts."""
+    for row, mark in zip(rows, marks, strict=True):
+        if row.received and row.computed < row.prompt_end and mark < row.prompt_end:
+            raise Misuse("a part of a transfer")
+        if any(map(reach.bounded, state.kinds)) and row.granted < row.prompt_end and mark > row.granted:
+            raise Misuse("more than was handed out")
 
 
 def trim(state: State, row: Row, num_tokens: int) -> int:
@@ -51,7 +74,7 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
     length = len(row.tokens) - num_tokens
     check_trim(state, row, length)
     del row.tokens[length:]
-    row.kept = min(row.kept, length)
+    row.kept, row.prompt_end = min(row.kept, length), min(row.prompt_end, length)
     row.computed = min(row.computed, length)
     given = 0
     for group, pools in enumerate(state.pools):
@@ -66,15 +89,16 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
 
 
 def final(state: State, row: Row) -> int:
-    """Tokens that cannot be taken back: of what was received a window fits only the prompt's end."""
-    forgets = any(map(reach.bounded, state.kinds))
-    least = row.prompt_end if row.received and forgets else 0
+    """Tokens that cannot be taken back: what was received fits only the prompt's end."""
+    least = row.prompt_end if row.received else 0
     return max(least, row.computed if state.world.has_state else row.committed * state.world.block_size)
 
 
 def check_trim(state: State, row: Row, length: int) -> None:
     """Tokens that were handed on stay: committed ones, those a fork shares, those a hold keeps for a reader."""
     block, inside = divmod(length, state.world.block_size)
+    if row.granted < row.prompt_end and any(map(reach.bounded, state.kinds)):
+        raise Misuse("pages of an unfinished prompt are promised")
     if length < final(state, row):
         raise Misuse("what is final cannot be taken back, nor a state")
     for group in range(len(state.pools)):
@@ -102,6 +126,7 @@ def hold(state: State, key: str, row: Row | None, start: int, end: int) -> tuple
             state.pools[group].hold(page)
             if row is not None and row.peaks[group] and page is not row.currents[group]:
                 row.peaks[group] += block >= row.bases[group]
+                row.extras[group] += block >= row.bases[group]
     return tuple(tuple(page.number for _, page in pages) for pages in held)
 
 

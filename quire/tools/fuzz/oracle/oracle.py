@@ -76,10 +76,13 @@ class Oracle:
             else:
                 counts += [(0,) * slots.NUM_COUNTS] * (self.world.num_groups - self.world.num_own)
         for name, _, end in (*going_on, *spans):
-            own.rows[name].granted = max(own.rows[name].granted, end)
+            row = own.rows[name]
+            if end > row.computed:
+                row.granted, row.span_end = max(row.granted, end), end
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
         refused = admission.left_out(model, out, lacked) + refused
-        return Admission(seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts))
+        waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
+        return Admission(seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting)
 
     def _seat(self, claim: Claim) -> Row:
         number = self.model.free_rows.pop()
@@ -113,7 +116,8 @@ class Oracle:
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
         """KV exists so far; who has run has read all of the encoder's."""
         rows = [self.state.rows[name] for name in names]
-        marks = [len(row.tokens) for row in rows] if computed is None else computed
+        marks = [row.ran for row in rows] if computed is None else computed
+        life.check_commit(self.state, rows, marks)
         if forgets(self.state):
             for pools in self.state.pools:
                 pools.refresh(self.state.now())

@@ -22,11 +22,12 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         ask, number, tokens, claim.start, claim.start, claim.blocks, ask.compute_end, tip,
         [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
-        showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, currents=[None] * groups,
+        showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
+        currents=[None] * groups, granted=claim.start, span_end=claim.start,
         ahead=claim.purpose == "decode" and state.apart,
     )  # fmt: skip
     if claim.purpose == "decode":
-        row.granted = row.prompt_end
+        row.granted = row.span_end = row.prompt_end
         row.received = state.apart
     for pools, pages in zip(state.pools, claim.pages, strict=True):
         for page in pages.values():
@@ -92,7 +93,8 @@ def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int) ->
             row.pages[group][column] = pools.open_page(*(retention(row.ask, column, size) or (DEFAULT, None)))
             row.owns[group] += 1
             pools.count(slots.MISSED)
-    row.peaks[group] = asked.peak
+    row.extras[group] = row.extras[group] if asked.peak else 0
+    row.peaks[group] = asked.peak + row.extras[group]
 
 
 def extend(state: State, row: Row, end: int) -> bool:

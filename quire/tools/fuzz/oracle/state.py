@@ -34,8 +34,10 @@ class Row:
     showns: list[int]  # columns below were offered to the tree
     owns: list[int] = field(default_factory=list)  # pages of its own
     peaks: list[int] = field(default_factory=list)  # of those, how many it may hold at once while its prompt lasts
+    extras: list[int] = field(default_factory=list)  # of those, how many more because holds keep pages that will leave
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
-    granted: int = 0  # end of what it was told to compute
+    granted: int = 0  # the furthest it was ever told to compute
+    span_end: int = 0  # how far it was told to compute last
     received: bool = False  # a transfer brings its prompt
     ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
 
@@ -43,6 +45,12 @@ class Row:
     def decode(self) -> tuple[int, int | None]:
         """Priority and ticks of pages made while decoding."""
         return decode_value(self.ask)
+
+    @property
+    def ran(self) -> int:
+        """Tokens that have KV when it has computed what it was told to; behind the prompt all there are."""
+        whole = self.span_end >= self.prompt_end
+        return len(self.tokens) if whole else min(self.span_end, len(self.tokens))
 
     def reserve(self, group: int) -> int:
         """Pages it was promised and has not taken."""

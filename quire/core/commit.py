@@ -1,0 +1,120 @@
+"""Commit: KV exists up to here. Full pages become final and findable; what no later query reads leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire.core.errors import InputError, UnknownError, listed, say
+from quire.core.life import Sequences, own, rows_of
+from quire.core.request import Int32
+from quire.core.sequence import Sequence, watch
+from quire.core.state import State
+
+
+def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
+    """KV exists up to `computed` (None: what was handed out has run): make full pages findable; returns new ones."""
+    if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
+        return _commit_one(state, sequences, computed)
+    if computed is None and not isinstance(sequences, np.ndarray | Sequence):
+        sequences = listed("sequences", sequences)
+        for sequence in sequences:
+            own(state, sequence)
+        computed = np.fromiter((sequence.ran for sequence in sequences), np.int32, len(sequences))
+    rows = rows_of(state, sequences)
+    numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
+    if numbers is not None:
+        _check_computed(state, rows, numbers)
+    if state.watched:
+        _check_watched(state, rows, numbers)
+    _tell_time(state)
+    readers = _readers(state, rows, numbers)
+    try:
+        added = state.store.commit(rows, numbers)
+    except LookupError as unknown:
+        raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
+    if state.watched:
+        _unwatch(state, rows)
+    return added + _commit_across(state, readers)
+
+
+def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
+    row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
+    length = int(state.store.length[row])
+    if computed is None:
+        computed = sequence.ran
+    elif type(computed) is not int or not 0 <= computed <= length:
+        raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
+    if state.plain and not state.watched:
+        return state.store.commit_row(row, computed)
+    rows, numbers = np.array([row], np.int32), np.array([computed], np.int32)
+    if state.watched:
+        _check_watched(state, rows, numbers)
+    _tell_time(state)
+    readers = _readers(state, rows, numbers)
+    added = state.store.commit_row(row, computed)
+    if state.watched:
+        _unwatch(state, rows)
+    return added + _commit_across(state, readers)
+
+
+def _tell_time(state: State) -> None:
+    """Pages may leave a window now, and their retention runs from then on."""
+    if state.timed and state.bounded:
+        state.store.refresh(state.now())
+
+
+def _readers(state: State, rows: Int32, numbers: Int32 | None) -> Int32:
+    """Rows that have just read the encoder's KV for the first time: it is there, then, the whole of it."""
+    if state.cross is None or (len(rows) and not 0 <= rows.min() <= rows.max() < state.config.max_sequences):
+        return rows[:0]
+    own, across = state.store, state.cross.store
+    length = own.length[rows]
+    done = length if numbers is None else numbers
+    ran = (done > own.computed[rows]) | (done >= length)
+    first: Int32 = rows[ran & (across.length[rows] > across.computed[rows])]
+    return first
+
+
+def _commit_across(state: State, rows: Int32) -> int:
+    return 0 if state.cross is None else state.cross.store.commit(rows, None)
+
+
+def _check_watched(state: State, rows: Int32, numbers: Int32 | None) -> None:
+    """What a transfer brings is there when all of it is; of a prompt under way only handed-out tokens have pages."""
+    for place, row in enumerate(rows.tolist()):
+        sequence = state.watched.get(row)
+        if sequence is None:
+            continue
+        asked = int(state.store.length[row]) if numbers is None else int(numbers[place])
+        name = f"commit of {asked} tokens of {sequence.id!r}"
+        if sequence.received and asked < sequence.prompt_end:
+            fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
+            raise InputError(say(name, fact, "commit when it has arrived; to compute instead, release and claim again"))
+        if not sequence.received and asked > sequence.granted:
+            fact = f"{sequence.granted} were handed out to be computed"
+            raise InputError(say(name, fact, "pass it as continuing, and commit what admit hands out"))
+
+
+def _unwatch(state: State, rows: Int32) -> None:
+    for row in rows.tolist():
+        if row in state.watched:
+            watch(state, state.watched[row])
+
+
+def _bounded(computed: int) -> int:
+    """As int32, where any number beyond it is refused like the next smaller one."""
+    return max(min(computed, 2**31 - 1), -1)
+
+
+def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
+    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape:
+        raise InputError(
+            say("commit", "computed must be an int32 array with one number per sequence", "or an int, or None")
+        )
+    if len(rows) and not (rows.min() >= 0 and rows.max() < state.config.max_sequences):
+        raise UnknownError(say(f"commit of rows {rows.tolist()}", "not all are rows", "pass rows of live sequences"))
+    wrong = (numbers > state.store.length[rows]) | (numbers < 0)
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        have = int(state.store.length[rows[place]])
+        raise InputError(say(f"commit of {int(numbers[place])} tokens", f"the sequence has {have}", "grow it before"))
