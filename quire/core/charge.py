@@ -34,10 +34,9 @@ def peak(state: State, prepared: Prepared, group: int, start: int) -> int:
 
 def takes(state: State, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     """Device slots per group, at the peak, that computing takes on top of the hit's own pages."""
-    size, beams = state.block_size, prepared.request.beams
     if state.plain:
-        spare = beams - 1 if prepared.end % size else 0  # full pages are shared by beams
-        return (-(-prepared.reaches[0] // size) - hit.blocks + spare,) * len(prepared.reaches)
+        return (prepared.blocks - hit.blocks + prepared.spare,) * len(prepared.reaches)
+    size, beams = state.block_size, prepared.request.beams
     counts = []
     for group in state.own_groups:
         layer, own = state.layers[group], peak(state, prepared, group, hit.start)
@@ -67,10 +66,9 @@ def needs(state: State, prepared: Prepared) -> list[Need]:
 
 def asks(state: State, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
     """What the store shall give a new sequence that computes up to `end` in its first step."""
-    size, beams = state.block_size, prepared.request.beams
     if state.plain:
-        spare = beams - 1 if prepared.end % size else 0
-        return [(hit.blocks, -(-prepared.reaches[0] // size), 0, spare)] * len(prepared.reaches)
+        return [(hit.blocks, prepared.blocks, 0, prepared.spare)] * len(prepared.reaches)
+    size, beams = state.block_size, prepared.request.beams
     asked: list[Ask] = []
     for group in state.own_groups:
         layer = state.layers[group]

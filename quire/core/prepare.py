@@ -30,8 +30,8 @@ class Prepared:
     """
 
     __slots__ = (
-        "chain", "decode_retention", "encoder", "end", "keep", "length", "marks", "priorities", "reaches", "request",
-        "scope_key", "seated", "state", "ticks", "timed",
+        "blocks", "chain", "decode_retention", "encoder", "end", "keep", "length", "marks", "priorities", "reaches",
+        "request", "scope_key", "seated", "spare", "state", "ticks", "timed",
     )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
@@ -49,7 +49,10 @@ class Prepared:
         if state.plain:
             if request.encoder is not None:
                 _check_encoder(state, request, request.encoder)
-            self.reaches = (self.length + request.extra_tokens,) * len(state.layers)
+            reach = self.length + request.extra_tokens
+            self.reaches = (reach,) * len(state.layers)
+            self.blocks = -(-reach // size)  # of every group alike, and
+            self.spare = request.beams - 1 if self.end % size else 0  # for beams: full pages are shared
         else:
             self._meet_groups(state, request)
         tokens, words = request.tokens, request.words() if request.media or request.extra_ids is not None else None
