@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
+INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell says it: 128 and the signal
 TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "bench": ("quire.tools.bench", "what the cache costs, beside a floor in C and, if installed, vLLM"),
@@ -28,8 +30,16 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in TOOLS:
         print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2
-    tool = importlib.import_module(TOOLS[words[0]][0])
-    code: int = tool.main(words[1:])
+    try:
+        tool = importlib.import_module(TOOLS[words[0]][0])
+        code: int = tool.main(words[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"quire {words[0]}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever reads has enough, as in `quire replay ... --json | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to fail at the end
+        return BROKEN_PIPE
     return code
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from argparse import ArgumentParser
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,8 @@ def options(*words: str) -> Settings:
 def test_memory_as_people_write_it() -> None:
     for text, number in (("40GB", 40 * 10**9), ("1.5 GiB", 3 * 2**29), ("512mib", 2**29), ("4096", 4096), (".5k", 500)):
         assert parse_bytes(text) == number
+    with pytest.raises(InputError, match="no machine has so many"):
+        parse_bytes("9" * 400)
     for text in ("", "GB", "-3GB", "4 apples", "1e9"):
         with pytest.raises(InputError, match="write 40GB"):
             parse_bytes(text)
@@ -73,6 +79,11 @@ def test_a_shape_of_ones_own(tmp_path: Path) -> None:
         ("[[group]]\nname = 'x'", "its bytes_per_token is 0"),
         ("[[group]]\nsnapshot_every = 16", "its state_bytes is 0"),
         ("[[group]]\nbytes_per_token = 1\nshare = 2.0", "its share is 2.0"),
+        ("[[group]]\nstate_bytes = 1\nsnapshot_every = 16\nsnapshot_at_end = 1", "its snapshot_at_end is 1"),
+        ("[[group]]\nbytes_per_token = 1\nwindow = '5'", "its window is '5'"),
+        ("[[group]]\nbytes_per_token = 1\nsinks = true", "its sinks is True"),
+        ("[[group]]\nbytes_per_token = 1\nshare = true", "its share is True"),
+        ("typical = 5\n[[group]]\nbytes_per_token = 1", "it has the key 'typical'"),
         ("typical_tokens = 0\n[[group]]\nbytes_per_token = 1", "typical_tokens is 0"),
     ],
 )
@@ -97,7 +108,11 @@ def test_the_time_of_a_step_is_what_the_model_says() -> None:
     assert pace.step(500, 10, [0, 20], [0, 0]) == pytest.approx(0.2 + 0.5 + 0.02)  # up, prompt, one turn
     assert pace.step(500, 0, [0, 0], [0, 90]) == pytest.approx(0.9)  # pages go down meanwhile
     assert pace.link(2) == 5e9 and Pace().link(1) == 50e9
-    for wrong in ({"prefill_tokens_per_second": 0}, {"decode_ms": -1}, {"decode_ms_per_sequence": -1}, {"links": (0,)}):
+    for wrong in (
+        {"prefill_tokens_per_second": 0}, {"decode_ms": -1}, {"decode_ms_per_sequence": -1}, {"links": (0,)},
+        {"prefill_tokens_per_second": inf}, {"decode_ms": nan}, {"decode_ms_per_sequence": nan}, {"links": (inf,)},
+        {"decode_ms_per_sequence": inf},
+    ):  # fmt: skip
         with pytest.raises(InputError):
             Pace(**wrong)  # type: ignore[arg-type]
 
@@ -147,6 +162,7 @@ def test_the_command_compares_and_shows(capsys: pytest.CaptureFixture[str], tmp_
     assert replay.main(["sample", "--compare", "--json", *TINY]) == 0
     both = json.loads(capsys.readouterr().out)
     assert both["two_phase"]["requests"] == both["one_at_a_time"]["requests"] == 8
+    assert set(both) == {"two_phase", "one_at_a_time", "reuse_gained_tokens"}
     assert both["reuse_gained_tokens"] == both["two_phase"]["tokens_saved"] - both["one_at_a_time"]["tokens_saved"]
     assert replay.main(["sample", *TINY]) == 0 and "8" in capsys.readouterr().out
 
@@ -164,8 +180,46 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
     assert replay.main([str(path), "--skip-bad", "--json", *TINY]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["skipped_lines"] == 1 and "skipped: t.jsonl line 2" in told.err
-    for words in (["none.jsonl"], ["sample", "--html", "/no/such/folder/x.html"], ["sample", "--limit", "0"]):
+    folder = ["sample", "--html", str(tmp_path)]
+    rates = [["sample", name, number] for name in ("--speed", "--prefill-rate") for number in ("inf", "nan")]
+    files = (["none.jsonl"], ["sample", "--html", "/no/such/folder/x.html"], folder)
+    for words in (*files, *rates, ["sample", "--limit", "0"], ["sample", "--device-blocks", "9" * 30]):
         assert replay.main(words) == 2
         assert capsys.readouterr().err.startswith("quire replay: ")
     with pytest.raises(SystemExit):
         replay.main(["sample", "--token-budget", "-1"])
+
+
+def test_a_page_that_cannot_be_written_loses_no_numbers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert replay.main(["sample", "--html", str(tmp_path / "x.html"), "--json", *TINY]) == 2
+    told = capsys.readouterr()
+    assert "No space left on device; name a file" in told.err and json.loads(told.out)["requests"] == 8
+
+
+def started(*words: str) -> subprocess.Popen[bytes]:
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-m", "quire.tools", *words], env=paths, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    """As in `quire replay sample --json | head -c 10`."""
+    tool = started("replay", "sample", "--json", *TINY)
+    assert tool.stdout is not None and tool.stderr is not None
+    tool.stdout.close()
+    assert tool.stderr.read() == b"" and tool.wait(60) == cli.BROKEN_PIPE
+    tool.stderr.close()
+
+
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "trace_of", stopped)
+    assert cli.main(["replay", "sample"]) == 130 and capsys.readouterr().err == "quire replay: interrupted\n"

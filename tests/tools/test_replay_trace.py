@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, Scope
-from quire.tools.replay.trace import SAMPLE, Trace, TraceError, read_trace, shared
+from quire.tools.replay.trace import SAMPLE, Ask, Trace, TraceError, read_trace, shared
 from quire.tools.replay.words import Words
 
 GOOD = {"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
@@ -108,6 +108,8 @@ BAD = {
     "bool": ({**GOOD, "output_length": True}, "output_length is true", "whole number"),
     "negative output": ({**GOOD, "output_length": -3}, "output_length is -3", "from 0 to"),
     "negative time": ({**GOOD, "timestamp": -1}, "timestamp is -1", "0 or more"),
+    "digits of time": ({**GOOD, "timestamp": 10**400}, "timestamp is 1000", "milliseconds"),
+    "infinite": ({**GOOD, "timestamp": float("inf")}, "timestamp is Infinity", "milliseconds"),
     "no number": ('{"timestamp": NaN, "input_length": 1, "output_length": 1, "hash_ids": [1]}', "NaN", "milliseconds"),
     "count": ({**GOOD, "input_length": 1025}, "takes 3 blocks of 512 tokens, hash_ids has 2", "--trace-block"),
     "ids of words": ({**GOOD, "hash_ids": [0, "x"]}, "hash_ids has 'x'", "whole numbers"),
@@ -123,10 +125,13 @@ BAD_OWN = {
     "size": ({**OWN, "prompt": [["a", 0]]}, "a part's tokens is 0", "from 1 to"),
     "sum": ({**OWN, "prompt": [["a", 2**24], ["b", 1]]}, "the prompt's tokens is", "from 1 to"),
     "scope": ({**OWN, "scope": {"model": 1}}, 'scope is {"model": 1}', "lora, salt, epoch"),
-    "scope value": ({**OWN, "scope": {"lora": 1.5}}, "float", "correct it"),
+    "scope value": ({**OWN, "scope": {"lora": 1.5}}, "it is a float", "float; use an int, a str, bytes or None"),
     "priority": ({**OWN, "priority": "high"}, "priority is 'high'", "whole number"),
     "retain": ({**OWN, "retain": [[1]]}, "retain is [[1]]", "[start, end, priority]"),
-    "retain range": ({**OWN, "retain": [[5, 1, 3]]}, "retain range [5, 1)", "correct"),
+    "retain range": ({**OWN, "retain": [[5, 1, 3]]}, "retain range [5, 1)", "<= end; correct them"),
+    "retain overlap": ({**OWN, "retain": [[0, 50, 8], [40, 60, 2]]}, "before it ends at 50", "50; order the ranges"),
+    "retain far": ({**OWN, "retain": [[0, 10**400, 80]]}, "retain is [[0, 1000", "up to"),
+    "digits": ({**OWN, "time_ms": 10**400}, "time_ms is 1000", "milliseconds"),
     "reuse": ({**OWN, "reuse": 1}, "reuse is 1", "true or false"),
     "no output": ({"time_ms": 0, "prompt": [["a", 1]]}, "no field 'output_tokens'", "add it"),
 }
@@ -170,7 +175,21 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         read_trace(tmp_path / "none.jsonl")
     with pytest.raises(InputError, match="name a readable file"):
         read_trace(tmp_path)
-    (tmp_path / "empty.jsonl").write_text("\n\n")
-    with pytest.raises(TraceError, match="it has no requests"):
-        read_trace(tmp_path / "empty.jsonl")
+    for text in ("", "\n\n"):
+        (tmp_path / "empty.jsonl").write_text(text)
+        with pytest.raises(TraceError, match=r"^empty.jsonl: it has no requests; pass JSON lines"):
+            read_trace(tmp_path / "empty.jsonl")
     assert len(read_trace(written(tmp_path, {**GOOD, "hash_ids": [1] * 44}), unit=16)) == 1
+
+
+def test_more_tokens_than_there_are_ids_are_refused() -> None:
+    """They would go round, and different prompts would share."""
+    asks = [Ask(n, n, np.array([n]), 1 << 24, 1, 0, np.array([1 << 24])) for n in range(129)]
+    Words(Trace("x", asks[:128]))
+    with pytest.raises(InputError, match="token ids have 31 bits; replay it in pieces"):
+        Words(Trace("x", asks))
+    asks = [Ask(0, 0, np.array([5]), 512, 1, 512), Ask(1, 1, np.array([5 + (1 << 22)]), 512, 1, 512)]
+    with pytest.raises(InputError, match="its prompts have"):
+        Words(Trace("x", asks, 512))
+    with pytest.raises(InputError, match="its answers have"):
+        Words(Trace("x", [Ask(n, n, np.array([n]), 512, 1 << 24, 512) for n in range(129)], 512))

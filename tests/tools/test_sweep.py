@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,16 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import quire.tools.replay.sweep as sweeping
 from quire import InputError
 from quire.tools import cli
 from quire.tools.replay import curves
 from quire.tools.replay.grid import spread
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.sweep import Here, Source, Sweep, find_optima, room_of, run_one, sweep
+from quire.tools.replay.sweep import Here, Source, Sweep, _own, find_optima, room_of, run_one, sweep
+from tests.tools.test_replay_counts import some_asks, some_settings
 from tests.tools.test_replay_page import check_alone
+from tests.tools.test_replay_trace import written
 
+EVICTIONS = ("empty_first", "release_order")
 TIMED = ("requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds")
 
 
@@ -65,6 +71,26 @@ def test_no_replay_beats_the_optimum_and_memory_pays(trace: str, partial: bool) 
     assert all(point.result["broken_promises"] == 0 for point in found.points)
 
 
+@pytest.mark.filterwarnings("ignore::quire.ConfigWarning")
+def test_no_shape_tier_or_granularity_beats_the_optimum(tmp_path: Path) -> None:
+    """In the order of the trace, with nothing decoded: the optimum bounds every shape, tier and size of block."""
+    near = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        path = str(written(tmp_path, *some_asks(rng, 25, int(rng.choice([0, 15, 300])))))
+        settings = replace(some_settings(rng), prefill_only=True, eviction=str(rng.choice(EVICTIONS)))
+        room = room_of(settings)
+        assert room is not None and (room.unit == 1) == (settings.partial_reuse and settings.shape != "qwen3-next-like")
+        sweeping._trace.cache_clear()  # another trace of the same name
+        found = sweep(path, [settings], executor=Here())
+        (point,) = found.points
+        assert not point.error and point.optimum is not None
+        assert point.result["hit_rate_of_trace"] <= point.optimum + 1e-12 <= (found.unlimited or 0) + 1e-11, seed
+        near += point.result["hit_rate_of_trace"] > 0.9 * point.optimum > 0
+    sweeping._trace.cache_clear()
+    assert near > 3  # the bound is not an empty one
+
+
 def test_the_work_and_its_records_travel(trace: str) -> None:
     source, settings = Source(trace, limit=10), grid_of(24)[0]
     work, where, how = pickle.loads(pickle.dumps((run_one, source, settings)))
@@ -80,6 +106,20 @@ def test_any_executor_gives_the_same(trace: str) -> None:
     done: list[int] = []
     assert counted(sweep(trace, grid, workers=2, tell=done.append)) == counted(here)  # processes of its own
     assert done == [1, 1]
+
+
+def test_ctrl_c_ends_the_processes_without_a_word_and_starts_no_more(trace: str) -> None:
+    with _own(2) as pool:
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_DFL
+    told = []
+
+    def interrupted(more: int) -> None:
+        told.append(more)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(trace, grid_of(*[24] * 30), workers=2, tell=interrupted)
+    assert told == [1]
 
 
 def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:
@@ -113,6 +153,36 @@ def test_a_combination_that_cannot_run_says_why(trace: str) -> None:
     assert found.to_json()["points"][1]["error"] == found.points[1].error
     with pytest.raises(InputError, match="nothing to run"):
         sweep(trace, [])
+
+
+def test_one_bad_combination_is_a_row_and_the_others_run(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shape that is none, a budget below a block, more pages than there can be."""
+    far = grid_of(24)[0].with_memory("device", 10**18)
+    bad = [replace(far, block_size=1), *grid_of(24, shape="gpt-9"), *grid_of(24, token_budget=100)]
+    found = sweep(trace, [*bad, *grid_of(24)], executor=Here())
+    reasons = ["the most that can be replayed", "the presets are", "parts of prompts end on block edges", ""]
+    assert all(reason in point.error for point, reason in zip(found.points, reasons, strict=True))
+    assert not found.points[-1].error and found.points[-1].optimum is not None and found.points[1].optimum is None
+    assert sum("did not run" in line for line in curves.rows(found)[1]) == 3
+    assert all(reason in check_alone(curves.render(found)).words[""] for reason in reasons)
+    words = ["sweep", trace, "--workers", "1", "--host", "0", "--shape"]
+    assert cli.main([*words, "gpt-9,llama-3-8b"]) == 0 and "Did not run: shape 'gpt-9'" in capsys.readouterr().out
+    assert cli.main([*words, "gpt-9"]) == 2
+
+
+@pytest.mark.filterwarnings("error::quire.ConfigWarning")
+def test_what_was_skipped_and_warned_of_stands_under_the_table(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path(trace).open("a") as file:
+        file.write("nonsense\n")
+    words = ["sweep", trace, "--workers", "1", "--skip-bad", "--shape", "gemma-3-like", "--max-chunk", "256"]
+    words += ["--device-blocks", "9000,40"]
+    assert cli.main(words) == 0
+    told = capsys.readouterr()
+    assert "1 lines of the trace were broken and skipped." in told.out and told.err == ""
+    assert "Note: group 'local' (window 1024)" in told.out
+    assert cli.main([*words, "--json"]) == 0
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    assert point["skipped_lines"] == 1 and len(point["notes"]) == 1
 
 
 def test_models_without_full_attention_have_no_optimum(tmp_path: Path, trace: str) -> None:
@@ -177,6 +247,9 @@ def test_mistakes_on_the_command_line_are_told_before_work(trace: str, capsys: p
     assert cli.main(["sweep", trace, "--device", "8GB,much"]) == 2
     told = capsys.readouterr().err
     assert "name a readable file" in told and "it is no amount of memory" in told
-    for wrong in (["--workers", "0"], ["--html", "/no/such/folder/x.html"], ["--eviction", "empty_first,best"]):
+    for page in ("/no/such/folder/x.html", str(Path(trace).parent)):
+        assert cli.main(["sweep", trace, "--html", page]) == 2
+        assert "folder; name a file in" in capsys.readouterr().err
+    for wrong in (["--workers", "0"], ["--eviction", "empty_first,best"]):
         with pytest.raises(SystemExit):
             cli.main(["sweep", trace, *wrong])

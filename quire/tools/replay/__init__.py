@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         trace, settings = trace_of(options, options.trace), settings_of(options)
-        _check_page(options.html)
+        check_page(options.html)
         gc.freeze()  # the trace stays: collections need not look at it
         results = {name: _played(trace, way, options) for name, way in _ways(settings, options.compare).items()}
     except QuireError as wrong:
@@ -36,8 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         gc.unfreeze()
     for bad in trace.skipped[:10]:
         print(f"skipped: {bad}", file=sys.stderr)
-    _show(results, options)
-    return 0
+    return _show(results, options)
 
 
 def _parser() -> ArgumentParser:
@@ -50,10 +49,25 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _check_page(path: str | None) -> None:
+def check_page(path: str | None) -> None:
     """Before minutes of work: can the page be written?"""
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    if path is None:
+        return
+    if not path or Path(path).is_dir():
+        raise InputError(say(f"--html {path!r}", "it is a folder", "name a file in it"))
+    if not Path(path).absolute().parent.is_dir():
         raise InputError(say(f"--html {path}", "there is no such folder", "name a file in one that exists"))
+
+
+def write_page(path: str, text: str, tool: str) -> bool:
+    """Write it, or say why not; what was counted is shown all the same."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as wrong:
+        reason = say(f"--html {path}", f"{wrong.strerror or wrong}", "name a file that can be written")
+        print(f"{tool}: {reason}", file=sys.stderr)
+        return False
+    return True
 
 
 def _ways(settings: Settings, both: bool) -> dict[str, Settings]:
@@ -75,30 +89,27 @@ def _played(trace: Trace, settings: Settings, options: Namespace) -> dict[str, A
 def comparison(two_phase: dict[str, Any], one_at_a_time: dict[str, Any]) -> dict[str, Any]:
     """Both results and what the second phase gains."""
     gained = two_phase["tokens_saved"] - one_at_a_time["tokens_saved"]
-    return {
-        "two_phase": two_phase,
-        "one_at_a_time": one_at_a_time,
-        "reuse_gained_tokens": gained,
-        "broken_promises": [two_phase["broken_promises"], one_at_a_time["broken_promises"]],
-        "worst_overshoot_tokens": [two_phase["worst_overshoot_tokens"], one_at_a_time["worst_overshoot_tokens"]],
-    }
+    return {"two_phase": two_phase, "one_at_a_time": one_at_a_time, "reuse_gained_tokens": gained}
 
 
-def _show(results: dict[str, dict[str, Any]], options: Namespace) -> None:
+def _show(results: dict[str, dict[str, Any]], options: Namespace) -> int:
+    """Print and write; the exit status."""
     first, second = (*results.values(), None)[:2]
     assert first is not None
+    wrote = False
     if options.html:
         from quire.tools.replay import page  # a second of imports that few need
 
-        Path(options.html).write_text(page.render(first, second), encoding="utf-8")
+        wrote = write_page(options.html, page.render(first, second), "quire replay")
     if options.json:
         print(json.dumps(first if second is None else comparison(first, second)))
     elif second is None:
         screen.show(first)
     else:
         screen.show_comparison(first, second)
-    if options.html and not options.json:
+    if wrote and not options.json:
         print(f"page: {options.html}")
+    return 2 if options.html and not wrote else 0
 
 
 if __name__ == "__main__":

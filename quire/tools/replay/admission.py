@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quire import Prepared, Refusal
+from quire import Batch, Prepared, Refusal
 from quire import Sequence as Live
 from quire.tools.replay.door import Door
 
@@ -33,6 +33,15 @@ class Outcome:
     def overshoot(self) -> int:
         """Tokens beyond the estimate."""
         return max(0, self.num_tokens - self.estimate)
+
+    def take(self, batch: Batch, start: int, tokens: int) -> None:
+        """Add a batch of one request, for which so many tokens from `start` on were estimated."""
+        self.refused += batch.refused
+        for sequence in batch.sequences:
+            self.admitted.append(sequence)
+            self.edges.append((sequence, sequence.computed, batch.spans[sequence].end))
+            self.estimate += tokens
+            self.lost += max(0, start - sequence.computed)
 
 
 class Admission(Protocol):

@@ -1,4 +1,4 @@
-"""The baseline: admission one at a time, from public calls, as engines do it today.
+"""The baseline: admission one at a time, from public calls, as engines do that estimate a batch first.
 
 Probe every request of the batch, choose those whose estimates fit the token budget, admit them one after the other.
 Admitting one may push out what a later one was counted on to reuse: its step then computes more than was estimated. A
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire import Prepared
+from quire import Prepared, Probe
 from quire import Sequence as Live
 from quire.tools.replay.admission import Outcome
 from quire.tools.replay.door import Door
@@ -21,7 +21,6 @@ class OneAtATime:
     def __init__(self, door: Door) -> None:
         self.door = door
         self.budget = door.budgets["token_budget"]
-        self.max_chunk = door.budgets["max_chunk"]
         self.block_size = door.config.block_size
 
     def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> Outcome:
@@ -36,43 +35,41 @@ class OneAtATime:
                 left -= outcome.num_tokens
             if len(batch.spans) < len(continuing):
                 return outcome  # the budget is used up
-        for prepared, start, tokens in self._chosen(ready, left, outcome):
-            whole = start + tokens == prepared.end
-            batch = self.door.add_one(prepared, self.max_chunk if whole else max(tokens, self.block_size))
-            outcome.refused += batch.refused
-            if not batch.sequences:
-                if batch.refused[0].never:
-                    continue
+        chosen = self._chosen(ready, left, outcome)
+        for prepared, found, tokens in chosen:
+            whole = found.start + tokens == found.stop
+            chunk = self.door.budgets["max_chunk"] if whole else max(tokens, self.block_size)
+            batch = self.door.add_one(prepared, chunk)
+            outcome.take(batch, found.start, tokens)
+            if not batch.sequences and not batch.refused[0].never:
                 break
-            (sequence,) = batch.sequences
-            outcome.admitted.append(sequence)
-            outcome.edges.append((sequence, sequence.computed, batch.spans[sequence].end))
-            outcome.estimate += tokens
-            outcome.lost += max(0, start - sequence.computed)
+        if not chosen and ready and not outcome.edges:
+            # alone in the step it does not fit: let the cache say so, with its numbers
+            batch = self.door.admit(self.door.claim(ready[:1]), ())
+            outcome.take(batch, outcome.found[ready[0].request.id], batch.num_tokens)
         return outcome
 
-    def _chosen(self, ready: list[Prepared], left: int | None, outcome: Outcome) -> list[tuple[Prepared, int, int]]:
-        """Requests that fit by their estimates, in order, each with its estimated start and tokens of this step."""
-        chosen: list[tuple[Prepared, int, int]] = []
+    def _chosen(self, ready: list[Prepared], left: int | None, outcome: Outcome) -> list[tuple[Prepared, Probe, int]]:
+        """Requests that fit by their estimates, in order, each with what was found and its tokens of this step."""
+        chosen: list[tuple[Prepared, Probe, int]] = []
         for prepared, found in zip(ready, self.door.probe(ready), strict=True):
             outcome.found[prepared.request.id] = found.start
-            tokens = self._part(found.start, prepared.end, left)
+            tokens = self._part(found.start, found.stop, left)
             if tokens is None:
                 break
             if left is not None:
                 left -= tokens
-            chosen.append((prepared, found.start, tokens))
-        if not chosen and ready and not outcome.edges:
-            # alone in the step it does not fit: let the cache say so, with its numbers
-            claims = self.door.claim(ready[:1])
-            outcome.refused += self.door.admit(claims, ()).refused
+            chosen.append((prepared, found, tokens))
         return chosen
 
     def _part(self, start: int, end: int, left: int | None) -> int | None:
-        """Tokens of one step under the budget; a part of a prompt ends on a block edge. None: it does not fit."""
-        tokens = end - start
-        if self.max_chunk is not None:
-            tokens = min(tokens, self.max_chunk, tokens if left is None else left)
+        """Tokens of one step under the budget; a part of a prompt ends on a block edge. None: it does not fit.
+
+        `end` is where the step ends at the latest: the prompt's end, or a snapshot of a recurrent state before it.
+        """
+        tokens, chunk = end - start, self.door.budgets["max_chunk"]
+        if chunk is not None:
+            tokens = min(tokens, chunk, tokens if left is None else left)
             if tokens < end - start:
                 tokens = (start + tokens) // self.block_size * self.block_size - start
         fits = tokens > 0 and (left is None or tokens <= left)

@@ -6,10 +6,11 @@ from typing import Any, TextIO
 
 import quire.tools.replay.sheet as sheet
 import quire.tools.replay.story as story
+from quire import QuireError
 from quire.tools.replay.figures import bytes_text, percent_text, share_text, value_text
 from quire.tools.replay.screen import show_table
-from quire.tools.replay.settings import Settings
-from quire.tools.replay.shape import find_shape
+from quire.tools.replay.settings import Memory, Settings
+from quire.tools.replay.shape import Shape, find_shape
 from quire.tools.replay.svg import Plot, Series
 from quire.tools.replay.sweep import Point, Sweep
 
@@ -17,19 +18,23 @@ _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _COLUMNS = ("hit rate", "optimum", "of optimum", "refused", "broken promises")
 _OPTIMUM = (
     "The optimum is what no policy can beat on this trace: it knows the future and drops the block whose next use lies "
-    "furthest ahead (requests in the order of the trace, all tiers as one memory)."
+    "furthest ahead (all tiers as one memory). It serves requests in the order of the trace: a run that serves them in "
+    "another order, by priority or because one was preempted, could pass it."
 )
 
 
 def memory_of(settings: Settings) -> dict[str, int]:
-    """Bytes of each tier, also where it was given in blocks."""
-    shape = find_shape(settings.shape)
-    sizes = {}
-    for tier in settings.tiers:
-        pages = zip(tier.slots(shape, settings.block_size), shape.layers, strict=True)
-        whole = sum(slots * layers.page_bytes(settings.block_size) for slots, layers in pages)
-        sizes[tier.name] = whole if tier.blocks else tier.bytes
-    return sizes
+    """Bytes of each tier, also where it was given in blocks; of a combination that cannot run, as they were given."""
+    try:
+        shape = find_shape(settings.shape)
+        return {tier.name: _bytes_of(tier, shape, settings.block_size) for tier in settings.tiers}
+    except QuireError:
+        return {tier.name: tier.bytes for tier in settings.tiers}
+
+
+def _bytes_of(tier: Memory, shape: Shape, block_size: int) -> int:
+    pages = zip(tier.slots(shape, block_size), shape.layers, strict=True)
+    return sum(slots * layers.page_bytes(block_size) for slots, layers in pages) if tier.blocks else tier.bytes
 
 
 def varied(found: Sweep) -> list[str]:
@@ -79,7 +84,11 @@ def _said(found: Sweep) -> list[str]:
     if any(point.result.get("refused") for point in found.points):
         lines.append("Where requests were refused the memory was too small for them: they count as missed.")
     reasons = dict.fromkeys(point.error for point in found.points if point.error)
-    return [*lines, *(f"Did not run: {reason}" for reason in reasons)]
+    lines += [f"Did not run: {reason}" for reason in reasons]
+    if skipped := max((point.result.get("skipped_lines", 0) for point in found.points), default=0):
+        lines.append(f"{value_text(skipped)} lines of the trace were broken and skipped.")
+    notes = dict.fromkeys(note for point in found.points for note in point.result.get("notes", ()))
+    return [*lines, *(f"Note: {note}" for note in notes)]
 
 
 def render(found: Sweep) -> str:

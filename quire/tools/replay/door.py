@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import ParamSpec, TypeVar
 
@@ -33,6 +34,16 @@ class Door:
         self.ns = 0
         self.up = [0] * len(self.config.tiers)  # since take_moved, by the colder tier
         self.down = [0] * len(self.config.tiers)
+
+    @contextmanager
+    def in_parts(self) -> Iterator[None]:
+        """Meanwhile prompts may be cut to the token budget."""
+        whole = self.budgets["max_chunk"]
+        self.budgets["max_chunk"] = self.budgets["token_budget"]
+        try:
+            yield
+        finally:
+            self.budgets["max_chunk"] = whole
 
     def _timed(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         began = perf_counter_ns()

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 from quire import QuireError
-from quire.tools.replay import curves, screen
+from quire.tools.replay import check_page, curves, screen, write_page
 from quire.tools.replay.options import add_options, settings_of, trace_of
 from quire.tools.replay.settings import Settings
 from quire.tools.replay.sweep import Source, sweep
@@ -33,9 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = combinations[0]
     if options.workers is not None and options.workers < 1:
         parser.error("--workers must be at least 1")
-    if options.html and not Path(options.html).absolute().parent.is_dir():
-        parser.error(f"--html {options.html}: there is no such folder; name a file in one that exists")
     try:
+        check_page(options.html)
         trace_of(options, options.trace)
         return _run(options, [_settings(each) for each in combinations])
     except QuireError as wrong:
@@ -85,12 +83,12 @@ def _run(options: Namespace, settings: list[Settings]) -> int:
     source = Source(options.trace, options.limit, options.skip_bad, options.trace_block)
     with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
         found = sweep(source, settings, workers=options.workers, tell=tell)
-    if options.html:
-        Path(options.html).write_text(curves.render(found), encoding="utf-8")
+    wrote = bool(options.html) and write_page(options.html, curves.render(found), "quire sweep")
     if options.json:
         print(json.dumps(found.to_json()))
-        return 0
-    curves.show(found, sys.stdout)
-    if options.html:
+    else:
+        curves.show(found, sys.stdout)
+    if wrote and not options.json:
         print(f"page: {options.html}")
-    return 0
+    failed = all(point.error for point in found.points) or (options.html and not wrote)
+    return 2 if failed else 0

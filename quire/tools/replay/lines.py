@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from quire import InputError, QuireError, RetainRange, Scope
+from quire import InputError, QuireError, RetainRange, Retention, Scope
 from quire.core.errors import say
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
@@ -25,7 +24,7 @@ class TraceError(InputError):
     """A trace that cannot be read: where, what is wrong, what helps."""
 
     def __init__(self, name: str, line: int, fact: str, cure: str) -> None:
-        super().__init__(say(f"{name} line {line}", fact, cure))
+        super().__init__(say(f"{name} line {line}" if line else name, fact, cure))  # 0: the whole file
         self.name, self.line, self.fact, self.cure = name, line, fact, cure
 
     def __reduce__(self) -> tuple[type[TraceError], tuple[str, int, str, str]]:
@@ -79,7 +78,8 @@ class Reader:
         except Wrong as wrong:
             raise self.wrong(*wrong.args) from None
         except QuireError as wrong:
-            raise self.wrong(str(wrong), "correct it") from None
+            fact, _, cure = str(wrong).rpartition("; ")  # as `say` puts them together
+            raise self.wrong(fact, cure) from None
         self.kind = kind
         return line
 
@@ -147,7 +147,7 @@ def _field(fields: dict[str, Any], name: str) -> Any:
 
 def _time(fields: dict[str, Any], name: str) -> float:
     value = _field(fields, name)
-    if type(value) not in (int, float) or not (math.isfinite(value) and 0 <= value <= 1e15):
+    if type(value) not in (int, float) or not 0 <= value <= 1e15:
         raise Wrong(f"{name} is {_short(value)}", "give milliseconds since the trace began, 0 or more")
     return float(value) / 1000
 
@@ -188,7 +188,11 @@ def _retain(fields: dict[str, Any]) -> tuple[RetainRange, ...]:
     value = fields.get("retain", [])
     if not isinstance(value, list) or not all(isinstance(item, list) and 3 <= len(item) <= 4 for item in value):
         raise Wrong(f"retain is {_short(value)}", "give a list of [start, end, priority] or [..., seconds]")
-    return tuple(RetainRange(*item) for item in value)
+    ranges = tuple(RetainRange(*item) for item in value)
+    for item in ranges:
+        if max(item.start, item.end or 0) > LONGEST:
+            raise Wrong(f"retain is {_short(value)}", f"give tokens up to {LONGEST}")
+    return Retention(ranges).ranges  # in order, without overlap
 
 
 def _short(value: Any) -> str:

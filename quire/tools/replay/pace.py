@@ -3,12 +3,14 @@
     step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if anybody decodes
     up   = bytes onboarded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
     down = bytes offloaded / bandwidth   Pages must be up before they are read; links work both ways at once.
+    turns without a prompt = max(up + turns x turn, down)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from quire import InputError
 from quire.core.errors import say
@@ -32,11 +34,12 @@ class Pace:
             ("decode time", self.decode_ms),
             *(("link bandwidth", link) for link in self.links),
         ):
-            if not number > 0:
-                raise InputError(say(f"{name} {number!r}", "nothing would ever finish", "give a number above 0"))
-        if self.decode_ms_per_sequence < 0:
+            if not 0 < number < inf:
+                fact = "nothing would ever finish" if number <= 0 else "it is no rate that a machine has"
+                raise InputError(say(f"{name} {number!r}", fact, "give a number above 0"))
+        if not 0 <= self.decode_ms_per_sequence < inf:
             ask = f"decode_ms_per_sequence {self.decode_ms_per_sequence!r}"
-            raise InputError(say(ask, "time does not run backwards", "give 0 or more"))
+            raise InputError(say(ask, "it is no time that a machine takes", "give 0 or more"))
 
     def link(self, tier: int) -> float:
         """Bytes per second between the device and a colder tier, numbered from 1."""
@@ -51,10 +54,14 @@ class Pace:
     def step(self, tokens: int, num_decoding: int, up: Sequence[int], down: Sequence[int]) -> float:
         """Seconds of a step: prompt tokens computed, sequences that decode besides, bytes moved by tier."""
         compute = tokens / self.prefill_tokens_per_second + (self.turn(num_decoding) if num_decoding else 0.0)
-        return max(self._carry(up) + compute, self._carry(down))
+        return max(self.carry(up) + compute, self.carry(down))
 
-    def _carry(self, num_bytes: Sequence[int]) -> float:
-        """Links of different tiers work side by side."""
+    def decode(self, turns: int, num_decoding: int, up: Sequence[int], down: Sequence[int]) -> float:
+        """Seconds of turns that follow each other without a prompt, and of the bytes moved for them."""
+        return max(self.carry(up) + turns * self.turn(num_decoding), self.carry(down))
+
+    def carry(self, num_bytes: Sequence[int]) -> float:
+        """Seconds that moves take. Links of different tiers work side by side."""
         return max((count / self.link(tier) for tier, count in enumerate(num_bytes) if count), default=0.0)
 
 

@@ -51,7 +51,7 @@ def render(result: Json, baseline: Json | None = None) -> str:
 def _tiles(result: Json) -> sheet.Markup:
     broken = result["broken_promises"]
     facts = [
-        (share_text(result["hit_rate"]), "hit rate, prompt tokens", ""),
+        *((share_text(rate), name, "") for rate, name in story.hit_rates(result)),
         (count_text(result["tokens_saved"]), "prompt tokens not computed", ""),
         (count_text(broken), "promises broken", "bad" if broken else "good"),
         (count_text(result["evictions"]), "evictions", ""),

@@ -10,7 +10,8 @@ from math import ceil
 from time import perf_counter
 from typing import NamedTuple
 
-from quire import Refusal, StateError
+from quire import Prepared, Refusal, StateError
+from quire import Sequence as Live
 from quire.core.errors import say
 from quire.tools.replay.admission import Admission, Outcome, TwoPhase
 from quire.tools.replay.baseline import OneAtATime
@@ -92,7 +93,7 @@ class Player:
         if not entries and not continuing:
             return Outcome()
         ready = [entry[2].ready(self.door, self.words, self.settings) for entry in entries]
-        outcome = self.admission.admit(ready, continuing)
+        outcome = self._decide(ready, continuing)
         out = {refusal.request.id for refusal in outcome.refused if refusal.never}
         out |= self._hopeless(outcome)
         inside = {sequence.id: sequence for sequence in outcome.admitted}
@@ -101,6 +102,8 @@ class Player:
             waiting = entry[2]
             if waiting.ask.number in inside:
                 self._seat(Run(inside[waiting.ask.number], waiting, self.admitted))
+            elif waiting.ask.number in out and waiting.again:
+                self._start_over(waiting)
             elif waiting.ask.number in out:
                 self.tally.refuse(self.now)
                 self._done()
@@ -112,6 +115,26 @@ class Player:
         if entries and self.settings.token_budget is not None:
             self.look = min(self.settings.batch, 2 * len(inside) + 1)
         self.tally.step(self.now, outcome)
+        return outcome
+
+    def _decide(self, ready: list[Prepared], continuing: list[Live]) -> Outcome:
+        """As the admission says; what was admitted before and fits no step whole is computed in parts, alone.
+
+        That is a prompt which was preempted and has to be computed again, with its answer so far, or one that stopped
+        at a snapshot: nobody can refuse them any more.
+        """
+        outcome = self.admission.admit(ready, continuing)
+        if outcome.edges or self.settings.max_chunk is not None:
+            return outcome
+        never = [item for item in outcome.refused if item.never]
+        first = next((item for item in outcome.refused if not item.never), None)
+        again = first is not None and first.reason == "tokens" and first.request.id in self.tally.reached
+        if not continuing and not again:
+            return outcome
+        alone = [one for one in ready if again and first is not None and one.request.id == first.request.id]
+        with self.door.in_parts():
+            outcome = self.admission.admit([] if continuing else alone, continuing[:1])
+        outcome.refused = never + outcome.refused
         return outcome
 
     def _is_full(self) -> bool:
@@ -177,13 +200,14 @@ class Player:
         """No prompt to compute: decode for a while, or wait for the next ask."""
         coming = self.times[self.arrived] if self.arrived < len(self.trace) else None
         if self.decoders:
-            turn = self.settings.pace.turn(len(self.decoders))
+            pace, count = self.settings.pace, len(self.decoders)
+            up, down = self.door.take_moved()
             turns = self.decoders.leap()
             if coming is not None:
-                turns = max(1, min(turns, ceil((coming - self.now) / turn - ROUNDING)))
+                rest = coming - self.now - pace.carry(up)
+                turns = max(1, min(turns, ceil(rest / pace.turn(count) - ROUNDING)))
             self.decoders.turn += turns
-            self.now += turns * turn
-            up, down = self.door.take_moved()
+            self.now += pace.decode(turns, count, up, down)
             self.tally.moved(self.now, up, down)
         elif coming is not None and not self.queue:
             self.now = max(self.now, coming)
@@ -210,9 +234,17 @@ class Player:
             self.decoders.leave(sequence.row)
             computed = ask.length + made
         request = self.door.suspend(sequence, computed)
-        self.queue.put_first(Waiting(ask, request, made))
+        self.queue.put_first(run.waiting.preempted(request, made))
         self.lack = None
-        self.tally.preempt(self.now)
+        self.tally.preempt(run, computed)
+
+    def _start_over(self, waiting: Waiting) -> None:
+        """With its answer so far it is too long for the cache, in one piece: its prompt alone was not."""
+        if not waiting.made:
+            fact = "it ran before, and fits no more"
+            raise StateError(say(f"replay of request {waiting.ask.number}", fact, "report this fault of the player"))
+        self.queue.put_first(waiting.preempted(None, 0))
+        self.tally.restart()
 
     def _done(self) -> None:
         if self.tell is not None:

@@ -14,14 +14,21 @@ from quire.tools.replay.words import Words
 class Waiting:
     """An ask that is not admitted, or not any more. Its tokens are made when it first comes to the head."""
 
-    __slots__ = ("again", "ask", "made", "prepared", "request")
+    __slots__ = ("again", "answered", "ask", "made", "prepared", "request")
 
     def __init__(self, ask: Ask, request: Request | None = None, made: int = 0) -> None:
         self.ask = ask
         self.request = request  # of a preempted one: what goes on where it was
         self.made = made  # generated tokens among the request's
-        self.again = request is not None
+        self.again = request is not None  # it was admitted before
+        self.answered = False  # its first token was given
         self.prepared: Prepared | None = None
+
+    def preempted(self, request: Request | None, made: int) -> Waiting:
+        """The same ask, to go on with `request`, or (None) to start over."""
+        waiting = Waiting(self.ask, request, made)
+        waiting.again, waiting.answered = True, self.answered
+        return waiting
 
     def ready(self, door: Door, words: Words, settings: Settings) -> Prepared:
         """The request, prepared once and used for every try."""

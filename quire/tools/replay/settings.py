@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from quire.tools.replay.shape import Shape, find_shape
 from quire.tools.replay.trace import Ask, Trace
 
 Arrivals = Literal["trace", "poisson", "at-once"]
+MOST_PAGES = 1 << 27  # each takes about a hundred bytes here
 ARRIVALS: tuple[Arrivals, ...] = ("trace", "poisson", "at-once")
 
 
@@ -72,13 +74,11 @@ class Settings:
             raise InputError(say(f"batch {self.batch}", "no request would be considered", "give at least 1"))
         if self.token_budget is not None and self.token_budget < 1:
             raise InputError(say(f"token_budget {self.token_budget}", "no prompt fits", "give at least 1, or None"))
-        if self.max_chunk is not None and self.token_budget is not None and self.token_budget < self.block_size:
-            fact = f"parts of prompts end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"token_budget {self.token_budget}", fact, "give at least one block"))
         if self.decode_stride < 1:
             raise InputError(say(f"decode_stride {self.decode_stride}", "time would stand", "give at least 1"))
-        if not self.speed > 0:
-            raise InputError(say(f"speed {self.speed!r}", "nothing would arrive", "give a number above 0"))
+        if not 0 < self.speed < inf:
+            fact = "nothing would arrive" if self.speed <= 0 else "it is no pace at which requests come"
+            raise InputError(say(f"speed {self.speed!r}", fact, "give a number above 0, or arrivals='at-once'"))
         if self.arrivals not in ARRIVALS:
             raise InputError(say(f"arrivals {self.arrivals!r}", "it is no known way", f"use one of {ARRIVALS}"))
 
@@ -96,9 +96,16 @@ class Settings:
 
     def config(self, trace: Trace) -> CacheConfig:
         """The cache for this trace."""
+        if self.token_budget is not None and self.token_budget < self.block_size:
+            fact = f"parts of prompts end on block edges, every {self.block_size} tokens"
+            raise InputError(say(f"token_budget {self.token_budget}", fact, "give at least one block"))
         shape = find_shape(self.shape)
         groups = shape.groups(self.block_size)
         tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size)) for tier in self.tiers]
+        total = sum(tier.of_group(place) for tier in tiers for place in range(len(groups)))
+        if total > MOST_PAGES:
+            fact = f"its tiers hold {total:,} pages, and {MOST_PAGES:,} is the most that can be replayed"
+            raise InputError(say(f"memory of {self.shape}", fact, "give less memory, or use larger blocks"))
         for place, group in enumerate(groups):
             if tiers[0].of_group(place) < 1:
                 fact = f"it holds no page of group {group.name!r} ({group.page_bytes} bytes)"
@@ -110,13 +117,14 @@ class Settings:
         )  # fmt: skip
 
     def times(self, trace: Trace) -> list[float]:
-        """When each ask comes, in seconds."""
+        """When each ask comes, in seconds after the first one."""
         times = np.array([ask.time for ask in trace])
+        times = np.round(times - times[0], 6)  # microseconds are enough
         if self.arrivals == "at-once":
             times[:] = 0.0
         elif self.arrivals == "poisson":
-            mean = max(float(times[-1]), 1e-3) / len(times)
-            times = np.cumsum(np.random.default_rng(self.seed).exponential(mean, len(times)))
+            mean = float(times[-1]) / max(len(times) - 1, 1)
+            times[1:] = np.cumsum(np.random.default_rng(self.seed).exponential(mean, len(times) - 1))
         return [float(time) for time in times / self.speed]
 
     def retention(self, ask: Ask) -> Retention | None:

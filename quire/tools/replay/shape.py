@@ -31,7 +31,14 @@ class Layers:
         name = "bytes_per_token" if self.snapshot_every is None else "state_bytes"
         if type(taken) is not int or taken < 1:
             raise InputError(say(f"layer group {self.name!r}", f"its {name} is {taken!r}", "give bytes, at least 1"))
-        if self.share is not None and not (isinstance(self.share, int | float) and 0 < self.share <= 1):
+        if type(self.snapshot_at_end) is not bool:
+            fact = f"its snapshot_at_end is {self.snapshot_at_end!r}"
+            raise InputError(say(f"layer group {self.name!r}", fact, "write true or false"))
+        for key in ("window", "sinks", "snapshot_every", "bytes_per_token", "state_bytes"):
+            number = getattr(self, key)
+            if number is not None and (type(number) is not int or number < 0):
+                raise InputError(say(f"layer group {self.name!r}", f"its {key} is {number!r}", "give a whole number"))
+        if self.share is not None and not (type(self.share) in (int, float) and 0 < self.share <= 1):
             raise InputError(say(f"layer group {self.name!r}", f"its share is {self.share!r}", "give 0 < share <= 1"))
 
     def group(self, block_size: int) -> LayerGroup:
@@ -125,6 +132,9 @@ def _shape(name: str, table: dict[str, Any]) -> Shape:
     groups = table.get("group")
     if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
         raise InputError(say(f"shape {name!r}", "it has no [[group]]", "write one [[group]] table per layer group"))
+    for key in table.keys() - {"name", "typical_tokens", "group"}:
+        cure = "the keys are name, typical_tokens and [[group]]"
+        raise InputError(say(f"shape {name!r}", f"it has the key {key!r}", cure))
     known = {field.name for field in fields(Layers)}
     for group in groups:
         for key in group.keys() - known:

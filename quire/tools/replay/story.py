@@ -12,6 +12,7 @@ from quire.tools.replay.figures import Json, bytes_text, count_text, share_text,
 Rows = list[tuple[str, str]]
 
 MODELLED = "(modelled)"
+RAN = "hit rate, requests that ran"
 PHASES = ("two-phase", "one at a time")
 
 _FACTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -21,9 +22,11 @@ _FACTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("batches", "batches", count_text),
     ("broken_promises", "batches that broke their promise", count_text),
     ("worst_overshoot_tokens", "worst overshoot, tokens", count_text),
+    ("hit_rate_of_trace", "hit rate, all prompt tokens of the trace", lambda share: share_text(share, 2)),
     ("hit_rate", "hit rate, prompt tokens", lambda share: share_text(share, 2)),
     ("block_hit_rate", "hit rate, whole blocks of the trace", lambda share: share_text(share, 2)),
     ("tokens_saved", "prompt tokens not computed", count_text),
+    ("tokens_computed", "prompt tokens computed", count_text),
     ("lost_reuse_tokens", "tokens counted on and lost before admission", count_text),
     ("evictions", "evictions", count_text),
     ("dropped", "pages lost with their last copy", count_text),
@@ -41,6 +44,9 @@ def facts(result: Json) -> Rows:
     """What was counted and measured."""
     rows: Rows = []
     for key, name, say in _FACTS:
+        if key == "hit_rate_of_trace" and not result.get("refused"):
+            continue  # the same as the next one
+        name = RAN if key == "hit_rate" and _some_refused(result) else name
         if result.get(key) is not None:
             rows.append((name, say(result[key])))
         for part, share in (result.get(f"{key}_by_tier") or {}).items():
@@ -48,6 +54,18 @@ def facts(result: Json) -> Rows:
         for part, share in (result.get(f"{key}_by_group") or {}).items():
             rows.append((f"- blocks, layer group {part}", share_text(share, 2)))
     return rows
+
+
+def _some_refused(result: Json) -> bool:
+    """Whether the hit rate of the requests that ran is not that of the trace."""
+    return bool(result.get("refused")) and result.get("hit_rate_of_trace") is not None
+
+
+def hit_rates(result: Json) -> list[tuple[float, str]]:
+    """The hit rate; where requests were refused that of the whole trace first."""
+    if _some_refused(result):
+        return [(result["hit_rate_of_trace"], "hit rate, whole trace"), (result["hit_rate"], RAN)]
+    return [(result["hit_rate"], "hit rate, prompt tokens")]
 
 
 def modelled(result: Json) -> Rows:
@@ -109,8 +127,14 @@ def told(result: Json) -> list[str]:
     lines = [f"{count_text(result['requests'])} requests were replayed."]
     rate, tiers = result["hit_rate"], result.get("hit_rate_by_tier") or {}
     found = ", ".join(f"{name} {share_text(share)}" for name, share in tiers.items())
+    if _some_refused(result):
+        lines.append(
+            f"{share_text(result['hit_rate_of_trace'])} of the trace's prompt tokens did not have to be computed; "
+            f"the {count_text(result['refused'])} refused requests count as missed."
+        )
+    which = "the prompt tokens of those that ran" if _some_refused(result) else "the prompt tokens"
     lines.append(
-        f"{share_text(rate)} of the prompt tokens did not have to be computed: "
+        f"{share_text(rate)} of {which} did not have to be computed: "
         f"{count_text(result['tokens_saved'])} tokens" + (f" (by tier: {found})." if found else ".")
     )
     lines.append(_promise(result))
@@ -136,8 +160,11 @@ def _promise(result: Json) -> str:
 
 def comparison(together: Json, one_by_one: Json) -> list[tuple[str, str, str]]:
     """Rows for two-phase beside one at a time; modelled numbers say so."""
-    wanted = {"requests", "batches", "broken_promises", "worst_overshoot_tokens", "hit_rate", "tokens_saved",
-              "lost_reuse_tokens", "evictions", "onboarded_bytes", "offloaded_bytes"}  # fmt: skip
+    wanted = {"requests", "batches", "broken_promises", "worst_overshoot_tokens", "hit_rate_of_trace", "hit_rate",
+              "tokens_saved", "tokens_computed", "lost_reuse_tokens", "evictions", "onboarded_bytes",
+              "offloaded_bytes"}  # fmt: skip
+    if not (_some_refused(together) or _some_refused(one_by_one)):
+        wanted.remove("hit_rate_of_trace")  # the same as the next one
     rows = [
         (name, say(together[key]), say(one_by_one[key]))
         for key, name, say in _FACTS
@@ -152,10 +179,18 @@ def comparison(together: Json, one_by_one: Json) -> list[tuple[str, str, str]]:
 
 def gained(together: Json, one_by_one: Json) -> str:
     """The difference, in one sentence."""
-    more = together["tokens_saved"] - one_by_one["tokens_saved"]
+    more = _computed(one_by_one) - _computed(together)
     kept = "no promise" if not together["broken_promises"] else f"{count_text(together['broken_promises'])} promises"
-    reuse = f"computed {count_text(abs(more))} {'fewer' if more >= 0 else 'more'} prompt tokens"
+    reuse = f"computed {count_text(abs(more))} {'fewer' if more > 0 else 'more'} prompt tokens"
+    if not more:
+        reuse = "computed as many prompt tokens"
     return (
         f"Two-phase admission broke {kept}, one at a time broke {count_text(one_by_one['broken_promises'])} "
         f"(worst by {count_text(one_by_one['worst_overshoot_tokens'])} tokens). Two-phase {reuse}."
     )
+
+
+def _computed(result: Json) -> int:
+    """Prompt tokens that were computed, those of preempted requests again; as far as the result says."""
+    computed: int = result.get("tokens_computed", -result["tokens_saved"])
+    return computed

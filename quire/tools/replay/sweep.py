@@ -6,21 +6,26 @@ The work is plain functions of picklable records (`Source`, `Settings`), so anyt
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
+from signal import SIG_DFL, SIGINT, signal
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
+from warnings import catch_warnings, simplefilter
 
-from quire import InputError
+from quire import ConfigWarning, InputError, QuireError
 from quire.tools.replay.belady import Reuse
 from quire.tools.replay.pieces import in_blocks, in_tokens
 from quire.tools.replay.player import play
 from quire.tools.replay.settings import Settings
 from quire.tools.replay.shape import find_shape
 from quire.tools.replay.trace import MOONCAKE_BLOCK, Trace, read_trace
+
+_ALONE = Lock()  # one replay at a time in a process: warnings are caught for all of it
 
 
 class Pending(Protocol):
@@ -52,7 +57,7 @@ class Point:
     """One combination and what came of it."""
 
     settings: Settings
-    result: dict[str, Any]  # as Result.to_json() without series; hit_rate_of_trace counts refused requests; or empty
+    result: dict[str, Any]  # as Result.to_json() without series, and notes (warnings); or empty
     optimum: float | None  # the best hit rate any policy could have had in this memory
     error: str = ""
 
@@ -108,9 +113,19 @@ def sweep(
     return Sweep(name, tuple(points), unlimited)
 
 
-def _own(count: int) -> AbstractContextManager[Executor]:
-    """Processes of our own; a single one is this one."""
-    return nullcontext(Here()) if count == 1 else ProcessPoolExecutor(count, get_context("spawn"))
+@contextmanager
+def _own(count: int) -> Iterator[Executor]:
+    """Processes of our own, which Ctrl-C ends without a word; a single one is this one."""
+    if count == 1:
+        yield Here()
+        return
+    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_DFL))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)  # what has not begun need not
+        raise
+    pool.shutdown()
 
 
 class Done:
@@ -133,7 +148,7 @@ class Here:
 
 
 def _point(settings: Settings, answer: dict[str, Any] | str, found: dict[int, dict[int | None, float]]) -> Point:
-    room = room_of(settings)
+    room = _room(settings)
     optimum = None if room is None else found[room.unit][room.capacity]
     return Point(settings, {}, optimum, answer) if isinstance(answer, str) else Point(settings, answer, optimum)
 
@@ -141,7 +156,7 @@ def _point(settings: Settings, answer: dict[str, Any] | str, found: dict[int, di
 def _questions(grid: Sequence[Settings]) -> dict[int, tuple[int, ...]]:
     """Unit -> the capacities whose optimum is wanted."""
     wanted: dict[int, set[int]] = {}
-    for room in map(room_of, grid):
+    for room in map(_room, grid):
         if room is not None:
             wanted.setdefault(room.unit, set()).add(room.capacity)
     return {unit: tuple(sorted(numbers)) for unit, numbers in wanted.items()}
@@ -152,6 +167,14 @@ class Room(NamedTuple):
 
     unit: int
     capacity: int
+
+
+def _room(settings: Settings) -> Room | None:
+    """The same, also for a combination that cannot run: it has none."""
+    try:
+        return room_of(settings)
+    except QuireError:
+        return None
 
 
 def room_of(settings: Settings) -> Room | None:
@@ -170,13 +193,14 @@ def room_of(settings: Settings) -> Room | None:
 
 def run_one(source: Source, settings: Settings) -> dict[str, Any] | str:
     """One replay; a combination that cannot run answers with the reason."""
-    try:
-        trace = _trace(source)
-        result = play(trace, settings).to_json()
-    except InputError as wrong:
-        return str(wrong)
+    with _ALONE, catch_warnings(record=True) as caught:
+        simplefilter("always", ConfigWarning)
+        try:
+            result = play(_trace(source), settings).to_json()
+        except QuireError as wrong:
+            return str(wrong)
     facts = {name: value for name, value in result.items() if name not in ("series", "settings")}
-    return {**facts, "hit_rate_of_trace": result["tokens_saved"] / max(trace.num_tokens, 1)}
+    return {**facts, "notes": list(dict.fromkeys(str(reason.message) for reason in caught))}
 
 
 def find_optima(source: Source, unit: int, capacities: tuple[int, ...]) -> dict[int | None, float]:

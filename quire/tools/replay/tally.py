@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class Result:
     trace: str
     admission: str
     requests: int  # served to the end
-    refused: int  # that can never fit
+    refused: int  # that can never fit, and never ran
     skipped_lines: int
     requests_per_second: float  # by the time inside cache calls, one core
     wall_requests_per_second: float
@@ -42,7 +42,8 @@ class Result:
     prompt_tokens: int
     tokens_saved: int
     tokens_computed: int  # of prompts, by all steps
-    hit_rate: float
+    hit_rate: float  # of the requests that ran
+    hit_rate_of_trace: float  # of all requests: a refused one is missed
     hit_rate_by_tier: dict[str, float]
     hit_rate_by_group: dict[str, float]  # blocks reused / asked for
     block_hit_rate: float  # whole blocks of the trace's own size
@@ -54,7 +55,8 @@ class Result:
     onboarded_bytes: int
     offloaded_bytes: int
     preemptions: int
-    recomputed_tokens: int  # by resumed requests
+    recomputed_tokens: int  # by resumed requests: what they had computed before
+    restarts: int  # resumed requests that no longer fit with their answers, and began again
     generated_tokens: int
     model: dict[str, Any]
     settings: dict[str, Any]
@@ -79,18 +81,26 @@ class Tally:
         self.measure = full[0] if full else 0  # the group that says from which tiers a prompt came
         self.by_tier = np.zeros(len(config.tiers), np.int64)
         self.no_tier = np.zeros(len(config.tiers), np.int64)
+        self.by_group = np.zeros((len(config.groups), 2), np.int64)  # blocks reused, and asked for
+        self.reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far, by ask
         self.series = Series(config, times[-1] if times else 0.0)
 
     def admit(self, now: float, run: Run) -> None:
-        """A request was admitted; of a resumed one only what it computes again counts."""
+        """A request was admitted; of a resumed one only what others have computed for it meanwhile counts."""
         sequence, ask = run.sequence, run.waiting.ask
         start = sequence.computed
         if run.waiting.again:
-            self.counts["recomputed"] += sequence.prompt_end - start
+            more = start - self.reached[ask.number]
+            if more > 0:
+                self.counts["saved"] += more
+                self.by_tier += self._in_proportion(more, sequence.counts(self.measure))
+                self.reached[ask.number] = start
             return
+        self.reached[ask.number] = start
         pages = [sequence.counts(group) for group in range(len(self.config.groups))]
         tiers = self._by_tier(start, pages[self.measure]) if start else self.no_tier
         self.by_tier += tiers
+        self.by_group += [(count.reused, count.reused + count.missed) for count in pages]
         self.counts["prompt"] += ask.length
         self.counts["saved"] += start
         self.counts["blocks"] += ask.length // self.unit
@@ -99,15 +109,19 @@ class Tally:
 
     def _by_tier(self, start: int, counts: Counts) -> Int64:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
-        pages = np.array(counts.reused_from, np.int64)
         if self.config.groups[self.measure].kind == "full":
+            pages = np.array(counts.reused_from, np.int64)
             partial = np.array(counts.partial_from, np.int64)
             tokens: Int64 = (pages - partial) * self.config.block_size + partial * (start % self.config.block_size)
             return tokens
+        return self._in_proportion(start, counts)
+
+    def _in_proportion(self, num_tokens: int, counts: Counts) -> Int64:
+        pages = np.array(counts.reused_from, np.int64)
         if not pages.sum():
             pages[0] = 1
-        tokens = start * pages // int(pages.sum())
-        tokens[0] += start - tokens.sum()
+        tokens: Int64 = num_tokens * pages // int(pages.sum())
+        tokens[0] += num_tokens - tokens.sum()
         return tokens
 
     def step(self, now: float, outcome: Outcome) -> None:
@@ -125,6 +139,10 @@ class Tally:
         self.counts["over budget"] += beyond > 0
         self.counts["lost"] += outcome.lost
         self.counts["computed"] += tokens
+        for sequence, start, end in outcome.edges:
+            before = self.reached[sequence.id]
+            self.counts["recomputed"] += max(0, min(end, before) - start)
+            self.reached[sequence.id] = max(end, before)
         self.series.step(now, bool(outcome.admitted), overshoot)
 
     def moved(self, now: float, up: list[int], down: list[int]) -> None:
@@ -133,13 +151,15 @@ class Tally:
         self.series.moved(now, sum(up), sum(down))
 
     def first_token(self, now: float, run: Run) -> None:
-        """A prompt is computed; a resumed one had its first token before."""
-        if not run.waiting.made:
+        """A prompt is computed; a resumed one may have had its first token before."""
+        if not run.waiting.answered:
+            run.waiting.answered = True
             self.ttft.append(now - self.times[run.waiting.ask.number])
 
     def end(self, now: float, run: Run) -> None:
         """A request is done."""
         self.last = now
+        del self.reached[run.waiting.ask.number]
         self.counts["served"] += 1
         self.counts["generated"] += 0 if self.settings.prefill_only else run.waiting.ask.output
 
@@ -148,9 +168,15 @@ class Tally:
         self.last = now
         self.counts["refused"] += 1
 
-    def preempt(self, now: float) -> None:
-        """A running request made room for others."""
+    def preempt(self, run: Run, computed: int) -> None:
+        """A running request made room for others; it has KV of so many tokens."""
+        number = run.waiting.ask.number
+        self.reached[number] = max(self.reached[number], computed)
         self.counts["preempted"] += 1
+
+    def restart(self) -> None:
+        """A preempted request begins again."""
+        self.counts["restarts"] += 1
 
     def look(self, now: float, door: Door) -> None:
         """See how full the tiers are, now and then."""
@@ -161,8 +187,6 @@ class Tally:
         counts, config = self.counts, self.config
         pages = [door.cache.stats(group) for group in range(len(config.groups))]
         seconds = door.ns / 1e9
-        prompt = max(counts["prompt"], 1)
-        names = [tier.name for tier in config.tiers]
         return Result(
             trace=self.trace.name,
             admission=self.settings.admission,
@@ -182,20 +206,31 @@ class Tally:
             prompt_tokens=counts["prompt"],
             tokens_saved=counts["saved"],
             tokens_computed=counts["computed"],
-            hit_rate=counts["saved"] / prompt,
-            hit_rate_by_tier={name: int(part) / prompt for name, part in zip(names, self.by_tier, strict=True)},
-            hit_rate_by_group={g.name: count.hit_rate for g, count in zip(config.groups, pages, strict=True)},
+            **self._hit_rates(),
             block_hit_rate=counts["blocks hit"] / max(counts["blocks"], 1),
             trace_blocks=counts["blocks"],
             trace_blocks_hit=counts["blocks hit"],
             **_moves(pages),
             preemptions=counts["preempted"],
             recomputed_tokens=counts["recomputed"],
+            restarts=counts["restarts"],
             generated_tokens=counts["generated"],
             model=self._model(),
             settings={"trace": self.trace.name, **self.settings.to_json()},
             series=self.series.to_json(),
         )
+
+    def _hit_rates(self) -> dict[str, Any]:
+        """Tokens saved / asked for; blocks of each group the same at first admissions, as in the series."""
+        saved, prompt = self.counts["saved"], max(self.counts["prompt"], 1)
+        tiers = zip(self.config.tiers, self.by_tier.tolist(), strict=True)
+        groups = zip(self.config.groups, self.by_group.tolist(), strict=True)
+        return {
+            "hit_rate": saved / prompt,
+            "hit_rate_of_trace": saved / max(self.trace.num_tokens, 1),
+            "hit_rate_by_tier": {tier.name: tokens / prompt for tier, tokens in tiers},
+            "hit_rate_by_group": {group.name: reused / max(asked, 1) for group, (reused, asked) in groups},
+        }
 
     def _model(self) -> dict[str, Any]:
         """Times of the modelled engine."""
@@ -211,7 +246,7 @@ class Tally:
         }
 
 
-def _moves(pages: Sequence[Counts]) -> dict[str, int]:
+def _moves(pages: Sequence[Counts]) -> dict[str, Any]:
     """What making room and bringing pages up took, all groups together."""
     return {
         "evictions": sum(count.allocated - count.allocated_new for count in pages),

@@ -32,7 +32,7 @@ class Ask:
     """One request of a trace."""
 
     number: int  # place in the trace, by arrival
-    time: float  # seconds after the trace began
+    time: float  # seconds, by the trace's own clock: only differences matter
     parts: Int64
     length: int  # prompt tokens
     output: int  # tokens it generates
@@ -110,7 +110,7 @@ def read_trace(
         ask = f"trace {str(path)!r}"
         raise InputError(say(ask, f"{wrong.strerror or wrong}", "name a readable file, or 'sample'")) from None
     if not found:
-        raise TraceError(source.name, reader.number, "it has no requests", "pass JSON lines, one request in each")
+        raise TraceError(source.name, 0, "it has no requests", "pass JSON lines, one request in each")
     own = unit if reader.kind == "mooncake" else 0
     return Trace(source.name, _asks(found, own), own, tuple(skipped))
 

@@ -14,6 +14,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_MOST = 2.0**63
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 
 
@@ -22,7 +23,10 @@ def parse_bytes(text: str) -> int:
     found = _BYTES.fullmatch(text)
     if found is None:
         raise InputError(say(f"{text!r} bytes", "it is no amount of memory", "write 40GB, 512MiB or a number"))
-    return round(float(found[1]) * _FACTORS[(found[2] or "").lower()])
+    number = float(found[1]) * _FACTORS[(found[2] or "").lower()]
+    if number >= _MOST:
+        raise InputError(say(f"{text[:20]!r}... bytes", "no machine has so many", "write 40GB, 512MiB or a number"))
+    return round(number)
 
 
 def say_bytes(number: float) -> str:

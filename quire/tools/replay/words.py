@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from quire import InputError
+from quire.core.errors import say
 from quire.tools.replay.trace import Ask, Trace
 from quire.tools.replay.units import Int32, Int64
 
-_IDS = np.uint32((1 << 31) - 1)  # a mask: token ids go round after 2^31
+_IDS = np.uint32((1 << 31) - 1)  # a mask: a seed shifts token ids round
+_MOST = 1 << 31  # more would not be told apart
 
 
 class Words:
@@ -22,8 +25,10 @@ class Words:
         self.unit = trace.unit
         self.inside = (np.arange(max(self.unit, 1)) + self.shift).astype(np.uint32)
         self.bases = np.empty(0, np.int64) if self.unit else _bases(trace)
+        _check(trace, "prompts", self.bases[-1] if len(self.bases) else _last(trace) * self.unit)
         ends = np.cumsum([ask.output for ask in trace], dtype=np.int64)
         self.answers = np.concatenate([np.zeros(1, np.int64), ends])  # generated tokens before an ask's own
+        _check(trace, "answers", self.answers[-1])
 
     def prompt(self, ask: Ask) -> Int32:
         """Its prompt."""
@@ -44,9 +49,20 @@ class Words:
 
 
 def _bases(trace: Trace) -> Int64:
-    """Where the token ids of each part begin: one after the other, each as long as its longest use."""
+    """Where the token ids of each part begin: one after the other, each as long as its longest use; and the end."""
     parts = np.concatenate([ask.parts for ask in trace])
     sizes = np.concatenate([ask.sizes for ask in trace])
     longest = np.zeros(int(parts.max()) + 1, np.int64)
     np.maximum.at(longest, parts, sizes)
-    return np.cumsum(longest) - longest
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(longest)])
+
+
+def _last(trace: Trace) -> int:
+    """Parts, up to the last number in use."""
+    return max((int(ask.parts.max()) + 1 for ask in trace), default=0)
+
+
+def _check(trace: Trace, what: str, num_tokens: int) -> None:
+    if num_tokens > _MOST:
+        fact = f"its {what} have {int(num_tokens):,} different tokens, and token ids have 31 bits"
+        raise InputError(say(f"trace {trace.name}", fact, "replay it in pieces, or with --limit"))
