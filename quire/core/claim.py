@@ -71,6 +71,8 @@ class Claim:
 
     def _source_in_the_way(self, state: State) -> bool:
         """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
+        if state.least - self.hit.blocks >= 2:
+            return False  # the usual case: there is far more room than that
         if all(state.room[group] - len(self.hit.held(group)) >= 2 for group in state.own_groups):
             return False  # the source and its copy fit side by side; then the source makes room
         leaf, held, num_claims, _ = state.store.source_state(self.hit)
