@@ -28,8 +28,13 @@ def chunk_of(state: State, prepared: Prepared, group: int) -> int | None:
 
 def peak(state: State, prepared: Prepared, group: int, start: int) -> int:
     """Own pages of a group held at once while the prompt is computed from `start` on."""
-    span = Span(start, max(start, prepared.reaches[group]))
-    return state.layers[group].peak(span, chunk_of(state, prepared, group), state.block_size, prepared.marks)
+    known = prepared.peaks.get((group, start))
+    if known is None:
+        span = Span(start, max(start, prepared.reaches[group]))
+        chunk = chunk_of(state, prepared, group)
+        known = state.layers[group].peak(span, chunk, state.block_size, prepared.marks)
+        prepared.peaks[group, start] = known
+    return known
 
 
 def takes(state: State, prepared: Prepared, hit: Hit) -> tuple[int, ...]:

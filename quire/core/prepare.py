@@ -30,8 +30,8 @@ class Prepared:
     """
 
     __slots__ = (
-        "blocks", "chain", "decode_retention", "encoder", "end", "keep", "length", "marks", "priorities", "reaches",
-        "request", "scope_key", "seated", "spare", "state", "ticks", "timed",
+        "blocks", "chain", "decode_retention", "encoder", "end", "keep", "length", "marks", "peaks", "priorities",
+        "reaches", "request", "scope_key", "seated", "spare", "state", "ticks", "timed",
     )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
@@ -45,6 +45,7 @@ class Prepared:
         self.scope_key = request.scope.key
         self.reaches: tuple[int, ...]  # tokens each group makes room for
         self.marks: Marks | None = None
+        self.peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
         self.encoder: Places | None = None
         if state.plain:
             if request.encoder is not None:
