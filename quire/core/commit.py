@@ -24,6 +24,10 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
         _check_computed(state, rows, numbers)
+    return _commit_rows(state, rows, numbers)
+
+
+def _commit_rows(state: State, rows: Int32, numbers: Int32 | None) -> int:
     if state.watched:
         _check_watched(state, rows, numbers)
     _tell_time(state)
@@ -46,15 +50,7 @@ def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
         raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
     if state.plain and not state.watched:
         return state.store.commit_row(row, computed)
-    rows, numbers = np.array([row], np.int32), np.array([computed], np.int32)
-    if state.watched:
-        _check_watched(state, rows, numbers)
-    _tell_time(state)
-    readers = _readers(state, rows, numbers)
-    added = state.store.commit_row(row, computed)
-    if state.watched:
-        _unwatch(state, rows)
-    return added + _commit_across(state, readers)
+    return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32))
 
 
 def _tell_time(state: State) -> None:

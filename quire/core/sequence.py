@@ -118,7 +118,7 @@ class Sequence:
         return int(store.current_slots[place][row])
 
     def held(self, group: int = 0) -> tuple[Span, ...]:
-        """Computed tokens it has pages for now; of a state group none: its state stands for all of them."""
+        """Computed tokens that its pages hold; of a state group none: its state stands for all of them."""
         if 0 <= group < len(self.state.groups) and self.state.layers[group].current:
             return ()
         row, (store, place) = self.live_row(), self._pool(group)

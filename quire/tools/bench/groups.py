@@ -8,7 +8,7 @@ import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig
 from quire.tools.bench import workload as load
-from quire.tools.bench.rows import DECODE
+from quire.tools.bench.rows import DECODE, advance
 from quire.tools.bench.workload import BLOCK, PROMPT, SLOTS
 
 CHUNK = 2048
@@ -68,12 +68,5 @@ class Mix:
         return took
 
     def step(self) -> int:
-        """One token for every running sequence: commit, append, table."""
-        cache, rows, tokens = self.cache, self.rows, self.tokens
-        began = perf_counter_ns()
-        cache.commit(rows)
-        plan = cache.grow(rows, tokens)
-        took = perf_counter_ns() - began
-        assert plan is not None
-        cache.finish(plan)
-        return took
+        """One token for every running sequence."""
+        return advance(self.cache, self.rows, self.tokens)

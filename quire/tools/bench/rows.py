@@ -108,11 +108,16 @@ class Decode:
         self.cache.grow(self.rows, self.tokens)
 
     def step(self) -> int:
-        """What was computed is committed, the next token appended, the table extended."""
-        cache, rows, tokens = self.cache, self.rows, self.tokens
-        began = perf_counter_ns()
-        cache.commit(rows)
-        plan = cache.grow(rows, tokens)
-        took = perf_counter_ns() - began
-        assert plan is not None
-        return took
+        """One token for every running sequence."""
+        return advance(self.cache, self.rows, self.tokens)
+
+
+def advance(cache: Cache, rows: Int32, tokens: Int32) -> int:
+    """What was computed is committed, the next token appended, the table extended."""
+    began = perf_counter_ns()
+    cache.commit(rows)
+    plan = cache.grow(rows, tokens)
+    took = perf_counter_ns() - began
+    assert plan is not None
+    cache.finish(plan)
+    return took

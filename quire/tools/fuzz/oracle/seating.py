@@ -80,7 +80,7 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
 
 
 def stretch(row: Row, group: int, stop: int) -> None:
-    """So many columns at least, holes for now."""
+    """So many columns at least; new ones are holes."""
     row.pages[group] += [None] * (stop - len(row.pages[group]))
 
 
