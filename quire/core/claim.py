@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quire.core import charge
+from quire.core.errors import StateError, say
 from quire.core.prepare import Prepared, Purpose, check_ids, ready_for
 from quire.core.request import Request
 from quire.core.roots import NO_ROOT
@@ -153,6 +154,27 @@ class Claim:
         facts = [(state.layers[group], self.hit.present(group).tolist()) for group in state.own_groups]
         return [layer.found(present, end, state.block_size) for layer, present in facts]
 
+    def gains_from(self, other: Prepared, span: Span) -> bool:
+        """Once `other` has computed `span`, more of this request could be reused: the same tokens, up to there.
+
+        Where all is kept the first whole block it lacks counts; with states, the snapshot that `span` may end on.
+        """
+        state, mine, size = self.prepared.state, self.prepared, self.prepared.state.block_size
+        if state.states:
+            block = span.end // size - 1
+            kept = [state.layers[group].is_stop(span.end, other.marks, size) for group in state.states]
+            gains = span.end > self.start and all(kept)
+        else:
+            block = self.hit.blocks
+            gains = span.start // size <= block < span.end // size
+            gains = gains and not (state.bounded and span.end < other.end)  # until then its pages are not findable
+        alike = mine.keep and other.keep and mine.scope_key == other.scope_key
+        if not gains or not alike or (block + 1) * size > mine.end:
+            return False
+        for chain in (mine.chain, other.chain):
+            chain.extend_keys(block + 1)
+        return mine.chain.key(block) == other.chain.key(block)
+
     @property
     def slots_needed(self) -> tuple[int, ...]:
         """Device slots per group, at the peak: new pages, onboards and, for a partial hit, the copy."""
@@ -196,6 +218,15 @@ class Claims:
             if not self.settled:
                 self.drop_from(0)
                 self.close()
+
+    def leave_out(self, claim: Claim) -> None:
+        """Give back one of them; the others stay, in their order."""
+        with self._lock:
+            if self.settled or claim not in self.claims:
+                fact = "they were admitted or dropped" if self.settled else "it is none of these"
+                raise StateError(say(f"leaving out {claim!r}", fact, "leave out open claims, each once"))
+            self.claims.remove(claim)
+            claim.let_go(self.state)
 
     def drop_from(self, place: int) -> list[Claim]:
         """Give back the claims from `place` on, in reverse order, and return them."""

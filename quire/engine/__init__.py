@@ -1,0 +1,26 @@
+"""Engine: a small real one over the cache. Re-exports what its users need. Needs torch and transformers."""
+
+try:
+    import torch as _torch  # noqa: F401
+    import transformers as _transformers  # noqa: F401
+except ImportError as missing:
+    raise ImportError(
+        f"quire.engine needs {missing.name}, which is not installed: pip install 'quire[torch]' "
+        "(on a machine without a GPU install torch's CPU build first)"
+    ) from missing
+
+from quire.engine.branch import Answer, Listener, Run
+from quire.engine.connector import Connector
+from quire.engine.engine import Engine, EngineBusy
+from quire.engine.families import Model, load, of
+from quire.engine.llm import LLM, Output, fitting
+from quire.engine.loop import Loop
+from quire.engine.report import Stats, StepReport
+from quire.engine.sampling import Sampling
+from quire.engine.settings import EngineConfig
+from quire.engine.stream import Piece, RunFailed, Stream
+
+__all__ = [
+    "LLM", "Answer", "Connector", "Engine", "EngineBusy", "EngineConfig", "Listener", "Loop", "Model", "Output",
+    "Piece", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream", "fitting", "load", "of",
+]  # fmt: skip

@@ -1,0 +1,262 @@
+"""Advance: what a step's logits mean: tokens picked, drafts judged, KV committed, answers grown, forked and ended.
+
+    logits -> picks -> trim rejected drafts -> commit -> append, end, fork, or wait for the other beams
+
+Knows the cache and the scheduler's places; runs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import numpy as np
+import torch
+
+from quire.core.cache import Cache
+from quire.core.errors import InputError
+from quire.core.plan import Plan
+from quire.engine.branch import NO_DRAFTS, Answer, Branch, Finish, Run
+from quire.engine.pick import Wish, broken, log_probs, pick
+from quire.engine.schedule import Scheduler, Work
+
+LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable
+BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
+Rows = dict[Branch, tuple[int, int]]  # which logits are a branch's
+
+
+class Advance:
+    """Moves branches on after each step. `finish` is called with every run that is done."""
+
+    def __init__(
+        self, cache: Cache, scheduler: Scheduler, eos_ids: frozenset[int], *, carry: Callable[[Plan], None],
+        let_go: LetGo, finish: Callable[[Run], None], fail: Callable[[Run, str], None],
+    ) -> None:  # fmt: skip
+        self.cache, self.scheduler, self.eos_ids = cache, scheduler, eos_ids
+        self.carry, self.let_go, self.finish, self.fail = carry, let_go, finish, fail
+        self.num_forks = self.num_copies = self.num_accepted = 0
+        self._serial = count()
+
+    def after(self, works: Sequence[Work], logits: torch.Tensor) -> None:
+        """The step has run; `logits` are those its works wanted, in order."""
+        ends = np.cumsum([work.num_logits for work in works])
+        rows = {work.branch: (int(end) - work.num_logits, int(end)) for work, end in zip(works, ends, strict=True)}
+        told = [work.branch for work in works if work.num_logits]
+        try:
+            picks, scores = self._read(told, rows, logits)
+        except InputError:
+            told = self._fail_broken(told, rows, logits)
+            picks, scores = self._read(told, rows, logits)
+        for branch in picks:
+            if len(branch.drafts):
+                self._judge(branch, picks)
+        self._commit([work for work in works if work.branch.sequence is not None])
+        for branch in told:
+            if branch.run.done:
+                continue  # another branch of it has ended the run
+            self.scheduler.prompts.pop(branch, None)
+            self.scheduler.ready.pop(branch, None)
+            if branch in scores:
+                self._hold(branch, scores[branch])
+            elif _splits(branch):
+                self._split_answers(branch, picks[branch])
+            else:
+                self._go_on(branch, picks[branch])
+
+    # -- tokens ------------------------------------------------------------------------------------------------------
+
+    def _read(
+        self, branches: list[Branch], rows: Rows, logits: torch.Tensor
+    ) -> tuple[dict[Branch, list[int]], dict[Branch, torch.Tensor]]:
+        """Tokens to go on with; of beams the scores of all tokens."""
+        beams = [branch for branch in branches if branch.run.beams is not None]
+        scores: dict[Branch, torch.Tensor] = {}
+        if beams:
+            table = log_probs(logits[[rows[beam][0] for beam in beams]])
+            scores = dict(zip(beams, table, strict=True))
+        return self._pick([branch for branch in branches if branch not in scores], rows, logits), scores
+
+    def _fail_broken(self, branches: list[Branch], rows: Rows, logits: torch.Tensor) -> list[Branch]:
+        """Runs whose logits are no numbers end with an error, and nothing of theirs is kept; the others go on."""
+        bad = set(broken(logits))
+        for branch in branches:
+            if bad.intersection(range(*rows[branch])) and not branch.run.done:
+                self.fail(branch.run, BROKEN)
+        return [branch for branch in branches if not branch.run.done]
+
+    def _pick(self, branches: list[Branch], rows: Rows, logits: torch.Tensor) -> dict[Branch, list[int]]:
+        """Tokens each branch would go on with: one per position; at a fork one per answer."""
+        wishes: list[Wish] = []
+        places: list[int] = []
+        ends: list[int] = []
+        for branch in branches:
+            first, last = rows[branch]
+            run, made = branch.run, len(branch.answer)
+            if _splits(branch):
+                wishes += [Wish(run.sampling, run.seed, nth, made) for nth in range(run.sampling.n)]
+                places += [first] * run.sampling.n
+            else:
+                wishes += [Wish(run.sampling, run.seed, branch.index, made + nth) for nth in range(last - first)]
+                places += range(first, last)
+            ends.append(len(places))
+        if not places:
+            return {}
+        whole = places == list(range(len(logits)))
+        tokens = pick(logits if whole else logits[torch.tensor(places, device=logits.device)], wishes)
+        return {branch: tokens[first:last] for branch, first, last in zip(branches, [0, *ends], ends, strict=False)}
+
+    def _judge(self, branch: Branch, picks: dict[Branch, list[int]]) -> None:
+        """A draft stands when it is what would have been picked there; the rest is taken back."""
+        assert branch.sequence is not None
+        drafts, tokens = branch.drafts.tolist(), picks[branch]
+        good = 0
+        while good < len(drafts) and drafts[good] == tokens[good]:
+            good += 1
+        if good < len(drafts):
+            self.cache.trim(branch.sequence, len(drafts) - good)
+        picks[branch] = tokens[: good + 1]
+        branch.drafts = NO_DRAFTS
+        self.num_accepted += good
+
+    def _commit(self, works: Sequence[Work]) -> None:
+        """KV of everything that ran exists; decoding rows in one call."""
+        ready, sequences = [], []
+        for work in works:
+            assert work.branch.sequence is not None
+            work.branch.run.computed += len(work.span)
+            if work.branch in self.scheduler.ready:
+                ready.append(work.branch.sequence.row)
+            else:
+                sequences.append(work.branch.sequence)
+        if ready:
+            self.cache.commit(np.array(ready, np.int32))
+        if sequences:
+            self.cache.commit(sequences)
+
+    def _go_on(self, branch: Branch, tokens: list[int]) -> None:
+        """New tokens of an answer: told, kept, and the next one is due, unless the answer ends with them."""
+        run = branch.run
+        tokens, finish = self._cut(branch, tokens)
+        branch.append(tokens)
+        answer = run.answers[branch.index]
+        answer.tokens.extend(tokens)
+        if run.listener is not None and run.listener.hear(run, branch.index, tokens) and finish is None:
+            finish = "stop"
+        if run.done:
+            return  # the listener has cancelled it
+        if finish is None:
+            if branch.sequence is not None:
+                self.scheduler.ready[branch] = None
+            else:
+                self.scheduler.put(branch)
+            return
+        answer.finish = finish
+        self.end(branch)
+        if not run.branches:
+            self.finish(run)
+
+    def _cut(self, branch: Branch, tokens: list[int]) -> tuple[list[int], Finish | None]:
+        """The tokens that still belong to the answer, and why it ends with them."""
+        sampling = branch.run.sampling
+        for place, token in enumerate(tokens, start=1):
+            if token in self.eos_ids and not sampling.ignore_eos:
+                return tokens[:place], "eos"
+            if token in sampling.stop_ids:
+                return tokens[:place], "stop"
+            if len(branch.answer) + place >= sampling.max_tokens:
+                return tokens[:place], "length"
+        return tokens, None
+
+    def end(self, branch: Branch, store: bool = True) -> None:
+        """It generates no more."""
+        self.scheduler.remove(branch)
+        branch.run.branches.remove(branch)
+        if branch.sequence is not None:
+            self.let_go(branch, store)
+
+    # -- forks -------------------------------------------------------------------------------------------------------
+
+    def _split_answers(self, branch: Branch, tokens: list[int]) -> None:
+        """The prompt is computed: every answer goes its own way from here."""
+        run = branch.run
+        others = self._fork(branch, list(range(1, len(tokens))))
+        run.branches.extend(others)
+        for one, token in zip([branch, *others], tokens, strict=True):
+            self._go_on(one, [token])
+
+    def _fork(self, branch: Branch, indices: list[int]) -> list[Branch]:
+        """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""
+        run = branch.run
+        twins = [Branch(run, index, (run.id, next(self._serial)), branch.tokens) for index in indices]
+        made = None if branch.sequence is None else self.cache.fork(branch.sequence, [twin.id for twin in twins])
+        if made is None:
+            self.num_copies += len(twins)
+            return twins
+        self.num_forks += len(twins)
+        sequences, plan = made
+        self.carry(plan)
+        for twin, sequence in zip(twins, sequences, strict=True):
+            twin.sequence = sequence
+        return twins
+
+    # -- beams -------------------------------------------------------------------------------------------------------
+
+    def _hold(self, branch: Branch, scores: torch.Tensor) -> None:
+        """A beam waits until all beams of its search are as far."""
+        branch.log_probs = scores
+        self.scheduler.held[branch] = None
+        run = branch.run
+        if all(beam.log_probs is not None for beam in run.branches):
+            self._advance_beams(run)
+
+    def _advance_beams(self, run: Run) -> None:
+        assert run.beams is not None
+        parents = run.branches
+        table = torch.stack([beam.log_probs for beam in parents if beam.log_probs is not None])
+        for beam in parents:
+            beam.log_probs = None
+            self.scheduler.held.pop(beam, None)
+        chosen = run.beams.advance(table)
+        if run.beams.done:
+            self._end_beams(run)
+            return
+        children: dict[int, list[int]] = {}
+        for place, (parent, _) in enumerate(chosen):
+            children.setdefault(parent, []).append(place)
+        for nth, beam in enumerate(parents):
+            if nth not in children and beam.sequence is not None:
+                self.let_go(beam, True)  # first of all: a fork needs its row and its pages
+        beams: dict[int, Branch] = {}
+        for parent, places in children.items():
+            parents[parent].index = places[0]
+            line = [parents[parent], *self._fork(parents[parent], places[1:])]
+            beams.update(zip(places, line, strict=True))
+        run.branches = [beams[place] for place in range(len(chosen))]
+        for beam, (_, token) in zip(run.branches, chosen, strict=True):
+            beam.append([token])
+            if beam.sequence is not None:
+                self.scheduler.ready[beam] = None
+            else:
+                self.scheduler.put(beam)
+
+    def _end_beams(self, run: Run) -> None:
+        assert run.beams is not None
+        for beam in list(run.branches):
+            self.end(beam)
+        for nth, best in enumerate(run.beams.best(run.sampling.n)):
+            run.answers[nth] = Answer(list(best.tokens), self._why(run, best.tokens[-1]), best.score)
+            if run.listener is not None:
+                run.listener.hear(run, nth, list(best.tokens))
+        self.finish(run)
+
+
+    def _why(self, run: Run, last: int) -> Finish:
+        if last in self.eos_ids and not run.sampling.ignore_eos:
+            return "eos"
+        return "stop" if last in run.sampling.stop_ids else "length"
+
+
+def _splits(branch: Branch) -> bool:
+    """Its logits are the first of a run with several answers."""
+    run = branch.run
+    return run.sampling.n > 1 and run.beams is None and len(run.branches) == 1 and not run.answers[0].tokens

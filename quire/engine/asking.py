@@ -1,0 +1,42 @@
+"""Asking: what an engine refuses before anything is queued, with the reason. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from quire.core.errors import InputError, say
+from quire.core.request import Int32
+from quire.engine.families import Model
+from quire.engine.sampling import Sampling
+from quire.engine.settings import EngineConfig
+
+
+def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:
+    """Token ids as one row of int32 that the model knows."""
+    try:
+        wide = np.asarray(tokens)
+    except ValueError:
+        wide = np.empty((0, 0))
+    if wide.ndim != 1 or not len(wide) or wide.dtype.kind not in "iu":
+        fact = f"tokens are {wide.dtype} of shape {wide.shape}"
+        raise InputError(say("submit", fact, "pass whole numbers, at least one, in one row"))
+    if wide.min() < 0 or wide.max() >= vocabulary:
+        fact = f"they go from {wide.min()} to {wide.max()}, the model knows 0 to {vocabulary - 1}"
+        raise InputError(say("submit of token ids", fact, "use the model's own tokenizer"))
+    return np.ascontiguousarray(wide, dtype=np.int32)
+
+
+def check_wishes(model: Model, config: EngineConfig, num_tokens: int, sampling: Sampling) -> None:
+    """Lengths, and what this model cannot do."""
+    longest, most = num_tokens + sampling.max_tokens, min(config.max_length, model.max_length)
+    if longest > most:
+        ask = f"a prompt of {num_tokens} tokens and {sampling.max_tokens} to generate"
+        raise InputError(say(ask, f"that is {longest}; one request may reach {most}", "shorten one of them"))
+    if sampling.drafts and model.recurrent:
+        fact = "this model has a recurrent state, which cannot be taken back"
+        raise InputError(say(f"speculation with {sampling.drafts} drafts", fact, "leave drafts at 0"))
+    if sampling.beams > config.max_sequences:
+        fact = f"max_sequences is {config.max_sequences}"
+        raise InputError(say(f"a beam search with {sampling.beams} beams", fact, "use fewer beams"))

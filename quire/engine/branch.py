@@ -1,0 +1,146 @@
+"""Run and Branch: what a user asked for, and each answer that is being generated for it. Knows no cache calls.
+
+    run --- branch 0   prompt + answer 0      one branch for a plain request, n for n answers,
+        \\-- branch 1   prompt + answer 1      one per live beam for a beam search
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from quire.core.prepare import Prepared
+from quire.core.request import Int32, Request
+from quire.core.sequence import Sequence
+from quire.engine.sampling import Sampling
+
+if TYPE_CHECKING:
+    import torch
+
+    from quire.engine.beam import Beams
+
+Finish = Literal["eos", "stop", "length", "cancelled", "error"]
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer, complete or so far."""
+
+    tokens: list[int] = field(default_factory=list)
+    finish: Finish | None = None  # None: not complete
+    score: float | None = None  # of a beam search
+
+
+class Listener(Protocol):
+    """Hears tokens as they come, in the engine's thread. It must not block."""
+
+    def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
+        """New tokens of one answer; True: the answer shall end here."""
+        ...
+
+    def over(self, run: Run) -> None:
+        """The run is done; its answers are final."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Times:
+    """When things happened, on the engine's clock; 0.0: not yet."""
+
+    submitted: float
+    first_token: float = 0.0
+    finished: float = 0.0
+
+
+class Run:
+    """One submitted request and its answers."""
+
+    __slots__ = (
+        "answers", "arrival", "beams", "branches", "computed", "done", "error", "id", "listener", "num_preemptions",
+        "request", "reused", "sampling", "seed", "times",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
+        self.id = request.id
+        self.arrival = 0  # order of submission: who came first goes first
+        self.request = request
+        self.sampling = sampling
+        self.seed = seed
+        self.listener = listener
+        self.answers = [Answer() for _ in range(sampling.n)]
+        self.branches: list[Branch] = []  # live ones; of a beam search the live beams, best first
+        self.beams: Beams | None = None
+        self.done = False
+        self.error: str | None = None
+        self.reused = 0  # prompt tokens that were not computed when it was first admitted
+        self.computed = 0  # tokens computed for it so far, again or not
+        self.num_preemptions = 0
+        self.times = Times(now)
+
+    @property
+    def prompt(self) -> Int32:
+        """Its tokens."""
+        return self.request.tokens
+
+    @property
+    def time_to_first_token(self) -> float:
+        """Seconds from submission to the first token of an answer."""
+        return self.times.first_token - self.times.submitted
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else f"{len(self.branches)} branches"
+        return f"Run({self.id!r}, {len(self.prompt)} tokens, {state})"
+
+
+class Branch:
+    """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
+
+    __slots__ = ("_buffer", "drafts", "id", "index", "length", "log_probs", "prepared", "run", "sequence")
+
+    def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
+        self.run = run
+        self.index = index  # which answer it makes
+        self.id = id  # of its sequence
+        self.length = len(tokens)
+        self._buffer = np.empty(self.length + max(16, run.sampling.max_tokens), np.int32)
+        self._buffer[: self.length] = tokens
+        self.sequence: Sequence | None = None
+        self.prepared: Prepared | None = None  # its next claim, while it waits
+        self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
+        self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
+
+    @property
+    def tokens(self) -> Int32:
+        """Prompt and answer so far (a view)."""
+        return self._buffer[: self.length]
+
+    @property
+    def answer(self) -> Int32:
+        """The answer so far (a view)."""
+        return self._buffer[len(self.run.prompt) : self.length]
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Who comes first: by submission, then by number."""
+        return self.run.arrival, self.index
+
+    def append(self, tokens: list[int]) -> None:
+        """New tokens of the answer."""
+        if self.length + len(tokens) > len(self._buffer):
+            self._buffer = np.concatenate([self._buffer, np.empty(len(self._buffer), np.int32)])
+        self._buffer[self.length : self.length + len(tokens)] = tokens
+        self.length += len(tokens)
+
+    def request(self) -> Request:
+        """What to claim: the prompt, or the prompt and what was generated before it lost its pages."""
+        first = self.run.request
+        if self.length == len(first.tokens):
+            return first if first.id == self.id else replace(first, id=self.id, beams=1)
+        return replace(first.continued(self.tokens.copy(), len(first.tokens)), id=self.id)
+
+
+_NONE = np.empty(0, np.int32)
+NO_DRAFTS = _NONE

@@ -1,0 +1,30 @@
+"""Connector: a cache outside the engine that may bring KV and may want to keep it. Knows no scheduler.
+
+    claim and admit -> matched(request, start) -> allocated(sequence, span) -> compute what is left
+    ... the answer is complete -> finished(sequence, free)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from quire.core.request import Request
+from quire.core.sequence import Sequence
+from quire.core.span import Span
+
+
+class Connector(Protocol):
+    """Called in the engine's thread, never for warm-up requests."""
+
+    def matched(self, request: Request, start: int) -> int:
+        """Tokens from `start` on whose KV it can bring; `start` is what the cache itself has. 0: none."""
+        ...
+
+    def allocated(self, sequence: Sequence, span: Span) -> int:
+        """Slots for `span` are there: bring its KV into them now. Returns how many of its leading tokens have come."""
+        ...
+
+    def finished(self, sequence: Sequence, free: Callable[[], None]) -> bool:
+        """The sequence computes no more. False: leave its pages until `free` is called, on any thread."""
+        ...

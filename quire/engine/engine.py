@@ -1,0 +1,293 @@
+"""Engine: a model and a cache, step by step. One thread drives it; `Loop` lets many submit.
+
+    submit -> waiting | next_turn -> plans run -> pack -> forward -> advance | answers
+                      '---------------- step, again and again ---------------'
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from queue import SimpleQueue
+
+import numpy as np
+import torch
+
+from quire.core.cache import Cache
+from quire.core.errors import InputError, StateError, say
+from quire.core.finish import Setback
+from quire.core.identity import Scope
+from quire.core.request import PLAIN, Int32, Request
+from quire.core.retain import Retention
+from quire.core.sequence import Sequence as Live
+from quire.core.span import Span
+from quire.engine.advance import Advance
+from quire.engine.asking import check_wishes, checked_prompt
+from quire.engine.attention import Step
+from quire.engine.batch import Segment, pack
+from quire.engine.beam import Beams
+from quire.engine.branch import NO_DRAFTS, Branch, Finish, Listener, Run
+from quire.engine.connector import Connector
+from quire.engine.families import KvShape, Model
+from quire.engine.moves import Moves
+from quire.engine.pages import Pages
+from quire.engine.report import Stats, StepReport, Stopwatch
+from quire.engine.sampling import Sampling
+from quire.engine.schedule import Scheduler, Turn, Work
+from quire.engine.settings import EngineConfig
+from quire.engine.warmup import warm_up
+from quire.tiers.base import Tier
+
+PLAIN_SAMPLING = Sampling()
+
+
+class EngineBusy(StateError):
+    """As many runs are in the engine as it takes; submit again when some are done."""
+
+
+class Engine:
+    """Continuous batching over a Quire cache. Its numbers are the cache's promises: no step exceeds its budget."""
+
+    def __init__(
+        self, model: Model, config: EngineConfig, *, connector: Connector | None = None,
+        colder: Sequence[Tier] | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.model, self.config, self.connector, self.clock = model, config, connector, clock
+        self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
+        self.pages = Pages(model, self.cache.config, colder)
+        self.moves = Moves(self.cache, self.pages.mover)
+        self.scheduler = Scheduler(self.cache, config, self.moves.carry)
+        self.runs: dict[object, Run] = {}
+        self.advance = Advance(
+            self.cache, self.scheduler, model.eos_ids, carry=self.moves.carry, let_go=self._let_go,
+            finish=self._finish, fail=self.fail,
+        )  # fmt: skip
+        self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
+        self._vocabulary = int(model.module.config.get_text_config().vocab_size)
+        self._numbers = count()
+        self._freed: SimpleQueue[tuple[Live, bool]] = SimpleQueue()
+        self.num_lingering = 0  # finished sequences whose pages the connector still reads
+        self.stats = Stats()
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
+        retention: Retention | None = None, listener: Listener | None = None,
+    ) -> Run:  # fmt: skip
+        """Queue a prompt. What can never be served is refused here, with the reason."""
+        if len(self.runs) >= self.config.max_waiting:
+            fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
+            raise EngineBusy(say("submit", fact, "submit again when some are done"))
+        prompt = checked_prompt(tokens, self._vocabulary)
+        check_wishes(self.model, self.config, len(prompt), sampling)
+        number = next(self._numbers)
+        request = Request(
+            (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
+        )
+        prepared = self.cache.prepare(request)
+        with self.cache.claim([prepared]) as claims:
+            if claims.refused:
+                raise InputError(say(f"a prompt of {len(prompt)} tokens", str(claims.refused[0]), "ask for less"))
+        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+        run = Run(request, sampling, seed, listener, self.clock())
+        run.arrival = number
+        if sampling.beams > 1:
+            ends = frozenset[int]() if sampling.ignore_eos else self.model.eos_ids
+            ends |= set(sampling.stop_ids)
+            run.beams = Beams(sampling.beams, sampling.max_tokens, ends, sampling.length_penalty)
+        branch = Branch(run, 0, request.id, prompt)
+        run.branches.append(branch)
+        self.runs[run.id] = run
+        self.scheduler.put(branch)
+        branch.prepared = prepared
+        return run
+
+    def cancel(self, run: Run) -> bool:
+        """Stop it where it is; False when it is done already. What its answers have so far stays readable."""
+        if run.done or self.runs.get(run.id) is not run:
+            return False
+        self._stop(run, "cancelled")
+        return True
+
+    def fail(self, run: Run, why: str) -> None:
+        """End it with an error; nothing that it has not committed is kept."""
+        run.error = why
+        self._stop(run, "error")
+
+    def give_up(self, run: Run, why: str) -> None:
+        """End it with an error after a fault: its pages are left as they are."""
+        run.error = why
+        run.branches.clear()
+        self._stop(run, "error")
+
+    def _stop(self, run: Run, finish: Finish) -> None:
+        for branch in list(run.branches):
+            self.advance.end(branch, store=False)
+        for answer in run.answers:
+            answer.finish = answer.finish or finish
+        self._finish(run)
+
+    def _finish(self, run: Run) -> None:
+        run.done = True
+        run.times.finished = self.clock()
+        self.runs.pop(run.id, None)
+        if run.listener is not None:
+            run.listener.over(run)
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> StepReport | None:
+        """Compute one batch; None when there is nothing to do."""
+        watch = Stopwatch()
+        self._free()
+        if not self.runs:
+            self.moves.settle()
+            return None
+        turn = self._next_turn()
+        watch.mark("schedule")
+        self._settle(turn)
+        watch.mark("moves")
+        works = list(turn.works.values())
+        num_tokens = turn.num_tokens
+        assert num_tokens <= self.config.max_num_tokens, "a step exceeds its token budget"
+        if works:
+            logits = self._compute([_segment(work) for work in works], watch)
+            now = self.clock()
+            for work in works:
+                if work.num_logits and not work.branch.run.times.first_token:
+                    work.branch.run.times.first_token = now
+            self.advance.after(works, logits)
+            watch.mark("advance")
+        report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)
+        self.stats.add(report)
+        return report
+
+    def _next_turn(self) -> Turn:
+        """A turn in which something is computed or refused; whoever holds pages in vain gives them back."""
+        while True:
+            turn = self.scheduler.next_turn()
+            for branch, refusal in turn.refused:
+                if not branch.run.done:
+                    self.fail(branch.run, str(refusal))
+            if turn.works or turn.refused or self.num_lingering:
+                return turn
+            if not self.scheduler.give_way():
+                oldest = min([*self.scheduler.ready, *self.scheduler.waiting], key=lambda one: one.age)
+                self.fail(oldest.run, "it fits no step, although nothing else runs; enlarge device_pages")
+                return turn
+
+    def _settle(self, turn: Turn) -> None:
+        """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
+        for setback in self.moves.settle():
+            self._set_back(setback, turn)
+        for branch in turn.admitted:
+            if branch.sequence is not None and not branch.run.times.first_token and not len(branch.answer):
+                branch.run.reused = branch.sequence.start
+            if self.connector is not None and branch in turn.works and not self.model.recurrent:
+                self._bring(self.connector, branch, turn)
+
+    def _set_back(self, setback: Setback, turn: Turn) -> None:
+        holders = [*self.scheduler.ready, *self.scheduler.prompts, *self.scheduler.held]
+        branch = next((one for one in holders if one.sequence is setback.holder), None)
+        if branch is None:
+            return  # a sequence the connector still reads, or one that ended
+        turn.works.pop(branch, None)
+        if setback.lost:
+            self.scheduler.lost(branch)
+            return
+        assert branch.sequence is not None
+        if len(branch.drafts):
+            self.cache.trim(branch.sequence, len(branch.drafts))
+            branch.drafts = NO_DRAFTS
+        if branch in self.scheduler.held or branch.sequence.length < branch.length:
+            self.scheduler.preempt(branch)  # its next token is not in its sequence: it cannot just go on from there
+            return
+        self.scheduler.ready.pop(branch, None)
+        self.scheduler.prompts[branch] = None
+
+    def _bring(self, connector: Connector, branch: Branch, turn: Turn) -> None:
+        """What a cache outside has of a prompt need not be computed here."""
+        sequence, work = branch.sequence, turn.works[branch]
+        assert sequence is not None
+        most = min(work.span.end, sequence.prompt_end - 1) - work.span.start
+        found = min(connector.matched(sequence.request, work.span.start), most)
+        if found <= 0:
+            return
+        came = connector.allocated(sequence, Span(work.span.start, work.span.start + found))
+        if came <= 0:
+            return
+        self.cache.commit(sequence, work.span.start + min(came, found))
+        branch.run.reused += min(came, found)
+        rest = Span(work.span.start + min(came, found), work.span.end)
+        if rest:
+            turn.works[branch] = work._replace(span=rest)
+        else:
+            del turn.works[branch]
+
+    def _compute(self, segments: list[Segment], watch: Stopwatch) -> torch.Tensor:
+        """Logits of the wanted tokens, [wanted, vocabulary]."""
+        packed = pack(self.cache, self._windows, segments, self.model.device)
+        watch.mark("pack")
+        with torch.inference_mode():
+            out = self.model.module(
+                input_ids=packed.ids[None], position_ids=packed.positions[None], use_cache=False,
+                logits_to_keep=packed.wanted, quire_step=Step(packed, self.pages, self.model.places),
+            )  # fmt: skip
+        logits: torch.Tensor = out.logits[0]
+        watch.mark("model")
+        return logits
+
+    # -- leaving -----------------------------------------------------------------------------------------------------
+
+    def _let_go(self, branch: Branch, store: bool) -> None:
+        """Give up its pages, now or when the connector has read them."""
+        sequence, branch.sequence = branch.sequence, None
+        assert sequence is not None
+        if self.connector is not None:
+            self.num_lingering += 1
+            if not self.connector.finished(sequence, partial(self._freed.put, (sequence, store))):
+                return
+            self.num_lingering -= 1
+        self.cache.release(sequence, store=store)
+
+    def _free(self) -> None:
+        while not self._freed.empty():
+            sequence, store = self._freed.get()
+            self.num_lingering -= 1
+            self.cache.release(sequence, store=store)
+
+    def drain(self) -> None:
+        """Step until every run is done."""
+        while self.step() is not None:
+            pass
+
+    def warm_up(self) -> int:
+        """Run dummy requests through every part once; they leave nothing behind. Returns tokens computed."""
+        if self.runs:
+            raise StateError(say("warm-up", f"{len(self.runs)} runs are in the engine", "warm up before the first"))
+        return warm_up(self.cache, self.moves, self.config, lambda segments: self._compute(segments, Stopwatch()))
+
+    def close(self) -> None:
+        """Cancel what is left and give the memory back; closing again does nothing."""
+        for run in list(self.runs.values()):
+            self.cancel(run)
+        self.moves.settle()
+        self.pages.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _segment(work: Work) -> Segment:
+    branch, span = work.branch, work.span
+    assert branch.sequence is not None
+    known = branch.tokens[span.start : span.end]  # drafts are no part of the answer yet
+    tokens = np.concatenate([known, branch.drafts]) if len(branch.drafts) else known
+    return Segment(branch.sequence.row, span.start, tokens, work.num_logits)

@@ -1,0 +1,146 @@
+"""LLM: text in, text out, over an engine that runs in the background. The easiest way to use Quire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quire.core.errors import InputError, say
+from quire.engine import smollm2
+from quire.engine.engine import PLAIN_SAMPLING, Engine
+from quire.engine.families import Model, load
+from quire.engine.loop import Loop
+from quire.engine.sampling import Sampling
+from quire.engine.settings import EngineConfig
+from quire.engine.sizes import pages_in
+from quire.engine.stream import RunFailed, Stream
+
+Message = dict[str, str]  # role and content
+Prompt = str | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What came of one prompt."""
+
+    texts: tuple[str, ...]  # one per answer
+    tokens: tuple[tuple[int, ...], ...]
+    finish: tuple[str, ...]  # eos, stop, length, cancelled
+    num_prompt_tokens: int
+    reused: int  # prompt tokens that need not be computed
+    time_to_first_token: float  # seconds
+
+    @property
+    def text(self) -> str:
+        """The first answer, which is the best one of a beam search."""
+        return self.texts[0]
+
+
+class LLM:
+    """A model with its cache. Without a folder it is the embedded SmolLM2-135M-Instruct."""
+
+    def __init__(
+        self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None, device: str = "cpu",
+        dtype: str = "float32", device_bytes: int = 512 * MIB, host_bytes: int = 0,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        if not isinstance(model, Model):
+            place = smollm2.folder(tell) if model is None else Path(model)
+            tell(f"loading {place.name}")
+            model = load(place, device=device, dtype=dtype)
+        self.model = model
+        self.loop = Loop(Engine(model, config or fitting(model, device_bytes, host_bytes)))
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt; conversations go through the model's own template."""
+        if isinstance(prompt, str):
+            return list(self._tokenizer()(prompt)["input_ids"])
+        if prompt and isinstance(prompt[0], dict):
+            made = self._tokenizer().apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)
+            return list(made["input_ids"])
+        return list(prompt)  # type: ignore[arg-type]
+
+    def _tokenizer(self) -> Any:
+        if self.model.tokenizer is None:
+            fact = "the model's folder has no tokenizer"
+            raise InputError(say("a prompt of text", fact, "pass token ids, or put the tokenizer's files into it"))
+        return self.model.tokenizer
+
+    def stream(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
+        """Pieces of the answer as they come: `for piece in llm.stream(...)`; closing it cancels."""
+        return self.loop.submit(self.tokens(prompt), sampling, **wishes)
+
+    async def stream_async(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
+        """The same for coroutines: `async for piece in await llm.stream_async(...)`."""
+        return await self.loop.submit_async(self.tokens(prompt), sampling, **wishes)
+
+    def generate(
+        self, prompts: Prompt | Sequence[str], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any
+    ) -> list[Output]:
+        """Answers to one prompt or to many, in order; many are computed together."""
+        many: list[Prompt] = list(prompts) if _several(prompts) else [prompts]  # type: ignore[arg-type,list-item]
+        ready = [self.tokens(prompt) for prompt in many]  # a bad one is refused before the first is queued
+        streams: list[Stream] = []
+        try:
+            for tokens in ready:
+                streams.append(self.loop.submit(tokens, sampling, **wishes))
+            return [output(stream) for stream in streams]
+        except BaseException:
+            for stream in streams:
+                stream.close()
+            raise
+
+    def chat(self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Output:
+        """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
+        return self.generate(messages, sampling, **wishes)[0]
+
+    def cancel(self, stream: Stream) -> None:
+        """Stop an answer; its stream ends with what has come."""
+        stream.close()
+
+    def close(self) -> None:
+        """End the engine; answers under way are cancelled."""
+        self.loop.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def fitting(model: Model, device_bytes: int, host_bytes: int = 0, **settings: Any) -> EngineConfig:
+    """A config whose pages fill so many bytes; `settings` are other fields of EngineConfig."""
+    settings.setdefault("max_length", min(model.max_length, 8192))
+    settings.setdefault("max_sequences", 32)
+    plain = EngineConfig(1, **settings)
+    groups = model.groups(plain.block_size, plain.snapshot_every)
+    load = (plain.block_size, plain.max_sequences, plain.longest_chunk)
+    settings["host_pages"] = pages_in(host_bytes, groups, *load) if host_bytes else 0
+    return EngineConfig(pages_in(device_bytes, groups, *load), **settings)
+
+
+def output(stream: Stream) -> Output:
+    """Wait for a run, and gather its answers."""
+    run = stream.wait()
+    if run.error is not None:
+        raise RunFailed(run.error)
+    return Output(
+        texts=tuple(transcript.text for transcript in stream.transcripts),
+        tokens=tuple(tuple(answer.tokens) for answer in run.answers),
+        finish=tuple(str(answer.finish) for answer in run.answers),
+        num_prompt_tokens=len(run.prompt),
+        reused=run.reused,
+        time_to_first_token=run.time_to_first_token,
+    )
+
+
+def _several(prompts: object) -> bool:
+    """A list of prompts, not one prompt that is a list."""
+    if isinstance(prompts, str) or not isinstance(prompts, Sequence) or not prompts:
+        return False
+    first = prompts[0]
+    return isinstance(first, str) or (isinstance(first, Sequence) and not isinstance(first, dict))

@@ -1,0 +1,37 @@
+"""Moves: plans on their way between cache and mover. A step waits for all of them; failures come back as setbacks."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from quire.core.cache import Cache
+from quire.core.finish import Setback
+from quire.core.plan import Plan
+from quire.tiers.mover import Mover, Ticket
+
+
+class Moves:
+    """Plans submitted in the order they were made, and not finished yet."""
+
+    def __init__(self, cache: Cache, mover: Mover) -> None:
+        self.cache, self.mover = cache, mover
+        self._open: deque[tuple[Plan, Ticket]] = deque()
+
+    def carry(self, plan: Plan) -> None:
+        """Let it run."""
+        if len(plan):
+            self._open.append((plan, self.mover.submit(plan)))
+
+    def settle(self) -> list[Setback]:
+        """Wait for every move; what had to be given up."""
+        setbacks: list[Setback] = []
+        while self._open:
+            plan, ticket = self._open.popleft()
+            failed = ticket.wait()
+            finished = self.cache.finish(plan, failed)
+            if failed:
+                self.mover.settle(plan.number)
+                setbacks.extend(finished.setbacks)
+            if finished.plan is not None:
+                self.carry(finished.plan)
+        return setbacks

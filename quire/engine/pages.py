@@ -1,0 +1,83 @@
+"""Pages: the bytes behind an engine's cache: device memory, typed views for kernels, colder tiers, the mover.
+
+Knows which byte belongs to which layer. Decides nothing: the cache names slots, plans say what moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from quire.core.config import CacheConfig
+from quire.engine.families import KvShape, Model, StateShape
+from quire.tiers.arena import ArenaTier
+from quire.tiers.base import PageLayout, Tier
+from quire.tiers.mover import Mover
+
+
+class StateView(NamedTuple):
+    """One recurrent layer's part of every state slot."""
+
+    conv: torch.Tensor  # [slots, channels, places]
+    matrix: torch.Tensor  # [slots, heads, key dim, value dim], float32
+
+
+class Pages:
+    """Memory of all tiers. `kv[group]` is [slots, layers, 2, block, heads, dim], `states[layer]` a StateView."""
+
+    def __init__(self, model: Model, config: CacheConfig, colder: Sequence[Tier] | None = None) -> None:
+        sizes = [group.page_bytes for group in config.groups]
+        slots = [config.tiers[0].of_group(group) for group in range(len(sizes))]
+        self.arenas = [
+            torch.zeros(number, size, dtype=torch.uint8, device=model.device)
+            for number, size in zip(slots, sizes, strict=True)
+        ]
+        self.kv: dict[int, torch.Tensor] = {}
+        self.states: dict[int, StateView] = {}
+        for group, (shape, arena) in enumerate(zip(model.shapes, self.arenas, strict=True)):
+            if isinstance(shape, KvShape):
+                form = (len(shape.layers), 2, config.block_size, shape.heads, shape.dim)
+                self.kv[group] = arena.view(model.dtype).view(len(arena), *form)
+            else:
+                self.states.update(_state_views(shape, arena, model.dtype))
+        self.device_tier: Tier = _device_tier(self.arenas)
+        self.tiers: list[Tier] = [self.device_tier, *(_host_tiers(config, sizes) if colder is None else colder)]
+        layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
+        self.mover = Mover(self.tiers, layouts, config.block_size)
+
+    def close(self) -> None:
+        """End the mover, then give the memory back."""
+        self.mover.close()
+        for tier in self.tiers:
+            tier.close()
+        self.arenas, self.kv, self.states = [], {}, {}
+
+
+def _state_views(shape: StateShape, arena: torch.Tensor, dtype: torch.dtype) -> dict[int, StateView]:
+    views: dict[int, StateView] = {}
+    for layer, (conv, matrix, end) in zip(shape.layers, shape.parts(dtype.itemsize), strict=True):
+        channels, places = shape.conv
+        views[layer] = StateView(
+            arena[:, conv : conv + channels * places * dtype.itemsize].view(dtype).unflatten(1, (channels, places)),
+            arena[:, matrix:end].view(torch.float32)[:, : _size(shape.matrix)].unflatten(1, shape.matrix),
+        )
+    return views
+
+
+def _size(form: tuple[int, int, int]) -> int:
+    return form[0] * form[1] * form[2]
+
+
+def _device_tier(arenas: list[Any]) -> Tier:
+    if all(arena.device.type == "cpu" for arena in arenas):
+        return ArenaTier.over("device", [arena.numpy() for arena in arenas])
+    from quire.tiers.torch_tier import TorchTier
+
+    return TorchTier("device", arenas)
+
+
+def _host_tiers(config: CacheConfig, sizes: list[int]) -> list[Tier]:
+    groups = range(len(sizes))
+    return [ArenaTier(tier.name, [tier.of_group(group) for group in groups], sizes) for tier in config.tiers[1:]]

@@ -1,0 +1,87 @@
+"""Sampling: what a user asks of an answer. Owns the record and its checks; knows no model, no logits and no text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from quire.core.errors import InputError, say
+
+SEEDS = 1 << 64
+STEEPEST = 16.0  # length penalties beyond it say nothing, and could overflow
+
+_LEAST = {"max_tokens": 1, "top_k": 0, "n": 1, "beams": 1, "drafts": 0, "ngram": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen, and when an answer ends. By default greedy, one answer, 128 tokens at most."""
+
+    max_tokens: int = 128
+    temperature: float = 0.0  # 0: greedy
+    top_p: float = 1.0  # the most likely tokens that together have this mass; 1: all
+    top_k: int = 0  # so many of the most likely tokens; 0: all
+    seed: int | None = None  # None: drawn by the engine when temperature > 0
+    stop: tuple[str, ...] = ()  # the answer ends before the first of them
+    stop_ids: tuple[int, ...] = ()  # they end the answer, as the model's eos does, and are its last token
+    ignore_eos: bool = False
+    n: int = 1  # answers, by fork; with beams: the n best
+    beams: int = 1  # > 1: beam search
+    length_penalty: float = 1.0  # beam search: scores are divided by length ** length_penalty
+    drafts: int = 0  # prompt-lookup speculation: at most so many draft tokens per step
+    ngram: int = 2  # longest n-gram looked up
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            number = getattr(self, name)
+            if type(number) is not int or number < least:
+                raise _wrong(name, number, f"a whole number >= {least}")
+        _check_numbers(self)
+        if not _tuple_of(str, self.stop) or "" in self.stop:
+            raise _wrong("stop", self.stop, "a tuple of strings that are not empty")
+        if not _tuple_of(int, self.stop_ids) or min(self.stop_ids, default=0) < 0:
+            raise _wrong("stop_ids", self.stop_ids, "a tuple of token ids")
+        if type(self.ignore_eos) is not bool:
+            raise _wrong("ignore_eos", self.ignore_eos, "True or False")
+        if self.beams > 1:
+            _check_beams(self)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is taken, without chance."""
+        return self.temperature == 0
+
+
+def _check_numbers(sampling: Sampling) -> None:
+    """Temperature, top_p, length_penalty and seed are numbers within their bounds."""
+    if not _real(sampling.temperature) or sampling.temperature < 0:
+        raise _wrong("temperature", sampling.temperature, "a number >= 0; 0 is greedy")
+    if not _real(sampling.top_p) or not 0 < sampling.top_p <= 1:
+        raise _wrong("top_p", sampling.top_p, "a number with 0 < top_p <= 1")
+    if not _real(sampling.length_penalty) or abs(sampling.length_penalty) > STEEPEST:
+        raise _wrong("length_penalty", sampling.length_penalty, f"a number between {-STEEPEST:g} and {STEEPEST:g}")
+    if sampling.seed is not None and (type(sampling.seed) is not int or not 0 <= sampling.seed < SEEDS):
+        raise _wrong("seed", sampling.seed, "a whole number with 0 <= seed < 2**64, or None")
+
+
+def _check_beams(sampling: Sampling) -> None:
+    """Beam search leaves nothing to chance and drafts nothing; its answers are beams."""
+    ask = f"sampling with beams {sampling.beams}"
+    if not sampling.greedy:
+        raise InputError(say(ask, f"temperature is {sampling.temperature}", "beam search needs temperature 0"))
+    if sampling.n > sampling.beams:
+        raise InputError(say(ask, f"n is {sampling.n}", "ask for at most as many answers as beams"))
+    if sampling.drafts:
+        raise InputError(say(ask, f"drafts is {sampling.drafts}", "beam search needs drafts 0"))
+
+
+def _real(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+
+
+def _tuple_of(kind: type, things: object) -> bool:
+    return isinstance(things, tuple) and all(type(thing) is kind for thing in things)
+
+
+def _wrong(name: str, value: object, cure: str) -> InputError:
+    return InputError(say("sampling", f"{name} is {value!r}", f"give {cure}"))

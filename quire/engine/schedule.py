@@ -1,0 +1,232 @@
+"""Scheduler: who computes what in the next step. Token and slot budgets come from the claims, so they hold.
+
+    decoding branches: a token each, and drafts     grow, or preempt the youngest until there is room
+    prompts under way: their next part              admit(continuing=...)
+    waiting branches, oldest first                  claim -> leave out who gains by waiting -> admit
+
+Whoever came first goes first, a preempted one too, so nobody starves: the oldest always fits. Knows no model.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from quire.core.cache import Cache
+from quire.core.claim import Claim, Claims, Refusal
+from quire.core.plan import Plan
+from quire.core.prepare import Prepared
+from quire.core.sequence import Sequence
+from quire.core.span import Span
+from quire.engine.branch import NO_DRAFTS, Branch
+from quire.engine.draft import lookup
+from quire.engine.settings import EngineConfig
+
+MOST_CLAIMS = 64  # waiting branches looked at in one step
+
+
+class Work(NamedTuple):
+    """What one branch computes in a step."""
+
+    branch: Branch
+    span: Span
+    num_logits: int
+
+
+class Turn:
+    """One step, decided: what to compute, and who was refused for good."""
+
+    __slots__ = ("admitted", "refused", "works")
+
+    def __init__(self) -> None:
+        self.works: dict[Branch, Work] = {}
+        self.admitted: list[Branch] = []
+        self.refused: list[tuple[Branch, Refusal]] = []
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens it computes."""
+        return sum(len(work.span) for work in self.works.values())
+
+
+class Scheduler:
+    """Branches by what they wait for, and the choice among them."""
+
+    def __init__(self, cache: Cache, config: EngineConfig, carry: Callable[[Plan], None]) -> None:
+        self.cache, self.config, self.carry = cache, config, carry
+        self.waiting: list[Branch] = []  # oldest first: no pages
+        self.prompts: dict[Branch, None] = {}  # pages, and prompt tokens to compute
+        self.ready: dict[Branch, None] = {}  # pages, and one new token to compute
+        self.held: dict[Branch, None] = {}  # pages; a beam whose mates are not as far
+        self.num_preemptions = self.num_waits = self.num_drafts = 0
+        self._look = MOST_CLAIMS  # waiting branches to look at: a few more than came in last time
+        self._paged = [g for g, group in enumerate(cache.config.groups) if not group.current]
+
+    def put(self, branch: Branch) -> None:
+        """It waits for pages."""
+        branch.prepared = None
+        insort(self.waiting, branch, key=lambda one: one.age)
+
+    def remove(self, branch: Branch) -> None:
+        """It wants nothing any more."""
+        for place in (self.prompts, self.ready, self.held):
+            place.pop(branch, None)
+        if branch.sequence is None and branch in self.waiting:
+            self.waiting.remove(branch)
+
+    def next_turn(self) -> Turn:
+        """Decide the next step. Plans go to `carry` in the order they are made."""
+        turn = Turn()
+        self._decode(turn)
+        left = self.config.max_num_tokens - turn.num_tokens
+        if left > 0 and (self.prompts or self.waiting):
+            self._admit(turn, left)
+        return turn
+
+    # -- decoding ----------------------------------------------------------------------------------------------------
+
+    def _decode(self, turn: Turn) -> None:
+        """Every ready branch computes its last token, and its drafts where they fit."""
+        ready = sorted(self.ready, key=lambda one: one.age)
+        spare = self.config.max_num_tokens - len(ready)
+        if self.prompts or self.waiting:
+            spare -= self.config.block_size  # a prompt can always go on by a block
+        for branch in ready:
+            branch.drafts = self._guess(branch, spare) if branch.run.sampling.drafts and spare > 0 else NO_DRAFTS
+            spare -= len(branch.drafts)
+        for count in sorted({len(branch.drafts) for branch in ready}, reverse=True):
+            self._grow(turn, [branch for branch in ready if len(branch.drafts) == count])
+
+    def _guess(self, branch: Branch, spare: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        sampling = branch.run.sampling
+        open_tokens = sampling.max_tokens - len(branch.answer) - 1  # the last one of an answer is never a draft
+        room = self.config.max_length - branch.length
+        count = min(sampling.drafts, open_tokens, room, spare)
+        return lookup(branch.tokens, count, sampling.ngram) if count > 0 else NO_DRAFTS
+
+    def _grow(self, turn: Turn, branches: list[Branch]) -> None:
+        """Slots for one token and equally many drafts each, all in one call."""
+        while some := [branch for branch in branches if branch in self.ready]:
+            rows = np.array([branch.sequence.row for branch in some if branch.sequence], np.int32)
+            tokens = np.array([[branch.tokens[-1], *branch.drafts] for branch in some], np.int32)
+            plan = self.cache.grow(rows, tokens)
+            if plan is not None:
+                self.carry(plan)
+                break
+            if tokens.shape[1] > 1:
+                for branch in some:  # guesses are worth nobody's pages
+                    branch.drafts = NO_DRAFTS
+            elif not self._make_room(turn, some[-1]):
+                branches = some[:-1]  # somebody else's pages come back later: it waits
+        for branch in some:
+            extra = len(branch.drafts)
+            self.num_drafts += extra
+            turn.works[branch] = Work(branch, Span(branch.length - 1, branch.length + extra), 1 + extra)
+
+    def _make_room(self, turn: Turn, asking: Branch) -> bool:
+        """Preempt the youngest; False when nobody but the asking one holds pages."""
+        holders = [*self.held, *self.prompts, *self.ready]
+        victim = max(holders, key=lambda one: one.age)
+        if victim is asking and len(holders) == 1:
+            return False
+        self.preempt(victim)
+        turn.works.pop(victim, None)
+        return True
+
+    def preempt(self, branch: Branch) -> None:
+        """Take its pages; what it has computed stays findable, and it waits its turn again."""
+        assert branch.sequence is not None
+        self.cache.suspend(branch.sequence)
+        branch.run.num_preemptions += 1
+        self.num_preemptions += 1
+        self.lost(branch)
+
+    def give_way(self) -> bool:
+        """Nothing can be computed: the youngest that holds pages without using them gives them back; False: none."""
+        holders = [*self.held, *self.prompts]
+        if holders:
+            self.preempt(max(holders, key=lambda one: one.age))
+        return bool(holders)
+
+    def lost(self, branch: Branch) -> None:
+        """Its pages are gone; unless it has just delivered, it waits for new ones."""
+        branch.sequence, branch.drafts = None, NO_DRAFTS
+        delivered = branch in self.held
+        for place in (self.held, self.prompts, self.ready):
+            place.pop(branch, None)
+        if not delivered:
+            self.put(branch)
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def _admit(self, turn: Turn, left: int) -> None:
+        """Prompts under way go on; waiting branches come in, oldest first, as far as the budgets reach."""
+        going = sorted(self.prompts, key=lambda one: one.age)
+        continuing = [branch.sequence for branch in going if branch.sequence is not None]
+        branches = {branch.id: branch for branch in self._candidates(left)}
+        with self.cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
+            turn.refused = [(branches[refusal.request.id], refusal) for refusal in claims.refused]
+            self._leave_out(claims, continuing)
+            self._keep_reserve(claims)
+            batch = self.cache.admit(
+                claims, token_budget=left, max_chunk=self.config.longest_chunk, continuing=continuing
+            )
+        self.carry(batch.plan)
+        for sequence in batch.sequences:
+            branch = branches[sequence.id]
+            branch.sequence, branch.prepared = sequence, None
+            self.waiting.remove(branch)
+            self.prompts[branch] = None
+            turn.admitted.append(branch)
+        self._look = min(MOST_CLAIMS, 2 * len(batch.sequences) + 4)
+        owners = {branch.sequence: branch for branch in self.prompts}
+        for sequence, span in batch.spans.items():
+            branch = owners[sequence]
+            turn.works[branch] = Work(branch, span, int(span.end == sequence.prompt_end))
+
+    def _candidates(self, left: int) -> list[Branch]:
+        """The oldest waiting ones, as many as there may be tokens and rows for."""
+        rows = self.config.max_sequences - self.cache.num_sequences
+        return self.waiting[: min(rows, left, self._look)]
+
+    def _prepared(self, branch: Branch) -> Prepared:
+        if branch.prepared is None:
+            branch.prepared = self.cache.prepare(branch.request())
+        return branch.prepared
+
+    def _leave_out(self, claims: Claims, continuing: list[Sequence]) -> None:
+        """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then."""
+        if not self.config.wait_for_reuse:
+            return
+        chunk = self.config.longest_chunk
+        mates = [(one.prepared, Span(one.computed, min(one.prompt_end, one.computed + chunk))) for one in continuing]
+        for claim in list(claims):
+            if any(claim.gains_from(*mate) for mate in mates):
+                claims.leave_out(claim)
+                self.num_waits += 1
+            else:
+                mates.append((claim.prepared, _first_part(claim, chunk)))
+
+    def _keep_reserve(self, claims: Claims) -> None:
+        """Beside running branches newcomers leave a page for each: or they would be preempted at once."""
+        reserve = len(self.ready) + len(self.prompts) + len(self.held)
+        if not reserve:
+            return
+        free = {group: self.cache.num_free(group) - reserve for group in self._paged}
+        for place, claim in enumerate(list(claims)):
+            for group in free:
+                free[group] -= claim.slots_needed[group]
+            if min(free.values(), default=0) < 0:
+                for late in reversed(list(claims)[place:]):
+                    claims.leave_out(late)
+                return
+
+
+def _first_part(claim: Claim, chunk: int) -> Span:
+    """What a claim computes in its first step, if the budget allows."""
+    prepared = claim.prepared
+    end = prepared.stop_after(claim.start, prepared.end)
+    return Span(claim.start, min(end, claim.start + chunk))

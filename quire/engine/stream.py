@@ -1,0 +1,134 @@
+"""Stream: an answer as it comes, read by a thread (`for`) or a coroutine (`async for`). Knows no engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from threading import Condition
+from typing import Any
+
+from quire.core.errors import QuireError
+from quire.engine.branch import Run
+from quire.engine.text import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What came of one answer: tokens, and the text that is final with them."""
+
+    answer: int
+    tokens: tuple[int, ...]
+    text: str
+
+
+class RunFailed(QuireError):
+    """The engine could not finish a run; the message says why."""
+
+
+class Stream:
+    """Pieces of a run's answers. `run` is there once the engine has taken it; `close` cancels what is left."""
+
+    def __init__(self, transcripts: list[Transcript], cancel: Callable[[Stream], None]) -> None:
+        self.run: Run | None = None
+        self.transcripts = transcripts  # one per answer; none without a tokenizer
+        self._cancel = cancel
+        self._pieces: deque[Piece] = deque()
+        self._over = False
+        self._news = Condition()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.on_over: Callable[[], None] | None = None
+
+    # -- the engine's side: a Listener -------------------------------------------------------------------------------
+
+    def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
+        """New tokens; True when their text has reached a stop string."""
+        transcript = self.transcripts[branch] if self.transcripts else None
+        text = "" if transcript is None else transcript.add(tokens)
+        self._tell(Piece(branch, tuple(tokens), text))
+        return transcript is not None and transcript.stopped
+
+    def over(self, run: Run) -> None:
+        """The run is done: hand out what was held back."""
+        for answer, transcript in enumerate(self.transcripts):
+            if rest := transcript.end():
+                self._tell(Piece(answer, (), rest))
+        self.run = run
+        self._tell(None)
+        if self.on_over is not None:
+            self.on_over()
+
+    def _tell(self, piece: Piece | None) -> None:
+        with self._news:
+            if piece is None:
+                self._over = True
+            else:
+                self._pieces.append(piece)
+            waiters, self._waiters = self._waiters, []
+            self._news.notify_all()
+        for loop, future in waiters:
+            loop.call_soon_threadsafe(_wake, future)
+
+    # -- the reader's side -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Piece]:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._pieces or self._over)
+                piece = self._pieces.popleft() if self._pieces else None
+            if piece is None:
+                self._check()
+                return
+            yield piece
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        while True:
+            piece = None
+            with self._news:
+                waits = not self._pieces and not self._over
+                if waits:
+                    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._waiters.append((asyncio.get_running_loop(), future))
+                elif self._pieces:
+                    piece = self._pieces.popleft()
+            if waits:
+                await future
+            elif piece is None:
+                self._check()
+                return
+            else:
+                yield piece
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """The run, once it is done."""
+        with self._news:
+            if not self._news.wait_for(lambda: self._over, timeout):
+                raise TimeoutError(f"the run is not done after {timeout} s; wait again, it goes on")
+        assert self.run is not None
+        return self.run
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will come."""
+        return self._over
+
+    def close(self) -> None:
+        """Cancel the run unless it is done."""
+        if not self._over:
+            self._cancel(self)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self.run is not None and self.run.error is not None:
+            raise RunFailed(self.run.error)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
