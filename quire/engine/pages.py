@@ -43,7 +43,7 @@ class Pages:
             else:
                 self.states.update(_state_views(shape, arena, model.dtype))
         self.device_tier: Tier = _device_tier(self.arenas)
-        self.tiers: list[Tier] = [self.device_tier, *(_host_tiers(config, sizes) if colder is None else colder)]
+        self.tiers: list[Tier] = [self.device_tier, *(_host_tiers(config, sizes, model.device) if colder is None else colder)]
         layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
         self.mover = Mover(self.tiers, layouts, config.block_size)
 
@@ -78,6 +78,15 @@ def _device_tier(arenas: list[Any]) -> Tier:
     return TorchTier("device", arenas)
 
 
-def _host_tiers(config: CacheConfig, sizes: list[int]) -> list[Tier]:
-    groups = range(len(sizes))
-    return [ArenaTier(tier.name, [tier.of_group(group) for group in groups], sizes) for tier in config.tiers[1:]]
+def _host_tiers(config: CacheConfig, sizes: list[int], device: torch.device) -> list[Tier]:
+    """Arenas in host memory; beside a GPU pinned, so that it can read and write them itself."""
+    tiers: list[Tier] = []
+    for tier in config.tiers[1:]:
+        slots = [tier.of_group(group) for group in range(len(sizes))]
+        if device.type == "cpu":
+            tiers.append(ArenaTier(tier.name, slots, sizes))
+            continue
+        pairs = zip(slots, sizes, strict=True)
+        pinned = [torch.zeros(number, size, dtype=torch.uint8, pin_memory=True).numpy() for number, size in pairs]
+        tiers.append(ArenaTier.over(tier.name, pinned))
+    return tiers

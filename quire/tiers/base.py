@@ -7,7 +7,7 @@ the cut of a page. Knows no plans, no blocks and no other tier.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -67,6 +67,18 @@ class MemoryTier(Tier, Protocol):
         ...
 
 
+@runtime_checkable
+class CopyingTier(Tier, Protocol):
+    """A tier that copies between its own slots faster than a read and a write do."""
+
+    def copy(self, group: int, src_slots: Sequence[int], dst_slots: Sequence[int], cut: tuple[int, int]) -> None:
+        """Fill the cut (strips, width) of each target slot from its source; errors name targets.
+
+        A source may be named more than once, a target once; a slot that is a target is no other one's source.
+        """
+        ...
+
+
 class TierError(QuireError):
     """Slots that could not be read or written; a miss with a reason, never wrong bytes."""
 
@@ -102,21 +114,46 @@ class PageLayout:
 def check_call(info: TierInfo, group: int, slots: Sequence[int], buffers: Sequence[Bytes]) -> None:
     """What every tier refuses in read and write, before it touches a byte."""
     where = f"tier {info.name!r}"
-    if not 0 <= group < len(info.num_slots):
-        fact = f"it has {len(info.num_slots)} groups"
-        raise UnknownError(say(f"{where}, group {group}", fact, "number groups as the cache does"))
+    _check_group(info, group)
     if len(slots) != len(buffers):
         fact = f"{len(slots)} slots, {len(buffers)} buffers"
         raise InputError(say(f"a batch for {where}", fact, "give one buffer per slot"))
-    num_slots, page_bytes = info.num_slots[group], info.page_bytes[group]
-    if slots and not (min(slots) >= 0 and max(slots) < num_slots):
-        wrong = next(slot for slot in slots if not 0 <= slot < num_slots)
-        fact = f"group {group} has {num_slots} slots"
-        raise UnknownError(say(f"slot {wrong} of {where}", fact, "name slots from 0 up to that number"))
+    _check_slots(info, group, slots)
+    page_bytes = info.page_bytes[group]
     for buffer in buffers:
         if buffer.dtype != np.uint8 or buffer.ndim != 2 or not _fits(buffer.shape, page_bytes):
             fact = f"{buffer.dtype} {list(buffer.shape)} is no cut of a page of {page_bytes} bytes"
             raise InputError(say(f"a buffer for {where}, group {group}", fact, "give uint8 [strips, width]"))
+
+
+def check_copy(
+    info: TierInfo, group: int, src_slots: Sequence[int], dst_slots: Sequence[int], cut: tuple[int, int]
+) -> None:
+    """What every tier refuses in copy, before it touches a byte."""
+    _check_group(info, group)
+    if len(src_slots) != len(dst_slots):
+        fact = f"{len(src_slots)} sources, {len(dst_slots)} targets"
+        raise InputError(say(f"a copy in tier {info.name!r}", fact, "give one target per source"))
+    _check_slots(info, group, src_slots)
+    _check_slots(info, group, dst_slots)
+    check_distinct(info, group, dst_slots)
+    if not _fits(cut, info.page_bytes[group]):
+        fact = f"{cut} is no cut of a page of {info.page_bytes[group]} bytes"
+        raise InputError(say(f"a copy in tier {info.name!r}, group {group}", fact, "give (strips, width)"))
+
+
+def _check_group(info: TierInfo, group: int) -> None:
+    if not 0 <= group < len(info.num_slots):
+        fact = f"it has {len(info.num_slots)} groups"
+        raise UnknownError(say(f"tier {info.name!r}, group {group}", fact, "number groups as the cache does"))
+
+
+def _check_slots(info: TierInfo, group: int, slots: Sequence[int]) -> None:
+    num_slots = info.num_slots[group]
+    if slots and not (min(slots) >= 0 and max(slots) < num_slots):
+        wrong = next(slot for slot in slots if not 0 <= slot < num_slots)
+        fact = f"group {group} has {num_slots} slots"
+        raise UnknownError(say(f"slot {wrong} of tier {info.name!r}", fact, "name slots from 0 up to that number"))
 
 
 def check_distinct(info: TierInfo, group: int, slots: Sequence[int]) -> None:
@@ -124,6 +161,16 @@ def check_distinct(info: TierInfo, group: int, slots: Sequence[int]) -> None:
     if len(set(slots)) != len(slots):
         fact = f"{len(slots)} slots, {len(set(slots))} of them different"
         raise InputError(say(f"a write to tier {info.name!r}, group {group}", fact, "write each slot once per call"))
+
+
+def runs(dst_slots: Sequence[int], src_slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Pairs of slots, sorted and joined where both sides have neighbours: first target, first source, how many."""
+    pairs = sorted(zip(dst_slots, src_slots, strict=True))
+    first = 0
+    for last, (target, source) in enumerate(pairs, start=1):
+        if last == len(pairs) or pairs[last] != (target + 1, source + 1):
+            yield *pairs[first], last - first
+            first = last
 
 
 def _fits(shape: tuple[int, ...], page_bytes: int) -> bool:

@@ -1,0 +1,233 @@
+"""The paged kernel against attention in its plainest form; on CUDA, or on the CPU with TRITON_INTERPRET=1."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass, replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from quire.core.errors import InputError  # noqa: E402
+from quire.engine.kernel import Rule, attend  # noqa: E402
+
+CUDA = torch.cuda.is_available()
+TRITON = importlib.util.find_spec("triton") is not None
+RUNS = TRITON and (CUDA or os.environ.get("TRITON_INTERPRET") == "1")
+DEVICE = "cuda" if CUDA else "cpu"
+needs_triton = pytest.mark.skipif(not RUNS, reason="needs Triton, and CUDA or TRITON_INTERPRET=1")
+
+NAN = float("nan")
+CLOSE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Segments as (position of the first query, number of queries), and what they read."""
+
+    segments: tuple[tuple[int, int], ...]
+    rule: Rule
+    heads: tuple[int, int] = (4, 2)  # of queries, of keys and values
+    dim: int = 32
+    block_size: int = 16
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass
+class Inputs:
+    """What the kernel is given; q, k and v are parts of larger tensors, already on the device.
+
+    Every cell that no query reads is NaN: slot 0, the last one, holes, ends of pages, other layers.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    table: torch.Tensor
+    offsets: torch.Tensor
+    starts: torch.Tensor
+
+    def attend(self, rule: Rule, max_query: int) -> torch.Tensor:
+        index = [numbers.to(DEVICE) for numbers in (self.table, self.offsets, self.starts)]
+        return attend(self.q, self.k, self.v, *index, max_query=max_query, **rule).cpu()
+
+
+def reads(rule: Rule, start: int, count: int) -> torch.Tensor:
+    """Which keys the queries of a segment read: bool [count, start + count]."""
+    position, key = torch.arange(start, start + count)[:, None], torch.arange(start + count)[None, :]
+    window, sinks = rule.get("window", 0) or start + count, rule.get("sinks", 0)
+    return (key <= position) & ((key > position - window) | (key < sinks))
+
+
+def inputs_of(case: Case, seed: int = 0) -> Inputs:
+    """Random numbers for a case; the pool is one layer of pages that hold three."""
+    dice = torch.Generator().manual_seed(seed)
+    heads, kv_heads = case.heads
+    counts = [count for _, count in case.segments]
+    columns = [-(-(start + count) // case.block_size) for start, count in case.segments]
+    slots = torch.randperm(sum(columns), generator=dice) + 1
+    cells = (3, 2, case.block_size, kv_heads, case.dim)
+    pages = torch.full((len(slots) + 2, *cells), NAN, dtype=case.dtype)
+    k, v = pages[:, 1, 0], pages[:, 1, 1]
+    table = torch.full((len(counts), max(columns) + 1), -1, dtype=torch.int32)
+    for row, ((start, count), mine) in enumerate(zip(case.segments, slots.split(columns), strict=True)):
+        used = reads(case.rule, start, count).any(0).nonzero()[:, 0]
+        table[row, used // case.block_size] = mine[used // case.block_size].int()
+        for pool in (k, v):
+            fresh = torch.randn((len(used), *cells[3:]), generator=dice).to(case.dtype)
+            pool[mine[used // case.block_size], used % case.block_size] = fresh
+    packed = torch.randn((sum(counts), heads + 3, case.dim), generator=dice).to(case.dtype)
+    offsets = torch.tensor([0, *counts]).cumsum(0).int()
+    starts = torch.tensor([start for start, _ in case.segments], dtype=torch.int32)
+    pages, packed = pages.to(DEVICE), packed.to(DEVICE)
+    return Inputs(packed[:, 2 : heads + 2], pages[:, 1, 0], pages[:, 1, 1], table, offsets, starts)
+
+
+def plain(case: Case, inputs: Inputs) -> torch.Tensor:
+    """Attention in float64, one segment at a time, over gathered keys."""
+    answers = []
+    shared = case.heads[0] // case.heads[1]
+    for row, (start, count) in enumerate(case.segments):
+        first = int(inputs.offsets[row])
+        q = inputs.q[first : first + count].cpu().double()
+        key = torch.arange(start + count)
+        slots = inputs.table[row, key // case.block_size].long()
+        k, v = (
+            pool.cpu()[slots, key % case.block_size].double().nan_to_num().repeat_interleave(shared, 1)
+            for pool in (inputs.k, inputs.v)
+        )
+        scores = torch.einsum("qhd,khd->hqk", q, k) * case.rule["scale"]
+        if cap := case.rule.get("softcap"):
+            scores = cap * torch.tanh(scores / cap)
+        scores = scores.masked_fill(~reads(case.rule, start, count), -torch.inf)
+        answers.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), v))
+    return torch.cat(answers)
+
+
+def check(case: Case, atol: float | None = None) -> None:
+    inputs = inputs_of(case)
+    answer = inputs.attend(case.rule, max(count for _, count in case.segments))
+    assert (answer.shape, answer.dtype) == (inputs.q.shape, case.dtype)
+    torch.testing.assert_close(answer.double(), plain(case, inputs), rtol=0, atol=atol or CLOSE[case.dtype])
+
+
+DECODE = ((0, 1), (5, 1), (15, 1), (16, 1), (130, 1))
+PREFILL = ((0, 70), (0, 1), (0, 33))
+MIXED = ((200, 1), (0, 40), (64, 17), (3, 1), (95, 50))
+FULL = Rule(scale=0.3)
+RULES = {
+    "full": FULL,
+    "window": Rule(scale=0.3, window=20),
+    "window of one": Rule(scale=0.3, window=1),
+    "window and sinks": Rule(scale=0.3, window=9, sinks=4),
+    "many sinks": Rule(scale=0.3, window=33, sinks=70),
+    "softcap": Rule(scale=0.8, softcap=2.0),
+    "all": Rule(scale=0.8, window=40, sinks=3, softcap=5.0),
+}
+
+
+@needs_triton
+@pytest.mark.parametrize("segments", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_segments_read_what_the_rule_says_and_nothing_else(segments: tuple[tuple[int, int], ...], rule: Rule) -> None:
+    check(Case(segments, rule))
+
+
+@needs_triton
+@pytest.mark.parametrize("heads", [(1, 1), (3, 3), (9, 3), (14, 2), (20, 1)])
+def test_heads_share_keys(heads: tuple[int, int]) -> None:
+    check(Case(DECODE, FULL, heads=heads))
+    check(Case(MIXED, FULL, heads=heads))
+
+
+@needs_triton
+@pytest.mark.parametrize("dim", [8, 24, 64, 80, 128, 160])
+def test_heads_of_any_width(dim: int) -> None:
+    check(Case(MIXED, {**RULES["window and sinks"], "scale": dim**-0.5}, dim=dim))
+
+
+@needs_triton
+@pytest.mark.parametrize("block_size", [1, 2, 16, 24, 100])
+@pytest.mark.parametrize("rule", ["full", "window and sinks"])
+def test_blocks_of_any_size(block_size: int, rule: str) -> None:
+    check(Case(MIXED, RULES[rule], block_size=block_size))
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", CLOSE, ids=str)
+@pytest.mark.parametrize("segments", [DECODE, MIXED], ids=["decode", "mixed"])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_numbers_of_any_kind(dtype: torch.dtype, segments: tuple[tuple[int, int], ...], dim: int) -> None:
+    if dtype == torch.bfloat16 and not CUDA:
+        pytest.skip("the interpreter computes in NumPy, which has no bfloat16")
+    check(Case(segments, Rule(scale=dim**-0.5), heads=(8, 2), dim=dim, dtype=dtype))
+
+
+@needs_triton
+def test_large_scores_do_not_overflow() -> None:
+    check(Case(MIXED, Rule(scale=40.0)), atol=1e-3)  # a float32 score of 800 is off by 5e-5, and so are the weights
+    check(Case(MIXED, Rule(scale=4e4, softcap=30.0)), atol=1e-3)
+
+
+@needs_triton
+def test_pools_may_have_heads_before_tokens() -> None:
+    case = Case(MIXED, RULES["window and sinks"])
+    inputs = inputs_of(case)
+    turned = [pool.transpose(1, 2).contiguous().transpose(1, 2) for pool in (inputs.k, inputs.v)]
+    assert turned[0].stride() != inputs.k.stride()
+    inputs.k, inputs.v = turned
+    torch.testing.assert_close(inputs.attend(case.rule, 50).double(), plain(case, inputs), rtol=0, atol=1e-5)
+
+
+@needs_triton
+def test_a_prompt_in_chunks_gives_what_it_gives_whole() -> None:
+    whole = inputs_of(Case(((0, 90),), FULL))
+    answer = whole.attend(FULL, 90)
+    for first, last in ((0, 37), (37, 38), (38, 90)):
+        starts, offsets = torch.tensor([first], dtype=torch.int32), torch.tensor([0, last - first], dtype=torch.int32)
+        part = replace(whole, q=whole.q[first:last], starts=starts, offsets=offsets)
+        torch.testing.assert_close(part.attend(FULL, last - first), answer[first:last], rtol=0, atol=1e-6)
+
+
+@needs_triton
+def test_segments_may_be_empty() -> None:
+    inputs = inputs_of(Case(((4, 3), (9, 1)), FULL))
+    some = replace(inputs, table=inputs.table[[0, 0, 1]], starts=inputs.starts[[0, 0, 1]])
+    some.offsets = torch.tensor([0, 3, 3, 4], dtype=torch.int32)
+    assert torch.equal(some.attend(FULL, 3), inputs.attend(FULL, 3))
+    none = replace(inputs, q=inputs.q[:0], table=inputs.table[:0], starts=inputs.starts[:0], offsets=inputs.offsets[:1])
+    assert none.attend(FULL, 0).shape == (0, 4, 32)
+
+
+def wrong_inputs() -> dict[str, Inputs]:
+    good = inputs_of(Case(DECODE, FULL))
+    return {
+        "KV heads": replace(good, q=good.q[:, :3]),
+        "dim": replace(good, q=good.q[:, :, :16]),
+        "one dtype": replace(good, q=good.q.half()),
+        "unit last strides": replace(good, q=good.q.transpose(1, 2).contiguous().transpose(1, 2)),
+        "int32": replace(good, table=good.table.long()),
+    }
+
+
+@pytest.mark.parametrize("word", ["KV heads", "dim", "one dtype", "unit last strides", "int32"])
+def test_what_would_be_read_wrongly_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # no launch is reached, so any device will do
+    with pytest.raises(InputError, match=word):
+        wrong_inputs()[word].attend(FULL, 1)
+
+
+def test_tensors_on_the_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    good = inputs_of(Case(DECODE, FULL))
+    with pytest.raises(InputError, match="CPU path"):
+        attend(good.q.cpu(), good.k, good.v, good.table, good.offsets, good.starts, max_query=1, scale=0.3)
+
+
+@pytest.mark.skipif(TRITON, reason="Triton is installed")
+def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with pytest.raises(InputError, match="install triton"):
+        inputs_of(Case(DECODE, FULL)).attend(FULL, 1)
