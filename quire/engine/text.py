@@ -77,15 +77,14 @@ class Transcript:
         if in_run and not self._stop:
             return ""
         text = self._decoded()
-        fresh = self._held + text[self._settled :]
-        place = self._stop_in(fresh.rstrip(LOST))
-        if place is not None:
+        settled = len(text.rstrip(LOST)) if in_run else len(text) - text.endswith(LOST)
+        fresh = self._held + text[self._settled : settled]
+        place = self._stop_in(fresh)
+        if place is not None:  # no token comes after this one, so that even a run is as it is
             self.stopped = True
             return self._hand_out(fresh[:place])
         if in_run:
             return ""
-        settled = len(text) - text.endswith(LOST)
-        fresh = self._held + text[self._settled : settled]
         self._settled = settled
         self._cut(len(text) - settled)
         final = len(fresh) - self._may_begin_stop(fresh)

@@ -1,0 +1,168 @@
+"""What a model answers without any cache of ours, and the comparison with what an engine answered.
+
+Greedy and beam answers come from transformers' `generate`; sampled ones from computing the whole text again for every
+token and picking from its logits. Knows no engine.
+
+A *tie* is a difference that float32 rounding explains: the reference's logits of the two tokens are closer than TIE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import DynamicCache, GenerationConfig, PreTrainedModel
+
+from quire.engine.pick import Wish, pick
+from quire.engine.sampling import Sampling
+
+TIE = 1e-4
+NUDGES = (1e-6, 1e-5, 5e-5, 1e-3, 1e-2)  # how far logits are moved to see whether a sampled token was a close call
+SCORES = 1e-3  # beam scores agree this well
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where an answer leaves the reference, and by how much the reference preferred its own token."""
+
+    answer: int
+    place: int
+    wanted: Tokens
+    got: Tokens
+    gap: float
+
+    @property
+    def tie(self) -> bool:
+        return self.gap < TIE
+
+    def __str__(self) -> str:
+        word = "a tie" if self.tie else "no rounding"
+        return f"answer {self.answer} differs at {self.place}: {word}, gap {self.gap:.1e}\n{self.wanted}\n{self.got}"
+
+
+class Reference:
+    """One model of its own; answers are kept by prompt and wish. With `steps`, sampling uses the model's own cache."""
+
+    def __init__(self, module: PreTrainedModel, *, steps: bool = False) -> None:
+        self.module = module
+        self.steps = steps
+        eos = module.generation_config.eos_token_id
+        self.eos_ids: frozenset[int] = frozenset([eos] if isinstance(eos, int) else eos or [])
+        self.pad = module.generation_config.pad_token_id or 0
+        module.generation_config = GenerationConfig(pad_token_id=self.pad)  # nothing but what a call says
+        self._answers: dict[tuple[Tokens, Sampling], tuple[list[Tokens], list[float] | None]] = {}
+
+    def answers(self, prompt: Sequence[int], sampling: Sampling) -> list[Tokens]:
+        """The `n` answers."""
+        return self._known(tuple(prompt), sampling)[0][: sampling.n]
+
+    def scores(self, prompt: Sequence[int], sampling: Sampling) -> list[float] | None:
+        """Scores of a beam search."""
+        return self._known(tuple(prompt), sampling)[1]
+
+    def _known(self, prompt: Tokens, sampling: Sampling) -> tuple[list[Tokens], list[float] | None]:
+        plain = replace(sampling, drafts=0, ngram=1)  # speculation changes no answer
+        if (prompt, plain) not in self._answers:
+            self._answers[prompt, plain] = self._compute(prompt, plain)
+        return self._answers[prompt, plain]
+
+    def _compute(self, prompt: Tokens, sampling: Sampling) -> tuple[list[Tokens], list[float] | None]:
+        if sampling.beams > 1:
+            return self._generate(prompt, sampling)
+        if sampling.greedy:
+            return self._generate(prompt, replace(sampling, n=1))[0] * sampling.n, None
+        return [self._drawn(prompt, sampling, branch) for branch in range(sampling.n)], None
+
+    def ends(self, sampling: Sampling) -> set[int]:
+        """Tokens that end such an answer."""
+        return {*sampling.stop_ids, *(() if sampling.ignore_eos else self.eos_ids)}
+
+    def _generate(self, prompt: Tokens, sampling: Sampling) -> tuple[list[Tokens], list[float] | None]:
+        ids = torch.tensor([prompt])
+        ends = self.ends(sampling)
+        options: dict[str, Any] = {"eos_token_id": sorted(ends)} if ends else {}
+        if sampling.beams > 1:
+            options |= {"num_beams": sampling.beams, "num_return_sequences": sampling.n, "early_stopping": False}
+            options |= {"length_penalty": sampling.length_penalty}
+        made = self.module.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=sampling.max_tokens, do_sample=False,
+            return_dict_in_generate=True, output_scores=True, **options,
+        )  # fmt: skip
+        answers = [_cut(row, ends) for row in made.sequences[:, len(prompt) :].tolist()]
+        return answers, made.sequences_scores.tolist() if sampling.beams > 1 else None
+
+    def _drawn(self, prompt: Tokens, sampling: Sampling, branch: int) -> Tokens:
+        assert sampling.seed is not None
+        ends, answer, own = self.ends(sampling), (), DynamicCache(config=self.module.config)
+        while len(answer) < sampling.max_tokens and not (answer and answer[-1] in ends):
+            if self.steps:
+                new = (*prompt, *answer)[own.get_seq_length() :]
+                logits = self.module(torch.tensor([new]), past_key_values=own, use_cache=True).logits[0, -1:]
+            else:
+                logits = self.logits((*prompt, *answer))
+            answer = (*answer, *pick(logits, [Wish(sampling, sampling.seed, branch, len(answer))]))
+        return answer
+
+    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
+        """After the last token: [1, vocabulary]; everything computed at once."""
+        out: torch.Tensor = self.module(torch.tensor([tuple(tokens)]), use_cache=False, logits_to_keep=1).logits[0]
+        return out
+
+    # -- comparison --------------------------------------------------------------------------------------------------
+
+    def differences(self, prompt: Sequence[int], sampling: Sampling, got: Sequence[Sequence[int]]) -> list[Difference]:
+        """Where the answers leave the reference; empty when they are equal."""
+        wanted = self.answers(prompt, sampling)
+        assert len(got) == len(wanted), f"{len(got)} answers instead of {len(wanted)}"
+        pairs = [(nth, one, tuple(other)) for nth, (one, other) in enumerate(zip(wanted, got, strict=True))]
+        return [self._difference(tuple(prompt), sampling, *pair) for pair in pairs if pair[1] != pair[2]]
+
+    def _difference(self, prompt: Tokens, sampling: Sampling, nth: int, wanted: Tokens, got: Tokens) -> Difference:
+        pairs = enumerate(zip(wanted, got, strict=False))
+        place = next((at for at, (one, other) in pairs if one != other), min(len(wanted), len(got)))
+        gap = float("inf")
+        if sampling.beams > 1:
+            gap = abs(self._score(prompt, wanted, sampling) - self._score(prompt, got, sampling))
+        elif place < min(len(wanted), len(got)):
+            logits = self.logits((*prompt, *wanted[:place]))
+            if sampling.greedy:
+                gap = float(logits[0, wanted[place]] - logits[0, got[place]])
+            else:
+                assert sampling.seed is not None
+                gap = _nudge(logits, Wish(sampling, sampling.seed, nth, place), got[place])
+        return Difference(nth, place, wanted, got, gap)
+
+    def _score(self, prompt: Tokens, answer: Tokens, sampling: Sampling) -> float:
+        logits = self.module(torch.tensor([(*prompt, *answer)]), use_cache=False).logits[0]
+        rows = logits[len(prompt) - 1 : -1].log_softmax(-1)
+        total = float(rows[torch.arange(len(answer)), torch.tensor(answer)].sum())
+        return total / len(answer) ** sampling.length_penalty
+
+
+def _cut(tokens: list[int], ends: set[int]) -> Tokens:
+    """Without what pads the rows of a batch."""
+    last = next((place for place, token in enumerate(tokens) if token in ends), len(tokens) - 1)
+    return tuple(tokens[: last + 1])
+
+
+def _nudge(logits: torch.Tensor, wish: Wish, token: int) -> float:
+    """The smallest change of logits after which that token is drawn; inf: none of those tried."""
+    dice = torch.Generator().manual_seed(0)
+    for size in NUDGES:
+        for _ in range(32):
+            noise = (torch.rand(logits.shape, generator=dice) * 2 - 1) * size
+            if pick(logits + noise, [wish]) == [token]:
+                return size
+    return float("inf")
+
+
+def assert_same(
+    reference: Reference, prompt: Sequence[int], sampling: Sampling, got: Sequence[Sequence[int]], what: str = ""
+) -> None:
+    """Every answer is the reference's, token by token; a tie is a failure too, and called so."""
+    found = reference.differences(prompt, sampling, got)
+    assert not found, f"{what} prompt of {len(prompt)} tokens, {sampling}: " + "; ".join(map(str, found))

@@ -1,0 +1,223 @@
+"""Talks: a random world of users around one engine, and an account of what happened in it.
+
+A talk has a seed. From it come the engine's config (small blocks, small budgets, few pages), users with shared system
+prompts, and their turns: going on, going back, asking again, editing what was said, repeating words. A turn's prompt
+contains what the engine answered before, so hits reach into answers and end inside blocks. Requests are submitted at
+random steps. The driver steps the engine and checks the cache; comparing answers is the test's business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import quire
+from quire.engine.engine import Engine
+from quire.engine.families import Model
+from quire.engine.sampling import Sampling
+from quire.engine.settings import EngineConfig
+
+from .families import FIRST_WORD, VOCAB
+
+LONGEST_ANSWER = 16
+MOST_BEAMS = 4
+MOST_STEPS = 4000
+Tokens = tuple[int, ...]
+Speak = Callable[[np.random.Generator, int], Tokens]  # so many words
+
+
+def random_words(dice: np.random.Generator, count: int) -> Tokens:
+    """Any token ids."""
+    return tuple(dice.integers(FIRST_WORD, VOCAB, count).tolist())
+
+
+@dataclass
+class Done:
+    """One request and what became of it."""
+
+    prompt: Tokens
+    sampling: Sampling
+    run: Any
+
+
+@dataclass
+class User:
+    """What one user has said and heard, by turn, and when the next turn comes."""
+
+    turns_left: int
+    next_step: int
+    history: list[Tokens] = field(default_factory=list)  # prompts with their answers
+    open_runs: int = 0
+
+
+class Talk:
+    """One world, from its first step to its last."""
+
+    def __init__(self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words) -> None:
+        self.dice = np.random.default_rng(seed)
+        self.model, self.seed, self.speak = model, seed, speak
+        self.longest = int(self.dice.integers(40, 130))  # of a prompt
+        self.most_beams = int(self.dice.choice([1, 1, 2, MOST_BEAMS]))
+        self.config = self._draw_config()
+        self.engine = Engine(model, self.config)
+        self.systems = [self._words(int(self.dice.integers(4, self.longest // 2))) for _ in range(2)]
+        turns, first = self.dice.integers(1, 4, num_users), self.dice.integers(0, 8, num_users)
+        self.users = [User(*pair) for pair in zip(turns.tolist(), first.tolist(), strict=True)]
+        self.open: list[tuple[User, Done]] = []
+        self.done: list[Done] = []
+        self.counts: Counter[str] = Counter()
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def _one_in(self, number: int) -> bool:
+        return bool(self.dice.integers(number) == 0)
+
+    def _words(self, count: int) -> Tokens:
+        return self.speak(self.dice, count)
+
+    def _draw_config(self) -> EngineConfig:
+        dice = self.dice
+        block = int(dice.integers(4, 17))
+        sequences = int(dice.integers(MOST_BEAMS, 10))
+        budget = int(dice.integers(sequences + block, max(sequences + block, 48) + 17))
+        chunk = int(dice.integers(block, budget + 1)) if self._one_in(2) else None
+        every = block * int(dice.integers(1, 6))
+        longest = self.longest + LONGEST_ANSWER
+        groups = self.model.groups(block, every)
+        least = [
+            max(
+                group.most((prompt, prompt, prompt + LONGEST_ANSWER), beams, block, chunk or budget)
+                for beams in range(1, self.most_beams + 1)
+                for prompt in range(max(1, self.longest - block), self.longest + 1)
+            )
+            for group in groups
+        ]
+        device = tuple(pages + int(dice.integers(0, 3 if self._one_in(2) else 10)) for pages in least)
+        plenty = int(dice.integers(1, 5))
+        host = (0,) * len(groups) if self._one_in(3) else tuple(int(dice.integers(0, plenty * n)) for n in least)
+        reuse = not self._one_in(8)
+        return EngineConfig(
+            device_pages=device, host_pages=host if reuse else 0, block_size=block, max_num_tokens=budget,
+            max_sequences=sequences, max_length=longest, max_chunk=chunk, snapshot_every=every, reuse=reuse,
+            partial_reuse=not self._one_in(4), wait_for_reuse=not self._one_in(3),
+        )  # fmt: skip
+
+    def _draw_sampling(self) -> Sampling:
+        dice = self.dice
+        wish: dict[str, Any] = {"max_tokens": int(dice.integers(1, LONGEST_ANSWER + 1))}
+        kind = dice.integers(10)
+        if kind < 2 and self.most_beams > 1:
+            wish["beams"] = int(dice.integers(2, self.most_beams + 1))
+            wish["n"] = int(dice.integers(1, wish["beams"] + 1))
+            wish["length_penalty"] = float(dice.choice([0.5, 1.0, 1.0, 2.0]))
+        elif kind < 4:
+            wish["n"] = int(dice.integers(2, 4))
+        if "beams" not in wish and self._one_in(3):
+            wish |= {"temperature": float(dice.choice([0.3, 0.7, 1.0])), "seed": int(dice.integers(1 << 40))}
+            wish |= {"top_p": float(dice.choice([1.0, 0.9])), "top_k": int(dice.choice([0, 0, 20]))}
+        if "beams" not in wish and not self.model.recurrent and not self._one_in(3):
+            wish |= {"drafts": int(dice.integers(1, 6)), "ngram": int(dice.integers(1, 4))}
+        if self._one_in(6):
+            wish["stop_ids"] = tuple(sorted(set(self._words(12))))
+        if self._one_in(6):
+            wish["ignore_eos"] = True
+        return Sampling(**wish)
+
+    def _draw_prompt(self, user: User) -> Tokens:
+        """A first turn, or one that has to do with earlier ones."""
+        dice = self.dice
+        system = self.systems[dice.integers(len(self.systems))]
+        new = self._words(int(dice.integers(1, 20)))
+        if self._one_in(4):
+            new = self._words(int(dice.integers(2, 5))) * int(dice.integers(2, 6))  # repeats: drafts hit
+        kind = dice.integers(7) if user.history else 0
+        if kind == 0:
+            prompt = (*system, *new)
+        elif kind <= 3:
+            prompt = (*user.history[-1], *new)
+        elif kind == 4:
+            prompt = (*user.history[dice.integers(len(user.history))], *new)
+        elif kind == 5:
+            prompt = user.history[dice.integers(len(user.history))]
+        else:
+            prompt = self._edited(user.history[-1])
+        if len(prompt) > self.longest:
+            prompt = (*system, *new)
+        return prompt[: self.longest]
+
+    def _edited(self, prompt: Tokens) -> Tokens:
+        place = int(self.dice.integers(len(prompt)))
+        return (*prompt[:place], *self._words(1), *prompt[place + 1 :])
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> list[Done]:
+        """Step until every user has had all turns; the requests in the order they ended."""
+        step = 0
+        while self.open or any(user.turns_left for user in self.users):
+            for user in self.users:
+                if user.turns_left and not user.open_runs and user.next_step <= step:
+                    self._take_turn(user)
+            report = self.engine.step()
+            if report is not None:
+                assert report.num_tokens <= self.config.max_num_tokens
+                self.counts["steps"] += 1
+                self.counts["mixed steps"] += report.num_admitted > 0 and report.num_branches > report.num_admitted
+            self.counts["chunks"] += len(self.engine.scheduler.prompts)  # that need one more step
+            quire.check(self.engine.cache)
+            self._hear(step)
+            step += 1
+            assert step < MOST_STEPS, f"seed {self.seed}: stuck with {self.open}"
+        self._close()
+        return self.done
+
+    def _take_turn(self, user: User) -> None:
+        user.turns_left -= 1
+        for _ in range(2 if self._one_in(4) else 1):
+            done = Done(self._draw_prompt(user), self._draw_sampling(), None)
+            done.run = self.engine.submit(done.prompt, done.sampling)
+            self.open.append((user, done))
+            user.open_runs += 1
+
+    def _hear(self, step: int) -> None:
+        for user, done in [pair for pair in self.open if pair[1].run.done]:
+            self.open.remove((user, done))
+            self.done.append(done)
+            user.open_runs -= 1
+            user.next_step = step + int(self.dice.integers(0, 6))
+            answer = done.run.answers[self.dice.integers(len(done.run.answers))]
+            user.history.append((*done.prompt, *answer.tokens))
+            self._count(done)
+
+    def _count(self, done: Done) -> None:
+        run = done.run
+        self.counts["requests"] += 1
+        self.counts["answers"] += len(run.answers)
+        self.counts["reused tokens"] += run.reused
+        self.counts["preemptions"] += run.num_preemptions
+        for answer in run.answers:
+            self.counts[f"ended by {answer.finish}"] += 1
+        for name, seen in (("beams", done.sampling.beams > 1), ("sampled", not done.sampling.greedy)):
+            self.counts[name] += seen
+
+    def _close(self) -> None:
+        """Nobody lives, every slot is accounted for; add up what the engine and the cache have counted."""
+        engine, cache, counts = self.engine, self.engine.cache, self.counts
+        quire.check(cache)
+        assert engine.step() is None and not engine.runs and cache.num_sequences == 0
+        for group in range(len(cache.config.groups)):
+            for tier in range(len(cache.config.tiers)):
+                usage = cache.usage(tier, group)
+                assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity
+            stats = cache.stats(group)
+            for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
+                counts[name] += getattr(stats, name)
+        counts["forks"] += engine.advance.num_forks
+        counts["drafts accepted"] += engine.advance.num_accepted
+        counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
+        counts["waits for reuse"] += engine.scheduler.num_waits
+        engine.close()

@@ -1,0 +1,96 @@
+"""What a user may ask of an answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from quire.core.errors import InputError
+from quire.engine.sampling import Sampling
+
+
+def test_by_default_greedy() -> None:
+    sampling = Sampling()
+    assert sampling.greedy
+    assert (sampling.max_tokens, sampling.n, sampling.beams, sampling.drafts) == (128, 1, 1, 0)
+    assert not Sampling(temperature=0.01).greedy
+
+
+def test_it_is_frozen_and_compares_by_value() -> None:
+    assert Sampling(temperature=1) == Sampling(temperature=1.0)
+    assert hash(Sampling(stop=("a",))) == hash(Sampling(stop=("a",)))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Sampling().n = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_tokens": 1},
+        {"temperature": 0.7, "top_p": 0.95, "top_k": 50, "seed": 0},
+        {"temperature": 1, "top_p": 1, "seed": 2**64 - 1},
+        {"stop": ("\n", "END"), "stop_ids": (0, 7), "ignore_eos": True},
+        {"n": 4, "temperature": 2.5},
+        {"beams": 4, "n": 4, "length_penalty": -2},
+        {"drafts": 8, "ngram": 3, "temperature": 1.0},
+    ],
+)
+def test_what_can_be_asked(values: dict[str, Any]) -> None:
+    assert dataclasses.asdict(Sampling(**values)).items() >= values.items()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_tokens": 0},
+        {"max_tokens": 3.0},
+        {"max_tokens": True},
+        {"temperature": -0.1},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"temperature": "hot"},
+        {"top_p": 0.0},
+        {"top_p": 1.0001},
+        {"top_p": math.nan},
+        {"top_k": -1},
+        {"top_k": 2.5},
+        {"seed": -1},
+        {"seed": 2**64},
+        {"seed": 1.0},
+        {"stop": "END"},
+        {"stop": ["END"]},
+        {"stop": ("",)},
+        {"stop": (7,)},
+        {"stop_ids": 7},
+        {"stop_ids": (-1,)},
+        {"stop_ids": ("a",)},
+        {"ignore_eos": 1},
+        {"n": 0},
+        {"beams": 0},
+        {"length_penalty": math.inf},
+        {"length_penalty": 17.0},
+        {"drafts": -1},
+        {"ngram": 0},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asked(values: dict[str, Any]) -> None:
+    [name] = values
+    with pytest.raises(InputError, match=f"sampling: {name} is .*; give "):
+        Sampling(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "fact"),
+    [
+        ({"temperature": 0.5}, "temperature is 0.5"),
+        ({"n": 3}, "n is 3"),
+        ({"drafts": 2}, "drafts is 2"),
+    ],
+)
+def test_what_beam_search_leaves_out(values: dict[str, Any], fact: str) -> None:
+    with pytest.raises(InputError, match=f"sampling with beams 2: {fact}"):
+        Sampling(beams=2, **values)
