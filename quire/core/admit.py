@@ -186,7 +186,7 @@ def _seat(state: State, claims: Claims, ends: list[int], now: int) -> list[Seque
     sequences: list[Sequence] = []
     for claim in claims:
         prepared = claim.prepared
-        root = state.roots.make(prepared.scope_key, prepared.request.scope) if prepared.keep else NO_ROOT
+        root = state.roots.make(prepared.scope_key, prepared.scope) if prepared.keep and prepared.scope else NO_ROOT
         row = state.free_rows.pop()
         store.seat(claim.hit, row, prepared.chain, root, prepared.keep)
         if claim.cross_hit is not None:
@@ -216,7 +216,8 @@ def _seat_across(state: State, claim: Claim, row: int) -> None:
     prepared, cross = claim.prepared, state.cross
     assert cross is not None and prepared.encoder is not None and claim.cross_hit is not None
     keep = prepared.encoder.keep
-    root = cross.roots.make(prepared.scope_key, prepared.request.scope) if keep else NO_ROOT
+    scope = prepared.request.scope
+    root = cross.roots.make(scope.key, scope) if keep else NO_ROOT
     cross.store.seat(claim.cross_hit, row, prepared.encoder.chain, root, keep)
 
 

@@ -87,7 +87,7 @@ class Claim:
         if places is None:
             self.takes, self.cold = self.takes + (0,) * others, self.cold + (0,) * others
             return None
-        root = cross.roots.find(self.prepared.scope_key) if places.keep else NO_ROOT
+        root = cross.roots.find(self.request.scope.key) if places.keep else NO_ROOT
         hit = cross.store.walk(places.chain, root, places.blocks * state.block_size, 0)
         cross.store.claim(hit)
         self.takes += (places.blocks - hit.blocks,) * others

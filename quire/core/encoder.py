@@ -6,14 +6,14 @@ equal inputs share every page, and inputs that only begin alike share none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.errors import InputError, say
-from quire.core.identity import Media, Words, token_words
+from quire.core.identity import Media, Scope, Words, token_words
 from quire.core.span import Span
 
 Int32 = NDArray[np.int32]
@@ -56,6 +56,14 @@ class Encoder:
             return None
         start = self.length.to_bytes(8, "little")
         return blake2b(start + content, digest_size=32, person=b"quire-encoder").digest()
+
+    def scope(self, scope: Scope) -> Scope | None:
+        """Where text is kept that was computed over this input: a decoder's own KV depends on what it has read.
+
+        None without a name: that text is nobody else's either.
+        """
+        name = self.name()
+        return None if name is None else replace(scope, space=name + repr(scope.space).encode())
 
     def places(self, block_size: int) -> tuple[Int32, Words | None]:
         """Its stream, filled up to whole blocks: nothing is ever written behind it, so every page can be shared."""

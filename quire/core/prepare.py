@@ -9,6 +9,7 @@ from quire.core.config import DEFAULT_PRIORITY
 from quire.core.encoder import Encoder
 from quire.core.errors import InputError, StateError, UnknownError, listed, say
 from quire.core.groups import Marks
+from quire.core.identity import Scope
 from quire.core.request import Request
 from quire.core.retain import to_ticks
 from quire.core.state import State
@@ -31,7 +32,7 @@ class Prepared:
 
     __slots__ = (
         "blocks", "chain", "decode_retention", "encoder", "end", "keep", "length", "marks", "peaks", "priorities",
-        "reaches", "request", "scope_key", "seated", "spare", "state", "ticks", "timed",
+        "reaches", "request", "scope", "scope_key", "seated", "spare", "state", "ticks", "timed",
     )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
@@ -42,7 +43,11 @@ class Prepared:
         self.length = num_tokens if request.length is None else request.length
         self.end = min(self.length, num_tokens)  # first token that is not computed here
         self.keep = state.config.reuse and request.reuse
-        self.scope_key = request.scope.key
+        self.scope: Scope | None = request.scope
+        if request.encoder is not None:
+            self.scope = request.encoder.scope(request.scope)
+            self.keep = self.keep and self.scope is not None
+        self.scope_key = b"" if self.scope is None else self.scope.key
         self.reaches: tuple[int, ...]  # tokens each group makes room for
         self.marks: Marks | None = None
         self.peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for

@@ -29,7 +29,7 @@ class Probe:
     onboard_bytes: int
     slots_now: tuple[int, ...]  # per group, for the whole prompt
     slots_to_completion: tuple[int, ...]  # and for max_new_tokens after it
-    next_key: int | None  # names the first whole block that is missing: equal numbers, equal prefix
+    next_key: int | None  # names the first whole block that is missing: equal numbers, equal prefix; None: it has none
 
 
 def probe(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
@@ -54,7 +54,7 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
         now[group] += claim.cold[group] + claim.takes[group]
         if group < len(source):
             now[group] += source[group] - 1
-    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end else None
+    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared.scope is not None else None
     later = [_later(state, prepared, group, claim.takes[group]) for group in groups]
     return Probe(
         start=hit.start,

@@ -16,7 +16,7 @@ def truncate(state: State, request: Request, keep: int) -> int:
         gone += state.store.truncate(root, prepared.chain, len(request.tokens), keep)
     if state.cross is not None and prepared.encoder is not None and not keep:
         chain = prepared.encoder.chain
-        root = state.cross.roots.find(prepared.scope_key)
+        root = state.cross.roots.find(request.scope.key)
         gone += state.cross.store.truncate(root, chain, len(chain), 0) if root >= 0 else 0
     return gone
 

@@ -247,7 +247,8 @@ class Advance:
             run.answers[nth] = Answer(list(best.tokens), self._why(run, best.tokens[-1]), best.score)
             if run.listener is not None:
                 run.listener.hear(run, nth, list(best.tokens))
-        self.finish(run)
+        if not run.done:  # by a listener that has cancelled it
+            self.finish(run)
 
 
     def _why(self, run: Run, last: int) -> Finish:

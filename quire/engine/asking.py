@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from quire.core.cache import Cache
 from quire.core.errors import InputError, say
-from quire.core.request import Int32
+from quire.core.prepare import Prepared
+from quire.core.request import Int32, Request
 from quire.engine.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
@@ -25,7 +28,7 @@ def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:
     if wide.min() < 0 or wide.max() >= vocabulary:
         fact = f"they go from {wide.min()} to {wide.max()}, the model knows 0 to {vocabulary - 1}"
         raise InputError(say("submit of token ids", fact, "use the model's own tokenizer"))
-    return np.ascontiguousarray(wide, dtype=np.int32)
+    return np.array(wide, dtype=np.int32)  # its own: the caller may go on to use the array
 
 
 def check_wishes(model: Model, config: EngineConfig, num_tokens: int, sampling: Sampling) -> None:
@@ -40,3 +43,15 @@ def check_wishes(model: Model, config: EngineConfig, num_tokens: int, sampling: 
     if sampling.beams > config.max_sequences:
         fact = f"max_sequences is {config.max_sequences}"
         raise InputError(say(f"a beam search with {sampling.beams} beams", fact, "use fewer beams"))
+
+
+def ready(cache: Cache, request: Request, max_tokens: int) -> Prepared:
+    """Ready to be claimed; refused if it could never fit, as it is or when it comes back with its answer so far."""
+    prepared = cache.prepare(request)
+    whole = np.resize(request.tokens, len(request.tokens) + max_tokens - 1)
+    later = replace(request.continued(whole, len(request.tokens)), id=(request.id, "later"), reuse=False, beams=1)
+    with cache.claim([prepared, later]) as claims:
+        if claims.refused:
+            ask = f"a prompt of {len(request.tokens)} tokens and {max_tokens} to generate"
+            raise InputError(say(ask, str(claims.refused[0]), "ask for less, or enlarge the cache"))
+    return prepared

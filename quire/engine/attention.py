@@ -98,6 +98,7 @@ class _Part(NamedTuple):
     tokens: torch.Tensor  # [segments, queries]
     slots: torch.Tensor  # [segments, blocks]
     seen: torch.Tensor | None  # [segments, 1, 1, queries, keys]; None: each query what is before it, from the first
+    stale: torch.Tensor | None  # [segments, keys, 1, 1]: behind the last token, where anything may be, NaN too
 
 
 class _Gather:
@@ -114,9 +115,12 @@ class _Gather:
         """Output of every query, [tokens, heads, dim]."""
         out = torch.empty_like(query)
         heads = keys.shape[2]
-        for tokens, slots, seen in self.parts:
+        for tokens, slots, seen, stale in self.parts:
             some = query[tokens].unflatten(2, (heads, -1)).permute(0, 2, 3, 1, 4)  # segments, heads, share, queries
-            found = [pool[slots].flatten(1, 2).transpose(1, 2)[:, :, None] for pool in (keys, values)]
+            found = [pool[slots].flatten(1, 2) for pool in (keys, values)]
+            if stale is not None:  # not to see it is not enough: 0 * NaN is NaN
+                found = [part.masked_fill_(stale, 0) for part in found]
+            found = [part.transpose(1, 2)[:, :, None] for part in found]
             if seen is None:
                 found = [part[..., : tokens.shape[1], :] for part in found]
             near = _attend(some, found[0], found[1], seen, scale, softcap)
@@ -162,10 +166,11 @@ def _part(packed: Packed, lane: Lane, size: int, segments: Int64) -> _Part:
     blocks = first[:, None] + np.arange(int((last - first).max()))
     slots: Int32 = lane.table[segments[:, None], np.minimum(blocks, last[:, None] - 1)]
     if not starts.any() and not lane.window:
-        return _Part(tokens, torch.from_numpy(slots.astype(np.int64)), None)
+        return _Part(tokens, torch.from_numpy(slots.astype(np.int64)), None, None)
     queries = (starts[:, None] + np.arange(count))[:, :, None]
     places = (blocks[:, :, None] * size + np.arange(size)).reshape(len(segments), 1, -1)
     seen = places <= queries
     if lane.window:
         seen &= places > queries - lane.window
-    return _Part(tokens, torch.from_numpy(slots.astype(np.int64)), torch.from_numpy(seen[:, None, None]))
+    stale = torch.from_numpy((places >= ends[:, None, None])[:, 0, :, None, None])
+    return _Part(tokens, torch.from_numpy(slots.astype(np.int64)), torch.from_numpy(seen[:, None, None]), stale)

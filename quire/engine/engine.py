@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from quire.core.cache import Cache
-from quire.core.errors import InputError, StateError, say
+from quire.core.errors import StateError, say
 from quire.core.finish import Setback
 from quire.core.identity import Scope
 from quire.core.request import PLAIN, Int32, Request
@@ -25,7 +25,7 @@ from quire.core.retain import Retention
 from quire.core.sequence import Sequence as Live
 from quire.core.span import Span
 from quire.engine.advance import Advance
-from quire.engine.asking import check_wishes, checked_prompt
+from quire.engine.asking import check_wishes, checked_prompt, ready
 from quire.engine.attention import Step
 from quire.engine.batch import Segment, pack
 from quire.engine.beam import Beams
@@ -88,10 +88,7 @@ class Engine:
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
         )
-        prepared = self.cache.prepare(request)
-        with self.cache.claim([prepared]) as claims:
-            if claims.refused:
-                raise InputError(say(f"a prompt of {len(prompt)} tokens", str(claims.refused[0]), "ask for less"))
+        prepared = ready(self.cache, request, sampling.max_tokens)
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         run = Run(request, sampling, seed, listener, self.clock())
         run.arrival = number
@@ -173,6 +170,8 @@ class Engine:
             for branch, refusal in turn.refused:
                 if not branch.run.done:
                     self.fail(branch.run, str(refusal))
+            for branch in [one for one in turn.works if one.run.done]:
+                del turn.works[branch]
             if turn.works or turn.refused or self.num_lingering:
                 return turn
             if not self.scheduler.give_way():

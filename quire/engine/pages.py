@@ -43,7 +43,8 @@ class Pages:
             else:
                 self.states.update(_state_views(shape, arena, model.dtype))
         self.device_tier: Tier = _device_tier(self.arenas)
-        self.tiers: list[Tier] = [self.device_tier, *(_host_tiers(config, sizes, model.device) if colder is None else colder)]
+        below = _host_tiers(config, sizes, model.device) if colder is None else colder
+        self.tiers: list[Tier] = [self.device_tier, *below]
         layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
         self.mover = Mover(self.tiers, layouts, config.block_size)
 

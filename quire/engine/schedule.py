@@ -97,8 +97,9 @@ class Scheduler:
         for branch in ready:
             branch.drafts = self._guess(branch, spare) if branch.run.sampling.drafts and spare > 0 else NO_DRAFTS
             spare -= len(branch.drafts)
-        for count in sorted({len(branch.drafts) for branch in ready}, reverse=True):
-            self._grow(turn, [branch for branch in ready if len(branch.drafts) == count])
+        counts = [len(branch.drafts) for branch in ready]  # before the first of them takes its drafts back
+        for count in sorted(set(counts), reverse=True):
+            self._grow(turn, [branch for branch, one in zip(ready, counts, strict=True) if one == count])
 
     def _guess(self, branch: Branch, spare: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         sampling = branch.run.sampling

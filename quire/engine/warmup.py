@@ -29,8 +29,9 @@ def warm_up(cache: Cache, moves: Moves, config: EngineConfig, compute: Compute) 
         while len(live) < config.max_sequences and _seat(cache, moves, len(live), 1, live):
             total += 1
         cache_rows = [sequence for sequence in live if sequence.computed < sequence.length]
-        compute([_segment(sequence, Span(0, 1)) for sequence in cache_rows])
-        cache.commit(cache_rows)
+        if cache_rows:
+            compute([_segment(sequence, Span(0, 1)) for sequence in cache_rows])
+            cache.commit(cache_rows)
         rows = [sequence for sequence in live if sequence.computed == sequence.length]
         plan = cache.grow(rows, np.ones(len(rows), np.int32)) if rows else None
         if plan is not None:

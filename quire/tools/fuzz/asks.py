@@ -48,13 +48,14 @@ class Asks:
         old = rng.choice(self.past) if self.past and rng.random() < 0.75 else None
         if like is not None:
             tokens = tuple(token for block in like[1:] for token, *_ in block)
-            old = Ask("", tokens[:MAX_PROMPT], build.ROOTS.index(like[0]))
+            scope, encoder = build.ORIGINS[like[0]]
+            old = Ask("", tokens[:MAX_PROMPT], scope, encoder=encoder)
         keep, total = self._lengths(old)
         tokens = (*(old.tokens[:keep] if old else ()), *(self.token() for _ in range(total - keep)))
         scope = old.scope if old and rng.random() < 0.9 else rng.randrange(self.scopes) if rng.random() < 0.3 else 0
         ask = Ask(
             name, tokens, scope, self._extra_ids(old, keep, total), self._media(old, keep, total),
-            ranges=self._ranges(total), **self._options(total),
+            ranges=self._ranges(total), **self._options(total, old),
         )  # fmt: skip
         ask = build.named(ask, self.world.block_size)
         self._keep(ask)
@@ -118,7 +119,7 @@ class Asks:
         end = None if rng.random() < 0.5 else cuts[2]
         return first, (cuts[1], end, rng.choice(PRIORITIES), rng.choice(SECONDS))
 
-    def _options(self, total: int) -> dict[str, Any]:
+    def _options(self, total: int, old: Ask | None) -> dict[str, Any]:
         rng = self.rng
         options: dict[str, Any] = {}
         if rng.random() < 0.2:
@@ -135,9 +136,9 @@ class Asks:
             options["max_new_tokens"] = rng.randint(1, 6)
         if rng.random() < 0.08:
             options["length"] = max(1, total + rng.randint(-4, 4))
-        return options if self.world.is_plain else options | self._group_options(total)
+        return options if self.world.is_plain else options | self._group_options(total, old)
 
-    def _group_options(self, total: int) -> dict[str, Any]:
+    def _group_options(self, total: int, old: Ask | None) -> dict[str, Any]:
         """What only some kinds of groups look at."""
         rng, options = self.rng, dict[str, Any]()
         if rng.random() < 0.3:
@@ -150,4 +151,6 @@ class Asks:
             told = rng.choice(("tokens", "tokens", "digest", "nothing"))
             serial = rng.randrange(1, 1 << 30) if told == "nothing" else 0
             options["encoder"] = Encoder(length, rng.randrange(len(build.DIGESTS)), told, serial)
+            if old is not None and old.encoder is not None and rng.random() < 0.7:
+                options["encoder"] = old.encoder
         return options

@@ -15,6 +15,7 @@ from quire.tools.fuzz.plain import Ask, Budget, Identity, Runs, World
 
 WORD = 8  # bytes one token writes into each plane of a page
 SCOPES = (Scope(), Scope(lora="a"), Scope(lora=0), Scope(salt=b"a"), Scope(lora="a", epoch=1))
+ORIGINS: dict[int, tuple[int, plain.Encoder | None]] = {}  # root -> whose tokens stand under it
 ROOTS = tuple(scope.event_hash() for scope in SCOPES)
 DIGESTS = (b"sunflower-photograph", b"another-image-entirely", b"one-more-content-digest")
 Int32 = NDArray[np.int32]
@@ -122,7 +123,19 @@ def named(ask: Ask, block_size: int) -> Ask:
     mine = tuple([(token, 0, 0, 0) for token in ask.tokens])
     if ask.extra_ids or ask.media:
         mine = identities(request(ask))
-    return replace(ask, root=ROOTS[ask.scope], identities=mine, places=places(ask.encoder, block_size))
+    root = _root(ask)
+    ORIGINS[root] = (ask.scope, ask.encoder)
+    known = places(ask.encoder, block_size)
+    return replace(ask, identities=mine, places=known, root=root, scope_root=ROOTS[ask.scope])
+
+
+def _root(ask: Ask) -> int:
+    """The scope's number; that of text over an encoder's input is of both, and of one without a name like no other."""
+    read = encoder(ask.encoder)
+    if read is None or ask.encoder is None:
+        return ROOTS[ask.scope]
+    scope = read.scope(SCOPES[ask.scope])
+    return ask.encoder.serial + (1 << 60) if scope is None else scope.event_hash()
 
 
 def resumed(ask: Ask, tokens: tuple[Identity, ...], kept: int) -> Ask:

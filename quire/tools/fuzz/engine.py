@@ -64,4 +64,4 @@ class Engine:
 
 def cross_numbers(ask: Ask) -> list[int]:
     """What an encoder makes for a request."""
-    return [] if ask.encoder is None else encoded(ask.root, ask.encoder.meaning, len(ask.places))
+    return [] if ask.encoder is None else encoded(ask.scope_root, ask.encoder.meaning, len(ask.places))

@@ -118,7 +118,8 @@ class Ask:
     scope: int = 0
     extra_ids: tuple[int, ...] = ()  # one per token, or none at all
     media: Runs = ()
-    root: int = 0  # number of the scope in events
+    root: int = 0  # number of the scope in events; with an encoder that of both
+    scope_root: int = 0  # of the scope alone
     identities: tuple[Identity, ...] = ()
     length: int | None = None
     ranges: tuple[tuple[int, int | None, int, int | None], ...] = ()  # start, end, priority, seconds
@@ -132,8 +133,13 @@ class Ask:
     encoder: Encoder | None = None
     places: tuple[Identity, ...] = ()  # identities of the encoder's stream, whole blocks
 
+    @property
+    def keeps(self) -> bool:
+        """It may be found again: text over an input that nothing names may not."""
+        return self.reuse and (self.encoder is None or self.encoder.told != "nothing")
+
     def __repr__(self) -> str:
-        derived = ("name", "tokens", "root", "identities", "places")
+        derived = ("name", "tokens", "root", "scope_root", "identities", "places")
         given = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name not in derived]
         told = [f"{name}={value!r}" for name, value in given if value != getattr(_PLAIN, name, ())]
         return f"Ask({', '.join([repr(self.name), repr(list(self.tokens)), *told])})"

@@ -144,7 +144,8 @@ class Subject:
     def _learn_key(self, ask: Ask, found: Probe) -> None:
         """The key of the first missing block: equal for equal prefixes, and only for those."""
         end = (found.hit_blocks + 1) * self.world.block_size
-        prefix = (ask.root, ask.identities[:end]) if end <= ask.compute_end else None
+        named = ask.encoder is None or ask.encoder.told != "nothing"
+        prefix = (ask.root, ask.identities[:end]) if named and end <= ask.compute_end else None
         assert (prefix is None) == (found.next_key is None), f"next_key {found.next_key} of {ask}"
         if prefix is not None and found.next_key is not None:
             assert self.keys.setdefault(found.next_key, prefix) == prefix, "one key, two prefixes"

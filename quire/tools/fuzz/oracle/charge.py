@@ -24,7 +24,7 @@ class Charge:
     def __init__(self, world: World, ask: Ask, group: Group) -> None:
         self.ask, self.group, self.size = ask, group, world.block_size
         self.is_state = group.kind == "state"
-        self.keep = world.reuse and ask.reuse
+        self.keep = world.reuse and ask.keeps
         extra = ask.extra_tokens if group.extra is None else group.extra
         self.reach = ask.room if self.is_state else ask.room + extra  # tokens it makes room for
         self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.compute_end

@@ -15,7 +15,7 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     """The longest prefix every group can resume after, then the best block for what is left; holds nothing yet."""
     size = state.world.block_size
     claim = Claim(ask, purpose, pages=[{} for _ in state.pools])
-    if not (state.world.reuse and ask.reuse):
+    if not (state.world.reuse and ask.keeps):
         return claim
     usable = ask.compute_end - (purpose == "compute")
     path = path_of(ask.root, ask.identities[: usable // size * size], size)

@@ -92,8 +92,7 @@ class Model:
 def encoder_ask(ask: Ask) -> Ask:
     """The encoder's part of a request, as a request of its own stream."""
     assert ask.encoder is not None
-    named = ask.reuse and ask.encoder.told != "nothing"
     tokens = (0,) * len(ask.places)
     return replace(
-        ask, tokens=tokens, identities=ask.places, reuse=named, length=None, ranges=(), beams=1, extra_tokens=0
+        ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), beams=1, extra_tokens=0
     )

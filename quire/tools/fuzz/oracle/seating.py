@@ -13,7 +13,7 @@ from quire.tools.fuzz.oracle.tree import path_of
 
 def seat(state: State, claim: Claim, number: int) -> Row:
     """A row for the claim: its whole blocks are held now."""
-    ask, keep, groups = claim.ask, state.world.reuse and claim.ask.reuse, len(state.pools)
+    ask, keep, groups = claim.ask, state.world.reuse and claim.ask.keeps, len(state.pools)
     tokens = list(ask.identities[: ask.compute_end])
     if keep:
         state.make_root(ask.root)
