@@ -137,13 +137,16 @@ class Advance:
         """New tokens of an answer: told, kept, and the next one is due, unless the answer ends with them."""
         run = branch.run
         tokens, finish = self._cut(branch, tokens)
-        branch.append(tokens)
         answer = run.answers[branch.index]
-        answer.tokens.extend(tokens)
-        if run.listener is not None and run.listener.hear(run, branch.index, tokens) and finish is None:
-            finish = "stop"
-        if run.done:
-            return  # the listener has cancelled it
+        for place, token in enumerate(tokens, start=1):  # one at a time: drafts must not change where an answer ends
+            branch.append([token])
+            answer.tokens.append(token)
+            stops = run.listener is not None and run.listener.hear(run, branch.index, [token])
+            if run.done:
+                return  # the listener has cancelled it
+            if stops and (finish is None or place < len(tokens)):
+                finish = "stop"
+                break
         if finish is None:
             if branch.sequence is not None:
                 self.scheduler.ready[branch] = None
@@ -182,7 +185,8 @@ class Advance:
         others = self._fork(branch, list(range(1, len(tokens))))
         run.branches.extend(others)
         for one, token in zip([branch, *others], tokens, strict=True):
-            self._go_on(one, [token])
+            if not run.done:  # by a listener that has cancelled it
+                self._go_on(one, [token])
 
     def _fork(self, branch: Branch, indices: list[int]) -> list[Branch]:
         """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""
@@ -245,7 +249,7 @@ class Advance:
             self.end(beam)
         for nth, best in enumerate(run.beams.best(run.sampling.n)):
             run.answers[nth] = Answer(list(best.tokens), self._why(run, best.tokens[-1]), best.score)
-            if run.listener is not None:
+            if run.listener is not None and not run.done:
                 run.listener.hear(run, nth, list(best.tokens))
         if not run.done:  # by a listener that has cancelled it
             self.finish(run)

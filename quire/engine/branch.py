@@ -87,8 +87,8 @@ class Run:
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds from submission to the first token of an answer."""
-        return self.times.first_token - self.times.submitted
+        """Seconds from submission to the first token of an answer; nan when none came."""
+        return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")
 
     def __repr__(self) -> str:
         state = "done" if self.done else f"{len(self.branches)} branches"

@@ -9,9 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import count
-from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -22,7 +20,6 @@ from quire.core.finish import Setback
 from quire.core.identity import Scope
 from quire.core.request import PLAIN, Int32, Request
 from quire.core.retain import Retention
-from quire.core.sequence import Sequence as Live
 from quire.core.span import Span
 from quire.engine.advance import Advance
 from quire.engine.asking import check_wishes, checked_prompt, ready
@@ -33,6 +30,7 @@ from quire.engine.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.connector import Connector
 from quire.engine.families import KvShape, Model
 from quire.engine.moves import Moves
+from quire.engine.outside import Outside
 from quire.engine.pages import Pages
 from quire.engine.report import Stats, StepReport, Stopwatch
 from quire.engine.sampling import Sampling
@@ -55,10 +53,11 @@ class Engine:
         self, model: Model, config: EngineConfig, *, connector: Connector | None = None,
         colder: Sequence[Tier] | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.model, self.config, self.connector, self.clock = model, config, connector, clock
+        self.model, self.config, self.clock = model, config, clock
         self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
         self.pages = Pages(model, self.cache.config, colder)
         self.moves = Moves(self.cache, self.pages.mover)
+        self.outside = Outside(self.cache, connector, model.recurrent)
         self.scheduler = Scheduler(self.cache, config, self.moves.carry)
         self.runs: dict[object, Run] = {}
         self.advance = Advance(
@@ -68,8 +67,7 @@ class Engine:
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self._vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._numbers = count()
-        self._freed: SimpleQueue[tuple[Live, bool]] = SimpleQueue()
-        self.num_lingering = 0  # finished sequences whose pages the connector still reads
+        self.closed = False
         self.stats = Stats()
 
     # -- asking ------------------------------------------------------------------------------------------------------
@@ -79,6 +77,8 @@ class Engine:
         retention: Retention | None = None, listener: Listener | None = None,
     ) -> Run:  # fmt: skip
         """Queue a prompt. What can never be served is refused here, with the reason."""
+        if self.closed:
+            raise StateError(say("submit", "the engine is closed", "make a new one"))
         if len(self.runs) >= self.config.max_waiting:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
@@ -140,7 +140,7 @@ class Engine:
     def step(self) -> StepReport | None:
         """Compute one batch; None when there is nothing to do."""
         watch = Stopwatch()
-        self._free()
+        self.outside.free()
         if not self.runs:
             self.moves.settle()
             return None
@@ -172,7 +172,7 @@ class Engine:
                     self.fail(branch.run, str(refusal))
             for branch in [one for one in turn.works if one.run.done]:
                 del turn.works[branch]
-            if turn.works or turn.refused or self.num_lingering:
+            if turn.works or turn.refused or self.outside.num_lingering:
                 return turn
             if not self.scheduler.give_way():
                 oldest = min([*self.scheduler.ready, *self.scheduler.waiting], key=lambda one: one.age)
@@ -184,10 +184,11 @@ class Engine:
         for setback in self.moves.settle():
             self._set_back(setback, turn)
         for branch in turn.admitted:
-            if branch.sequence is not None and not branch.run.times.first_token and not len(branch.answer):
+            if branch.sequence is not None and _is_first(branch.run):
                 branch.run.reused = branch.sequence.start
-            if self.connector is not None and branch in turn.works and not self.model.recurrent:
-                self._bring(self.connector, branch, turn)
+        if self.outside.brings:
+            for branch in [one for one in turn.works if one in self.scheduler.prompts]:
+                self._bring(branch, turn)
 
     def _set_back(self, setback: Setback, turn: Turn) -> None:
         holders = [*self.scheduler.ready, *self.scheduler.prompts, *self.scheduler.held]
@@ -208,20 +209,14 @@ class Engine:
         self.scheduler.ready.pop(branch, None)
         self.scheduler.prompts[branch] = None
 
-    def _bring(self, connector: Connector, branch: Branch, turn: Turn) -> None:
+    def _bring(self, branch: Branch, turn: Turn) -> None:
         """What a cache outside has of a prompt need not be computed here."""
-        sequence, work = branch.sequence, turn.works[branch]
-        assert sequence is not None
-        most = min(work.span.end, sequence.prompt_end - 1) - work.span.start
-        found = min(connector.matched(sequence.request, work.span.start), most)
-        if found <= 0:
-            return
-        came = connector.allocated(sequence, Span(work.span.start, work.span.start + found))
-        if came <= 0:
-            return
-        self.cache.commit(sequence, work.span.start + min(came, found))
-        branch.run.reused += min(came, found)
-        rest = Span(work.span.start + min(came, found), work.span.end)
+        work, run = turn.works[branch], branch.run
+        assert branch.sequence is not None
+        came = self.outside.bring(branch.sequence, work.span)
+        if _is_first(run):
+            run.reused += came
+        rest = Span(work.span.start + came, work.span.end)
         if rest:
             turn.works[branch] = work._replace(span=rest)
         else:
@@ -240,24 +235,17 @@ class Engine:
         watch.mark("model")
         return logits
 
+    @property
+    def num_lingering(self) -> int:
+        """Finished sequences whose pages are kept for the connector."""
+        return self.outside.num_lingering
+
     # -- leaving -----------------------------------------------------------------------------------------------------
 
     def _let_go(self, branch: Branch, store: bool) -> None:
-        """Give up its pages, now or when the connector has read them."""
         sequence, branch.sequence = branch.sequence, None
         assert sequence is not None
-        if self.connector is not None:
-            self.num_lingering += 1
-            if not self.connector.finished(sequence, partial(self._freed.put, (sequence, store))):
-                return
-            self.num_lingering -= 1
-        self.cache.release(sequence, store=store)
-
-    def _free(self) -> None:
-        while not self._freed.empty():
-            sequence, store = self._freed.get()
-            self.num_lingering -= 1
-            self.cache.release(sequence, store=store)
+        self.outside.release(sequence, store)
 
     def drain(self) -> None:
         """Step until every run is done."""
@@ -272,16 +260,26 @@ class Engine:
 
     def close(self) -> None:
         """Cancel what is left and give the memory back; closing again does nothing."""
-        for run in list(self.runs.values()):
-            self.cancel(run)
-        self.moves.settle()
-        self.pages.close()
+        try:
+            for run in list(self.runs.values()):
+                self.cancel(run)
+            if not self.closed:
+                self.moves.settle()
+        finally:
+            if not self.closed:
+                self.closed = True
+                self.pages.close()
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_first(run: Run) -> bool:
+    """It has computed nothing yet that could be reused by itself."""
+    return not run.num_preemptions and not run.times.first_token
 
 
 def _segment(work: Work) -> Segment:

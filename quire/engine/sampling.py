@@ -71,6 +71,8 @@ def _check_beams(sampling: Sampling) -> None:
         raise InputError(say(ask, f"temperature is {sampling.temperature}", "beam search needs temperature 0"))
     if sampling.n > sampling.beams:
         raise InputError(say(ask, f"n is {sampling.n}", "ask for at most as many answers as beams"))
+    if sampling.stop:
+        raise InputError(say(ask, f"stop is {sampling.stop!r}", "beam search ends on tokens: use stop_ids"))
     if sampling.drafts:
         raise InputError(say(ask, f"drafts is {sampling.drafts}", "beam search needs drafts 0"))
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.claim import Claim, Claims, Refusal
+from quire.core.claim import Claims, Refusal
 from quire.core.plan import Plan
 from quire.core.prepare import Prepared
 from quire.core.sequence import Sequence
@@ -203,13 +203,14 @@ class Scheduler:
         if not self.config.wait_for_reuse:
             return
         chunk = self.config.longest_chunk
-        mates = [(one.prepared, Span(one.computed, min(one.prompt_end, one.computed + chunk))) for one in continuing]
+        mates = [(one.prepared, _part(one.prepared, Span(one.computed, one.prompt_end), chunk)) for one in continuing]
         for claim in list(claims):
             if any(claim.gains_from(*mate) for mate in mates):
                 claims.leave_out(claim)
                 self.num_waits += 1
             else:
-                mates.append((claim.prepared, _first_part(claim, chunk)))
+                left = Span(claim.start, claim.prepared.end)
+                mates.append((claim.prepared, _part(claim.prepared, left, chunk)))
 
     def _keep_reserve(self, claims: Claims) -> None:
         """Beside running branches newcomers leave a page for each: or they would be preempted at once."""
@@ -226,8 +227,6 @@ class Scheduler:
                 return
 
 
-def _first_part(claim: Claim, chunk: int) -> Span:
-    """What a claim computes in its first step, if the budget allows."""
-    prepared = claim.prepared
-    end = prepared.stop_after(claim.start, prepared.end)
-    return Span(claim.start, min(end, claim.start + chunk))
+def _part(prepared: Prepared, left: Span, chunk: int) -> Span:
+    """What is computed of it in one step, if the budget allows."""
+    return Span(left.start, min(prepared.stop_after(left.start, left.end), left.start + chunk))

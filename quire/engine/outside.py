@@ -1,0 +1,59 @@
+"""Outside: the engine's side of a connector: what it brings, and the pages it still reads. Without one it does nothing.
+
+Knows no scheduler and no model.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from queue import SimpleQueue
+
+from quire.core.cache import Cache
+from quire.core.sequence import Sequence
+from quire.core.span import Span
+from quire.engine.connector import Connector
+
+
+class Outside:
+    """A connector, or none. Recurrent models are not asked: a state is known at one position only."""
+
+    def __init__(self, cache: Cache, connector: Connector | None, recurrent: bool) -> None:
+        self.cache, self.connector = cache, connector
+        self.brings = connector is not None and not recurrent
+        self._lingering: set[Sequence] = set()  # finished, and the connector still reads their pages
+        self._freed: SimpleQueue[tuple[Sequence, bool]] = SimpleQueue()
+
+    @property
+    def num_lingering(self) -> int:
+        """Finished sequences whose pages are kept for the connector."""
+        return len(self._lingering)
+
+    def bring(self, sequence: Sequence, span: Span) -> int:
+        """Leading tokens of `span` whose KV has come from outside; the last token of a prompt is always computed."""
+        if self.connector is None or not self.brings:
+            return 0
+        most = min(span.end, sequence.prompt_end - 1) - span.start
+        found = min(self.connector.matched(sequence.request, span.start), most)
+        if found <= 0:
+            return 0
+        came = min(self.connector.allocated(sequence, Span(span.start, span.start + found)), found)
+        if came > 0:
+            self.cache.commit(sequence, span.start + came)
+        return max(came, 0)
+
+    def release(self, sequence: Sequence, store: bool) -> None:
+        """Give up its pages, now or when the connector has read them."""
+        if self.connector is not None:
+            self._lingering.add(sequence)
+            if not self.connector.finished(sequence, partial(self._freed.put, (sequence, store))):
+                return
+            self._lingering.remove(sequence)
+        self.cache.release(sequence, store=store)
+
+    def free(self) -> None:
+        """Release what the connector has done with; being told twice does nothing."""
+        while not self._freed.empty():
+            sequence, store = self._freed.get()
+            if sequence in self._lingering:
+                self._lingering.remove(sequence)
+                self.cache.release(sequence, store=store)
