@@ -14,11 +14,11 @@ from quire.core import claim as phase1
 from quire.core import commit as committing
 from quire.core import finish as closing
 from quire.core import hold as holds
-from quire.core import life, probe, removal
+from quire.core import life, probe, reading, removal
 from quire.core.claim import Claims
 from quire.core.config import CacheConfig
 from quire.core.errors import ConfigWarning, InputError, StateError, UnknownError, listed, say
-from quire.core.events import EventBatch, joined
+from quire.core.events import EventBatch
 from quire.core.life import Sequences
 from quire.core.plan import Plan
 from quire.core.prepare import Prepared, Purpose, ready_for
@@ -282,12 +282,14 @@ class Cache:
     def _counts(self, group: int, numbers: NDArray[np.int64]) -> Counts:
         return counts(numbers, self.config.groups[group].page_bytes, len(self.config.tiers))
 
-    def take_events(self) -> EventBatch:
-        """Events since the last call; empty unless the config turns them on."""
+    def take_events(self, timeout: float | None = 0.0, *, whole: bool = False) -> EventBatch:
+        """Events since the last call; empty unless the config turns them on. Waits up to `timeout` seconds for some.
+
+        None waits for ever. With `whole` the state itself is told instead, as if everything had just been stored.
+        """
+        reading.wait(self._state, timeout, whole)
         with self._lock:
-            parts = [(stream.store.take_events(), stream.first) for stream in self._state.streams]
-            names = {hash_: scope for s in self._state.streams for hash_, scope in s.roots.take_names().items()}
-            return EventBatch(joined(parts), names)
+            return reading.take(self._state, whole)
 
 
 def _read_only(table: Int32) -> Int32:

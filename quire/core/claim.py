@@ -167,9 +167,12 @@ class Claim:
         else:
             block = self.hit.blocks
             gains = span.start // size <= block < span.end // size
-            gains = gains and not (state.bounded and span.end < other.end)  # until then its pages are not findable
+        if span.end < other.end and any(layer.bounded and not layer.current for layer in state.layers):
+            gains = False  # until then the pages of its windows are not findable
         alike = mine.keep and other.keep and mine.scope_key == other.scope_key
-        if not gains or not alike or (block + 1) * size > mine.end:
+        copies = state.config.partial_hits and state.config.copy_on_partial_reuse  # a part of the mate's page can be had
+        usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
+        if not gains or not alike or (block + 1) * size > usable:
             return False
         for chain in (mine.chain, other.chain):
             chain.extend_keys(block + 1)

@@ -44,6 +44,7 @@ class CacheConfig:
     eviction: Literal["empty_first", "release_order"] = "empty_first"
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
+    rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -70,6 +71,8 @@ class CacheConfig:
                 raise InputError(
                     say(f"{name} {value!r}", "it must be a whole number of at least 1", "pass a positive int")
                 )
+        if type(self.rank) is not int or not 0 <= self.rank < LARGEST:
+            raise InputError(say(f"rank {self.rank!r}", "it must be a whole number of at least 0", "pass an int"))
         if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
             fact = f"chunks end on block edges, every {self.block_size} tokens"
             raise InputError(say(f"max_chunk {self.max_chunk!r}", fact, "give at least one block, or None"))

@@ -2,13 +2,14 @@
 
 Order: within a group a removal is told before the next store; moves and other groups do not wait for it. An event
 speaks of a page's hottest tier, so a dropped shadow says nothing. Applying all events in order gives the tree with
-tiers and priorities.
+tiers and priorities. docs/events.md is the contract.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,34 @@ from quire.core.identity import Scope
 
 _MASK = (1 << 64) - 1
 Arrays = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], int]
+PARTIAL, WORDS = 1 << 16, 1 << 17  # in a detail: the block is not full; some of its tokens carry words
+
+
+class Fact(IntEnum):
+    """Kinds of records."""
+
+    CREATED = 0
+    STORED = 1
+    MOVED = 2
+    RETAINED = 3
+    REMOVED = 4
+    CLEARED = 5
+
+
+class Column(IntEnum):
+    """Where things are in a record; `at` and `token_at` are places in the other arrays, -1: none."""
+
+    KIND = 0
+    GROUP = 1
+    COUNT = 2
+    AT = 3
+    TOKEN_AT = 4
+    SIZE = 5  # tokens of each block
+    BEFORE = 6  # tier or priority
+    AFTER = 7
+    PARENT = 8
+    ROOT = 9
+    UNDER_ROOT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +58,10 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A chain of blocks became findable on the device. `parent` is None under the root of a scope."""
+    """A chain of blocks is findable in a tier: in the device, but for the whole state at once.
+
+    `parent` is None under the root of a scope.
+    """
 
     group: int
     parent: int | None
@@ -38,6 +70,7 @@ class Stored:
     tokens: NDArray[np.int32]  # of all blocks, back to back
     tokens_per_block: int
     scope: Scope | None
+    tier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +112,19 @@ Event = Created | Stored | Moved | Retained | Removed | Cleared
 
 
 class EventBatch:
-    """What was recorded since the last call, as arrays; iterate for records. `lost` hashes had no room."""
+    """What was recorded since the last call, as arrays; iterate for records.
 
-    __slots__ = ("details", "hashes", "lost", "records", "scopes", "tokens")
+    `lost` hashes had no room: what was recorded before them is lost too, and only the whole state helps. A batch with
+    the `whole` state says so, and begins with one Cleared per group.
+    """
 
-    def __init__(self, arrays: Arrays, scopes: Mapping[int, Scope]) -> None:
+    __slots__ = ("details", "hashes", "lost", "rank", "records", "scopes", "tokens", "whole")
+
+    def __init__(self, arrays: Arrays, scopes: Mapping[int, Scope], rank: int = 0, whole: bool = False) -> None:
         self.records, self.hashes, self.details, self.tokens, self.lost = arrays
         self.scopes = scopes
+        self.rank = rank  # data-parallel rank of the cache
+        self.whole = whole
 
     def __len__(self) -> int:
         return len(self.records)
@@ -94,23 +133,30 @@ class EventBatch:
         return map(self._event, self.records.tolist())
 
     def _event(self, record: list[int]) -> Event:
-        kind, group, count, at, token_at, a, b, parent, root = record
+        kind, group, count, at, token_at, size, before, after, parent, root, under_root = record
         hashes = tuple(self.hashes[at : at + count].tolist())
         match kind:
-            case 0:
+            case Fact.CREATED:
                 return Created(group, hashes)
-            case 1:
-                priorities = tuple(self.details[at : at + count].tolist())
-                tokens = self.tokens[token_at : token_at + a * count]
-                above = None if b else parent & _MASK
-                return Stored(group, above, hashes, priorities, tokens, a, self.scopes.get(root & _MASK))
-            case 2:
-                return Moved(group, hashes[0], a, b)
-            case 3:
-                return Retained(group, hashes[0], a, b)
-            case 4:
+            case Fact.STORED:
+                priorities = tuple((self.details[at : at + count] & 0xFF).tolist())
+                tokens = self.tokens[token_at : token_at + size * count]
+                above = None if under_root else parent & _MASK
+                scope = self.scopes.get(root & _MASK)
+                return Stored(group, above, hashes, priorities, tokens, size, scope, after)
+            case Fact.MOVED:
+                return Moved(group, hashes[0], before, after)
+            case Fact.RETAINED:
+                return Retained(group, hashes[0], before, after)
+            case Fact.REMOVED:
                 return Removed(group, hashes)
         return Cleared(group)
+
+
+def named(records: NDArray[np.int64]) -> list[int]:
+    """Numbers of the scopes that some records speak of."""
+    told = records[records[:, Column.TOKEN_AT] >= 0, Column.ROOT]
+    return [root & _MASK for root in set(told.tolist())]
 
 
 def joined(parts: list[tuple[Arrays, int]]) -> Arrays:
@@ -120,9 +166,9 @@ def joined(parts: list[tuple[Arrays, int]]) -> Arrays:
     records = [numbers[0] for numbers, _ in parts]
     hash_at = token_at = 0
     for own, ((_, hashes, _, tokens, _), first) in zip(records, parts, strict=True):
-        own[:, 1] += first
-        own[:, 3] += hash_at
-        own[:, 4] += np.where(own[:, 4] >= 0, token_at, 0)
+        own[:, Column.GROUP] += first
+        own[:, Column.AT] += hash_at
+        own[:, Column.TOKEN_AT] += np.where(own[:, Column.TOKEN_AT] >= 0, token_at, 0)
         hash_at, token_at = hash_at + len(hashes), token_at + len(tokens)
     arrays = [numbers for numbers, _ in parts]
     return (

@@ -78,18 +78,20 @@ def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
 def _lost_pages(state: State, plan: Plan, places: list[int]) -> list[tuple[int, int, int]]:
     """Pages whose only good bytes were to come from a failed move; a failed shadow alone costs nothing."""
     lost: dict[tuple[int, int, int], None] = {}
-    for kind, group, _, _, tier, slot, _, page, stamp, page2, stamp2 in plan.moves[places].tolist():
-        for name, made in ((page, stamp), (page2, stamp2)) if kind == Kind.EXCHANGE else ((page, stamp),):
-            store, place = state.pools[group]
-            if store.page_info(place, name)[-1] != made:
-                continue  # that page is gone already
-            if kind != Kind.OFFLOAD or not _survives(state, group, name, (tier, slot)):
+    for kind, group, src_tier, src, tier, slot, _, page, stamp, page2, stamp2 in plan.moves[places].tolist():
+        store, place = state.pools[group]
+        for name, made in ((page, stamp), (page2, stamp2)):
+            if name < 0 or store.page_info(place, name)[-1] != made:
+                continue  # there is none, or it is gone already
+            copy = (src_tier, src) if kind == Kind.COPY else (tier, slot)  # of what was copied: could not be read
+            fails_alone = kind == Kind.OFFLOAD or (kind == Kind.COPY and name == page2)
+            if not fails_alone or not _survives(state, group, name, copy):
                 lost[group, name, made] = None
     return list(lost)
 
 
 def _survives(state: State, group: int, page: int, copy: tuple[int, int]) -> bool:
-    """Whether a page can do without a copy that a failed offload should have made; such a shadow is given up."""
+    """Whether a page can do without a copy that could not be written or read; such a shadow is given up."""
     (tier, slot), (store, place) = copy, state.pools[group]
     slots = store.page_slots(place, page)
     if slots[tier] == slot and any(hotter >= 0 for hotter in slots[:tier]):

@@ -3,8 +3,8 @@
     kind  group  src_tier src_slot  dst_tier dst_slot  tokens  page stamp  page2 stamp2
 
 A plan means its moves one after the other. `tokens` is the leading part of the page that counts. The last four
-columns are the core's own: which page lands in dst (and, for an exchange, which one in src), to find out what a
-failed move has spoilt.
+columns are the core's own: which page lands in dst (and which one in src, for an exchange, or is copied from a colder
+tier), to find out what a failed move has spoilt.
 """
 
 from __future__ import annotations

@@ -43,18 +43,15 @@ class Prepared:
         self.length = num_tokens if request.length is None else request.length
         self.end = min(self.length, num_tokens)  # first token that is not computed here
         self.keep = state.config.reuse and request.reuse
-        self.scope: Scope | None = request.scope
-        if request.encoder is not None:
-            self.scope = request.encoder.scope(request.scope)
-            self.keep = self.keep and self.scope is not None
-        self.scope_key = b"" if self.scope is None else self.scope.key
+        self.scope: Scope | None = request.scope  # None: what it computes is nobody else's
+        self.scope_key = request.scope.key
         self.reaches: tuple[int, ...]  # tokens each group makes room for
         self.marks: Marks | None = None
         self.peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
         self.encoder: Places | None = None
         if state.plain:
             if request.encoder is not None:
-                _check_encoder(state, request, request.encoder)
+                _check_encoder(state, request)
             reach = self.length + request.extra_tokens
             self.reaches = (reach,) * len(state.layers)
             self.blocks = -(-reach // size)  # of every group alike, and
@@ -87,8 +84,11 @@ class Prepared:
             fact = f"blocks have {size} tokens"
             raise InputError(say(f"snapshots {request.snapshots} of request {request.id!r}", fact, "use block edges"))
         if request.encoder is not None:
-            _check_encoder(state, request, request.encoder)
+            _check_encoder(state, request)
             self.encoder = Places(state, request.encoder, self.keep)
+            self.scope = request.encoder.scope(request.scope)
+            self.scope_key = b"" if self.scope is None else self.scope.key
+            self.keep = self.keep and self.scope is not None
         extras = (request.extra_tokens if layer.extra_tokens is None else layer.extra_tokens for layer in layers)
         self.reaches = tuple(
             self.length if layer.current else self.length + extra for layer, extra in zip(layers, extras, strict=True)
@@ -117,9 +117,9 @@ class Places:
         self.keep = keep and words is not None  # content without a name is nobody else's
 
 
-def _check_encoder(state: State, request: Request, encoder: Encoder) -> None:
-    name = f"request {request.id!r} with an encoder of {encoder.length}"
-    if state.cross is None:
+def _check_encoder(state: State, request: Request) -> None:
+    if state.cross is None and request.encoder is not None:
+        name = f"request {request.id!r} with an encoder of {request.encoder.length}"
         raise InputError(say(name, "no layer group reads it", "add LayerGroup(cross=True), or leave the encoder out"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quire.core.identity import Scope
@@ -15,12 +16,13 @@ NO_ROOT = -1
 class Roots:
     """Scope -> root node of its tree. A root goes when nothing is left below it."""
 
-    __slots__ = ("_gone", "_nodes", "_scopes", "_store", "_told")
+    __slots__ = ("_gone", "_names", "_nodes", "_scopes", "_store", "_told")
 
     def __init__(self, store: Store, told: bool) -> None:
         self._store = store
         self._told = told  # events are on: a scope is named until its last events were taken
-        self._gone: dict[int, Scope] = {}
+        self._names: dict[int, Scope] = {}  # by the number that events name them with
+        self._gone: dict[int, Scope] = {}  # the same, of roots that went since events were last taken
         self._nodes: dict[bytes, int] = {}
         self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
 
@@ -33,8 +35,11 @@ class Roots:
         node = self._nodes.get(key, NO_ROOT)
         if node == NO_ROOT:
             self._sweep()
-            node = self._nodes[key] = self._store.new_root(scope.event_hash())
+            name = scope.event_hash()
+            node = self._nodes[key] = self._store.new_root(name)
             self._scopes[node] = (key, scope)
+            if self._told:
+                self._names[name] = scope
         return node
 
     def _sweep(self) -> None:
@@ -42,17 +47,18 @@ class Roots:
             key, scope = self._scopes.pop(node)
             del self._nodes[key]
             if self._told:
-                self._gone[scope.event_hash()] = scope
+                name = scope.event_hash()
+                self._gone[name] = self._names.pop(name)
             self._store.free_root(node)
 
     def forget(self) -> None:
         """The store has cleared its tree, roots included."""
-        if self._told:
-            self._gone.update((scope.event_hash(), scope) for _, scope in self._scopes.values())
+        self._gone |= self._names
+        self._names.clear()
         self._nodes.clear()
         self._scopes.clear()
 
-    def take_names(self) -> dict[int, Scope]:
-        """Scopes by the number that events name them with; those that are gone are told one last time."""
+    def take_names(self, names: Iterable[int]) -> dict[int, Scope]:
+        """The scopes that events speak of, by those numbers; scopes that are gone are forgotten then."""
         gone, self._gone = self._gone, {}
-        return gone | {scope.event_hash(): scope for _, scope in self._scopes.values()}
+        return {name: self._names[name] if name in self._names else gone[name] for name in names}

@@ -1,4 +1,4 @@
-"""The demo: two requests whose pages lie in host memory, one at a time and together; then a real trace. No model."""
+"""The demo: two requests whose pages lie in host memory, one at a time and together; a real trace; a real model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.tools import replay
+from quire.tools import replay, twice
 
 BUDGET = 8
 BLOCK = 4
@@ -38,17 +38,19 @@ _ON_A_TRACE = """
 
 def main(argv: list[str] | None = None) -> int:
     """Tell the story twice, once with each way of admitting."""
-    if argv:
-        print("usage: quire demo    (it takes no options)")
+    if argv and argv != ["--no-model"]:
+        print("usage: quire demo [--no-model]    (--no-model: without the part that asks a real one)")
         return 0 if argv[0] in ("-h", "--help") else 2
     print(_INTRODUCTION)
     apart = _one_at_a_time()
     together = _together()
     print(_verdict(apart, together))
     print(_ON_A_TRACE)
-    replayed = replay.main(["sample", "--compare", *_PRESSED])
+    failed = replay.main(["sample", "--compare", *_PRESSED])
+    if argv != ["--no-model"]:
+        failed = twice.main() or failed
     print("\nNext: README.md shows the lines that do this in an engine; docs/walk.md follows one request through them.")
-    return replayed if together <= BUDGET < apart else 1
+    return failed if together <= BUDGET < apart else 1
 
 
 _INTRODUCTION = f"""\

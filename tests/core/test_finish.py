@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Cache, Claim, Kind, Request, Sequence, Span, check
+from quire import Cache, CacheConfig, Claim, Kind, LayerGroup, Request, Sequence, Span, TierConfig, check
 
 from .conftest import seq, serve, small
 
@@ -189,3 +189,39 @@ def test_generated_tokens_are_computed_again_after_a_setback(store: str) -> None
     batch = cache.add_sequence_batch([], token_budget=8, continuing=[fork])
     assert batch.spans[fork] == Span(8, 10)
     check(cache)
+
+
+def test_what_could_not_be_read_to_be_copied_is_found_no_more(store: str) -> None:
+    """A partial hit copies from the host: when that read fails, the next request does not run into it again."""
+    cache = small(store, 4, 4)
+    serve(cache, Request("a", seq(0, 8)))
+    serve(cache, Request("c", seq(100, 16)))
+    batch = cache.add_sequence_batch([Request("r", seq(0, 6)), Request("s", np.append(seq(0, 6), 9).astype(np.int32))])
+    copies = [place for place, move in enumerate(batch.plan) if move.kind == Kind.COPY and move.src[0] == 1]
+    assert copies, [str(move) for move in batch.plan]
+    cache.finish(batch.plan, failed=copies)
+    check(cache)
+    for sequence in batch.sequences:
+        cache.release(sequence, store=False)
+    assert cache.probe([Request("again", seq(0, 7))])[0].start == 4
+
+
+def test_a_snapshot_that_could_not_be_read_is_found_no_more(store: str) -> None:
+    """Else the request that is claimed again after its loss would find it again, and lose it again, for ever."""
+    groups = (LayerGroup("full"), LayerGroup("state", snapshot_every=4))
+    tiers = (TierConfig("device", (16, 2)), TierConfig("host", (16, 4)))
+    cache = Cache(CacheConfig(tiers, 4, groups, max_sequences=4, max_length=64), store=store)
+    for name, first in (("a", 0), ("c", 100)):
+        (sequence,) = cache.add_sequence_batch([Request(name, seq(first, 6))]).sequences
+        cache.commit(sequence)
+        while sequence.computed < 6:
+            with cache.claim([]) as none:
+                cache.finish(cache.admit(none, continuing=[sequence]).plan)
+            cache.commit(sequence)
+        cache.release(sequence, store=False)
+    batch = cache.add_sequence_batch([Request("r", seq(0, 6))])
+    copies = [place for place, move in enumerate(batch.plan) if move.kind == Kind.COPY and move.src[0] == 1]
+    assert batch.sequences[0].start == 4 and copies, [str(move) for move in batch.plan]
+    (setback,) = cache.finish(batch.plan, failed=copies).setbacks
+    check(cache)
+    assert setback.lost and cache.probe([setback.request])[0].start == 0

@@ -202,7 +202,7 @@ def test_eviction_offloads_what_is_worth_it_and_drops_the_rest() -> None:
     assert r.moves() == [[OFFLOAD, 0, 0, 1, 1, 0, T, high[0], stamp, -1, -1]]
     assert r.place(high[0]) == (-1, 0)
     assert r.counter(DROPPED) == 1 and r.counter(OFFLOADED) == 1
-    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 0, 1), (REMOVED, 0, 0)]
+    assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 0, 1), (REMOVED, 0, 0)]
     assert low == [0]
 
 
@@ -226,7 +226,7 @@ def test_a_page_with_a_shadow_is_demoted_without_a_move() -> None:
     r.admit(1, block(20, 2))
     assert r.place(page) == (-1, 0) and r.order(1) == {0: [1], 37: [0]}
     assert r.moves() == [] and r.counter(DEMOTED) == 1
-    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 0, 1)]
+    assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 0, 1)]
 
 
 def test_early_offload_takes_the_next_victims_in_order_and_only_empty_slots() -> None:
@@ -261,7 +261,7 @@ def test_onboarding_into_an_empty_slot_leaves_a_shadow() -> None:
     r.settle(1, hit, block(0))
     assert r.place(page) == (0, 0) and r.order(1) == {1: [0]}
     assert [m[:6] for m in r.moves()] == [[ONBOARD, 0, 1, 0, 0, 0]]
-    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 1, 0)]
+    assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 1, 0)]
     assert r.store.row_counters[0][1, 13] == 1 and r.store.row_counters[0][1, ONBOARDED] == 1
 
 
@@ -291,7 +291,7 @@ def test_onboarding_between_full_tiers_exchanges() -> None:
     stamps = [r.store.page_info(0, p)[-1] for p in (page, other)]
     assert r.moves() == [[EXCHANGE, 0, 0, 0, 1, 0, T, page, stamps[0], other, stamps[1]]]
     assert (r.place(page), r.place(other)) == ((0, -1), (-1, 0))
-    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 0, 1), (MOVED, 1, 0)]
+    assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 0, 1), (MOVED, 1, 0)]
     assert r.order(1) == {37: [0]}
 
 
@@ -412,7 +412,7 @@ def test_commit_tells_one_run_and_counts_new_pages() -> None:
     r.admit(1, block(0, 3))
     assert r.commit(1) == 3 and r.commit(1) == 0
     records, hashes, details, tokens, lost = r.store.take_events()
-    assert records.tolist() == [[STORED, 0, 3, 0, 0, T, 1, 7, 7]]
+    assert records.tolist() == [[STORED, 0, 3, 0, 0, T, 0, 0, 7, 7, 1]]
     assert len(hashes) == 3 and details.tolist() == [35] * 3 and tokens.tolist() == block(0, 3) and lost == 0
     with pytest.raises(LookupError):
         r.commit(1, 5)
@@ -427,7 +427,7 @@ def test_a_device_page_replaces_a_cold_duplicate_and_inherits_its_copies() -> No
     assert r.commit(1) == 0
     assert r.place(own) == (0, 0) and r.order(1) == {0: [1], 1: [0]}
     assert r.store.dump()["groups"][0]["free_pages"][-1] == cold
-    assert [(e[0], e[5], e[6]) for e in r.events()] == [(MOVED, 1, 0)] and r.moves() == []
+    assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 1, 0)] and r.moves() == []
     assert r.store.dump()["rows"][1][6] == 0
 
 
@@ -467,7 +467,7 @@ def test_release_stores_the_computed_tail_unless_something_covers_it() -> None:
     assert r.store.num_nodes == 2 and r.events() == []
     r.cache([*block(0), 9], policy=0)
     records = r.events()
-    assert [(e[0], e[2], e[5], e[6]) for e in records] == [(STORED, 1, 1, 0)]
+    assert [(e[0], e[2], e[5], e[10]) for e in records] == [(STORED, 1, 1, 0)]
     assert r.store.num_nodes == 3
 
 
@@ -621,7 +621,7 @@ def test_priority_runs_out_after_its_duration() -> None:
     assert r.order() == {0: [2, 3], 37: [1], 82: [0]}
     r.store.refresh(110)
     assert r.order() == {0: [2, 3], 37: [1, 0]}
-    assert [(e[0], e[5], e[6]) for e in r.events()] == [(RETAINED, 80, 35)]
+    assert [(e[0], e[6], e[7]) for e in r.events()] == [(RETAINED, 80, 35)]
 
 
 def test_holding_a_page_stops_its_clock() -> None:
@@ -832,7 +832,7 @@ def test_a_state_row_has_a_current_page_and_snapshots_in_chosen_columns() -> Non
     r.events()
     assert r.store.commit_row(1, 2 * T) == 1
     assert [m[:8] for m in r.moves()] == [[COPY, 0, 0, 0, 0, 1, T, page]] and r.counter(COPIED_TOKENS) == T
-    assert [(e[0], e[2], e[6]) for e in r.events()] == [(STORED, 1, 0)]
+    assert [(e[0], e[2], e[10]) for e in r.events()] == [(STORED, 1, 0)]
     assert columns(r, 1) == [] and r.order()[37] == [1]
     assert stake(r, 1) == {"front": 2, "shown": 2, "base": 0, "own": 0, "peak": 0, "current": 0}
     assert r.store.walk(r.chain(block(0, 4)), r.root, 15, 0).present(0).tolist() == [False, True]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from quire import Cleared, Created, LayerGroup, Moved, Removed, Request, Retained, Scope, Stored
+from quire import Cleared, Created, InputError, LayerGroup, Moved, Removed, Request, Retained, Scope, Stored
 
 from .conftest import admit, both_orders, build, compute, events, keep, release, run, start_of, tokens
 
@@ -163,3 +165,72 @@ def test_clearing_is_one_event(store):
     run(cache, Request(2, tokens(range(8))))
     (again,) = events(cache)
     assert again.hashes == plain.hashes  # content names a block, not its history
+
+
+def test_moves_do_not_flush_removals(store):
+    """event-12: one page dropped, then one moved: the move is told first; a store of the group lets the removal go."""
+    cache = build(store, 2, 1, events=True)
+    run(cache, Request(0, tokens(range(4)), retention=keep(0)))
+    run(cache, Request(1, tokens(range(10, 14)), retention=keep(50)))
+    _, gone, kept = events(cache)
+    (sequence,) = admit(cache, Request(2, tokens(range(20, 28))))
+    compute(cache, sequence)
+    moved, removed, other = events(cache)
+    assert moved == Moved(0, kept.hashes[0], 0, 1) and removed == Removed(0, gone.hashes)
+    assert stored(other) == (None, 2, (35, 35))
+    release(cache, sequence)
+    admit(cache, Request(3, tokens(range(30, 34))))
+    assert kinds(events(cache)) == [("Removed", 0)]  # no store after it: the reading flushes
+
+
+def test_the_whole_state_is_told_on_demand(store):
+    """event-13: cleared, created, then every page where it is, parents first; what waited is void, and said no more."""
+    cache = build(store, 2, 4, events=True)
+    run(cache, Request(0, tokens(range(8)), retention=keep(50, 60)))
+    events(cache)
+    run(cache, Request(1, tokens(range(10, 15))))
+    batch = cache.take_events(whole=True)
+    cleared, created, cold, hot, tail = batch
+    assert batch.whole and (cleared, created) == (Cleared(0), Created(0, (2, 4)))
+    assert (cold.tier, stored(cold), cold.tokens.tolist()) == (1, (None, 2, (50, 60)), list(range(8)))
+    assert (hot.tier, stored(hot)) == (0, (None, 1, (35,)))
+    assert (tail.tier, stored(tail), tail.tokens_per_block) == (0, (hot.hashes[0], 1, (35,)), 1)
+    assert events(cache) == [] and not cache.take_events().whole
+
+
+def test_after_a_loss_the_whole_state_makes_up_for_it(store):
+    """event-14: room for 3 hashes, 4 blocks stored one by one: the whole state has all 4, and the loss."""
+    cache = build(store, 8, events=True, max_events=3)
+    (sequence,) = admit(cache, Request("a", tokens(range(17))))
+    for computed in (4, 8, 12, 16):
+        compute(cache, sequence, computed)
+    batch = cache.take_events(whole=True)
+    *_, chain = batch
+    assert batch.lost == 3 and stored(chain) == (None, 4, (35,) * 4)
+    assert cache.take_events(whole=True).lost == 0
+
+
+def test_reading_may_wait(store):
+    """event-15: up to a time, or until something comes; with events off, or for the whole state, it never does."""
+    cache, silent = build(store, 8, events=True), build(store, 8)
+    events(cache)
+    assert not len(cache.take_events(timeout=0.01))
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(cache.take_events(timeout=None)))
+    reader.start()
+    run(cache, Request(0, tokens(range(4))))
+    reader.join(30)
+    assert [stored(event) for event in found] == [(None, 1, (35,))]
+    assert not len(silent.take_events(timeout=None)) and len(cache.take_events(timeout=None, whole=True)) == 3
+    for wrong in (-1, float("nan"), "1", True):
+        with pytest.raises(InputError, match="no time to wait"):
+            cache.take_events(timeout=wrong)
+
+
+def test_every_batch_carries_the_rank(store):
+    """event-16: of a cache of rank 5, also an empty one; a rank below 0 is refused."""
+    cache = build(store, 8, events=True, rank=5)
+    assert [cache.take_events().rank, cache.take_events().rank] == [5, 5]
+    for wrong in (-1, 1.0, "0", True):
+        with pytest.raises(InputError, match="rank"):
+            build(store, 8, rank=wrong)

@@ -17,7 +17,7 @@ _MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.
 
 
 def open_store(name: StoreName = "auto") -> ModuleType:
-    """The module that provides Chain, Hit and Store."""
+    """The module that provides Chain, Hit, Store and Ledger."""
     wanted = os.environ.get("QUIRE_STORE", "auto") if name == "auto" else name
     if wanted not in ("auto", *_MODULES):
         raise InputError(say(f"store {wanted!r}", "there is no such module", "use 'auto', 'compiled' or 'twin'"))

@@ -31,6 +31,7 @@ include "pool.pxi"        # per group: pages, copies, retention
 include "expiry.pxi"      # durations, the heap of expiries
 include "promise.pxi"     # a row's part in a group: its own pages, what it is promised
 include "state.pxi"       # all of it together: rows, attach, detach
+include "tell.pxi"        # what the log says about pages, and about all of them
 include "evict.pxi"       # take, evict, onboard, offload
 include "reach.pxi"       # what a walk found, and which of it a claim is on
 include "hit.pxi"         # the walk; Hit
@@ -43,6 +44,8 @@ include "growth.pxi"      # grow, trim
 include "share.pxi"       # fork, hold, recut
 include "leave.pxi"       # release, truncate, clear, lose
 include "dump.pxi"        # introspection
+include "shelf.pxi"       # published pages by event hash, and their sums
+include "ledger.pxi"      # Ledger: who has which published page
 include "tables.pxi"      # construction: arrays, NumPy views
 include "door.pxi"        # Door: roots, claims
 include "desk.pxi"        # Desk: rows and what they get

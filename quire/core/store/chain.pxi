@@ -163,6 +163,20 @@ cdef class Chain:
             raise MemoryError(f"no memory for {block + 1} keys")
         return self.text.keys[block]
 
+    def event_hashes(self, uint64_t root):
+        """The event hashes of all full blocks under a root's, uint64."""
+        cdef Py_ssize_t i, size = self.text.block_size, full = self.text.length // size
+        cdef uint64_t hash = root
+        cdef Py_buffer view
+        hashes = np.empty(full, np.uint64)
+        if full:
+            PyObject_GetBuffer(hashes, &view, PyBUF_WRITABLE)
+            for i in range(full):
+                hash = event_hash(hash, self.text.tokens + i * size, extras_of(&self.text, i), size)
+                (<uint64_t *> view.buf)[i] = hash
+            PyBuffer_Release(&view)
+        return hashes
+
     def clone(self):
         """A chain of its own with the same tokens, extras and keys."""
         cdef Chain other = Chain.__new__(Chain)

@@ -54,7 +54,7 @@ cdef int32_t keep_snapshot(State *s, Pool *g, int32_t row, int32_t column, int32
         return 0
     copy_whole(s, g, g.currents[row], p)
     attach(s, g, p, node)
-    log_stored(s, g, &node, 1, s.rows[row].root)
+    log_stored(s, g, &node, 1)
     return 1
 
 
@@ -68,7 +68,7 @@ cdef void keep_currents(State *s, int32_t row) noexcept nogil:
         g = s.pools + i
         if g.current and g.currents[row] >= 0 and at(&s.tree, node).page[i] < 0:
             attach(s, g, g.currents[row], node)
-            log_stored(s, g, &node, 1, s.rows[row].root)
+            log_stored(s, g, &node, 1)
 
 
 cdef void close_current(State *s, Pool *g, int32_t row) noexcept nogil:

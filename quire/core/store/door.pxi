@@ -62,7 +62,7 @@ cdef class Door(Tables):
         if n < 0:
             raise MemoryError("no memory for a root")
         if self.state.tree.hashes != NULL:
-            self.state.tree.hashes[n] = event_hash
+            self.state.tree.hashes[n], self.state.tree.roots[n] = event_hash, n
         self.numbers[n] = event_hash
         return n
 

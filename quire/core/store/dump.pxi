@@ -124,7 +124,7 @@ cdef tuple nbytes(State *s):
     cdef Py_ssize_t total = t.room * t.stride + 8 * (<Py_ssize_t> t.mask + 1)
     cdef int32_t i, k
     cdef Pool *g
-    total += t.room * 8 * ((t.hashes != NULL) + (t.extras != NULL))
+    total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL))
     for i in range(s.num_groups):
         g = s.pools + i
         total += g.num_pages * (g.stride + (40 if g.duration != NULL else 0)) + g.num_tiers * sizeof(Order)

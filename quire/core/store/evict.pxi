@@ -44,12 +44,12 @@ cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
             if room >= 0:
                 offload_to(s, g, p, t, slot, u, room)
                 return
-    drop_page(s, g, p)
+    drop_page(s, g, p, t)
 
 
-cdef inline void drop_page(State *s, Pool *g, int32_t p) noexcept nogil:
-    """The last copy of an idle page is gone."""
-    detach(s, g, p)
+cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
+    """The last copy of an idle page, in `tier`, is gone."""
+    detach(s, g, p, tier)
     push_page(g, p)
     g.counters[DROPPED] += 1
 

@@ -12,7 +12,7 @@ cdef void adopt_twins(State *s, int32_t row) noexcept nogil:
             p = pages_of(s, g, row)[b]
             if p >= 0 and page_at(g, p).node < 0 and at(&s.tree, node).page[i] < 0:
                 attach(s, g, p, node)
-                log_stored(s, g, &node, 1, s.rows[row].root)
+                log_stored(s, g, &node, 1)
         node = at(&s.tree, node).parent
 
 
@@ -49,7 +49,7 @@ cdef void keep_tail(State *s, int32_t row) noexcept nogil:
             node = new_block(&s.tree, r.tip, q.tokens, q.extras, q.size)
             link_child(&s.tree, r.tip, node)
         attach(s, g, p, node)
-        log_stored(s, g, &node, 1, r.root)
+        log_stored(s, g, &node, 1)
 
 
 cdef void drop_promises(State *s, int32_t row) noexcept nogil:
@@ -146,7 +146,7 @@ cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
         page_at(g, p).node = -1
         s.tree.epoch += 1
         if logged and s.log.batches != NULL:
-            log_removed(&s.log, i, s.tree.hashes[n])
+            log_removed(&s.log, i, s.tree.hashes[n], facts_of(s, page_at(g, p), n, hottest(g, page_at(g, p))))
         if page_at(g, p).holders == 0:
             free_page(g, p, True)
         count += 1
@@ -245,7 +245,7 @@ cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
     cdef Page *page = page_at(g, p)
     cdef bint idle = page.holders == 0
     if page.node >= 0:
-        detach(s, g, p)
+        detach(s, g, p, hottest(g, page))
     if idle:
         free_page(g, p, True)
     else:

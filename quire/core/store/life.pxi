@@ -133,7 +133,7 @@ cdef int32_t attach_row(State *s, Pool *g, int32_t row, int32_t first, int32_t l
             run += 1
             stored += 1
             continue
-        log_stored(s, g, path + i - run, run, s.rows[row].root)
+        log_stored(s, g, path + i - run, run)
         run = 0
         if p < 0 or p == q or q < 0:
             continue
@@ -141,7 +141,7 @@ cdef int32_t attach_row(State *s, Pool *g, int32_t row, int32_t first, int32_t l
             replace_page(s, g, q, p)
         else:
             s.rows[row].twins += counted
-    log_stored(s, g, path + last - first - run, run, s.rows[row].root)
+    log_stored(s, g, path + last - first - run, run)
     return stored
 
 

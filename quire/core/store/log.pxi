@@ -9,12 +9,18 @@ cdef enum:
 
 cdef enum:
     MOVE_WIDTH = 11
-    RECORD_WIDTH = 9
+    RECORD_WIDTH = 11         # kind, group, count, hash at, token at, size, before, after, parent, root, under a root
+
+cdef enum:                    # a page's facts beside its hash: priority | tier << 8 | flags
+    PARTIAL = 0x10000
+    WORDS = 0x20000
 
 cdef struct Batch:            # hashes removed from one group, not yet a record
     uint64_t *hashes
+    int32_t *details
     Py_ssize_t count
     Py_ssize_t room
+    Py_ssize_t detail_room
 
 cdef struct Log:
     int32_t *moves
@@ -50,6 +56,7 @@ cdef void log_close(Log *log) noexcept nogil:
     if log.batches != NULL:
         for g in range(log.num_groups):
             free(log.batches[g].hashes)
+            free(log.batches[g].details)
     free(log.batches)
     free(log.moves)
     free(log.records)
@@ -93,7 +100,7 @@ cdef int log_room(Log *log, Py_ssize_t hashes, Py_ssize_t tokens) noexcept nogil
 
 
 cdef int64_t *log_record(Log *log, int kind, int32_t group, Py_ssize_t count) noexcept nogil:
-    """The next record with `count` hashes at the end of the log; its places for a, b, parent, root are zero."""
+    """The next record with `count` hashes at the end of the log; its places from size on are zero."""
     cdef int64_t *record = log.records + RECORD_WIDTH * log.num_records
     log.num_records += 1
     memset(record, 0, 8 * RECORD_WIDTH)
@@ -124,29 +131,19 @@ cdef void log_flush(Log *log, int32_t group) noexcept nogil:
         return
     log_record(log, REMOVED, group, count)
     for i in range(count):
-        log_hash(log, batch.hashes[i], 0)
+        log_hash(log, batch.hashes[i], batch.details[i])
     batch.count = 0
 
 
-cdef void log_removed(Log *log, int32_t group, uint64_t hash) noexcept nogil:
+cdef void log_removed(Log *log, int32_t group, uint64_t hash, int32_t detail) noexcept nogil:
     cdef Batch *batch = log.batches + group
-    if reserve(<void **> &batch.hashes, &batch.room, batch.count + 1, 8):
+    if (reserve(<void **> &batch.hashes, &batch.room, batch.count + 1, 8)
+            or reserve(<void **> &batch.details, &batch.detail_room, batch.count + 1, 4)):
         log.num_pending += 1
         log_discard(log)
         return
-    batch.hashes[batch.count] = hash
+    batch.hashes[batch.count], batch.details[batch.count] = hash, detail
     batch.count += 1
-    log_bound(log, 1)
-
-
-cdef void log_change(Log *log, int kind, int32_t group, uint64_t hash, int64_t before, int64_t after) noexcept nogil:
-    """MOVED from tier to tier, or RETAINED from priority to priority."""
-    cdef int64_t *record
-    if log_room(log, 1, 0):
-        return
-    record = log_record(log, kind, group, 1)
-    record[5], record[6] = before, after
-    log_hash(log, hash, 0)
     log_bound(log, 1)
 
 
@@ -158,6 +155,11 @@ cdef void log_created(Log *log, int32_t group, const int32_t *sizes, int32_t tie
     for u in range(tiers):
         log_hash(log, <uint64_t> sizes[u], 0)
     log_bound(log, tiers)
+
+
+cdef inline Py_ssize_t log_waiting(Log *log) noexcept nogil:
+    """Records that a reader would get now, at least."""
+    return log.num_records + (log.num_pending > log.num_hashes) + (log.num_lost > 0)
 
 
 cdef void log_cleared(Log *log) noexcept nogil:
@@ -187,4 +189,16 @@ cdef tuple take_events(Log *log):
               as_array(log.hashes, log.num_hashes, 8, np.uint64), as_array(log.details, log.num_hashes, 4, np.int32),
               as_array(log.tokens, log.num_tokens, 4, np.int32), log.num_lost)
     log.num_records = log.num_hashes = log.num_tokens = log.num_pending = log.num_lost = 0
+    if log.hash_room > 2 * log.max_pending + 1024:
+        log_shrink(log)
     return events
+
+
+cdef void log_shrink(Log *log) noexcept nogil:
+    """Give back what telling the whole state has taken: what waits here is bounded."""
+    free(log.records)
+    free(log.hashes)
+    free(log.details)
+    free(log.tokens)
+    log.records, log.hashes, log.details, log.tokens = NULL, NULL, NULL, NULL
+    log.record_room = log.hash_room = log.detail_room = log.token_room = 0

@@ -117,7 +117,7 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     page.claimed -= ONE_CLAIM
     if page.slot[0] < 0 and onboard(s, g, p):
         return -1
-    detach(s, g, p)
+    detach(s, g, p, 0)
     drop_shadows(g, page, 0)
     put_priority(page, priority_at(ask, path.blocks))
     set_duration(g, p, duration_at(ask, path.blocks))
@@ -145,6 +145,8 @@ cdef int32_t log_part(State *s, Pool *g, int32_t source, int32_t p, int32_t toke
     cdef int32_t *move = log_move(&s.log, COPY, g.index)
     move[0], move[1], move[2], move[3] = t, page_at(g, source).slot[t], 0, page_at(g, p).slot[0]
     move[4], move[5], move[6] = tokens, p, page_at(g, p).stamp
+    if t > 0:  # if it cannot be read, the source is no good either
+        move[7], move[8] = source, page_at(g, source).stamp
     return t
 
 

@@ -141,50 +141,21 @@ cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:
             prune(&s.tree, old)
 
 
-cdef inline void log_page(State *s, Pool *g, Page *page, int kind, int64_t before, int64_t after) noexcept nogil:
-    """MOVED or RETAINED of a page, if it is a committed one."""
-    if s.log.batches != NULL and page.node >= 0:
-        log_change(&s.log, kind, g.index, s.tree.hashes[page.node], before, after)
-
-
-cdef void log_stored(State *s, Pool *g, const int32_t *nodes, Py_ssize_t count, int32_t root) noexcept nogil:
-    """STORED: `count` nodes, one under the other, all of one size, whose pages have just been attached."""
-    cdef Tree *t = &s.tree
-    cdef Log *log = &s.log
-    cdef int32_t parent, size
-    cdef int64_t *record
-    cdef Py_ssize_t i
-    if log.batches == NULL or count == 0:
-        return
-    parent, size = at(t, nodes[0]).parent, at(t, nodes[0]).size
-    log_flush(log, g.index)
-    if log_room(log, count, count * size):
-        return
-    record = log_record(log, STORED, g.index, count)
-    record[4], record[5], record[6] = log.num_tokens, size, at(t, parent).flags & ROOT
-    record[7], record[8] = <int64_t> t.hashes[parent], <int64_t> t.hashes[root]
-    for i in range(count):
-        log_hash(log, t.hashes[nodes[i]], priority_of(page_at(g, at(t, nodes[i]).page[g.index])))
-        memcpy(log.tokens + log.num_tokens, tokens_at(t, nodes[i]), 4 * size)
-        log.num_tokens += size
-    log_bound(log, count)
-
-
 cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
     """An open page becomes the page of a node; the caller logs it."""
     at(&s.tree, node).page[g.index] = p
     page_at(g, p).node = node
 
 
-cdef inline void detach(State *s, Pool *g, int32_t p) noexcept nogil:
-    """A committed page leaves its node, and the node goes if that was all it was for."""
+cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
+    """A committed page, last told to be in `tier`, leaves its node; the node goes if that was all it was for."""
     cdef Page *page = page_at(g, p)
     cdef int32_t node = page.node
     at(&s.tree, node).page[g.index] = -1
     page.node = -1
     s.tree.epoch += 1
     if s.log.batches != NULL:
-        log_removed(&s.log, g.index, s.tree.hashes[node])
+        log_removed(&s.log, g.index, s.tree.hashes[node], facts_of(s, page, node, tier))
     prune(&s.tree, node)
 
 
@@ -258,7 +229,7 @@ cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t las
         g.run_at += 1
         p = g.tiers.slots[slot].page
         if p >= 0:            # dropped: its id would be freed and handed out again at once
-            detach(s, g, p)
+            detach(s, g, p, 0)
             g.counters[DROPPED] += 1
         else:
             p = g.free

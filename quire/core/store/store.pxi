@@ -232,8 +232,16 @@ cdef class Store(Desk):
         """All moves since the last call, int32 [n, 11]."""
         return take_moves(&self.state.log)
 
-    def take_events(self):
-        """All events since the last call: (records, hashes, details, tokens, lost)."""
+    @property
+    def num_events(self):
+        """More than 0 when there are events to take."""
+        return log_waiting(&self.state.log)
+
+    def take_events(self, bint whole=False):
+        """All events since the last call, or instead the whole state: (records, hashes, details, tokens, lost)."""
+        if whole and self.state.log.batches != NULL and log_whole(&self.state):
+            log_discard(&self.state.log)
+            raise MemoryError("take_events: no memory for the whole state")
         return take_events(&self.state.log)
 
     def available(self, Py_ssize_t group):

@@ -23,6 +23,7 @@ cdef struct Tree:
     int32_t *tokens
     uint64_t **extras         # NULL until a block has some
     uint64_t *hashes          # event hashes; NULL with events off
+    int32_t *roots            # the root above each node; NULL with events off
     uint64_t *index           # key << 32 | node + 1; its home is key & mask
     uint64_t mask
     Py_ssize_t stride         # bytes of a node
@@ -63,7 +64,8 @@ cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events)
     t.mask = 63
     t.index = <uint64_t *> calloc(t.mask + 1, 8)
     t.hashes = <uint64_t *> malloc(8) if events else NULL
-    return -1 if t.index == NULL or (events and t.hashes == NULL) else 0
+    t.roots = <int32_t *> malloc(4) if events else NULL
+    return -1 if t.index == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
 
 
 cdef int tree_expect(Tree *t, Py_ssize_t nodes) noexcept nogil:
@@ -76,6 +78,7 @@ cdef int tree_expect(Tree *t, Py_ssize_t nodes) noexcept nogil:
     memset(t.index, 0, (t.mask + 1) * 8)
     if t.hashes != NULL:
         memset(t.hashes, 0, nodes * 8)
+        memset(t.roots, 0, nodes * 4)
     return 0
 
 
@@ -88,6 +91,7 @@ cdef void tree_close(Tree *t) noexcept nogil:
     free(t.tokens)
     free(t.extras)
     free(t.hashes)
+    free(t.roots)
     free(t.index)
     free(t.noted)
 
@@ -121,6 +125,10 @@ cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
         if moved == NULL:
             return -1
         t.hashes = <uint64_t *> moved
+        moved = realloc(t.roots, room * 4)
+        if moved == NULL:
+            return -1
+        t.roots = <int32_t *> moved
     if t.extras != NULL:
         moved = realloc(t.extras, room * sizeof(void *))
         if moved == NULL:
@@ -245,6 +253,7 @@ cdef inline int32_t new_block(Tree *t, int32_t parent, const int32_t *tokens, co
         t.num_extras += size
     if t.hashes != NULL:
         t.hashes[n] = event_hash(t.hashes[parent], tokens, extras, size)
+        t.roots[n] = t.roots[parent]
     t.num_nodes += 1
     return n
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quire.core.store.twin.hashing import event_hash
+
 IntArray = npt.NDArray[np.int32]
 WordArray = npt.NDArray[np.uint64]
 
@@ -94,6 +96,13 @@ class Chain:
             raise IndexError(f"block {block} is not a full block of a chain of {len(self)} tokens")
         self.extend_keys(block + 1)
         return self._keys[block]
+
+    def event_hashes(self, root: int) -> WordArray:
+        """The event hashes of all full blocks under a root's."""
+        hashes = [root]
+        for block in range(len(self) // self.block_size):
+            hashes.append(event_hash(hashes[-1], *decode(self.block(block))))
+        return np.array(hashes[1:], np.uint64)
 
     def clone(self) -> "Chain":
         twin = Chain.__new__(Chain)

@@ -41,7 +41,7 @@ def spare_or_new(pool: Pool, spares: list[Page], priority: int, duration: int) -
 def copy_tokens(pool: Pool, source: Page, target: Page, tokens: int) -> None:
     """The first tokens of `source` go into the open page `target`."""
     tier, slot = pool.place(source)
-    pool.moves.add_copy(pool.group, (tier, slot), (0, target.slots[0]), tokens, target)
+    pool.moves.add_copy(pool.group, (tier, slot), (0, target.slots[0]), tokens, [target, source])
     pool.count(COPIED if tier == 0 else ONBOARDED)
     pool.count(COPIED_TOKENS, tokens)
 
@@ -71,7 +71,7 @@ def evict_copy(pool: Pool, tier: int, slot: int) -> None:
             if room >= 0:
                 _offload_to(pool, victim, (tier, slot), (target, room))
                 return
-    pool.detach(victim)
+    pool.detach(victim, lost=tier)
     pool.free(victim)
     pool.count(DROPPED)
 

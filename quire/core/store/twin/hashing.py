@@ -3,9 +3,10 @@
 Owns the arithmetic only. Knows nothing of nodes or of when a hash is worth making.
 """
 
-import numpy as np
+from typing import Any
 
-from quire.core.store.twin.chain import decode
+import numpy as np
+import numpy.typing as npt
 
 MASK = (1 << 64) - 1
 K0 = 0x9E3779B97F4A7C15
@@ -20,9 +21,8 @@ def fold(a: int, b: int) -> int:
     return (product & MASK) ^ (product >> 64)
 
 
-def event_hash(parent: int, identity: bytes) -> int:
-    """Hash of a block under a parent hash; never 0."""
-    tokens, extras = decode(identity)
+def event_hash(parent: int, tokens: npt.NDArray[np.int32], extras: npt.NDArray[Any]) -> int:
+    """Hash of a block, its tokens with three words each, under a parent hash; never 0."""
     units = [int(token) & 0xFFFFFFFF for token in tokens]
     seed = fold(parent ^ K0, len(units) + K1)
     if len(units) % 2:

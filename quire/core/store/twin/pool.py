@@ -196,14 +196,17 @@ class Pool:
         node.pages[self.group] = page
         page.node = node
 
-    def detach(self, page: Page, quiet: bool = False) -> None:
-        """The page leaves the tree; its node goes too when nothing needs it. Quiet: another event will tell."""
+    def detach(self, page: Page, quiet: bool = False, lost: int = -1) -> None:
+        """The page leaves the tree; its node goes too when nothing needs it. Quiet: another event will tell.
+
+        `lost` is the tier whose copy it has just lost, when that was its last one.
+        """
         node = page.node
         assert node is not None
         node.pages[self.group] = None
         page.node = None
         if not quiet:
-            self.events.removed(self.group, node)
+            self.events.removed(self.group, node, page.priority, page.hottest if lost < 0 else lost)
         self.tree.prune(node)
 
     # Retention

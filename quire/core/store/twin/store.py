@@ -39,7 +39,7 @@ class Store:
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=} is out of range")
         rules = Rules(block_size, order == 1, bool(shadows), offload_min, bool(tails))
         tree, moves = Tree(len(groups), bool(events)), Moves(block_size)
-        log = Events(len(groups), bool(events), max_events)
+        log = Events(len(groups), bool(events), max_events, block_size)
         shared = Shared(rules, tree, moves, log)
         pools = [Pool(number, slots, shared) for number, (*_, slots) in enumerate(groups)]
         table = Table(block_size, rows, columns, pools)
@@ -181,8 +181,17 @@ class Store:
     def num_moves(self) -> int:
         return len(self._parts.moves)
 
-    def take_events(self) -> EventArrays:
-        return self._parts.events.take()
+    @property
+    def num_events(self) -> int:
+        """More than 0 when there are events to take."""
+        return len(self._parts.events)
+
+    def take_events(self, whole: bool = False) -> EventArrays:
+        parts = self._parts
+        if whole:
+            pools = [[len(order.owner) for order in pool.orders] for pool in parts.pools]
+            parts.events.whole(pools, list(parts.tree.roots.values()))
+        return parts.events.take()
 
     # Questions
 

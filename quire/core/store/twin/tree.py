@@ -7,7 +7,7 @@ beyond the number of tips on a node.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
-from quire.core.store.twin.chain import WIDTH, common_tokens
+from quire.core.store.twin.chain import WIDTH, common_tokens, decode
 from quire.core.store.twin.hashing import event_hash
 from quire.core.store.twin.page import Page
 
@@ -115,7 +115,7 @@ class Tree:
             return found
         node = self._make(identity, parent)
         if self._hashed:
-            node.hash = event_hash(parent.hash, identity)
+            node.hash = event_hash(parent.hash, *decode(identity))
         parent.children[identity] = node
         insort(parent.order, identity)
         self.num_nodes += 1
@@ -177,6 +177,15 @@ def subtree(top: Node) -> list[Node]:
         stack.extend(node.children_in_order())
     found.reverse()
     return found
+
+
+def below(root: Node) -> Iterator[Node]:
+    """Everything below a root, parents before children, siblings in order."""
+    stack = list(root.children_in_order())[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(list(node.children_in_order())[::-1])
 
 
 def partial_candidate(parent: Node, query: bytes, policy: int) -> tuple[Node | None, int]:

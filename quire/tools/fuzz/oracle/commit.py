@@ -107,6 +107,7 @@ def copy_state(pools: slots.Pools, source: Page | None, target: Page) -> None:
     """One state into another page, on the device."""
     assert source is not None
     tier = source.hottest
-    pools.move(slots.COPY, (tier, source.copies[tier]), (0, target.copies[0]), target)
+    pages = (target, source) if tier else (target,)
+    pools.move(slots.COPY, (tier, source.copies[tier]), (0, target.copies[0]), *pages)
     pools.count(slots.ONBOARDED if tier else slots.COPIED)
     pools.count(slots.COPIED_TOKENS, pools.world.block_size)

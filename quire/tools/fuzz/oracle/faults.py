@@ -17,12 +17,14 @@ def spoilt_pages(model: Model, failed: list[Done]) -> Spoilt:
     """Pages left without good bytes. A shadow that failed costs only itself."""
     spoilt: Spoilt = []
     for row, pages in failed:
-        kind, tier, slot = row[0], row[4], row[5]
+        kind = row[0]
         stream, place = model.place(row[1])
-        for page in pages if kind == slots.EXCHANGE else pages[:1]:
+        for nth, page in enumerate(pages):
             if page.gone or (stream, page) in spoilt:
                 continue
-            if kind == slots.OFFLOAD:
+            source = kind == slots.COPY and nth == 1  # what could not be read
+            tier, slot = row[2:4] if source else row[4:6]
+            if kind == slots.OFFLOAD or source:
                 if page.copies.get(tier) != slot:
                     continue
                 if page.hottest < tier:

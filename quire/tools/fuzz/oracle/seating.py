@@ -157,7 +157,8 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
         return source
     page = pools.open_page(source.priority, source.duration)
     tier, matched = source.hottest, claim.start - claim.blocks * state.world.block_size
-    pools.move(slots.COPY, (tier, source.copies[tier]), (0, page.copies[0]), page, tokens=matched)
+    pages = (page, source) if tier else (page,)
+    pools.move(slots.COPY, (tier, source.copies[tier]), (0, page.copies[0]), *pages, tokens=matched)
     pools.count(slots.ONBOARDED if tier else slots.COPIED)
     pools.count(slots.COPIED_TOKENS, matched)
     source.claims -= 1

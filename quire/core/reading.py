@@ -1,0 +1,44 @@
+"""Reading the recorder: now, or as soon as there is something. Owns waiting; knows neither sockets nor encodings.
+
+Nobody wakes a reader: it looks at a counter every now and then, so that the cache pays nothing for being read.
+"""
+
+from __future__ import annotations
+
+import time
+
+from quire.core.errors import InputError, say
+from quire.core.events import EventBatch, joined, named
+from quire.core.identity import Scope
+from quire.core.state import State
+
+SHORTEST, LONGEST = 0.0002, 0.005  # seconds between two looks
+
+
+def take(state: State, whole: bool) -> EventBatch:
+    """What was recorded since the last time, or the whole state; under the door's lock."""
+    parts = []
+    names: dict[int, Scope] = {}
+    for stream in state.streams:
+        arrays = stream.store.take_events(whole)
+        parts.append((arrays, stream.first))
+        names |= stream.roots.take_names(named(arrays[0]))
+    return EventBatch(joined(parts), names, state.config.rank, whole and state.config.events)
+
+
+def wait(state: State, timeout: float | None, whole: bool) -> None:
+    """Return when there is something to take, or when the time is over; without the door's lock."""
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0):
+        raise InputError(say(f"events within {timeout!r} s", "that is no time to wait", "pass 0 or more, or None"))
+    if timeout == 0 or whole or not state.config.events:
+        return
+    end = None if timeout is None else time.monotonic() + timeout
+    pause = SHORTEST
+    while not any(stream.store.num_events for stream in state.streams):
+        if end is not None:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            pause = min(pause, left)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST)

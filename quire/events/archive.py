@@ -1,0 +1,33 @@
+"""Archive: the last batches that were published, for those who ask again. Knows no sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+
+class Archive:
+    """Numbered payloads, the oldest given up when there are too many or they are too long."""
+
+    __slots__ = ("_batches", "_max_batches", "_max_bytes", "num_bytes")
+
+    def __init__(self, max_batches: int, max_bytes: int) -> None:
+        self._batches: deque[tuple[int, bytes]] = deque()
+        self._max_batches = max_batches
+        self._max_bytes = max_bytes
+        self.num_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def put(self, seq: int, payload: bytes) -> None:
+        """Numbers ascend by one."""
+        self._batches.append((seq, payload))
+        self.num_bytes += len(payload)
+        while len(self._batches) > self._max_batches or (self.num_bytes > self._max_bytes and self._batches):
+            self.num_bytes -= len(self._batches.popleft()[1])
+
+    def since(self, seq: int) -> Iterator[tuple[int, bytes]]:
+        """Those from a number on, as far as they are still here."""
+        skip = max(0, seq - self._batches[0][0]) if self._batches else 0
+        return (self._batches[place] for place in range(skip, len(self._batches)))

@@ -1,0 +1,193 @@
+"""Publisher: a cache's events for routers, in a thread of its own. Owns sockets and the queue; knows no encodings.
+
+`tell` is called once per step and never waits: when the queue is full it leaves the events where they are, in the
+recorder, which is bounded, counts what it loses and is then told whole.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket as sockets
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import zmq
+
+from quire.core.cache import Cache
+from quire.core.errors import InputError, StateError, say
+from quire.core.events import EventBatch
+from quire.events import wire
+from quire.events.archive import Archive
+from quire.events.encode import Encoding
+from quire.events.names import Names
+from quire.events.press import Press
+
+HIGH_WATER = 10_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much a publisher keeps: for those who ask again, and for its own thread."""
+
+    batches: int = 10_000  # that can be asked for again
+    num_bytes: int = 256 << 20  # of them
+    waiting: int = 1 << 20  # hashes in the queue before `tell` takes no more
+
+    def __post_init__(self) -> None:
+        for name in ("batches", "num_bytes", "waiting"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InputError(say(f"room for {value!r} {name}", "that is no room", "pass a positive int"))
+
+
+class Publisher:
+    """PUB with sequence numbers and, with `replay`, a ROUTER that answers who missed something."""
+
+    def __init__(
+        self, cache: Cache, endpoint: str = "tcp://*:5557", *, replay: str | None = None, topic: str = "",
+        encoding: Encoding = "map", bind: bool | None = None, media: Iterable[str] | None = None,
+        room: Room | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(cache, Cache) or not cache.config.events:
+            raise InputError(say("a publisher", "the cache records no events", "use CacheConfig(..., events=True)"))
+        if encoding not in ("map", "array"):
+            raise InputError(say(f"encoding {encoding!r}", "there is no such one", "use 'map' or 'array'"))
+        self._cache = cache
+        self._room = room or Room()
+        archive = Archive(self._room.batches, self._room.num_bytes)
+        self._press = Press(Names.of(cache.config, media), encoding, archive, cache.config.rank)
+        self._topic = topic.encode()
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[EventBatch, int]] = queue.SimpleQueue()
+        self._waiting = 0  # hashes in the queue
+        self._whole = True  # what is told next is the state itself: nobody knows anything yet
+        self._closing = False
+        self._failure: Exception | None = None
+        self._open(endpoint, replay, wire.is_bound(endpoint) if bind is None else bind)
+        self._thread = threading.Thread(target=self._run, name="quire-publisher", daemon=True)
+        self._thread.start()
+
+    def _open(self, endpoint: str, replay: str | None, bind: bool) -> None:
+        self._pub, self._router = wire.socket(zmq.PUB), wire.socket(zmq.ROUTER)
+        self._pub.set_hwm(HIGH_WATER)
+        self._router.set(zmq.SNDHWM, 0)  # a ROUTER drops what is over its bound, and an answer must be whole
+        self.replay_endpoint: str | None = None
+        try:
+            self.endpoint = wire.attach(self._pub, endpoint, bind)
+            if replay is not None:
+                self.replay_endpoint = wire.attach(self._router, replay, True)
+        except Exception:
+            self._pub.close(0)
+            self._router.close(0)
+            raise
+        self._bell, self._ear = sockets.socketpair()  # rings the thread; a queue cannot be polled beside a socket
+        self._bell.setblocking(False)
+
+    # -- the engine's side -------------------------------------------------------------------------------------------
+
+    def tell(self, *, whole: bool = False) -> int | None:
+        """Queue what the cache has recorded since the last call, or its whole state; never waits.
+
+        Returns the number of records; None when the queue is full, and then nothing was taken.
+        """
+        with self._lock:
+            if self._closing or self._failure is not None:
+                why = "it is closed" if self._failure is None else f"its thread ended with {self._failure!r}"
+                raise StateError(say("tell", why, "make a new publisher")) from self._failure
+            if self._waiting > self._room.waiting:
+                return None
+            batch, lost = self._take(whole or self._whole)
+            if not len(batch):
+                return 0
+            self._whole = False
+            self._waiting += len(batch.hashes)
+            self._queue.put((batch, lost))
+        self._ring()
+        return len(batch)
+
+    def _take(self, whole: bool) -> tuple[EventBatch, int]:
+        batch = self._cache.take_events(whole=whole)
+        lost = batch.lost
+        if lost and not whole:
+            batch = self._cache.take_events(whole=True)
+        return batch, lost
+
+    def _ring(self) -> None:
+        try:
+            self._bell.send(b"!")
+        except (BlockingIOError, OSError):
+            return  # it has been rung often enough, or nobody is left to hear it
+
+    @property
+    def published(self) -> int:
+        """Batches sent so far: the number of the next one."""
+        return self._press.next
+
+    @property
+    def lost(self) -> int:
+        """Hashes the recorder had no room for; each time the whole state was told after it."""
+        return self._press.lost
+
+    def close(self) -> None:
+        """Send what waits in the queue, then end."""
+        with self._lock:
+            self._closing = True
+        self._ring()
+        self._thread.join()
+        self._bell.close()
+        self._ear.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the thread's side -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._ear, zmq.POLLIN)
+        try:
+            while True:
+                ready = dict(poller.poll())
+                if self._ear.fileno() in ready:
+                    self._ear.recv(4096)
+                self._send_waiting()
+                if self._router in ready:
+                    self._answer(self._router.recv_multipart())
+                if self._closing and self._queue.empty():
+                    return
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._pub.close(1000)
+            self._router.close(1000)
+
+    def _send_waiting(self) -> None:
+        while not self._queue.empty():
+            batch, lost = self._queue.get()
+            seq, payload = self._press.print(batch, lost)
+            self._pub.send_multipart([self._topic, wire.number(seq), payload])
+            with self._lock:
+                self._waiting -= len(batch.hashes)
+
+    def _answer(self, frames: list[bytes]) -> None:
+        """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""
+        if len(frames) != 3:
+            return
+        peer, _, ask = frames
+        if ask == wire.SNAPSHOT:
+            found = self._press.snapshot()
+            answers = iter([found] if found is not None else [])
+        elif ask == wire.MARK:
+            answers = iter([self._press.mark()])
+        elif len(ask) == 8:
+            answers = self._press.archive.since(int.from_bytes(ask, "big"))
+        else:
+            return
+        for seq, payload in answers:
+            self._router.send_multipart([peer, b"", self._topic, wire.number(seq), payload])
+        self._router.send_multipart([peer, b"", b"", wire.END, b""])

@@ -1,0 +1,50 @@
+"""Reuse: how many leading blocks a worker could resume from. Owns the rule for several groups; knows no streams.
+
+A boundary is good when every group that reads the sequence's own tokens could resume there: all blocks before it, or
+its last and first ones. Cross groups read another stream and take no part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.events.names import Names
+
+if TYPE_CHECKING:
+    from quire.core.store.twin import Ledger
+
+
+def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[list[int]]:
+    """With one group that needs every block: per worker, leading tokens and how many of them in each tier."""
+    runs = ledger.runs(names.own_groups[0], hashes)[slots] * names.block_size
+    counts: list[list[int]] = runs.tolist()
+    return counts
+
+
+def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[list[int]]:
+    """With any groups: per worker, tokens up to the last good boundary and how many of them in each tier.
+
+    A block counts in the coldest tier that some group has it in.
+    """
+    size = len(hashes)
+    ends = np.arange(1, size + 1)
+    tiers = [ledger.walk(group, hashes)[slots] for group in names.own_groups]
+    good = np.ones((len(slots), size), bool)
+    for group, found in zip(names.own_groups, tiers, strict=True):
+        tail, sink = names.groups[group].tail, names.groups[group].sink
+        there = found >= 0
+        last_hole = np.maximum.accumulate(np.where(there, 0, ends), axis=1)
+        run = ends - last_hole  # blocks without a hole up to here
+        first_hole = np.where(there.all(axis=1), size, there.argmin(axis=1))[:, None] if size else np.zeros((1, 1))
+        good &= run >= (ends if tail < 0 else np.minimum(ends, tail))
+        good &= first_hole >= np.minimum(ends, sink)
+    coldest = np.max(tiers, axis=0)
+    counts = []
+    for worker in range(len(slots)):
+        boundary = int(np.flatnonzero(good[worker])[-1]) + 1 if good[worker].any() else 0
+        by_tier = np.bincount(np.maximum(coldest[worker, :boundary], 0), minlength=8)
+        counts.append([boundary * names.block_size, *(by_tier * names.block_size).tolist()])
+    return counts

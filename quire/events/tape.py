@@ -1,0 +1,124 @@
+"""Tape: a stream in a file, frame by frame as it came, with the time of each. Knows no events.
+
+    b"quire-events 1\\n"  then per message  msgpack [seconds, topic, number, payload]  behind its length (4 bytes)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import zmq
+
+from quire.core.errors import InputError, say
+from quire.events import wire
+
+MAGIC = b"quire-events 1\n"
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True):
+    """One message of a stream."""
+
+    seconds: float  # since the first
+    topic: bytes
+    seq: int
+    payload: bytes
+
+
+class Tape:
+    """A file of messages, to write or to read."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def write(self, messages: Iterable[Message]) -> int:
+        """All of them as they come; how many."""
+        count = 0
+        with self.path.open("wb") as file:
+            file.write(MAGIC)
+            for message in messages:
+                _put(file, message)
+                count += 1
+        return count
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages; a file that ends in the middle of one is misuse of it, told when it is met."""
+        with self.path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise InputError(say(f"{self.path}", "it is no recorded stream", "make one with `quire events record`"))
+            nth = 0
+            while head := file.read(4):
+                body = file.read(int.from_bytes(head, "big"))
+                try:
+                    if len(head) < 4 or len(body) < int.from_bytes(head, "big"):
+                        raise msgspec.DecodeError("it ends in the middle")
+                    yield _decoder.decode(body)
+                except msgspec.DecodeError as error:
+                    ask = f"message {nth} of {self.path}"
+                    raise InputError(say(ask, str(error), "record the stream again")) from error
+                nth += 1
+
+
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def _put(file: BinaryIO, message: Message) -> None:
+    body = msgspec.msgpack.encode(message)
+    file.write(len(body).to_bytes(4, "big") + body)
+    file.flush()  # whoever interrupts a recording keeps what came
+
+
+def messages(
+    endpoint: str, topic: str = "", *, bind: bool = False, count: int | None = None, seconds: float | None = None
+) -> Iterator[Message]:
+    """What a stream says from now on, up to `count` messages or for `seconds`."""
+    socket = wire.socket(zmq.SUB)
+    try:
+        socket.set_hwm(0)
+        socket.subscribe(topic.encode())
+        wire.attach(socket, endpoint, bind)
+        begun, first, seen = time.monotonic(), None, 0
+        while count is None or seen < count:
+            left = None if seconds is None else begun + seconds - time.monotonic()
+            if left is not None and (left <= 0 or not socket.poll(int(1000 * left) + 1)):
+                return
+            frames = socket.recv_multipart()
+            if len(frames) == 3:
+                now = time.monotonic()
+                first = now if first is None else first
+                seen += 1
+                yield Message(now - first, frames[0], int.from_bytes(frames[1], "big"), frames[2])
+    finally:
+        socket.close(0)
+
+
+def replay(path: str | Path, endpoint: str, *, bind: bool | None = None, speed: float | None = 1.0) -> int:
+    """Publish a file again, as fast as it was (times `speed`; None: at once); how many messages were sent."""
+    if speed is not None and not speed > 0:
+        raise InputError(say(f"speed {speed!r}", "it leads nowhere", "pass a number above 0, or None for no pauses"))
+    socket = wire.socket(zmq.XPUB)  # a PUB that hears subscriptions
+    tape, count = iter(Tape(path)), 0
+    try:
+        first = next(tape, None)  # a file that is none is told before anybody waits
+        socket.set_hwm(0)
+        wire.attach(socket, endpoint, wire.is_bound(endpoint) if bind is None else bind)
+        _await_listener(socket)
+        begun = time.monotonic()
+        for message in chain([] if first is None else [first], tape):
+            if speed is not None:
+                time.sleep(max(0.0, begun + message.seconds / speed - time.monotonic()))
+            socket.send_multipart([message.topic, wire.number(message.seq), message.payload])
+            count += 1
+    finally:
+        socket.close(1000)
+    return count
+
+
+def _await_listener(socket: zmq.Socket[bytes], seconds: float = 2.0) -> None:
+    """Give a subscriber the time to come: what is published before is lost to it."""
+    if socket.poll(int(1000 * seconds)):
+        socket.recv()

@@ -1,0 +1,148 @@
+"""Track: where one worker's stream stands: numbers, gaps, what to ask for. Knows neither pages nor sockets.
+
+    in order, digest equal                 EXACT
+    a number is missing                    REPAIRING: ask for the batches from there on
+    ... and they are no longer to be had   REPAIRING: ask for a snapshot
+    digest differs, or a new publisher     REPAIRING: ask for a snapshot
+    nothing heard, or nothing to check     UNKNOWN
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from quire.events.delta import Delta
+from quire.events.names import Names
+
+MAX_PENDING = 1_000  # batches kept while one before them is missing
+RETIRED = 8  # earlier publishers whose late batches are known for what they are
+
+
+class Status(Enum):
+    """How far an index may be trusted about one worker."""
+
+    EXACT = "exact"  # what it knows equals what was published, by the digest
+    REPAIRING = "repairing"  # something is missing and has been noticed; what it knows may be stale
+    UNKNOWN = "unknown"  # nothing was heard, or nothing tells whether it is right
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What an index needs from a worker: batches from a number on, a snapshot, or only to be sure."""
+
+    start: int | None  # None: a snapshot
+    check: bool = False  # nothing is known to be missing
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one worker's stream."""
+
+    batches: int = 0  # applied
+    gaps: int = 0  # times that something was found missing
+    mismatches: int = 0  # times that digests differed
+    damaged: int = 0  # payloads that were no batch
+    checks: int = 0  # asks only to be sure
+    replays: int = 0  # asks for batches
+    snapshots: int = 0  # asks for the whole state
+    repair_bytes: int = 0  # fetched by asking
+    lost: int = 0  # hashes the worker's own recorder had no room for
+
+
+class Track:
+    """One worker's stream."""
+
+    __slots__ = (
+        "_asked", "_retired", "foreign", "mendable", "names", "next", "pending", "rank", "report", "run", "seen",
+        "silent", "slot",
+    )  # fmt: skip
+
+    def __init__(self, slot: int, mendable: bool) -> None:
+        self.slot = slot  # of the worker in the ledger
+        self.mendable = mendable  # there is a way to ask
+        self.report = Report()
+        self.names: Names | None = None
+        self.rank = 0
+        self.run: int | None = None  # of the publisher heard last
+        self.next: int | None = None  # the number expected; None: only a whole state helps
+        self.pending: dict[int, Delta] = {}  # came too early
+        self.seen = -1  # the highest number known of, whether its batch came or not
+        self.foreign = False  # batches without our field come: nothing in them can be checked
+        self.silent = False  # the worker does not answer
+        self._asked: Ask | None = None  # under way
+        self._retired: list[int] = []
+
+    @property
+    def status(self) -> Status:
+        if self.run is None or self.foreign or self.silent:
+            return Status.UNKNOWN
+        if self.is_whole:
+            return Status.EXACT
+        return Status.REPAIRING if self.mendable else Status.UNKNOWN
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is known to be missing."""
+        return self.next is not None and not self.pending and self.seen < self.next
+
+    def is_late(self, delta: Delta) -> bool:
+        """It comes from a publisher that another one has replaced."""
+        return delta.run in self._retired
+
+    def begin(self, delta: Delta) -> None:
+        """A publisher is heard for the first time; its first batch is a whole state, and so is a snapshot."""
+        if self.run is not None:
+            self._retired = [*self._retired, self.run][-RETIRED:]
+        self.run, self.rank, self.names = delta.run, delta.rank, delta.names
+        self.next = self._asked = None
+        self.seen = -1
+        self.pending.clear()
+
+    def keep(self, seq: int, delta: Delta) -> None:
+        """It cannot be used yet; when there are too many such, a snapshot is cheaper."""
+        if len(self.pending) >= MAX_PENDING:
+            self.pending.clear()
+            self.next = None
+        self.pending[seq] = delta
+
+    def reached(self, seq: int, exact: bool, whole: bool) -> None:
+        """Everything up to a number has been applied; if the digests differ only a whole state helps."""
+        self.next = seq + 1 if exact else None
+        self.seen = seq if whole else max(self.seen, seq)  # a whole state corrects a number that was nonsense
+        for old in [number for number in self.pending if number <= seq]:
+            del self.pending[old]
+        self.report.batches += 1
+        self.report.mismatches += not exact
+
+    def wants(self) -> Ask | None:
+        """What to ask for; None when nothing is missing, or when it is on its way."""
+        if self.status is Status.EXACT or self.foreign:
+            self._asked = None
+            return None
+        ask = Ask(self.next)
+        under_way = self._asked
+        if under_way is not None and not under_way.check and (under_way.start is None) == (ask.start is None):
+            return None
+        return self.asks(ask)
+
+    def asks(self, ask: Ask) -> Ask:
+        """It is being asked for."""
+        self._asked = ask
+        self.report.checks += ask.check
+        self.report.replays += not ask.check and ask.start is not None
+        self.report.snapshots += not ask.check and ask.start is None
+        return ask
+
+    def checks(self) -> Ask:
+        """What to ask for to be sure, or again what has not been answered."""
+        return self.asks(Ask(self.next, check=self.is_whole))
+
+    def answered(self, ask: Ask) -> Ask | None:
+        """An answer is complete: what to ask for now. Batches that did not come are no longer to be had."""
+        self._asked, self.silent = None, False
+        if ask.start is None:
+            return None  # whoever had no state to give is asked again later
+        if not ask.check and self.next == ask.start and not self.is_whole:
+            self.next = None
+        return self.wants()

@@ -1,0 +1,141 @@
+"""quire chat: talk to a model in the terminal; after each answer, what of the prompt was reused and how soon it came.
+
+Lines are read from standard input, so a script can pipe questions in. Ctrl-C stops an answer, Ctrl-D ends the chat.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quire import InputError, QuireError
+from quire.core.errors import say
+
+if TYPE_CHECKING:
+    from quire.engine import LLM, Run, Sampling, Stream
+
+MIB = 1 << 20
+HELP = "/new forgets the conversation, /quit ends, /help shows this; Ctrl-C stops an answer"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Load, then talk until the input ends."""
+    options = _parser().parse_args(argv)
+    tell = _teller()
+    try:
+        llm, sampling = _open(options, tell)
+    except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
+        print(f"quire chat: {wrong}", file=sys.stderr)
+        return 2
+    with llm:
+        tell(HELP)
+        Chat(llm, sampling, options.system).run()
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="quire chat", description=__doc__)
+    parser.add_argument("--model", metavar="FOLDER", help="a model in transformers' format; default: the embedded one")
+    parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="how it shall behave")
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="longest answer (default %(default)s)")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="only the likeliest tokens of mass P")
+    parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answers")
+    parser.add_argument("--drafts", type=int, default=0, metavar="N", help="guess up to N tokens from the text so far")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--dtype", default="float32", help="float32 (default) or bfloat16")
+    parser.add_argument("--device-memory", type=int, default=512, metavar="MIB", help="for pages (default %(default)s)")
+    parser.add_argument("--host-memory", type=int, default=0, metavar="MIB", help="for pages put away (default 0)")
+    return parser
+
+
+def _open(options: Namespace, tell: Callable[[str], None]) -> tuple[LLM, Sampling]:
+    from quire.engine import LLM, Sampling
+
+    sampling = Sampling(
+        max_tokens=options.max_tokens, temperature=options.temperature, top_p=options.top_p, seed=options.seed,
+        drafts=options.drafts,
+    )  # fmt: skip
+    if min(options.device_memory, options.host_memory) < 0:
+        raise InputError(say("memory for pages", "less than nothing was given", "give MiB, 0 or more"))
+    llm = LLM(
+        options.model, device=options.device, dtype=options.dtype, tell=tell,
+        device_bytes=options.device_memory * MIB, host_bytes=options.host_memory * MIB,
+    )  # fmt: skip
+    return llm, sampling
+
+
+def _teller() -> Callable[[str], None]:
+    """Notes go to standard error: the answers alone are the output."""
+    faint = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    return lambda note: print(f"{faint[0]}{note}{faint[1]}", file=sys.stderr, flush=True)
+
+
+class Chat:
+    """One conversation, turn by turn."""
+
+    def __init__(self, llm: LLM, sampling: Sampling, system: str) -> None:
+        self.llm, self.sampling = llm, sampling
+        self.first = [{"role": "system", "content": system}] if system else []
+        self.messages = list(self.first)
+        self.tell = _teller()
+
+    def run(self) -> None:
+        """Until the input ends or somebody says so."""
+        while (line := self._ask()) is not None and line != "/quit":
+            if line == "/new":
+                self.messages = list(self.first)
+                self.tell("a new conversation")
+            elif line.startswith("/"):
+                self.tell(HELP)
+            elif line:
+                self.turn(line)
+
+    def _ask(self) -> str | None:
+        try:
+            return input("> " if sys.stdin.isatty() else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            return None
+
+    def turn(self, question: str) -> None:
+        """Ask, show the answer as it comes, and what it cost. Ctrl-C stops it; what was shown has been said."""
+        messages = [*self.messages, {"role": "user", "content": question}]
+        stream: Stream | None = None
+        pieces: list[str] = []
+        try:
+            stream = self.llm.stream(messages, self.sampling)
+            for piece in stream:
+                pieces.append(piece.text)
+                print(piece.text, end="", flush=True)
+        except KeyboardInterrupt:
+            if stream is not None:
+                stream.close()
+        except InputError as wrong:
+            self.tell(f"{wrong} (/new forgets the conversation)")
+            return
+        except QuireError as wrong:
+            self.tell(str(wrong))
+            return
+        print(flush=True)
+        if text := "".join(pieces):
+            self.messages = [*messages, {"role": "assistant", "content": text}]
+        self.tell("stopped" if stream is None else cost(stream.wait()))
+
+
+def cost(run: Run) -> str:
+    """One line: the prompt, what of it was reused, when the first token came, how fast the others."""
+    ask = f"prompt {len(run.prompt):,} tokens, {run.reused:,} reused"
+    why = " (stopped)" if run.answers[0].finish == "cancelled" else ""
+    if not run.times.first_token:
+        return f"[{ask}; no answer]{why}"
+    made = len(run.answers[0].tokens)
+    rest = run.times.finished - run.times.first_token
+    pace = f", {(made - 1) / rest:.1f} tokens/s" if made > 1 and rest > 0 else ""
+    return f"[{ask}; first token after {run.time_to_first_token:.2f} s; answer {made:,} tokens{pace}]{why}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Faults: a publisher and an index with a bad line between them. Real encoder, real decoder, no sockets.
+
+`python -m tests.events.faults --runs 1000` prints what was lost, and what repair fetched for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from quire import EventBatch
+from quire.events.archive import Archive
+from quire.events.index import Index
+from quire.events.names import Names
+from quire.events.press import Press
+from quire.events.track import Ask, Status
+
+from .lives import FULL, MIXED, Life, build
+
+STEPS = 12
+FAULTS = ("drop", "duplicate", "delay", "truncate")
+WORKER = "w"
+
+
+@dataclass
+class Line:
+    """A stream with faults; what arrives is handed to the index at once."""
+
+    press: Press
+    index: Index
+    dice: Random
+    rates: dict[str, float]
+    counts: Counter[str] = field(default_factory=Counter)
+    delayed: list[tuple[int, bytes]] = field(default_factory=list)
+    arrived: set[int] = field(default_factory=set)  # numbers that came through whole
+    asked: list[Ask] = field(default_factory=list)
+
+    def send(self, batch: EventBatch) -> None:
+        """One batch of the publisher onto the line."""
+        seq, payload = self.press.print(batch)
+        self.counts["batches"] += 1
+        fault = next((name for name in FAULTS if self.dice.random() < self.rates[name]), None)
+        if fault is not None:
+            self.counts[fault] += 1
+        match fault:
+            case "drop":
+                self.counts["lost bytes"] += len(payload)
+            case "delay":
+                self.delayed.append((seq, payload))
+            case "truncate":
+                self.counts["lost bytes"] += len(payload)
+                self.deliver(seq, payload[: self.dice.randrange(len(payload))], intact=False)
+            case _:
+                for _ in range(2 if fault == "duplicate" else 1):
+                    self.deliver(seq, payload)
+        if self.delayed and self.dice.random() < 0.5:
+            self.deliver(*self.delayed.pop(self.dice.randrange(len(self.delayed))))
+
+    def deliver(self, seq: int, payload: bytes, intact: bool = True) -> None:
+        """It arrives; the index must know at once whether something is missing."""
+        ask = self.index.hear(WORKER, seq, payload)
+        if intact:
+            self.arrived.add(seq)
+        if ask is not None:
+            self.asked.append(ask)
+        self.judge(seq if intact else None)
+
+    def judge(self, newest: int | None) -> None:
+        """EXACT only when it is so: everything up to the newest batch heard is there, and it is what was published."""
+        track = self.index._tracks[WORKER]
+        if track.status is not Status.EXACT:
+            return
+        assert newest is None or (track.next is not None and track.next > max(self.arrived))
+        if track.next == self.press.next:
+            for group in range(len(self.press._names.groups)):
+                assert self.index.pages(WORKER, group) == published(self.press, group)
+
+    def answer(self, lossy: bool) -> None:
+        """The publisher answers what was asked, over the same bad line."""
+        while self.asked:
+            ask = self.asked.pop()
+            if lossy and self.dice.random() < 0.2:
+                self.counts["asks lost"] += 1
+                return
+            for seq, payload in self.replies(ask):
+                if lossy and self.dice.random() < 0.1:
+                    continue
+                again = self.index.hear(WORKER, seq, payload, asked=True)
+                self.asked += [again] if again is not None else []
+                self.judge(None)
+            again = self.index.answered(WORKER, ask)
+            self.asked += [again] if again is not None else []
+
+    def replies(self, ask: Ask) -> list[tuple[int, bytes]]:
+        """As a publisher answers."""
+        if ask.check:
+            return [self.press.mark()]
+        if ask.start is not None:
+            return list(self.press.archive.since(ask.start))
+        found = self.press.snapshot()
+        return [] if found is None else [found]
+
+
+def published(press: Press, group: int) -> dict[int, tuple[int, int]]:
+    """What a publisher has told so far."""
+    hashes, tiers, priorities = (part.tolist() for part in press._ledger.pages(0, group))
+    return dict(zip(hashes, zip(tiers, priorities, strict=True), strict=True))
+
+
+def run_once(seed: int) -> Counter[str]:
+    """One life of a cache over one bad line; the counts of what happened."""
+    dice = Random(seed)
+    cache = build(dice.choice((8, 16)), dice.choice((0, 4, 8)), groups=MIXED if dice.random() < 0.3 else FULL)
+    encoding: Any = dice.choice(("map", "array"))
+    press = Press(Names.of(cache.config), encoding, Archive(dice.choice((1, 3, 8, 100)), 1 << 20))
+    index = Index()
+    index.add(WORKER)
+    line = Line(press, index, dice, {name: dice.choice((0.0, 0.1, 0.3)) for name in FAULTS})
+    life = Life(cache, seed)
+    for step in range(STEPS):
+        life.step()
+        line.send(cache.take_events(whole=step == 0))
+        if dice.random() < 0.5:
+            line.answer(lossy=True)
+    line.rates = dict.fromkeys(FAULTS, 0.0)
+    if dice.random() < 0.5:
+        life.step()
+        line.send(cache.take_events())  # one good batch: whatever was lost is noticed now
+    while line.delayed:
+        line.deliver(*line.delayed.pop())
+    for _ in range(4):  # or nothing comes any more, and only a check tells
+        line.asked = line.asked or [index.check(WORKER)]
+        line.answer(lossy=False)
+    track = index._tracks[WORKER]
+    assert track.status is Status.EXACT and track.next == press.next, f"seed {seed}: {index.report(WORKER)}"
+    report = index.report(WORKER)
+    line.counts.update(runs=1, gaps=report.gaps, repaired=bool(report.replays + report.snapshots))
+    line.counts.update({"replays": report.replays, "snapshots": report.snapshots, "fetched bytes": report.repair_bytes})
+    line.judge(None)
+    return line.counts
+
+
+def main() -> None:
+    """Print the sum of many runs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000)
+    total: Counter[str] = Counter()
+    for seed in range(parser.parse_args().runs):
+        total += run_once(seed)
+    print(json.dumps(dict(sorted(total.items())), indent=1))
+
+
+if __name__ == "__main__":
+    main()

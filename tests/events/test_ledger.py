@@ -1,0 +1,98 @@
+"""The ledger: the compiled one and the twin say the same, whatever they are told."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from quire.core.store import open_store
+
+from .lives import ids
+
+CREATED, STORED, MOVED, RETAINED, REMOVED, CLEARED = range(6)
+
+
+def batch(dice: Random, names: list[int], groups: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some records, most of which make sense."""
+    rows, hashes, marks = [], [], []
+    for _ in range(dice.randint(0, 4)):
+        kind = dice.choice((STORED, STORED, STORED, MOVED, RETAINED, REMOVED, REMOVED, dice.choice((CREATED, CLEARED))))
+        count = 0 if kind == CLEARED else dice.randint(0, 6)
+        rows.append([kind, dice.randrange(groups), count, 0, dice.randrange(8)])
+        hashes += dice.choices(names, k=count)
+        marks += [dice.randrange(101) for _ in range(count)]
+    return np.array(rows, np.int32).reshape(-1, 5), np.array(hashes, np.uint64), np.array(marks, np.uint8)
+
+
+def facts(ledger, workers: int, groups: int, query: np.ndarray) -> list[object]:
+    """Everything a ledger can be asked."""
+    told: list[object] = [len(ledger)]
+    for group in range(groups):
+        told += [ledger.runs(group, query).tolist(), ledger.walk(group, query).tolist()]
+        told += [sorted(zip(*(part.tolist() for part in ledger.pages(w, group)), strict=True)) for w in range(workers)]
+    return [*told, *(ledger.sums_by_tier(worker).tolist() for worker in range(workers))]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_ledgers_agree(seed: int) -> None:
+    compiled = pytest.importorskip("quire.core.store._compiled", reason="the compiled store is not built here")
+    dice = Random(seed)
+    workers, groups = dice.randint(1, 5), dice.randint(1, 3)
+    names = [*(dice.getrandbits(64) | 1 for _ in range(20)), *(64 * k + 3 for k in range(1, 20))]  # some share a home
+    both = [module.Ledger(workers, groups) for module in (open_store("twin"), compiled)]
+    for _ in range(60):
+        worker, told = dice.randrange(workers), batch(dice, names, groups)
+        assert len({ledger.apply(worker, *told) for ledger in both}) == 1
+        if dice.random() < 0.05:
+            workers, groups = workers + dice.randint(0, 2), groups + dice.randint(0, 1)
+            for ledger in both:
+                ledger.widen(workers, groups)
+        if dice.random() < 0.05:
+            for ledger in both:
+                ledger.clear(worker)
+    query = np.array(dice.sample(names, 10), np.uint64)
+    assert facts(both[0], workers, groups, query) == facts(both[1], workers, groups, query)
+
+
+def test_sums_follow_from_the_pages_alone(store: str) -> None:
+    """Whatever the order and the detours, equal pages give equal sums; another tier or priority gives others."""
+    names, marks = np.arange(1, 9, dtype=np.uint64), np.full(8, 35, np.uint8)
+    one, other = (open_store(store).Ledger(2, 1) for _ in range(2))
+    one.apply(0, np.array([[STORED, 0, 8, 0, 1]], np.int32), names, marks)
+    detour = np.array([[STORED, 0, 8, 0, 0], [REMOVED, 0, 8, 0, 0]], np.int32)
+    other.apply(1, detour, np.tile(names, 2), np.tile(marks, 2))
+    assert not other.sums_by_tier(1).any()
+    for name in names[::-1]:
+        rows = [[STORED, 0, 1, 0, 0], [RETAINED, 0, 1, 10, 35], [MOVED, 0, 1, 0, 1]]
+        other.apply(1, np.array(rows, np.int32), np.full(3, name), np.full(3, 10, np.uint8))
+    assert np.array_equal(one.sums_by_tier(0), other.sums_by_tier(1)) and one.sums_by_tier(0)[0, 1, 0] == 8
+    before = one.sums_by_tier(0)
+    one.apply(0, np.array([[RETAINED, 0, 1, 35, 36]], np.int32), names[:1], marks[:1])
+    assert one.sums_by_tier(0)[0, 1, 0] == 8 and not np.array_equal(before, one.sums_by_tier(0))
+
+
+@pytest.mark.parametrize(
+    "row", [[6, 0, 1, 0, 0], [-1, 0, 1, 0, 0], [STORED, 1, 1, 0, 0], [STORED, 0, 2, 0, 0], [STORED, 0, -1, 0, 0],
+            [STORED, 0, 1, 0, 8], [MOVED, 0, 1, 0, -1], [RETAINED, 0, 1, 0, 256], [STORED, 0, 0, 0, 0]],
+)  # fmt: skip
+def test_records_that_no_recorder_makes_are_refused_and_change_nothing(store: str, row: list[int]) -> None:
+    ledger = open_store(store).Ledger(1, 1)
+    good = [STORED, 0, 0, 0, 0]
+    with pytest.raises(ValueError):
+        ledger.apply(0, np.array([good, row], np.int32), np.array([5], np.uint64), np.array([1], np.uint8))
+    assert len(ledger) == 0
+
+
+def test_the_hashes_of_a_chain_are_those_of_its_blocks(store: str) -> None:
+    """They go on where the prefix ends, and words count."""
+    chain = open_store(store).Chain
+    whole = chain(4, ids(range(13))).event_hashes(7).tolist()
+    assert len(whole) == 3
+    assert chain(4, ids(range(4, 8))).event_hashes(whole[0]).tolist() == whole[1:2]
+    words = np.zeros((13, 3), np.uint64)
+    words[5, 0] = 1
+    assert [a == b for a, b in zip(chain(4, ids(range(13)), words).event_hashes(7).tolist(), whole, strict=True)] == [
+        True, False, False
+    ]  # fmt: skip

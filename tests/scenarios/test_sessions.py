@@ -1,0 +1,483 @@
+"""A prompt on its way, end to end on one clock: outcome and drain, early and late messages, deadlines. Rows `talk`."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import InputError, Request, Scope, Span, StateError
+from quire.transfer import messages as wire
+from quire.transfer.aux import Aux, AuxRoom, pack, unpack
+from quire.transfer.layout import layout_of
+from quire.transfer.receiving import Receiving
+from quire.transfer.slices import Run, places_of
+from quire.transfer.verdict import Key, Limits, Outcome
+
+from ..transfer.rig import FIRST, LIMITS, Rig
+from ..transfer.views import GROUPS, ListSide, QuireSide, landed_right, tokens
+from .test_needs import PROMPT as LONG
+from .test_needs import after_a_turn
+
+PROMPT = tokens(range(22))  # 6 blocks of 4; window 6; a state
+KEY = Key("r", 1)
+DELIVERED, FAILED, CANCELLED = Outcome.DELIVERED, Outcome.FAILED, Outcome.CANCELLED
+
+
+def request(name="r", prompt=PROMPT, **options):
+    return Request(name, prompt, **options)
+
+
+def outcome(session):
+    return None if session.verdict is None else session.verdict.outcome
+
+
+def word(*, ok=True, last=True, piece=0, size=512, delivered=((),), **options):
+    return wire.Result(*KEY, piece, last, ok, delivered, size, **options)
+
+
+def receiving(told, expected=None, wants=((),), **options):
+    return Receiving(KEY, wants, told, expected=expected or len(told), limits=LIMITS, now=0.0, **options)
+
+
+@pytest.mark.parametrize("kinds", [(QuireSide, QuireSide), (QuireSide, ListSide), (ListSide, QuireSide)])
+def test_a_prompt_arrives_whole_with_its_first_token(kinds):
+    """talk-01: 6 full pages, 2 of the window, a state; every byte right, both sides empty, findable afterwards."""
+    rig = Rig(kinds[0](), kinds[1]())
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    landing = rig.d.landing(session)
+    rig.step()
+    assert (outcome(session), session.num_bytes, session.aux) == (DELIVERED, 6 * 64 + 2 * 32 + 16, FIRST)
+    assert landed_right(rig.sides["d"], landing, request()) and rig.empty()
+    again = rig.sides["d"].view.want(request("again"))
+    assert again.held[0] == (Span(0, 5),)
+    rig.sides["d"].view.release(again)
+    for side in rig.sides.values():
+        side.end("r")
+    assert [side.taken() for side in rig.sides.values()] == [[0, 0, 0]] * 2
+
+
+@pytest.mark.parametrize("cached", [16, 19])
+def test_only_what_is_missing_is_sent(cached):
+    """talk-02: 16 or 19 tokens of an earlier turn are there: 2 full pages, the window, the state."""
+    rig = Rig()
+    rig.sides["d"].compute(request("turn", PROMPT[:cached]))
+    rig.sides["d"].end("turn")
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    landing = rig.d.landing(session)
+    rig.step()
+    assert (outcome(session), session.num_bytes) == (DELIVERED, 2 * 64 + 2 * 32 + 16)
+    assert landed_right(rig.sides["d"], landing, request())
+
+
+def test_an_exact_hit_is_still_an_exchange():
+    """talk-03: 16 tokens, all of them there: 0 bytes, and the sender lets go; the first token comes with it."""
+    one = GROUPS[:1]
+    rig = Rig(QuireSide(one, (24,)), QuireSide(one, (24,)))
+    rig.sides["d"].compute(request("turn", PROMPT[:16]))
+    rig.sides["d"].end("turn")
+    rig.serve(request(prompt=PROMPT[:16]), KEY)
+    session = rig.ask(request(prompt=PROMPT[:16]), KEY)
+    assert session.wants == ((),)
+    rig.step()
+    assert (outcome(session), session.num_bytes, session.aux, rig.empty()) == (DELIVERED, 0, FIRST, True)
+
+
+def test_pieces_arrive_as_they_are_computed():
+    """talk-04: pieces of 9, 14 and 22 tokens, asked before the first or after the last: the same bytes, once each."""
+    for late in (False, True):
+        rig = Rig()
+        rig.sides["p"].compute(request())
+        rig.p.send(KEY, "r")
+        session = None if late else rig.ask(request(), KEY)
+        for done in (9, 11, 14):
+            assert rig.p.put(KEY, done, last=False)
+            rig.step()
+        assert session is None or session.verdict is None
+        assert rig.p.put(KEY, 22, last=True, aux=FIRST)
+        session = session or rig.ask(request(), KEY)
+        landing = rig.d.landing(session)
+        rig.step()
+        assert (outcome(session), session.num_bytes) == (DELIVERED, 6 * 64 + 2 * 32 + 16)
+        assert landed_right(rig.sides["d"], landing, request()) and rig.empty()
+
+
+def test_a_message_survives_the_wire():
+    """talk-05: lists, kinds and positions round trip; lists of another length, cut messages, other versions do not."""
+    lists = (places_of([Run(0, (1, 2, 3))], 3), places_of([Run(2, (9,))], 3), places_of([Run(2, (7,))], 3))
+    wishes = tuple(wire.wish(places, state=nth == 2, position=40) for nth, places in enumerate(lists))
+    ask = wire.Ask(*KEY, 0, 1, 40, b"x", wishes, 0, 5.0)
+    back = wire.decode(wire.encode(ask))
+    assert back == ask and (back.wishes[2].state, back.wishes[2].position) == (True, 40)
+    assert [wire.places_wished(wish).tolist() for wish in back.wishes] == [[1, 2, 3], [-1, -1, 9], [-1, -1, 7]]
+    for data in (b"", b"\x02" + wire.encode(ask)[1:], wire.encode(ask)[:-3], b"\x01\x93\x01\x02\x03", b"\x80\x04."):
+        with pytest.raises(InputError, match="a message from a peer"):
+            wire.decode(data)
+    with pytest.raises(InputError, match="inside the prompt"):
+        wire.places_wished(wire.Wish(2, ((1, b"\0" * 8),)))
+
+
+def test_the_last_word_completes_and_a_foreign_piece_breaks():
+    """talk-06: three words, the third is the last; a word for a piece nobody posted is a failure."""
+    session = receiving(["a"])
+    for last, expected in ((False, None), (False, None), (True, DELIVERED)):
+        session.heard("a", word(last=last), 1.0)
+        assert outcome(session) == expected
+    session.heard("a", word(piece=2), 2.0)
+    assert outcome(session) == FAILED and session.verdict.broken
+
+
+def test_a_failure_does_not_end_the_writing():
+    """talk-07: one of two writers fails: failed, not quiet; quiet when the other has spoken, and still failed."""
+    session = receiving(["a", "b"])
+    session.heard("a", word(ok=False, reason="no"), 1.0)
+    assert (outcome(session), session.quiet, session.silent) == (FAILED, False, ["b"])
+    session.heard("b", word(), 2.0)
+    assert (outcome(session), session.quiet, session.verdict.reason) == (FAILED, True, "a: no")
+
+
+@pytest.mark.parametrize("ok", [True, False])
+@pytest.mark.parametrize("asks", [0, 1, 2])
+def test_a_cancel_stands_whatever_comes_after_it(ok, asks):
+    """talk-08: cancelled, then a word of success or failure, asked before, after or never: cancelled, by us."""
+    session = receiving(["a"])
+    notices = session.cancel("enough", 1.0)
+    assert [say.peer for say in notices] == ["a"] and session.cancel("again", 2.0) == []
+    for _ in range(asks):
+        assert (outcome(session), session.quiet) == (CANCELLED, False)
+    session.heard("a", word(ok=ok), 3.0)
+    assert (outcome(session), session.verdict.by_peer, session.quiet) == (CANCELLED, False, True)
+    theirs = receiving(["a"])
+    assert theirs.cancel("enough", 1.0, by_peer="a") == []
+    assert (outcome(theirs), theirs.verdict.by_peer) == (CANCELLED, True)
+
+
+def test_writers_are_counted_not_messages():
+    """talk-09: one writer's last word twice stands for nobody else; its bytes count once; two different words break."""
+    session = receiving(["a", "b"])
+    for _ in range(2):
+        session.heard("a", word(), 1.0)
+    assert (outcome(session), session.num_bytes) == (None, 512)
+    session.heard("b", word(size=256), 1.0)
+    assert (outcome(session), session.num_bytes) == (DELIVERED, 768)
+    session.heard("b", word(ok=False), 2.0)
+    assert outcome(session) == FAILED and session.verdict.broken
+    stranger = receiving(["a"])
+    stranger.heard("x", word(), 1.0)
+    assert stranger.verdict.broken
+
+
+def test_messages_may_come_before_their_session():
+    """talk-10: an ask waits 120 s for its session, no longer; a cancel ends a session when it is opened."""
+    rig = Rig()
+    rig.sides["p"].compute(request())
+    rig.ask(request(), KEY)
+    rig.step()
+    assert len(rig.p.books.waiting.asks) == 1
+    rig.d.cancel(KEY)
+    rig.step()
+    assert (outcome(rig.p.send(KEY, "r")), rig.p.books.arrivals) == (CANCELLED, {})
+    rig.step()
+    assert rig.empty()
+    other = Key("r", 2)
+    rig.ask(request(), other)
+    rig.step()
+    for seconds, parked in ((119, 1), (2, 0)):
+        rig.clock.now += seconds
+        rig.p.step()
+        assert len(rig.p.books.waiting.asks) == parked
+
+
+def test_a_cancel_before_the_ask_publishes_nothing():
+    """talk-11: the sender cancelled first: the receiver's session is cancelled by it, takes no page and asks nobody."""
+    rig = Rig()
+    rig.links["p"].send("d", wire.encode(wire.Cancel(*KEY, "full")))
+    rig.step()
+    before = rig.sides["d"].taken()
+    session = rig.ask(request(), KEY)
+    assert (outcome(session), session.verdict.by_peer, session.quiet, session.told) == (CANCELLED, True, True, {})
+    assert rig.sides["d"].taken() == before
+    rig.step()
+    assert rig.empty()
+
+
+def test_the_worked_example_to_the_byte():
+    """talk-12: 10,000 tokens, 8,512 known, window pages gone: asked for blocks 266.., 308.. and the state; start 0."""
+    from quire.transfer.quire_view import QuireView
+
+    view = QuireView(after_a_turn("auto"))
+    landing = view.want(Request("next", LONG))
+    assert landing.wants == ((Span(266, 313),), (Span(308, 313),), (Span(312, 313),))
+    shape = view.shape()
+    assert (shape.bytes_of(landing.wants), shape.bytes_of(landing.needs)) == (99_975_168, 309_166_080)
+    assert landing.start == 0  # where computing begins after a failure, not 8,512
+    view.release(landing)
+
+
+def test_nothing_is_found_before_all_ranks_agree():
+    """talk-13: delivered at one rank: another request with that prompt finds nothing until the commit; a no on any
+    rank means no commit anywhere."""
+    for commit in (True, False):
+        rig = Rig()
+        rig.ends["d"] = rig.end("d", alone=False)
+        rig.serve(request(), KEY)
+        session = rig.ask(request(), KEY)
+        assert session in rig.step()
+        assert rig.d.vote().completed == rig.d.vote().quiet == {"r#1"}
+        probe = rig.sides["d"].view.want(request("probe"))
+        assert probe.held == ((), (), ())
+        rig.sides["d"].view.release(probe)
+        rig.d.conclude(session, commit=commit)
+        probe = rig.sides["d"].view.want(request("probe"))
+        assert bool(probe.held[0]) == commit
+        with pytest.raises(StateError, match="it is over"):
+            rig.d.conclude(session)
+
+
+def test_pages_are_held_per_owner():
+    """talk-14: two holders of one prompt: its pages are given back with the second release."""
+    side = QuireSide()
+    side.compute(request())
+    offers = [side.view.offer("r", Span(0, 22)) for _ in range(2)]
+    side.end("r")
+    held = side.taken()
+    side.view.release(offers[0])
+    assert side.taken() == held
+    side.view.release(offers[1])
+    assert side.taken() == [0, 0, 0]
+
+
+def test_deadlines_of_the_outcome_and_of_the_drain():
+    """talk-15: 10 s to deliver, 10 s to be quiet: failed at 10; cancelled at 4 and 9: due at 14; a word at 19.9 proves
+    quiet, one at 20 does not."""
+    session = receiving(["a"])
+    assert session.tick(9.9) == [] and session.verdict is None
+    session.tick(10.0)
+    assert (outcome(session), session.quiet_until) == (FAILED, 20.0)
+    session.heard("a", word(), 19.9)
+    assert session.quiet
+    late = receiving(["a"])
+    late.tick(10.0)
+    late.heard("a", word(), 20.0)
+    assert not late.quiet
+    twice = receiving(["a"])
+    twice.cancel("x", 4.0)
+    twice.cancel("x", 9.0)
+    assert twice.quiet_until == 14.0
+
+
+def test_what_cannot_be_proven_quiet_is_kept_for_good():
+    """talk-16: a link that cannot stop a write, and one that never ends: pages stay taken, no new session is opened."""
+    def fate(what, source, target):
+        return (1e9,) if what == "write" else (0.0,)
+
+    rig = Rig(fate=fate, fenced=False)
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    rig.step()
+    taken = rig.sides["d"].taken()
+    rig.step(10)
+    assert (outcome(session), session.quiet, rig.sides["d"].taken()) == (FAILED, False, taken)
+    rig.step(10)
+    assert session.stuck and rig.d.stuck == [session] and rig.sides["d"].taken() == taken
+    with pytest.raises(StateError, match="restart this worker"):
+        rig.d.receive(Key("other"), request("other"), rig_source())
+    assert not rig.d.close()
+
+
+def rig_source():
+    from quire.transfer.endpoint import Source
+
+    return Source(("p",))
+
+
+def test_a_door_that_is_proven_shut_needs_no_word():
+    """talk-17: the same on a link that can: cancelled and quiet at once, the late write lands nowhere."""
+    def fate(what, source, target):
+        return (5.0,) if what == "write" else (0.0,)
+
+    rig = Rig(fate=fate)
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    rig.step()
+    rig.d.cancel(KEY)
+    rig.step()
+    assert session in rig.ended and rig.sides["d"].taken() == [0, 0, 0]
+    before = [page.copy() for page in rig.sides["d"].pages]
+    rig.step(6)
+    assert all((old == new).all() for old, new in zip(before, rig.sides["d"].pages, strict=True))
+    assert rig.empty()
+
+
+def test_writers_that_could_not_be_asked_are_not_waited_for():
+    """talk-18: the second of three cannot be told: only the first is waited for; nobody told: quiet at once."""
+    session = receiving(["a", "b", "c"])
+    session.unsent("b", 1.0)
+    assert (outcome(session), list(session.told), session.quiet) == (FAILED, ["a"], False)
+    session.heard("a", word(), 2.0)
+    assert session.quiet
+    none = receiving(["a", "b"])
+    none.unsent("a", 1.0)
+    assert (outcome(none), none.quiet) == (FAILED, True)
+
+
+def test_a_hole_is_a_failure_that_names_it():
+    """talk-19: blocks 1 to 3 wanted, 1 and 3 delivered: failed, block 2 is named, nothing is committed."""
+    session = receiving(["a"], wants=((Span(1, 4),),))
+    session.heard("a", word(delivered=(((1, 2), (3, 4)),)), 1.0)
+    assert outcome(session) == FAILED and "blocks [(2, 3)] of group 0" in session.verdict.reason
+
+
+def test_a_peer_that_does_not_fit_is_told_why_once():
+    """talk-20: other block size: the first request fails with the fact, the second unsent; another peer works."""
+    rig = Rig()
+    wrong = QuireSide(size=8)
+    link = rig.hub.link("w", wrong.pages)
+    rig.sides["w"], rig.links["w"] = wrong, link
+    rig.ends["w"] = rig.end("w")
+    from quire.transfer.endpoint import Source
+
+    first = rig.d.receive(KEY, request(), Source(("w",)))
+    rig.step(names=("p", "d", "w"))
+    assert outcome(first) == FAILED and "block size: '8' here, '4' there" in first.verdict.reason
+    told = len(rig.hub.heap)
+    second = rig.d.receive(Key("r", 2), request("s"), Source(("w",)))
+    assert outcome(second) == FAILED and len(rig.hub.heap) == told
+    rig.serve(request("t"), Key("t"))
+    third = rig.ask(request("t"), Key("t"))
+    rig.step()
+    assert outcome(third) == DELIVERED and rig.empty()
+    rig.d.forgive("w")
+    assert not rig.d.books.refused
+
+
+def test_an_unknown_group_of_ranks_answers_once():
+    """talk-21: four groups asked, one answers: delivered; the others' asks are withdrawn. A second answer breaks it."""
+    session = receiving(["a", "b", "c", "d"], expected=1)
+    notices = session.heard("c", word(), 1.0)
+    assert outcome(session) == DELIVERED and [say.peer for say in notices] == ["a", "b", "d"]
+    session.heard("a", word(), 2.0)
+    assert session.verdict.broken
+
+
+def test_auxiliary_data_is_bounded_and_tagged():
+    """talk-22: 5 drafts where 4 fit; a tag of another session; two writers that differ; none where some is due."""
+    room = AuxRoom(draft_tokens=4)
+    with pytest.raises(InputError, match="5 draft tokens: there is room for 4"):
+        pack(Aux(draft_tokens=(1, 2, 3, 4, 5)), KEY, room)
+    packed = pack(FIRST, KEY, room)
+    assert unpack(packed, KEY, room) == FIRST
+    for key in (Key("x", 1), Key("r", 2)):
+        with pytest.raises(InputError, match="tag is of another session"):
+            unpack(packed, key, room)
+    for data in (b"", packed[:16], packed[:-1], bytes(len(packed))):
+        with pytest.raises(InputError):
+            unpack(data, KEY, room)
+    session = receiving(["a", "b"], aux_room=room)
+    session.heard("a", word(aux=packed), 1.0)
+    session.heard("b", word(aux=pack(Aux(first_tokens=(8,)), KEY, room)), 1.0)
+    assert session.verdict.broken
+    nothing = receiving(["a"], aux_room=room)
+    nothing.heard("a", word(), 1.0)
+    assert outcome(nothing) == FAILED
+    foreign = receiving(["a"], aux_room=room)
+    foreign.heard("a", word(aux=pack(FIRST, Key("x", 1), room)), 1.0)
+    assert foreign.verdict.broken
+
+
+def test_a_shared_partial_page_is_not_written():
+    """talk-23: 37 of 40 tokens match, the last block belongs to a live request: it is sent into a page of its own."""
+    one = GROUPS[:1]
+    rig = Rig(QuireSide(one, (24,), 16), QuireSide(one, (24,), 16))
+    rig.sides["d"].compute(request("live", tokens(range(37))))
+    shared = [page.copy() for page in rig.sides["d"].pages]
+    slots = rig.sides["d"].cache.sequence("live").slots().tolist()
+    prompt = tokens(range(40))
+    rig.serve(request(prompt=prompt), KEY)
+    session = rig.ask(request(prompt=prompt), KEY)
+    assert session.wants == ((Span(2, 3),),)
+    rig.step()
+    assert outcome(session) == DELIVERED
+    assert all((rig.sides["d"].pages[0][slot] == shared[0][slot]).all() for slot in slots)
+
+
+def test_a_sender_that_will_not_send_says_so():
+    """talk-24: aborted at the sender after it was asked for; asked for again after the end: told at once."""
+    rig = Rig()
+    rig.sides["p"].compute(request())
+    rig.p.send(KEY, "r")
+    session = rig.ask(request(), KEY)
+    rig.step()
+    rig.p.cancel(KEY, "too long")
+    rig.step()
+    assert (outcome(session), session.verdict.by_peer, session.verdict.reason) == (CANCELLED, True, "too long")
+    assert rig.empty()
+    rig.hub.kill("d")
+    rig.links["d"] = rig.hub.link("d", rig.sides["d"].pages)
+    rig.ends["d"] = rig.end("d")  # started again, it has forgotten all about it
+    late = rig.ask(request(), KEY)
+    rig.step()
+    assert outcome(late) == FAILED and "is over" in late.verdict.reason
+
+
+def test_a_lease_runs_out_unless_somebody_waits():
+    """talk-25: nobody asks for 30 s: failed, pages back. A queued request keeps it alive; scans look at every lease."""
+    rig = Rig()
+    from quire.transfer.endpoint import Source
+
+    for name in "abc":
+        rig.serve(request(name, tokens(ord(name), range(9))), Key(name))
+    rig.d.expect(Key("b"), Source(("p",)))
+    for _ in range(7):
+        rig.step(5)
+    assert [str(s.key) for s in rig.ended if outcome(s) == FAILED] == ["a#0", "c#0"]
+    session = rig.ask(request("b", tokens(ord("b"), range(9))), Key("b"))
+    rig.step()
+    assert outcome(session) == DELIVERED and rig.empty()
+
+
+def test_another_prompt_under_the_same_key_is_refused():
+    """talk-26: other tokens, another salt: failed, nothing is sent."""
+    for other in (request(prompt=tokens(range(21), 99)), request(scope=Scope(salt="x"))):
+        rig = Rig()
+        rig.serve(request(), KEY)
+        session = rig.ask(other, KEY)
+        rig.step()
+        assert outcome(session) == FAILED and "prompt is another one" in session.verdict.reason
+        assert rig.empty() and rig.sides["d"].taken() == [0, 0, 0]
+
+
+def test_an_old_attempt_does_not_reach_the_new_one():
+    """talk-27: attempt 1 is cancelled with a write under way: its words and bytes change nothing in attempt 2."""
+    delays = iter([50.0, 0.0])
+
+    def fate(what, source, target):
+        return (next(delays),) if what == "write" else (0.0,)
+
+    rig = Rig(fate=fate)
+    rig.serve(request(), KEY)
+    rig.ask(request(), KEY)
+    rig.step()
+    rig.d.cancel(KEY)
+    rig.step()
+    rig.p.send(Key("r", 2), "r")
+    rig.p.put(Key("r", 2), 22, last=True, aux=FIRST)
+    second = rig.ask(request(), Key("r", 2))
+    landing = rig.d.landing(second)
+    rig.step()
+    assert outcome(second) == DELIVERED and landed_right(rig.sides["d"], landing, request())
+    rig.step(60)
+    assert rig.empty() and outcome(second) == DELIVERED
+
+
+def test_limits_and_second_sessions_are_refused():
+    """talk-28: a key twice, a piece after the last, numbers below 1: errors that change nothing."""
+    rig = Rig()
+    rig.serve(request(), KEY)
+    with pytest.raises(StateError, match="use another epoch"):
+        rig.p.send(KEY, "r")
+    with pytest.raises(StateError, match="the last one was sent"):
+        rig.p.books.dispatches[KEY].session.add(None, [], 0, 0.0)
+    with pytest.raises(InputError, match="above 0"):
+        Limits(lease=0)
+    assert layout_of(rig.p.books.shape, "x").name == "x"
