@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
-from threading import Event, Lock
+from threading import Event, RLock
 
 
 class Gate:
@@ -13,69 +13,76 @@ class Gate:
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._lock = Lock()
-        self._line: deque[Callable[[], bool]] = deque()  # each takes the place offered, or has left
+        self._line: OrderedDict[_Turn, None] = OrderedDict()
+        self._lock = RLock()  # a wait that nobody finishes is left by the garbage collector, in any thread
+
+    @property
+    def num_waiting(self) -> int:
+        """Who stands in line."""
+        return len(self._line)
 
     def enter(self, timeout: float | None = None) -> bool:
         """Wait for a place; False when none came in time."""
-        turn = _Turn()
-        if self._take(turn.offer):
-            return True
-        if turn.came.wait(timeout):
-            return True
-        return not turn.leave()  # it may have come just now
+        came = Event()
+        turn = self._line_up(came.set)
+        try:
+            if came.wait(timeout):
+                return True
+        except BaseException:  # Ctrl-C
+            self._step_out(turn)
+            raise
+        with self._lock:
+            self._line.pop(turn, None)
+            return turn.served  # it may have come just now
 
     async def enter_async(self) -> None:
         """Wait for a place without holding up the event loop; a cancelled wait takes none."""
-        loop, turn = asyncio.get_running_loop(), _Turn()
-        woken = asyncio.Event()
-        turn.then = lambda: loop.call_soon_threadsafe(woken.set)
-        if self._take(turn.offer):
+        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        turn = self._line_up(lambda: loop.call_soon_threadsafe(came.set))
+        if turn.served:
             return
         try:
-            await woken.wait()
-        except asyncio.CancelledError:
-            if not turn.leave():
-                self.leave()
+            await came.wait()
+        except BaseException:  # cancelled, or its event loop is gone
+            self._step_out(turn)
             raise
 
     def leave(self) -> None:
         """Give a place back; the next in line has it at once."""
         with self._lock:
-            while self._line:
-                if self._line.popleft()():
-                    return
             self._free += 1
+            self._serve()
 
-    def _take(self, offer: Callable[[], bool]) -> bool:
+    def _line_up(self, wake: Callable[[], object]) -> _Turn:
+        turn = _Turn(wake)
         with self._lock:
-            if self._free:
-                self._free -= 1
-                return True
-            self._line.append(offer)
-            return False
+            self._line[turn] = None
+            self._serve()
+        return turn
+
+    def _serve(self) -> None:
+        while self._free and self._line:
+            turn, _ = self._line.popitem(last=False)
+            try:
+                turn.wake()
+            except RuntimeError:  # its event loop is closed: nobody waits there any more
+                continue
+            self._free -= 1
+            turn.served = True
+
+    def _step_out(self, turn: _Turn) -> None:
+        """It waits no longer, and takes no place."""
+        with self._lock:
+            self._line.pop(turn, None)
+            if turn.served:
+                self.leave()
 
 
 class _Turn:
-    """One wait in line: ends with a place or by leaving, never both."""
+    """One wait in line; `wake` tells who waits that a place is theirs."""
 
-    def __init__(self) -> None:
-        self.came = Event()
-        self.then: Callable[[], object] | None = None
-        self._lock = Lock()
-        self._left = False
+    __slots__ = ("served", "wake")
 
-    def offer(self) -> bool:
-        with self._lock:
-            if self._left:
-                return False
-            self.came.set()
-        if self.then is not None:
-            self.then()
-        return True
-
-    def leave(self) -> bool:
-        """Whether it left before a place came."""
-        with self._lock:
-            self._left = not self.came.is_set()
-            return self._left
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self.wake = wake
+        self.served = False

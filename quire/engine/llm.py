@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from quire.core.errors import InputError, say
+from quire.core.request import Int32
 from quire.engine import smollm2
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.families import Model, load
@@ -18,7 +22,7 @@ from quire.engine.sizes import pages_in
 from quire.engine.stream import RunFailed, Stream
 
 Message = dict[str, str]  # role and content
-Prompt = str | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
+Prompt = str | Int32 | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
 MIB = 1 << 20
 
 
@@ -26,7 +30,7 @@ MIB = 1 << 20
 class Output:
     """What came of one prompt."""
 
-    texts: tuple[str, ...]  # one per answer
+    texts: tuple[str, ...]  # one per answer; none without a tokenizer
     tokens: tuple[tuple[int, ...], ...]
     finish: tuple[str, ...]  # eos, stop, length, cancelled
     num_prompt_tokens: int
@@ -36,6 +40,8 @@ class Output:
     @property
     def text(self) -> str:
         """The first answer, which is the best one of a beam search."""
+        if not self.texts:
+            raise InputError(say("the text of an answer", "the model has no tokenizer", "read its tokens"))
         return self.texts[0]
 
 
@@ -48,6 +54,7 @@ class LLM:
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
+            check_device(device)
             place = smollm2.folder(tell) if model is None else Path(model)
             tell(f"loading {place.name}")
             model = load(place, device=device, dtype=dtype)
@@ -58,10 +65,16 @@ class LLM:
         """Token ids of a prompt; conversations go through the model's own template."""
         if isinstance(prompt, str):
             return list(self._tokenizer()(prompt)["input_ids"])
-        if prompt and isinstance(prompt[0], dict):
-            made = self._tokenizer().apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)
-            return list(made["input_ids"])
-        return list(prompt)  # type: ignore[arg-type]
+        if len(prompt) and isinstance(prompt[0], dict):
+            return self._talk(list(prompt))
+        return list(prompt)
+
+    def _talk(self, messages: list[Any]) -> list[int]:
+        words = self._tokenizer()
+        if not getattr(words, "chat_template", None):
+            fact = "the model's tokenizer has no template for one"
+            raise InputError(say("a conversation", fact, "pass text or token ids, as the model was trained to read"))
+        return list(words.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"])
 
     def _tokenizer(self) -> Any:
         if self.model.tokenizer is None:
@@ -78,20 +91,17 @@ class LLM:
         return await self.loop.submit_async(self.tokens(prompt), sampling, **wishes)
 
     def generate(
-        self, prompts: Prompt | Sequence[str], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any
+        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any
     ) -> list[Output]:
         """Answers to one prompt or to many, in order; many are computed together."""
         many: list[Prompt] = list(prompts) if _several(prompts) else [prompts]  # type: ignore[arg-type,list-item]
         ready = [self.tokens(prompt) for prompt in many]  # a bad one is refused before the first is queued
-        streams: list[Stream] = []
+        streams = self.loop.submit_many(ready, sampling, **wishes)
         try:
-            for tokens in ready:
-                streams.append(self.loop.submit(tokens, sampling, **wishes))
             return [output(stream) for stream in streams]
-        except BaseException:
-            for stream in streams:
+        finally:
+            for stream in streams:  # when one failed, nobody waits for the others
                 stream.close()
-            raise
 
     def chat(self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Output:
         """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
@@ -123,6 +133,16 @@ def fitting(model: Model, device_bytes: int, host_bytes: int = 0, **settings: An
     return EngineConfig(pages_in(device_bytes, groups, *load), **settings)
 
 
+def check_device(device: str) -> None:
+    """Refuse what torch has not got here, before anything is loaded."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise InputError(say(f"device {device!r}", "torch knows no such device", "use cpu or cuda")) from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError(say(f"device {device!r}", "torch finds no GPU", "use cpu, or install torch for CUDA"))
+
+
 def output(stream: Stream) -> Output:
     """Wait for a run, and gather its answers."""
     run = stream.wait()
@@ -140,7 +160,6 @@ def output(stream: Stream) -> Output:
 
 def _several(prompts: object) -> bool:
     """A list of prompts, not one prompt that is a list."""
-    if isinstance(prompts, str) or not isinstance(prompts, Sequence) or not prompts:
+    if isinstance(prompts, str) or not isinstance(prompts, Sequence) or not len(prompts):
         return False
-    first = prompts[0]
-    return isinstance(first, str) or (isinstance(first, Sequence) and not isinstance(first, dict))
+    return not isinstance(prompts[0], dict | int | np.integer)

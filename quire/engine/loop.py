@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
-from threading import Lock, Thread
+from queue import Empty, SimpleQueue
+from threading import RLock, Thread, current_thread
 from typing import Any
 
-from quire.core.errors import StateError, say
+from quire.core.errors import InputError, StateError, say
 from quire.core.request import Int32
 from quire.engine.engine import PLAIN_SAMPLING, Engine, EngineBusy
 from quire.engine.gate import Gate
@@ -21,6 +22,8 @@ from quire.engine.stream import Stream
 from quire.engine.text import Transcript
 
 Job = Callable[[], None]
+Tokens = Int32 | Sequence[int]
+POLL = 0.01  # seconds between looks at whether a connector has read what it wanted
 
 
 class Loop:
@@ -30,46 +33,73 @@ class Loop:
         self.engine = engine
         self._gate = Gate(engine.config.max_waiting)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._door = Lock()
+        self._door = RLock()  # a stream that nobody reads is closed by the garbage collector, in any thread
         self._closing = self._ended = False
         self._broken: BaseException | None = None
+        self._unclosed: BaseException | None = None  # what went wrong while closing
+        self._patience: float | None = None  # how long the thread may wait for the next job; None: until one comes
         self._thread = Thread(target=self._work, name="quire-engine", daemon=True)
         self._thread.start()
+
+    @property
+    def num_waiting(self) -> int:
+        """Submissions that wait for a place; the runs inside are not among them."""
+        return self._gate.num_waiting
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def submit(
-        self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None,
-        **wishes: Any,
-    ) -> Stream:  # fmt: skip
-        """Queue a prompt; waits while the engine is full, at most `timeout` seconds. `wishes` as for Engine.submit."""
-        if not self._gate.enter(timeout):
-            fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
-            raise EngineBusy(say("submit", fact, "submit again later, or wait longer"))
-        stream, future = self._ask(tokens, sampling, wishes)
-        future.result()
-        return stream
-
-    async def submit_async(
-        self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any
+        self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None, **wishes: Any
     ) -> Stream:
-        """The same for coroutines: a full engine makes them wait, in order."""
-        await self._gate.enter_async()
-        stream, future = self._ask(tokens, sampling, wishes)
+        """Queue a prompt; waits while the engine is full, at most `timeout` seconds. `wishes` as for Engine.submit."""
+        return self.submit_many([tokens], sampling, timeout=timeout, **wishes)[0]
+
+    def submit_many(
+        self, prompts: Iterable[Tokens], sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None,
+        **wishes: Any,
+    ) -> list[Stream]:  # fmt: skip
+        """Queue prompts to be computed together. Each waits for its place; when one is refused, none goes on."""
+        if current_thread() is self._thread:
+            raise StateError(say("submit", "this is the engine's own thread", "submit from another one"))
+        asked: list[tuple[Stream, Future[None]]] = []
         try:
-            await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
+            for tokens in prompts:
+                stream = self._stream(sampling)
+                if not self._gate.enter(timeout):
+                    fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
+                    raise EngineBusy(say("submit", fact, "submit again later, or wait longer"))
+                asked.append((stream, self._ask(stream, tokens, sampling, wishes)))
+            for _, future in asked:
+                future.result()
+        except BaseException:
+            for stream, _ in asked:
+                self.cancel(stream)
+            raise
+        return [stream for stream, _ in asked]
+
+    async def submit_async(self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
+        """The same for coroutines: a full engine makes them wait, in order."""
+        stream = self._stream(sampling)
+        await self._gate.enter_async()
+        try:
+            await asyncio.wrap_future(self._ask(stream, tokens, sampling, wishes))
+        except BaseException:
             self.cancel(stream)
             raise
         return stream
 
-    def _ask(
-        self, tokens: Int32 | Sequence[int], sampling: Sampling, wishes: dict[str, Any]
-    ) -> tuple[Stream, Future[None]]:
+    def _stream(self, sampling: Sampling) -> Stream:
         tokenizer = self.engine.model.tokenizer
+        if tokenizer is None and sampling.stop:
+            raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
         texts = [] if tokenizer is None else [Transcript(tokenizer, sampling.stop) for _ in range(sampling.n)]
-        stream, future = Stream(texts, self.cancel), Future[None]()
+        stream = Stream(texts, self.cancel)
         stream.on_over = self._gate.leave
+        return stream
+
+    def _ask(self, stream: Stream, tokens: Tokens, sampling: Sampling, wishes: dict[str, Any]) -> Future[None]:
+        """Hand a prompt to the engine's thread; the place it was given goes back when its run is over, or never is."""
+        future = Future[None]()
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
@@ -85,18 +115,24 @@ class Loop:
                 future.set_result(None)
 
         self._put(job)
-        return stream, future
+        return future
 
     def cancel(self, stream: Stream) -> None:
         """Stop a run where it is; its stream ends. Does nothing when it is done."""
         self._put(lambda: self._cancel(stream))
 
     def _cancel(self, stream: Stream) -> None:
-        if stream.run is not None and not self._ended:
+        if stream.run is None or self._ended:
+            return
+        try:
             self.engine.cancel(stream.run)
+        except BaseException as error:
+            self._break(error)
 
     def call(self, act: Callable[[Engine], Any]) -> Any:
         """What `act` returns, called in the engine's thread between two steps."""
+        if current_thread() is self._thread:
+            return act(self.engine)
         future: Future[Any] = Future()
 
         def job() -> None:
@@ -110,10 +146,15 @@ class Loop:
 
     def close(self) -> None:
         """Cancel what is left, end the thread and close the engine; closing again does nothing."""
+        if current_thread() is self._thread:
+            raise StateError(say("close", "this is the engine's own thread", "close from another one"))
         if not self._closing:
             self._closing = True
             self._inbox.put(None)
         self._thread.join()
+        wrong, self._unclosed = self._unclosed, None
+        if wrong is not None:
+            raise wrong
 
     def __enter__(self) -> Loop:
         return self
@@ -139,11 +180,13 @@ class Loop:
 
     def _work(self) -> None:
         while self._take():
-            try:
-                self.engine.step()
-            except BaseException as error:
-                self._break(error)
-        self.engine.close()
+            if self._broken is None:
+                self._step()
+        try:
+            self.engine.close()
+        except BaseException as error:
+            self._unclosed = error if self._broken is None else None  # who broke it has told already
+            self._break(error)
         with self._door:
             self._ended = True
         while not self._inbox.empty():
@@ -151,20 +194,32 @@ class Loop:
                 job()
 
     def _take(self) -> bool:
-        """Do what came in; wait for it when there is nothing else to do. False: the end."""
-        while self._idle() or not self._inbox.empty():
-            job = self._inbox.get()
+        """Do what has come in; wait for it when there is nothing else to do. False: the end."""
+        for _ in range(max(1, self._inbox.qsize())):  # what comes meanwhile waits: nobody can keep it from stepping
+            try:
+                job = self._inbox.get(timeout=self._patience)
+            except Empty:
+                return True
             if job is None:
                 return False
             job()
         return True
 
-    def _idle(self) -> bool:
-        return self._broken is not None or not self.engine.runs
+    def _step(self) -> None:
+        try:
+            report = self.engine.step()
+        except BaseException as error:
+            self._break(error)
+            return
+        busy = report is not None and report.num_tokens
+        if not busy and self.engine.num_lingering:
+            self._patience = POLL
+        else:
+            self._patience = None if report is None else 0.0
 
     def _break(self, error: BaseException) -> None:
         """A step failed: a fault of the engine or of a tier. Every run ends with it, and no more are taken."""
-        self._broken = error
+        self._broken, self._patience = error, None
         for run in list(self.engine.runs.values()):
-            self.engine.give_up(run, f"a step failed: {type(error).__name__}: {error}")
-
+            with contextlib.suppress(Exception):  # the others must not wait for ever because of one
+                self.engine.give_up(run, f"a step failed: {type(error).__name__}: {error}")

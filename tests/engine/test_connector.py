@@ -17,8 +17,16 @@ from quire import Request, Scope, Sequence, Span, check  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 
 from .steps import (  # noqa: E402
-    assert_clean, assert_exact, finish, holders, model_of, open_engine, plain, step, words,
-)  # fmt: skip
+    assert_clean,
+    assert_exact,
+    finish,
+    holders,
+    model_of,
+    open_engine,
+    plain,
+    step,
+    words,
+)
 
 KEYS_AND_VALUES = ("llama", "gemma3")  # models without a recurrent state
 Key = tuple[bytes, bytes]  # scope, and all tokens up to the end of a block
@@ -51,8 +59,8 @@ class Shelf:
         return request.scope.key, tokens[: (block + 1) * self.size].tobytes()
 
     def matched(self, request: Request, start: int) -> int:
-        block = start // self.size
-        while (block + 1) * self.size <= len(request.tokens) and self._key(request, request.tokens, block) in self.pages:
+        block, last = start // self.size, len(request.tokens) // self.size
+        while block < last and self._key(request, request.tokens, block) in self.pages:
             block += 1
         found = max(0, block * self.size - start) + self.boast
         self.matches.append((start, found))
@@ -99,7 +107,7 @@ def taught(name: str, *prompts: tuple[int, ...]) -> dict[Key, list[bytes]]:
     return shelf.pages
 
 
-# -- bringing ------------------------------------------------------------------------------------------------------------
+# -- bringing ----------------------------------------------------------------------------------------------------------
 
 PROMPT = words(0, 21)  # within a window, so that all pages are there at the end
 
@@ -228,7 +236,7 @@ def test_in_a_crowd(name: str, seed: int) -> None:
         assert all(0 <= run.reused < len(run.prompt) for run in runs)
 
 
-# -- keeping -------------------------------------------------------------------------------------------------------------
+# -- keeping -----------------------------------------------------------------------------------------------------------
 
 
 def held(engine: Engine) -> int:
@@ -351,7 +359,7 @@ def test_closing_while_pages_are_kept() -> None:
     shelf.frees[0]()
 
 
-# -- who is never asked about --------------------------------------------------------------------------------------------
+# -- who is never asked about ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next"])

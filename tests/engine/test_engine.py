@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,9 +23,21 @@ from quire.engine.sampling import Sampling  # noqa: E402
 from . import families  # noqa: E402
 from .reference import assert_same  # noqa: E402
 from .steps import (  # noqa: E402
-    assert_begun, assert_clean, assert_exact, facts, finish, holders, model_of, open_engine, plain, places_of,
-    reference_of, step, tokens_of, words,
-)  # fmt: skip
+    assert_begun,
+    assert_clean,
+    assert_exact,
+    facts,
+    finish,
+    holders,
+    model_of,
+    open_engine,
+    places_of,
+    plain,
+    reference_of,
+    step,
+    tokens_of,
+    words,
+)
 
 NAMES = families.NAMES
 LAST = families.VOCAB - 1
@@ -36,7 +49,7 @@ def llama() -> Iterator[Engine]:
         yield engine
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 BAD_TOKENS: list[tuple[Any, str]] = [
     ([20, LAST + 1], f"from 20 to {LAST + 1}, the model knows 0 to {LAST}"),
@@ -77,7 +90,9 @@ BAD_WISHES: list[tuple[str, int, Sampling, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "length", "wish", "settings", "message"), BAD_WISHES)
-def test_what_can_never_be_served(name: str, length: int, wish: Sampling, settings: dict[str, Any], message: str) -> None:
+def test_what_can_never_be_served(
+    name: str, length: int, wish: Sampling, settings: dict[str, Any], message: str
+) -> None:
     """Refused before it is queued, and nothing has changed: the next one is served."""
     settings = {"device_pages": 24, "events": True, "max_num_tokens": 64} | settings
     with warnings.catch_warnings():
@@ -156,13 +171,13 @@ def test_attention_belongs_to_an_engine(name: str) -> None:
         model_of(name).module(torch.tensor([[20, 21, 22]]))
 
 
-# -- how answers end -----------------------------------------------------------------------------------------------------
+# -- how answers end ---------------------------------------------------------------------------------------------------
 
 STRAIGHT = [
-    Sampling(max_tokens=1), plain(1), plain(1, n=3), plain(1, beams=3, n=2), plain(1, drafts=4), Sampling(max_tokens=30),
-    plain(30), plain(30, drafts=4), Sampling(max_tokens=12, n=3), Sampling(max_tokens=12, n=4, temperature=0.9, seed=3),
-    Sampling(max_tokens=30, temperature=0.7, top_k=20, top_p=0.9, seed=11), plain(9, beams=4, n=3),
-    Sampling(max_tokens=20, beams=3, n=3),
+    Sampling(max_tokens=1), plain(1), plain(1, n=3), plain(1, beams=3, n=2), plain(1, drafts=4), plain(30),
+    Sampling(max_tokens=30), plain(30, drafts=4), Sampling(max_tokens=12, n=3), plain(9, beams=4, n=3),
+    Sampling(max_tokens=12, n=4, temperature=0.9, seed=3), Sampling(max_tokens=20, beams=3, n=3),
+    Sampling(max_tokens=30, temperature=0.7, top_k=20, top_p=0.9, seed=11),
 ]  # fmt: skip
 
 
@@ -237,7 +252,9 @@ class Ear:
         self.num_over += 1
 
 
-@pytest.mark.parametrize("wish", [plain(9), plain(9, drafts=4), plain(9, n=3, temperature=1.0, seed=2), plain(9, beams=3)])
+@pytest.mark.parametrize(
+    "wish", [plain(9), plain(9, drafts=4), plain(9, n=3, temperature=1.0, seed=2), plain(9, beams=3)]
+)
 def test_listeners_hear_every_token_once(llama: Engine, wish: Sampling) -> None:
     ear = Ear()
     run = llama.submit(words(0, 4) * 4, wish, listener=ear)
@@ -274,7 +291,7 @@ def test_a_listener_may_cancel(wish: Sampling, at: int) -> None:
     engine.close()
 
 
-# -- leaving ---------------------------------------------------------------------------------------------------------------
+# -- leaving -----------------------------------------------------------------------------------------------------------
 
 KINDS = {"plain": plain(6), "answers": plain(6, n=3), "beams": plain(5, beams=3, n=2)}
 
@@ -360,7 +377,7 @@ def test_close_with_runs_inside(steps: int) -> None:
     assert engine.step() is None
 
 
-# -- warm-up ---------------------------------------------------------------------------------------------------------------
+# -- warm-up -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pages", [1, 2, 3, 4, 40])
@@ -387,6 +404,32 @@ def test_warm_up_leaves_nothing_behind(name: str, pages: int) -> None:
     engine.close()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_warm_up_does_not_count(name: str) -> None:
+    """Hit rates are about users: what warm-up took is in no count of pages."""
+    engine = open_engine(name, 20, 4)
+    groups = range(len(engine.cache.config.groups))
+    before = [engine.cache.stats(group) for group in groups]
+    engine.warm_up()
+    assert [engine.cache.stats(group) for group in groups] == before
+    assert [engine.cache.take_stats(group) for group in groups] == before
+    engine.close()
+
+
+def test_warm_up_keeps_what_is_cached(llama: Engine) -> None:
+    """Late, on an engine that has served: it is refused, or pushes nothing out."""
+    run = llama.submit(words(0, 100), plain(9))
+    finish(llama)
+    before = facts(llama)[0]
+    with contextlib.suppress(StateError):
+        llama.warm_up()
+    assert facts(llama)[0] == before
+    again = llama.submit(words(0, 100), plain(9))
+    finish(llama)
+    assert again.reused == 99
+    assert_exact("llama", [run, again])
+
+
 def engine_request(engine: Engine) -> Any:
     """The tokens that warm-up uses, asked for by anybody."""
     from quire import Request
@@ -403,7 +446,7 @@ def test_warm_up_is_for_the_beginning(llama: Engine) -> None:
     finish(llama)
 
 
-# -- numbers that are none -------------------------------------------------------------------------------------------------
+# -- numbers that are none ---------------------------------------------------------------------------------------------
 
 POISON = 99
 
@@ -463,7 +506,7 @@ def test_pages_of_a_failed_run_are_fit_for_use(name: str) -> None:
     engine.close()
 
 
-# -- chance ----------------------------------------------------------------------------------------------------------------
+# -- chance ------------------------------------------------------------------------------------------------------------
 
 DRAWN = Sampling(max_tokens=14, temperature=0.9, top_p=0.95, top_k=60, seed=77, ignore_eos=True)
 WAYS = {"plain": {}, "drafts": {"drafts": 4}, "several": {"n": 3}}

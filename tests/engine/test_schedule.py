@@ -16,11 +16,22 @@ from quire.engine.engine import Engine  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import (  # noqa: E402
-    assert_clean, assert_exact, finish, holders, model_of, open_engine, place_of, places_of, plain, step, words,
-)  # fmt: skip
+    assert_clean,
+    assert_exact,
+    finish,
+    holders,
+    model_of,
+    open_engine,
+    place_of,
+    places_of,
+    plain,
+    step,
+    words,
+)
 
 NAMES = families.NAMES
-TIGHT: dict[str, Any] = {"block_size": 4, "max_num_tokens": 24, "max_sequences": 6, "max_length": 64, "snapshot_every": 8}
+TIGHT: dict[str, Any] = {"block_size": 4, "max_num_tokens": 24, "max_sequences": 6, "max_length": 64}
+TIGHT["snapshot_every"] = 8
 
 
 def least_pages(name: str, block: int, longest: int, chunk: int, beams: int = 1) -> tuple[int, ...]:
@@ -86,7 +97,7 @@ class Watch:
         assert_clean(self.engine)
 
 
-# -- order ---------------------------------------------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------------------------------------------
 
 
 def test_first_come_first_served() -> None:
@@ -179,7 +190,7 @@ def test_rows_are_handed_out_in_order() -> None:
     engine.close()
 
 
-# -- drafts --------------------------------------------------------------------------------------------------------------
+# -- drafts ------------------------------------------------------------------------------------------------------------
 
 
 def test_guesses_give_way_without_growing_twice() -> None:
@@ -219,7 +230,7 @@ def test_guesses_leave_a_block_for_prompts() -> None:
     engine.close()
 
 
-# -- what was taken is served --------------------------------------------------------------------------------------------
+# -- what was taken is served ------------------------------------------------------------------------------------------
 
 
 POOLS = [("llama", (6,)), ("gemma3", (40, 5)), ("gemma3", (40, 6)), ("gemma3", (40, 7)), ("qwen3_next", (6, 6))]
@@ -242,7 +253,7 @@ def test_a_run_that_was_taken_is_never_refused(name: str, pages: tuple[int, ...]
     engine.close()
 
 
-# -- waiting for reuse ---------------------------------------------------------------------------------------------------
+# -- waiting for reuse -------------------------------------------------------------------------------------------------
 
 LENGTH, ANSWER = 60, 4
 SHARED = LENGTH // 8 * 8  # whole blocks
@@ -319,7 +330,7 @@ def test_who_waits_goes_on_when_the_other_is_gone(name: str) -> None:
     engine.close()
 
 
-# -- beams ---------------------------------------------------------------------------------------------------------------
+# -- beams -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -347,9 +358,14 @@ def test_beam_searches_do_not_lock_each_other(name: str, rows: int) -> None:
     pages = least_pages(name, 4, 20, 24, beams=4)
     engine = open_engine(name, pages, **TIGHT | {"max_sequences": rows})
     runs = [engine.submit(words(30 * nth, 7 + nth), plain(8, beams=4, n=2)) for nth in range(3)]
-    finish(engine, 400)
+    gave_way = 0
+    for _ in range(200):
+        if step(engine) is None:
+            break
+        gave_way += any("elsewhere" in places_of(engine, run) for run in runs if not run.done)
+    assert_clean(engine)
     assert_exact(name, runs)
-    assert engine.scheduler.num_preemptions or name != "llama" or rows > 4
+    assert gave_way or rows > 4 or name == "qwen3_next", "no beam gave way to another search after it had delivered"
     engine.close()
 
 

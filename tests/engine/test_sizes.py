@@ -1,0 +1,134 @@
+"""How many pages fit into a number of bytes: never more than that, nearly as many as possible, and enough to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from quire import InputError, LayerGroup  # noqa: E402
+from quire.engine import fitting  # noqa: E402
+from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.sizes import pages_in  # noqa: E402
+
+from . import families  # noqa: E402
+from .steps import assert_exact, finish, model_of, plain, words  # noqa: E402
+
+NAMES = families.NAMES
+KIB, MIB = 1 << 10, 1 << 20
+FULL = LayerGroup("full", page_bytes=100)
+NEAR = LayerGroup("near", page_bytes=10, window=33)
+STATE = LayerGroup("state", page_bytes=1000, snapshot_every=32)
+
+
+def used(pages: tuple[int, ...], groups: tuple[LayerGroup, ...]) -> int:
+    return sum(count * group.page_bytes for count, group in zip(pages, groups, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "groups", "expected"),
+    [
+        (1000, (FULL,), (10,)),
+        (1099, (FULL,), (10,)),
+        (200, (FULL,), (2,)),
+        (1100, (FULL, NEAR), (10, 10)),  # as long as all fits everybody has all of it
+        (100_000, (FULL, NEAR), (995, 2 * 4 * 4 + 2 + 2 * 4)),  # four rows with a window each, twice, and two chunks
+        (100_000, (NEAR,), (42,)),
+        (70_000, (FULL, STATE), (100, 2 * 4 + 2 + 100 * 16 // 32)),  # states of four rows, and the regular snapshots
+    ],
+)
+def test_pages_of_a_few_groups(num_bytes: int, groups: tuple[LayerGroup, ...], expected: tuple[int, ...]) -> None:
+    """Blocks of 16, four rows, chunks of 64."""
+    pages = pages_in(num_bytes, groups, 16, 4, 64)
+    assert pages == expected and used(pages, groups) <= num_bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("block", [4, 16, 64])
+def test_as_many_as_fit(name: str, block: int) -> None:
+    """More memory never means fewer pages; one more block for everybody would not fit."""
+    groups = model_of(name).groups(block, 64)
+    before = (0,) * len(groups)
+    for num_bytes in (3 * MIB, 4 * MIB, 5 * MIB + 12_345, 32 * MIB):
+        pages = pages_in(num_bytes, groups, block, 8, 128)
+        assert all(count >= 2 for count in pages) and used(pages, groups) <= num_bytes
+        assert all(now >= was for now, was in zip(pages, before, strict=True))
+        room = num_bytes - used(pages, groups)
+        assert room < sum(group.page_bytes for group in groups) + groups[0].page_bytes * max(1, 64 // block)
+        before = pages
+
+
+def test_windows_and_states_leave_memory_to_the_others() -> None:
+    """What a window or a state cannot use goes to full attention: with much memory nearly all of it."""
+    for name in ("gemma3", "qwen3_next"):
+        groups = model_of(name).groups(16, 512)
+        pages = pages_in(256 * MIB, groups, 16, 8, 128)
+        assert pages[0] * groups[0].page_bytes > 0.5 * 256 * MIB and pages[1] < pages[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("host", [0, 3 * MIB])
+def test_an_engine_that_fits(name: str, host: int) -> None:
+    """The memory it really takes is within the bytes, on both tiers; the longest request it may get is served."""
+    config = fitting(model_of(name), 4 * MIB, host, max_sequences=4, max_num_tokens=64, block_size=8)
+    with Engine(model_of(name), config) as engine:
+        device = sum(arena.numel() for arena in engine.pages.arenas)
+        assert 3 * MIB < device <= 4 * MIB
+        assert len(engine.pages.tiers) == 1 + (host > 0)
+        for tier in engine.pages.tiers[1:]:
+            info = tier.info()
+            total = sum(slots * size for slots, size in zip(info.num_slots, info.page_bytes, strict=True))
+            assert 2 * MIB < total <= host
+        assert config.max_length == families.MAX_LENGTH
+        runs = [engine.submit(words(0, config.max_length - 4), plain(4)), engine.submit(words(9, 20), plain(4))]
+        finish(engine)
+        assert_exact(name, runs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_smallest_that_runs(name: str) -> None:
+    """The error names the least; with that many bytes there is an engine, and it answers."""
+    settings: dict[str, Any] = {"max_sequences": 1, "max_num_tokens": 16, "block_size": 8, "max_length": 16}
+    with pytest.raises(InputError, match=r"a cache of 1000 bytes: two blocks take \d+; give more memory") as refused:
+        fitting(model_of(name), 1000, **settings)
+    least = int(str(refused.value).split("take ")[1].split(";")[0])
+    with pytest.raises(InputError, match="two blocks take"):
+        fitting(model_of(name), least - 1, **settings)
+    with Engine(model_of(name), fitting(model_of(name), least, **settings)) as engine:
+        assert sum(arena.numel() for arena in engine.pages.arenas) == least
+        run = engine.submit(words(0, 9), plain(4))
+        finish(engine)
+        assert_exact(name, [run])
+
+
+@pytest.mark.parametrize("num_bytes", [0, -1, -(1 << 40), 1])
+def test_no_memory_at_all(num_bytes: int) -> None:
+    with pytest.raises(InputError, match=f"a cache of {num_bytes} bytes"):
+        pages_in(num_bytes, (FULL, NEAR), 16, 4, 64)
+    with pytest.raises(InputError, match=f"a cache of {num_bytes} bytes"):
+        fitting(model_of("llama"), num_bytes)
+
+
+def test_too_little_memory_on_the_host() -> None:
+    with pytest.raises(InputError, match="a cache of 7 bytes"):
+        fitting(model_of("llama"), 64 * MIB, 7)
+
+
+@pytest.mark.parametrize("wrong", [1e9, "4GB", None])
+def test_bytes_are_a_whole_number(wrong: Any) -> None:
+    with pytest.raises(InputError, match="bytes"):
+        fitting(model_of("llama"), wrong)
+
+
+def test_settings_pass_through_and_are_checked() -> None:
+    config = fitting(model_of("llama"), 64 * MIB, block_size=32, max_chunk=64, reuse=False, max_sequences=7)
+    assert (config.block_size, config.max_chunk, config.reuse, config.max_sequences) == (32, 64, False, 7)
+    with pytest.raises(InputError, match="block_size 0"):
+        fitting(model_of("llama"), 64 * MIB, block_size=0)
+    with pytest.raises(InputError, match="max_num_tokens 16"):
+        fitting(model_of("llama"), 64 * MIB, max_num_tokens=16)
+    with pytest.raises(InputError, match="max_chunk 8"):
+        fitting(model_of("llama"), 64 * MIB, max_chunk=8)
