@@ -170,7 +170,7 @@ class Claim:
         if span.end < other.end and any(layer.bounded and not layer.current for layer in state.layers):
             gains = False  # until then the pages of its windows are not findable
         alike = mine.keep and other.keep and mine.scope_key == other.scope_key
-        copies = state.config.partial_hits and state.config.copy_on_partial_reuse  # a part of the mate's page can be had
+        copies = state.config.partial_hits and state.config.copy_on_partial_reuse  # a part of its page can be had
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
         if not gains or not alike or (block + 1) * size > usable:
             return False

@@ -61,7 +61,7 @@ class Advance:
             elif _splits(branch):
                 self._split_answers(branch, picks[branch])
             else:
-                self._go_on(branch, picks[branch])
+                self.go_on(branch, picks[branch])
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Advance:
         if sequences:
             self.cache.commit(sequences)
 
-    def _go_on(self, branch: Branch, tokens: list[int]) -> None:
+    def go_on(self, branch: Branch, tokens: list[int]) -> None:
         """New tokens of an answer: told, kept, and the next one is due, unless the answer ends with them."""
         run = branch.run
         tokens, finish = self._cut(branch, tokens)
@@ -186,7 +186,7 @@ class Advance:
         run.branches.extend(others)
         for one, token in zip([branch, *others], tokens, strict=True):
             if not run.done:  # by a listener that has cancelled it
-                self._go_on(one, [token])
+                self.go_on(one, [token])
 
     def _fork(self, branch: Branch, indices: list[int]) -> list[Branch]:
         """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""

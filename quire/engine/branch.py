@@ -86,6 +86,11 @@ class Run:
         return self.request.tokens
 
     @property
+    def fresh(self) -> bool:
+        """It has computed nothing yet that it could reuse itself."""
+        return not self.num_preemptions and not self.times.first_token
+
+    @property
     def time_to_first_token(self) -> float:
         """Seconds from submission to the first token of an answer; nan when none came."""
         return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")

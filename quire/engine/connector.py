@@ -14,6 +14,23 @@ from quire.core.sequence import Sequence
 from quire.core.span import Span
 
 
+class Beside(Protocol):
+    """Somebody who takes part in every step of an engine, such as a Peer."""
+
+    @property
+    def num_open(self) -> int:
+        """What it is waiting for."""
+        ...
+
+    def step(self) -> None:
+        """Do what is due; must not block."""
+        ...
+
+    def close(self) -> None:
+        """The engine is closing; its pages go when this returns."""
+        ...
+
+
 class Connector(Protocol):
     """Called in the engine's thread, never for warm-up requests."""
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
-import numpy as np
 import torch
 
 from quire.core.cache import Cache
@@ -27,14 +26,14 @@ from quire.engine.attention import Step
 from quire.engine.batch import Segment, pack
 from quire.engine.beam import Beams
 from quire.engine.branch import NO_DRAFTS, Branch, Finish, Listener, Run
-from quire.engine.connector import Connector
+from quire.engine.connector import Beside, Connector
 from quire.engine.families import KvShape, Model
 from quire.engine.moves import Moves
 from quire.engine.outside import Outside
 from quire.engine.pages import Pages
 from quire.engine.report import Stats, StepReport, Stopwatch
 from quire.engine.sampling import Sampling
-from quire.engine.schedule import Scheduler, Turn, Work
+from quire.engine.schedule import Scheduler, Turn
 from quire.engine.settings import EngineConfig
 from quire.engine.warmup import warm_up
 from quire.tiers.base import Tier
@@ -67,6 +66,7 @@ class Engine:
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self._vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._numbers = count()
+        self.peer: Beside | None = None
         self.closed = False
         self.stats = Stats()
 
@@ -74,9 +74,9 @@ class Engine:
 
     def submit(
         self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
-        retention: Retention | None = None, listener: Listener | None = None,
+        retention: Retention | None = None, listener: Listener | None = None, away: bool = False,
     ) -> Run:  # fmt: skip
-        """Queue a prompt. What can never be served is refused here, with the reason."""
+        """Queue a prompt; what can never be served is refused here. `away`: its KV comes from a peer (see `adopt`)."""
         if self.closed:
             raise StateError(say("submit", "the engine is closed", "make a new one"))
         if len(self.runs) >= self.config.max_waiting:
@@ -99,9 +99,17 @@ class Engine:
         branch = Branch(run, 0, request.id, prompt)
         run.branches.append(branch)
         self.runs[run.id] = run
-        self.scheduler.put(branch)
-        branch.prepared = prepared
+        if not away:
+            self.scheduler.put(branch)
+            branch.prepared = prepared
         return run
+
+    def adopt(self, branch: Branch, token: int) -> None:
+        """A prompt's KV has come from a peer, with its first token: its sequence is here, and it decodes."""
+        branch.sequence = self.cache.sequence(branch.id)
+        branch.run.reused = len(branch.run.prompt)
+        branch.run.times.first_token = self.clock()
+        self.advance.go_on(branch, [token])
 
     def cancel(self, run: Run) -> bool:
         """Stop it where it is; False when it is done already. What its answers have so far stays readable."""
@@ -141,6 +149,8 @@ class Engine:
         """Compute one batch; None when there is nothing to do."""
         watch = Stopwatch()
         self.outside.free()
+        if self.peer is not None:
+            self.peer.step()
         if not self.runs:
             self.moves.settle()
             return None
@@ -152,7 +162,7 @@ class Engine:
         num_tokens = turn.num_tokens
         assert num_tokens <= self.config.max_num_tokens, "a step exceeds its token budget"
         if works:
-            logits = self._compute([_segment(work) for work in works], watch)
+            logits = self._compute([work.segment() for work in works], watch)
             now = self.clock()
             for work in works:
                 if work.num_logits and not work.branch.run.times.first_token:
@@ -172,7 +182,7 @@ class Engine:
                     self.fail(branch.run, str(refusal))
             for branch in [one for one in turn.works if one.run.done]:
                 del turn.works[branch]
-            if turn.works or turn.refused or self.outside.num_lingering:
+            if turn.works or turn.refused or self.num_lingering:
                 return turn
             if not self.scheduler.give_way():
                 oldest = min([*self.scheduler.ready, *self.scheduler.waiting], key=lambda one: one.age)
@@ -181,14 +191,18 @@ class Engine:
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        for setback in self.moves.settle():
-            self._set_back(setback, turn)
+        self.set_back(self.moves.settle(), turn)
         for branch in turn.admitted:
-            if branch.sequence is not None and _is_first(branch.run):
+            if branch.sequence is not None and branch.run.fresh:
                 branch.run.reused = branch.sequence.start
         if self.outside.brings:
             for branch in [one for one in turn.works if one in self.scheduler.prompts]:
                 self._bring(branch, turn)
+
+    def set_back(self, setbacks: Iterable[Setback], turn: Turn) -> None:
+        """Promises that failed moves have changed, before their step runs."""
+        for setback in setbacks:
+            self._set_back(setback, turn)
 
     def _set_back(self, setback: Setback, turn: Turn) -> None:
         holders = [*self.scheduler.ready, *self.scheduler.prompts, *self.scheduler.held]
@@ -214,7 +228,7 @@ class Engine:
         work, run = turn.works[branch], branch.run
         assert branch.sequence is not None
         came = self.outside.bring(branch.sequence, work.span)
-        if _is_first(run):
+        if run.fresh:
             run.reused += came
         rest = Span(work.span.start + came, work.span.end)
         if rest:
@@ -237,8 +251,8 @@ class Engine:
 
     @property
     def num_lingering(self) -> int:
-        """Finished sequences whose pages are kept for the connector."""
-        return self.outside.num_lingering
+        """Sequences whose pages somebody outside still reads or fills: waiting for them is no idleness."""
+        return self.outside.num_lingering + (0 if self.peer is None else self.peer.num_open)
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
@@ -254,8 +268,9 @@ class Engine:
 
     def warm_up(self) -> int:
         """Run dummy requests through every part once; they leave nothing behind. Returns tokens computed."""
-        if self.runs:
-            raise StateError(say("warm-up", f"{len(self.runs)} runs are in the engine", "warm up before the first"))
+        if self.runs or self.stats.num_steps:
+            fact = f"it has computed {self.stats.num_steps} steps, and {len(self.runs)} runs are inside"
+            raise StateError(say("warm-up", fact, "warm up before the first: dummies would push out what is cached"))
         return warm_up(self.cache, self.moves, self.config, lambda segments: self._compute(segments, Stopwatch()))
 
     def close(self) -> None:
@@ -268,6 +283,8 @@ class Engine:
         finally:
             if not self.closed:
                 self.closed = True
+                if self.peer is not None:
+                    self.peer.close()
                 self.pages.close()
 
     def __enter__(self) -> Engine:
@@ -276,15 +293,3 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-def _is_first(run: Run) -> bool:
-    """It has computed nothing yet that could be reused by itself."""
-    return not run.num_preemptions and not run.times.first_token
-
-
-def _segment(work: Work) -> Segment:
-    branch, span = work.branch, work.span
-    assert branch.sequence is not None
-    known = branch.tokens[span.start : span.end]  # drafts are no part of the answer yet
-    tokens = np.concatenate([known, branch.drafts]) if len(branch.drafts) else known
-    return Segment(branch.sequence.row, span.start, tokens, work.num_logits)

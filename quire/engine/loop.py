@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ class Loop:
         self._patience: float | None = None  # how long the thread may wait for the next job; None: until one comes
         self._thread = Thread(target=self._work, name="quire-engine", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # a program that ends in the middle of torch's work would be aborted
 
     @property
     def num_waiting(self) -> int:
@@ -152,6 +154,7 @@ class Loop:
             self._closing = True
             self._inbox.put(None)
         self._thread.join()
+        atexit.unregister(self.close)
         wrong, self._unclosed = self._unclosed, None
         if wrong is not None:
             raise wrong

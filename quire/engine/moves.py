@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from quire.core.cache import Cache
-from quire.core.finish import Setback
+from quire.core.finish import Finished, Setback
 from quire.core.plan import Plan
 from quire.tiers.mover import Mover, Ticket
 
@@ -21,6 +21,17 @@ class Moves:
         """Let it run."""
         if len(plan):
             self._open.append((plan, self.mover.submit(plan)))
+
+    def run(self, plan: Plan) -> Finished:
+        """Let it run, now, and say how it went. Requires: nothing else is under way."""
+        assert not self._open, "plans run in the order they were made"
+        failed = self.mover.run(plan) if len(plan) else []
+        finished = self.cache.finish(plan, failed)
+        if failed:
+            self.mover.settle(plan.number)
+        if finished.plan is not None:
+            self.carry(finished.plan)
+        return finished
 
     def settle(self) -> list[Setback]:
         """Wait for every move; what had to be given up."""

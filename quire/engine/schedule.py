@@ -21,6 +21,7 @@ from quire.core.plan import Plan
 from quire.core.prepare import Prepared
 from quire.core.sequence import Sequence
 from quire.core.span import Span
+from quire.engine.batch import Segment
 from quire.engine.branch import NO_DRAFTS, Branch
 from quire.engine.draft import lookup
 from quire.engine.settings import EngineConfig
@@ -34,6 +35,14 @@ class Work(NamedTuple):
     branch: Branch
     span: Span
     num_logits: int
+
+    def segment(self) -> Segment:
+        """The same for the batch builder."""
+        branch, span = self.branch, self.span
+        assert branch.sequence is not None
+        known = branch.tokens[span.start : span.end]  # drafts are no part of the answer yet
+        tokens = np.concatenate([known, branch.drafts]) if len(branch.drafts) else known
+        return Segment(branch.sequence.row, span.start, tokens, self.num_logits)
 
 
 class Turn:

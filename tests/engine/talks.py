@@ -38,7 +38,7 @@ def random_words(dice: np.random.Generator, count: int) -> Tokens:
 
 
 class WornTier:
-    """Host memory of which one read in four fails."""
+    """Host memory of which one read in three fails."""
 
     def __init__(self, num_slots: Sequence[int], page_bytes: Sequence[int], seed: int) -> None:
         self.arena, self.dice = ArenaTier("host", num_slots, page_bytes), np.random.default_rng(seed)
@@ -48,7 +48,7 @@ class WornTier:
 
     def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
         self.arena.read(group, slots, out)
-        failed = {slot: "worn out" for slot in slots if self.dice.integers(4) == 0}
+        failed = {slot: "worn out" for slot in slots if self.dice.integers(3) == 0}
         for slot, buffer in zip(slots, out, strict=True):
             if slot in failed:
                 buffer[:] = 0xEE  # whoever reads it shall be seen
@@ -112,7 +112,7 @@ class Talk:
         self.config = self._draw_config()
         self.engine = Engine(model, self.config, colder=self._draw_host())
         self.systems = [self._words(int(self.dice.integers(4, self.longest // 2))) for _ in range(2)]
-        turns, first = self.dice.integers(1, 4, num_users), self.dice.integers(0, 8, num_users)
+        turns, first = self.dice.integers(1, 4, num_users), self.dice.integers(0, 5, num_users)
         self.users = [User(*pair) for pair in zip(turns.tolist(), first.tolist(), strict=True)]
         self.open: list[tuple[User, Done]] = []
         self.done: list[Done] = []
@@ -154,7 +154,7 @@ class Talk:
         )  # fmt: skip
 
     def _draw_host(self) -> list[WornTier] | None:
-        if not self.config.host_pages or not any(self.config.host_pages) or self._one_in(2):
+        if not self.config.host_pages or not any(self.config.host_pages) or self._one_in(3):
             return None  # a plain one, or none at all
         groups = self.model.groups(self.config.block_size, self.config.snapshot_every)
         return [WornTier(self.config.host_pages, [group.page_bytes for group in groups], self.seed)]

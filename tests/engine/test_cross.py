@@ -26,7 +26,6 @@ from quire import (  # noqa: E402
     CacheConfig,
     Encoder,
     LayerGroup,
-    Media,
     Plan,
     Request,
     Sequence,
@@ -165,12 +164,11 @@ class Scribe:
         return self.num_ids
 
     def request(self, job: Job, tokens: list[int]) -> Request:
-        """What a decoder wrote depends on what was heard, from its first token on: media keeps recordings apart."""
+        """What a decoder wrote depends on what was heard, from its first token on: the cache keeps recordings apart."""
         digest = digest_of(job.audio)
         prompt = np.array([*job.prompt, *tokens], np.int32)
-        media = (Media(digest, (Span(0, len(job.prompt)),)),)
         encoder = Encoder(PLACES, digest=digest)
-        return Request(self.name(), prompt, media=media, encoder=encoder, beams=max(job.forks, job.beams))
+        return Request(self.name(), prompt, encoder=encoder, beams=max(job.forks, job.beams))
 
     # -- the model ---------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -329,6 +330,7 @@ def test_quiet_gives_everything_back_though_two_use_it() -> None:
         together.wait(60)
         for _ in range(50):
             with quiet():
+                time.sleep(0.0002)  # the others shall run meanwhile
                 assert notes.get_verbosity() == logging.ERROR and sys.stderr is not stderr
 
     with Crew() as crew:

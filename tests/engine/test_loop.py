@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from threading import Event, current_thread
 from typing import Any
 
@@ -30,6 +32,7 @@ from quire.tiers.arena import ArenaTier  # noqa: E402
 
 from . import families  # noqa: E402
 from .threads import PATIENCE, Crew, interruptible, until  # noqa: E402
+from .words import byte_tokenizer  # noqa: E402
 
 PROMPT = range(20, 45)
 PLAIN = Sampling(max_tokens=12, ignore_eos=True)
@@ -543,6 +546,42 @@ def test_coroutines_hear_of_a_broken_engine(model: Model, valve: Valve) -> None:
         asyncio.run(asyncio.wait_for(read(loop), PATIENCE))
 
 
+class Moody:
+    """A tokenizer that stops working in the middle."""
+
+    def __init__(self) -> None:
+        self.inner, self.works = byte_tokenizer(), True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def decode(self, *args: Any, **options: Any) -> Any:
+        if not self.works:
+            raise ValueError("no words")
+        return self.inner.decode(*args, **options)
+
+
+@pytest.mark.parametrize("in_a_cancel", [False, True])
+def test_a_tokenizer_that_throws_leaves_nobody_waiting(model: Model, valve: Valve, in_a_cancel: bool) -> None:
+    """In a step, or in a cancel that hands out the last words: everybody hears of it."""
+    words = Moody()
+    with loop_of(replace(model, tokenizer=words)) as loop:
+        streams = occupy(loop, valve, 2)
+        if in_a_cancel:
+            loop._put(lambda: setattr(words, "works", False))
+            streams[0].close()
+            streams.reverse()
+        else:
+            words.works = False
+        valve.open()
+        with pytest.raises(RunFailed, match="a step failed: ValueError: no words"):
+            list(streams[0])
+        assert streams[1].wait(PATIENCE).done
+        with pytest.raises(StateError, match="a step failed: ValueError: no words; make a new engine"):
+            loop.submit(PROMPT, PLAIN, timeout=PATIENCE)
+        assert loop.call(lambda engine: len(engine.runs)) == 0
+
+
 class Stubborn(ArenaTier):
     """A host whose reads throw, or that cannot be closed."""
 
@@ -596,3 +635,22 @@ def test_a_fault_while_closing_is_told_once(model: Model) -> None:
     loop.close()
     with pytest.raises(StateError, match="it is busy"):
         loop.submit(PROMPT, PLAIN, timeout=PATIENCE)
+
+
+FORGETFUL = """
+import sys, torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+from quire.engine import Engine, EngineConfig, Loop, Sampling, of
+torch.set_num_threads(1)
+config = LlamaConfig(vocab_size=64, hidden_size=768, intermediate_size=3072, num_hidden_layers=4, num_attention_heads=8)
+loop = Loop(Engine(of(AutoModelForCausalLM.from_config(config)), EngineConfig(80, max_length=1024)))
+pieces = iter(loop.submit(range(20, 60), Sampling(max_tokens=900, ignore_eos=True)))
+next(pieces)
+print("the end")
+"""
+
+
+def test_a_program_may_end_in_the_middle_of_an_answer() -> None:
+    """Nobody closed anything; torch's work must not be cut short by the end of the interpreter, which is an abort."""
+    done = subprocess.run([sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "the end\n"), done.stderr

@@ -139,7 +139,7 @@ def test_a_long_prompt_among_many_short_ones(name: str) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", NAMES)
 def test_always_forward(name: str, seed: int) -> None:
     """Random small pools: the oldest run gets on with every step, the youngest gives way, newcomers leave room."""
@@ -233,7 +233,7 @@ def test_guesses_leave_a_block_for_prompts() -> None:
 # -- what was taken is served ------------------------------------------------------------------------------------------
 
 
-POOLS = [("llama", (6,)), ("gemma3", (40, 5)), ("gemma3", (40, 6)), ("gemma3", (40, 7)), ("qwen3_next", (6, 6))]
+POOLS = [("llama", (6,)), ("gemma3", (40, 6)), ("gemma3", (40, 7)), ("qwen3_next", (6, 6))]
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -244,7 +244,7 @@ def test_a_run_that_was_taken_is_never_refused(name: str, pages: tuple[int, ...]
     runs = []
     for start in (0, 20, 40):
         try:
-            runs.append(engine.submit(words(start, 8), plain(40, n=n)))
+            runs.append(engine.submit(words(start, 8), plain(32, n=n)))
         except InputError as refused:
             assert "are there" in str(refused)
     finish(engine, 500)
@@ -351,7 +351,7 @@ def test_beams_preempted_in_part(name: str) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("rows", [4, 5, 7])
+@pytest.mark.parametrize("rows", [4, 6])
 @pytest.mark.parametrize("name", NAMES)
 def test_beam_searches_do_not_lock_each_other(name: str, rows: int) -> None:
     """Three searches, each of which could take all rows or all pages for itself."""

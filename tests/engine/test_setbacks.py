@@ -77,7 +77,7 @@ def ask(engine: Engine, prompt: tuple[int, ...], tokens: int = 4, **wishes: Any)
 
 def push_down(engine: Engine) -> None:
     """Others come until nothing of what was there before is on the device."""
-    for start in (100, 130, 160, 190):
+    for start in (100, 170):
         ask(engine, words(start, 70))
 
 

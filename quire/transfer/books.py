@@ -1,0 +1,179 @@
+"""Books: what one endpoint owns, in one place: sessions, pages in their care, peers, messages that came too early.
+
+Decides nothing; `hearing` and `endpoint` act on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from quire.core.errors import QuireError
+from quire.transfer import messages as wire
+from quire.transfer.aux import AuxRoom
+from quire.transfer.layout import Layout, hello
+from quire.transfer.links.link import Door, Link
+from quire.transfer.receiving import Receiving
+from quire.transfer.sending import Do, Move, Sending
+from quire.transfer.verdict import Key, Limits
+from quire.transfer.view import CacheView, Landing, Offer
+
+T = TypeVar("T")
+REMEMBERED = 4096  # names of sessions that are over
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A receiving session with its pages and its door; without them nothing was published."""
+
+    session: Receiving
+    landing: Landing | None = None
+    door: Door | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Dispatch:
+    """A sending session with the pages it holds."""
+
+    session: Sending
+    id: object
+    offers: list[Offer] = field(default_factory=list)
+    cursor: int = 0  # tokens handed over so far, whole blocks
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Messages whose session is not there yet, for a while; and sessions that are over, so that late ones are known."""
+
+    limits: Limits
+    asks: dict[tuple[Key, str], tuple[float, wire.Ask]] = field(default_factory=dict)
+    cancels: dict[Key, tuple[float, str, str]] = field(default_factory=dict)
+    over: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    answered: OrderedDict[tuple[Key, str], None] = field(default_factory=OrderedDict)  # asks that got their last word
+
+    def park_ask(self, peer: str, ask: wire.Ask, now: float) -> bool:
+        """Keep it until its session comes; False when too much waits."""
+        waits = sum(ask.num_bytes for _, ask in self.asks.values())
+        if len(self.asks) >= self.limits.messages or waits + ask.num_bytes > self.limits.parked_bytes:
+            return False
+        self.asks.setdefault((wire.key_of(ask), peer), (now + self.limits.parked, ask))
+        return True
+
+    def park_cancel(self, peer: str, message: wire.Cancel, now: float) -> None:
+        """The session shall be cancelled when it comes; an ask of that peer is not needed any more."""
+        key = wire.key_of(message)
+        self.asks.pop((key, peer), None)
+        if len(self.cancels) < self.limits.messages:
+            self.cancels.setdefault(key, (now + self.limits.parked, peer, message.reason))
+
+    def take_asks(self, key: Key) -> list[tuple[str, wire.Ask]]:
+        """What was asked of a session before it was there, in order."""
+        mine = [name for name in self.asks if name[0] == key]
+        return [(name[1], self.asks.pop(name)[1]) for name in mine]
+
+    def forget(self, peer: str) -> None:
+        """A peer is gone, and what it asked; copies of that cannot come any more."""
+        for name in [name for name in self.asks if name[1] == peer]:
+            del self.asks[name]
+        for name in [name for name in self.answered if name[1] == peer]:
+            del self.answered[name]
+
+    def sweep(self, now: float) -> None:
+        """Drop what waited too long; all are looked at, whatever their order."""
+        for name in [name for name, (until, _) in self.asks.items() if now >= until]:
+            del self.asks[name]
+        for key in [key for key, (until, _, _) in self.cancels.items() if now >= until]:
+            del self.cancels[key]
+
+    def close(self, key: Key) -> None:
+        """A session is over."""
+        _remember(self.over, key)
+
+    def answer(self, key: Key, peer: str) -> bool:
+        """This ask gets its last word; False when it has got one: a copy of it is neither served nor refused."""
+        fresh = (key, peer) not in self.answered
+        _remember(self.answered, (key, peer))
+        return fresh
+
+
+def _remember(names: OrderedDict[T, None], name: T) -> None:
+    names[name] = None
+    if len(names) > REMEMBERED:
+        names.popitem(last=False)
+
+
+class Books:
+    """One endpoint's belongings."""
+
+    def __init__(
+        self, link: Link, view: CacheView, layout: Layout, limits: Limits, clock: Callable[[], float], aux_room: AuxRoom
+    ) -> None:
+        self.link = link
+        self.view = view
+        self.layout = layout
+        self.limits = limits
+        self.clock = clock
+        self.aux_room = aux_room
+        self.shape = view.shape()
+        self.dispatches: dict[Key, Dispatch] = {}
+        self.arrivals: dict[Key, Arrival] = {}
+        self.tickets: dict[int, tuple[Key, str]] = {}
+        self.layouts: dict[str, Layout] = {}  # of peers that have said hello
+        self.greeted: set[str] = set()
+        self.refused: dict[str, str] = {}  # peers that have refused us, and why: not asked again
+        self.misfits: dict[str, str] = {}  # peers that we have refused, while they are connected
+        self.waiting = Waiting(limits)
+        self.expected: dict[Key, tuple[str, ...]] = {}  # receivers-to-be send heartbeats for these
+        self.next_beat = 0.0
+        self.notes: Counter[str] = Counter()  # messages that changed nothing, by reason
+        self.last_refusal = ""  # why the last message was not understood
+
+    def say(self, peer: str, message: bytes) -> bool:
+        """Hand a message to the link; False when it cannot be sent, also to what is no peer at all."""
+        try:
+            sent = self.link.send(peer, message)
+        except QuireError as wrong:
+            sent, self.last_refusal = False, str(wrong)
+        self.notes["out of reach"] += not sent
+        return sent
+
+    def greet(self, peer: str) -> bool:
+        """Say hello before the first word to a peer; False when it is out of reach."""
+        if peer in self.greeted:
+            return True
+        if not self.say(peer, wire.encode(hello(self.layout))):
+            return False
+        self.greeted.add(peer)
+        return True
+
+    def do(self, key: Key, acts: Do) -> None:
+        """Carry out what a session has decided."""
+        queue = list(acts)
+        while queue:
+            act = queue.pop(0)
+            if isinstance(act, Move):
+                ticket = self.link.write(act.peer, act.door, act.rows)
+                self.tickets[ticket] = (key, act.peer)
+            else:
+                self.say(act.peer, wire.encode(act.message))
+
+    def beat(self, now: float) -> None:
+        """Tell senders what is still waited for, a few times per lease."""
+        if now < self.next_beat:
+            return
+        self.next_beat = now + self.limits.lease / 6
+        by_peer: dict[str, list[Key]] = {}
+        for key, peers in self._awaited():
+            for peer in peers:
+                by_peer.setdefault(peer, []).append(key)
+        for peer, keys in by_peer.items():
+            if self.greet(peer):
+                self.say(peer, wire.encode(wire.Beat(tuple((key.request, key.epoch) for key in keys))))
+
+    def _awaited(self) -> Iterable[tuple[Key, Iterable[str]]]:
+        yield from self.expected.items()
+        for key, arrival in self.arrivals.items():
+            if arrival.session.verdict is None:
+                yield key, arrival.session.silent

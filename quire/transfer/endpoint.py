@@ -1,0 +1,283 @@
+"""Endpoint: one worker's door to its peers. Owns the order of things: hold, tell, wait, prove, give back.
+
+    sender     send(key, id) ... put(key, done, last=...) ... step() -> ended sessions
+    receiver   expect(key, source) ... receive(key, request, source) ... step() -> ended sessions
+
+One caller at a time; nothing blocks but `step(timeout)`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.request import Request
+from quire.core.span import Span
+from quire.transfer import hearing
+from quire.transfer import messages as wire
+from quire.transfer.aux import Aux, AuxRoom, pack
+from quire.transfer.books import Arrival, Books, Dispatch
+from quire.transfer.layout import Layout, layout_of
+from quire.transfer.links.link import Link
+from quire.transfer.pieces import piece_of
+from quire.transfer.ranks import Grid, Vote, meets
+from quire.transfer.receiving import PIECE, Receiving
+from quire.transfer.sending import Sending
+from quire.transfer.slices import one_start
+from quire.transfer.verdict import Key, Limits, Outcome, check_key
+from quire.transfer.view import CacheView, Landing
+
+Session = Sending | Receiving
+CLOSING = 1.0  # seconds that a closed link gets to prove that nothing moves any more
+ONE_RANK = Grid()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a prompt is computed: the peers of an instance by flat rank, and which group of its ranks serves it."""
+
+    peers: tuple[str, ...]
+    grid: Grid = ONE_RANK
+    group: int | None = 0  # None: not known; all groups are asked, one answers
+
+    def __post_init__(self) -> None:
+        if len(set(self.peers)) != self.grid.num_ranks or len(self.peers) != self.grid.num_ranks:
+            fact = f"{len(self.peers)} peers, {len(set(self.peers))} different, for {self.grid.num_ranks} ranks"
+            raise InputError(say("a source", fact, "name one peer per rank"))
+
+
+def _is_quiet(session: Session) -> bool:
+    """Its writers say so and, of a receiver, its own door too: a peer's word alone frees no page."""
+    return session.quiet and (isinstance(session, Sending) or session.proven)
+
+
+class Endpoint:
+    """Sessions over one link, on one cache. With `alone` it ends them itself; several ranks agree first."""
+
+    def __init__(
+        self, link: Link, view: CacheView, layout: Layout | None = None, *, limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic, aux_room: AuxRoom | None = None, alone: bool = True,
+    ) -> None:  # fmt: skip
+        made = layout or layout_of(view.shape(), "worker")
+        self.books = Books(link, view, made, limits or Limits(), clock, aux_room or AuxRoom())
+        self.alone = alone
+        self._told: set[Session] = set()  # ended ones that a caller has heard of
+
+    # -- sender ------------------------------------------------------------------------------------------------------
+
+    def send(self, key: Key, id: Hashable) -> Sending:
+        """Open the sender's half for a live prompt; its pages follow with `put`."""
+        books, now = self.books, self.books.clock()
+        self._check_new(key, books.dispatches)
+        first = books.view.offer(id, Span(0, 0))
+        assert first is not None, "an empty span is always there"
+        session = Sending(key, books.shape, first.length, first.content, limits=books.limits, now=now)
+        books.dispatches[key] = Dispatch(session, id, [first])
+        early = books.waiting.cancels.pop(key, None)
+        if early is not None:
+            session.cancel(early[2], now, by_peer=early[1])
+        for peer, ask in books.waiting.take_asks(key):
+            hearing.ask(books, peer, ask, now)
+        return session
+
+    def put(self, key: Key, done: int, *, last: bool, aux: Aux | None = None) -> bool:
+        """So many tokens are computed: hold and send what has become whole. False: not now, it rides with the next."""
+        books = self.books
+        dispatch = books.dispatches.get(key)
+        if dispatch is None:
+            raise UnknownError(say(f"a piece of {key}", "no such session sends", "call `send` first"))
+        session = dispatch.session
+        if session.verdict is not None:
+            return True
+        chunk = Span(min(dispatch.cursor, done), done)
+        piece = piece_of(chunk, session.length, books.shape.block_size, last=last)
+        if piece is None:
+            return True
+        tag = pack(aux, key, books.aux_room) if aux is not None else b""
+        offer = books.view.offer(dispatch.id, Span(0, session.length) if last else piece.span)
+        if offer is None:
+            return False
+        dispatch.offers.append(offer)
+        dispatch.cursor = piece.span.end
+        books.do(key, session.add(piece, offer.places, offer.position, books.clock(), aux=tag))
+        return True
+
+    # -- receiver ----------------------------------------------------------------------------------------------------
+
+    def expect(self, key: Key, source: Source) -> None:
+        """A request waits in a queue here: keep the sender's lease alive until it is received or given up."""
+        check_key(key)
+        self.books.expected[key] = self._writers(source)[0]
+        self.books.next_beat = 0.0
+
+    def receive(self, key: Key, request: Request, source: Source, *, aux: bool = True) -> Receiving | None:
+        """Hold what is here, make room for the rest, and ask for it; None when there is no room now."""
+        books, now = self.books, self.books.clock()
+        self._check_new(key, books.arrivals)
+        told, expected = self._writers(source)
+        early = books.waiting.cancels.get(key)
+        wrong = next((f"{peer} does not fit: {books.refused[peer]}" for peer in told if peer in books.refused), None)
+        landing = None if early or wrong else books.view.want(request)
+        if landing is None and not early and not wrong:
+            return None
+        books.expected.pop(key, None)
+        books.waiting.cancels.pop(key, None)
+        room, wants = books.aux_room if aux else None, () if landing is None else landing.wants
+        session = Receiving(
+            key, wants, told if landing else (), expected=expected, limits=books.limits, now=now, aux_room=room
+        )
+        arrival = books.arrivals[key] = Arrival(session, landing)
+        if landing is not None:
+            self._publish(arrival, landing, now)
+        elif early:
+            session.cancel(early[2], now, by_peer=early[1])
+        else:
+            session.fail(wrong or "", now)
+        return session
+
+    def _writers(self, source: Source) -> tuple[tuple[str, ...], int]:
+        """Peers to ask, and how many of them answer."""
+        mine = self.books.layout
+        ranks = meets(mine.grid, mine.seat, source.grid, source.group)
+        one_group = meets(mine.grid, mine.seat, source.grid, source.group or 0)
+        return tuple(source.peers[rank] for rank in ranks), len(one_group)
+
+    def _publish(self, arrival: Arrival, landing: Landing, now: float) -> None:
+        """The door is open and the writers are known before the first of them is asked."""
+        books, session = self.books, arrival.session
+        arrival.door = books.link.door(landing.places)
+        own = [place for place, group in enumerate(books.shape.groups) if not group.cross]
+        start = one_start([landing.needs[g] for g in own], [landing.held[g] for g in own])
+        wishes = tuple(
+            wire.wish(places, state=bool(group.current), position=landing.length)
+            for group, places in zip(books.shape.groups, landing.places, strict=True)
+        )
+        ask = wire.Ask(
+            *session.key, PIECE, arrival.door.number, landing.length, landing.content, wishes, start,
+            books.limits.transfer,
+        )  # fmt: skip
+        message = wire.encode(ask)
+        for peer in tuple(session.told):
+            if not books.greet(peer) or not books.say(peer, message):
+                session.unsent(peer, now)
+                break
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def cancel(self, key: Key, reason: str = "cancelled") -> None:
+        """Whatever is under way for this key is not wanted any more."""
+        books, now = self.books, self.books.clock()
+        books.expected.pop(key, None)
+        for session in self._sessions(key):
+            books.do(key, session.cancel(reason, now))
+
+    def step(self, timeout: float = 0.0) -> list[Session]:
+        """Hear what peers say, look at the clock, and return sessions that have newly ended and are quiet."""
+        books = self.books
+        for news in books.link.poll(timeout):
+            hearing.hear(books, news, books.clock())
+        now = books.clock()
+        books.waiting.sweep(now)
+        books.beat(now)
+        ended = []
+        for key in [*books.dispatches, *books.arrivals]:
+            for session in self._sessions(key):
+                if session.verdict is None:
+                    books.do(key, session.tick(now))
+                if session.verdict is not None:
+                    self._quieten(session, now)
+                    if _is_quiet(session) and not session.stuck and session not in self._told:
+                        self._told.add(session)
+                        ended.append(session)
+        if self.alone:
+            for session in ended:
+                self.conclude(session)
+        return ended
+
+    def _quieten(self, session: Session, now: float) -> None:
+        """Shut its door; after its grace close the link to whoever is silent; prove it, or keep the pages for good."""
+        books = self.books
+        if isinstance(session, Receiving) and not session.proven:
+            door = books.arrivals[session.key].door
+            session.proven = door is None or door.shut()
+        if _is_quiet(session) or session.stuck or session.quiet_until is None or now < session.quiet_until:
+            return
+        if session.closed_at is None:
+            session.closed_at = now
+            for peer in list(session.told) if isinstance(session, Receiving) else session.silent:
+                books.link.close(peer)
+        session.stuck = now >= session.closed_at + CLOSING
+
+    def conclude(self, session: Session, *, commit: bool | None = None) -> None:
+        """Give its pages back, or make them findable: by default when delivered. Ranks agree on `commit` before."""
+        books, key = self.books, session.key
+        if session not in self._sessions(key) or not _is_quiet(session) or session.stuck:
+            fact = "it is over" if session not in self._sessions(key) else "somebody may still touch its pages"
+            raise StateError(say(f"the end of {key}", fact, "wait until `step` returns it, and end it once"))
+        delivered = session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
+        if isinstance(session, Sending):
+            for peer in session.readers:
+                books.waiting.answer(key, peer)
+            for offer in books.dispatches.pop(key).offers:
+                books.view.release(offer)
+        else:
+            landing = books.arrivals.pop(key).landing
+            if landing is not None:
+                (books.view.commit if (delivered if commit is None else commit) else books.view.release)(landing)
+        self._told.discard(session)
+        if not self._sessions(key):
+            books.waiting.close(key)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def stuck(self) -> list[Session]:
+        """Sessions whose pages can never be given back: somebody may still touch them. Restart this worker."""
+        return [s for key in [*self.books.dispatches, *self.books.arrivals] for s in self._sessions(key) if s.stuck]
+
+    def vote(self) -> Vote:
+        """What this rank has seen, for `agree`."""
+        names: dict[str, set[str]] = {"delivered": set(), "failed": set(), "cancelled": set()}
+        quiet = set()
+        for key in [*self.books.dispatches, *self.books.arrivals]:
+            for session in self._sessions(key):
+                if session.verdict is not None:
+                    names[session.verdict.outcome].add(str(key))
+                    quiet |= {str(key)} if _is_quiet(session) and not session.stuck else set()
+        completed, failures, cancels = (frozenset(names[end]) for end in ("delivered", "failed", "cancelled"))
+        return Vote(completed, failures, cancels, frozenset(quiet))
+
+    def landing(self, session: Receiving) -> Landing | None:
+        """The pages of a session that is not concluded yet."""
+        arrival = self.books.arrivals.get(session.key)
+        return None if arrival is None else arrival.landing
+
+    def forgive(self, peer: str) -> None:
+        """Try a peer again that did not fit."""
+        self.books.refused.pop(peer, None)
+        self.books.greeted.discard(peer)
+
+    def close(self) -> bool:
+        """Leave; False while sessions are open or somebody may still touch pages."""
+        if self.books.dispatches or self.books.arrivals:
+            return False
+        return self.books.link.close()
+
+    def _sessions(self, key: Key) -> list[Session]:
+        dispatch, arrival = self.books.dispatches.get(key), self.books.arrivals.get(key)
+        found: list[Session] = [] if dispatch is None else [dispatch.session]
+        return found if arrival is None else [*found, arrival.session]
+
+    def _check_new(self, key: Key, known: dict[Key, Dispatch] | dict[Key, Arrival]) -> None:
+        check_key(key)
+        if key in known or key in self.books.waiting.over:
+            fact = "there is one already" if key in known else "it is over"
+            raise StateError(say(f"a session for {key}", fact, "use another epoch for another attempt"))
+        if self.stuck:
+            fact = f"{self.stuck[0].key} may still be written to by a peer that is gone"
+            raise StateError(say(f"a session for {key}", fact, "restart this worker"))
+        if len(known) >= self.books.limits.sessions:
+            fact = f"{len(known)} are open, the most there may be"
+            raise StateError(say(f"a session for {key}", fact, "wait until some have ended"))

@@ -1,0 +1,174 @@
+"""Hearing: what an endpoint does with each piece of news. Nothing a peer says raises: it is refused, noted or heard."""
+
+from __future__ import annotations
+
+from quire.core.errors import InputError, QuireError, say
+from quire.transfer import messages as wire
+from quire.transfer.books import Books
+from quire.transfer.layout import Layout, from_hello, misfits
+from quire.transfer.links.link import Lost, Message, Moved, News
+from quire.transfer.ranks import meets
+from quire.transfer.sending import reader_of
+from quire.transfer.shards import overlap
+from quire.transfer.slices import num_blocks
+from quire.transfer.verdict import Key, failed
+
+MOST_ENCODER_BLOCKS = 1 << 16
+
+
+def hear(books: Books, news: News, now: float) -> None:
+    """One piece of news."""
+    match news:
+        case Message(peer, data):
+            try:
+                _message(books, peer, wire.decode(data), now)
+            except QuireError as wrong:
+                books.notes["not understood"] += 1
+                books.last_refusal = str(wrong)
+        case Moved(ticket, problem):
+            moved(books, ticket, problem, now)
+        case Lost(peer, _):
+            lost(books, peer, now)
+
+
+def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
+    match message:
+        case wire.Hello():
+            _hello(books, peer, message)
+        case wire.Refuse(reason):
+            _refuse(books, peer, reason, now)
+        case wire.Ask():
+            ask(books, peer, message, now)
+        case wire.Result():
+            _result(books, peer, message, now)
+        case wire.Cancel():
+            _cancel(books, peer, message, now)
+        case wire.Beat(keys):
+            for name in keys:
+                dispatch = books.dispatches.get(Key(*name))
+                if dispatch is not None:
+                    dispatch.session.renew(now)
+
+
+def _hello(books: Books, peer: str, message: wire.Hello) -> None:
+    """A peer that does not fit is told why, and its asks are refused."""
+    theirs = from_hello(message)
+    wrong = misfits(books.layout, theirs)
+    if wrong is None:
+        books.layouts[peer] = theirs
+        books.misfits.pop(peer, None)
+    else:
+        books.layouts.pop(peer, None)
+        books.misfits[peer] = wrong
+        books.say(peer, wire.encode(wire.Refuse(wrong)))
+
+
+def _refuse(books: Books, peer: str, reason: str, now: float) -> None:
+    books.refused[peer] = reason
+    for key, arrival in list(books.arrivals.items()):
+        if peer in arrival.session.told:
+            verdict = failed(f"{peer} does not fit: {reason}")
+            books.do(key, arrival.session.heard(peer, _refusal(key, verdict.reason), now))
+
+
+def _refusal(key: Key, reason: str, piece: int = 0) -> wire.Result:
+    return wire.Result(*key, piece, True, False, reason=reason[:1000])
+
+
+def ask(books: Books, peer: str, message: wire.Ask, now: float) -> None:
+    """Serve it, keep it until its session comes, or answer at once that it will not be served."""
+    key = wire.key_of(message)
+    theirs = books.layouts.get(peer)
+    dispatch = books.dispatches.get(key)
+    if (key, peer) in books.waiting.answered or (dispatch is not None and peer in dispatch.session.readers):
+        books.notes["an ask again"] += 1
+    elif theirs is None:
+        _turn_down(books, peer, message, books.misfits.get(peer, "no hello came before it"))
+    elif key in books.waiting.over or (dispatch is None and _newer(books, key)):
+        _turn_down(books, peer, message, "the sender's session is over")
+    elif dispatch is None:
+        if not books.waiting.park_ask(peer, message, now):
+            _turn_down(books, peer, message, "too many asks wait")
+    elif dispatch.session.verdict is not None:
+        _turn_down(books, peer, message, f"the sender's session has ended: {dispatch.session.verdict.reason}")
+    else:
+        _serve(books, peer, message, theirs, now)
+
+
+def _turn_down(books: Books, peer: str, message: wire.Ask, reason: str) -> None:
+    """Its last word; a copy of the ask that comes later changes nothing."""
+    key = wire.key_of(message)
+    if books.waiting.answer(key, peer):
+        books.say(peer, wire.encode(_refusal(key, reason, message.piece)))
+
+
+def _serve(books: Books, peer: str, message: wire.Ask, theirs: Layout, now: float) -> None:
+    session = books.dispatches[wire.key_of(message)].session
+    mine, turn = books.layout, theirs.seat.group
+    try:
+        _bounded(books, message, session.length)
+        fragments = [overlap(here, there, turn) for here, there in zip(mine.pages, theirs.pages, strict=True)]
+        reader = reader_of(message, fragments, [page.page_bytes for page in theirs.pages], now)
+        expected = len(meets(mine.grid, mine.seat, theirs.grid, turn))
+    except QuireError as wrong:
+        _turn_down(books, peer, message, str(wrong))
+        return
+    books.do(session.key, session.asked(peer, reader, expected, now))
+
+
+def _bounded(books: Books, message: wire.Ask, length: int) -> None:
+    """A list has as many places as the prompt has blocks: told apart before memory is taken for it."""
+    blocks = num_blocks(length, books.shape.block_size)
+    for group, wish in zip(books.shape.groups, message.wishes, strict=False):
+        most = MOST_ENCODER_BLOCKS if group.cross else blocks
+        if wish.blocks > most or (not group.cross and wish.blocks != blocks):
+            fact = f"its list of group {group.name!r} has {wish.blocks} blocks, the sender's {most}"
+            raise InputError(say(f"an ask for {message.request}", fact, "agree on the prompt and the block size"))
+
+
+def _newer(books: Books, key: Key) -> bool:
+    """A later attempt of the same request is known: this one is over."""
+    return any(other.request == key.request and other.epoch > key.epoch for other in books.dispatches)
+
+
+def _result(books: Books, peer: str, message: wire.Result, now: float) -> None:
+    arrival = books.arrivals.get(wire.key_of(message))
+    if arrival is None:
+        books.notes["a result for no session"] += 1
+        return
+    books.do(arrival.session.key, arrival.session.heard(peer, message, now))
+
+
+def _cancel(books: Books, peer: str, message: wire.Cancel, now: float) -> None:
+    """Cancel what is there; what is not there yet is cancelled when it comes."""
+    key = wire.key_of(message)
+    dispatch, arrival = books.dispatches.get(key), books.arrivals.get(key)
+    if dispatch is not None:
+        books.do(key, dispatch.session.cancel(message.reason, now, by_peer=peer))
+    elif arrival is not None:
+        if peer in arrival.session.told:
+            books.do(key, arrival.session.cancel(message.reason, now, by_peer=peer))
+    elif key not in books.waiting.over:
+        books.waiting.park_cancel(peer, message, now)
+
+
+def moved(books: Books, ticket: int, problem: str | None, now: float) -> None:
+    """A write is over."""
+    key, peer = books.tickets.pop(ticket, (None, ""))
+    dispatch = None if key is None else books.dispatches.get(key)
+    if key is None or dispatch is None:
+        books.notes["a write of no session"] += 1
+    else:
+        books.do(key, dispatch.session.moved(peer, problem, now))
+
+
+def lost(books: Books, peer: str, now: float) -> None:
+    """A peer is gone. It is greeted again when somebody needs it."""
+    books.layouts.pop(peer, None)
+    books.misfits.pop(peer, None)
+    books.greeted.discard(peer)
+    books.waiting.forget(peer)
+    for key, dispatch in list(books.dispatches.items()):
+        books.do(key, dispatch.session.lost(peer, now))
+    for key, arrival in list(books.arrivals.items()):
+        books.do(key, arrival.session.lost(peer, now))

@@ -1,0 +1,90 @@
+"""Layout: what one worker's pages look like, as it tells its peers; why two of them do not fit. Knows no sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quire.core.errors import InputError, say
+from quire.transfer.messages import Hello, WirePage, WireSection
+from quire.transfer.ranks import Grid, Seat
+from quire.transfer.shards import PageShape, Section, Shard, misfit, opaque
+from quire.transfer.view import Shape
+
+PER_GROUP = "per-group wants"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One rank: facts that must be equal on both sides, its place, its pages, what it can do."""
+
+    name: str
+    facts: Mapping[str, str]
+    pages: tuple[PageShape, ...]
+    grid: Grid = field(default_factory=Grid)
+    rank: int = 0
+    can: tuple[str, ...] = (PER_GROUP,)
+
+    @property
+    def seat(self) -> Seat:
+        """Its place in the grid."""
+        return self.grid.seat(self.rank)
+
+
+def layout_of(
+    shape: Shape, name: str, *, model: str = "", dtype: str = "", pages: Sequence[PageShape] | None = None,
+    grid: Grid | None = None, rank: int = 0, can: tuple[str, ...] = (PER_GROUP,),
+) -> Layout:  # fmt: skip
+    """The layout of a cache's pages; without `pages` a page is moved as it is."""
+    shapes = tuple(opaque(group.page_bytes) for group in shape.groups) if pages is None else tuple(pages)
+    sizes = [page.page_bytes for page in shapes]
+    if len(shapes) != len(shape.groups) or sizes != [group.page_bytes for group in shape.groups]:
+        fact = f"groups have pages of {[group.page_bytes for group in shape.groups]} bytes, the layout of {sizes}"
+        raise InputError(say(f"layout {name!r}", fact, "describe every group's page to the byte"))
+    kinds = [f"{g.name}: {g.kind}, window {g.window}, sinks {g.sinks}" for g in shape.groups]
+    facts = {"block size": str(shape.block_size), "groups": "; ".join(kinds), "model": model, "dtype": dtype}
+    facts["a state stands after"] = "the whole prompt"
+    return Layout(name, facts, shapes, grid or Grid(), rank, can)
+
+
+def misfits(mine: Layout, theirs: Layout) -> str | None:
+    """What differs, fact by fact; None when pages can go from one to the other."""
+    names = sorted({*mine.facts, *theirs.facts})
+    wrong = [
+        f"{name}: {mine.facts.get(name)!r} here, {theirs.facts.get(name)!r} there"
+        for name in names
+        if mine.facts.get(name) != theirs.facts.get(name)
+    ]
+    if len(mine.pages) != len(theirs.pages):
+        wrong.append(f"{len(mine.pages)} groups here, {len(theirs.pages)} there")
+    else:
+        shapes = (misfit(here, there) for here, there in zip(mine.pages, theirs.pages, strict=True))
+        wrong += [f"group {nth}: {why}" for nth, why in enumerate(shapes) if why is not None]
+    return "; ".join(wrong)[:1000] or None
+
+
+def hello(layout: Layout) -> Hello:
+    """The layout for the wire."""
+    pages = tuple(WirePage(page.layers, tuple(map(_section, page.sections))) for page in layout.pages)
+    grid = layout.grid
+    ranks = (grid.tensor, grid.stages, grid.groups, grid.context)
+    return Hello(layout.name, dict(layout.facts), ranks, layout.rank, pages, layout.can)
+
+
+def _section(section: Section) -> WireSection:
+    shard = section.shard
+    parts = (shard.count, shard.index, shard.replicas, shard.replica)
+    return WireSection(section.name, section.num_bytes, parts, section.rows)
+
+
+def from_hello(message: Hello) -> Layout:
+    """The layout back; checked."""
+    pages = tuple(
+        PageShape(page.layers, tuple(Section(s.name, s.num_bytes, Shard(*s.shard), s.rows) for s in page.sections))
+        for page in message.pages
+    )
+    tensor, stages, groups, context = message.ranks
+    grid = Grid(tensor, stages, groups, context)
+    layout = Layout(message.name, message.facts, pages, grid, message.rank, message.can)
+    layout.grid.seat(layout.rank)
+    return layout

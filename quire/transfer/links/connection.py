@@ -1,0 +1,204 @@
+"""Connection: one authenticated socket: frames out, frames in, page bytes straight between socket and pages.
+
+    frame   kind, body length | tag | body           bytes of a DATA frame follow it, into the pages it names
+
+Never blocks; knows no doors: its owner says where the bytes of a DATA frame go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
+
+HEAD = struct.Struct("<BxxxI")
+MESSAGE, DATA, DONE = 1, 2, 3
+MAX_BODY = 32 << 20
+MAX_VIEWS = 64  # buffers of one call
+BUDGET = 32 << 20  # bytes of one turn, so that no peer starves the others
+SCRATCH = memoryview(bytearray(1 << 18))  # bytes that nobody wants go here
+
+Views = deque[memoryview]
+More = Callable[[], list[bytes | memoryview] | None]  # the next frame of a long write, and its bytes; None: no more
+
+
+class Owner(Protocol):
+    """What a connection asks of its link."""
+
+    def opened(self, connection: Connection) -> None:
+        """The peer has proven who it is."""
+
+    def frame(self, connection: Connection, kind: int, body: bytes) -> Views | None:
+        """A frame has come; for DATA, the places its bytes go to."""
+
+    def filled(self, connection: Connection) -> None:
+        """Those bytes are there."""
+
+
+class Broken(Exception):
+    """The connection cannot go on, and why."""
+
+
+class Connection:
+    """One peer."""
+
+    def __init__(self, sock: socket.socket, peer: str, seal: Seal, owner: Owner, deadline: float) -> None:
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):  # a socket that is still connecting may refuse
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, seconds in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+                if hasattr(socket, name):  # a machine that is gone without a word is noticed after 20 s
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+        self.sock = sock
+        self.peer = peer
+        self.name = ""
+        self.is_open = False
+        self.deadline = deadline  # of the handshake
+        self._seal = seal
+        self._owner = owner
+        self._out: Views = deque([memoryview(seal.greeting())])  # of the frame on its way
+        self._frames: deque[tuple[int, bytes]] = deque()
+        self._long: deque[More] = deque()
+        self._need = GREETING_BYTES
+        self._buffer = bytearray(GREETING_BYTES)
+        self._have = 0
+        self._on_bytes: Callable[[bytes], None] = self._greeted
+        self._kind = 0
+        self._views: Views = deque()  # where page bytes go; empty: a frame is being read
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def queue(self, kind: int, body: bytes, *, first: bool = False) -> None:
+        """Send a frame, before whatever is left of long writes; or before everything."""
+        (self._frames.appendleft if first else self._frames.append)((kind, body))
+
+    def queue_long(self, more: More) -> None:
+        """Send frames with bytes, one after the other, in between."""
+        self._long.append(more)
+
+    @property
+    def wants_out(self) -> bool:
+        """There is something to send."""
+        return bool(self._out) or (self.is_open and bool(self._frames or self._long))
+
+    def send_some(self) -> None:
+        """As much as the socket takes."""
+        budget = BUDGET
+        while budget > 0 and (self._out or self._next_frame()):
+            views = [self._out[nth] for nth in range(min(len(self._out), MAX_VIEWS))]
+            try:
+                sent = self.sock.sendmsg(views)
+            except BlockingIOError:
+                return
+            budget -= sent
+            _advance(self._out, sent)
+
+    def _next_frame(self) -> bool:
+        if not self.is_open:
+            return False
+        if self._frames:
+            kind, body = self._frames.popleft()
+            self._out.extend(memoryview(part) for part in self._sealed(kind, body))
+            return True
+        while self._long:
+            parts = self._long[0]()
+            if parts is not None:
+                body = bytes(parts[0])
+                self._out.extend(memoryview(part) for part in (*self._sealed(DATA, body), *parts[1:]) if len(part))
+                return True
+            self._long.popleft()
+        return False
+
+    def _sealed(self, kind: int, body: bytes) -> list[bytes]:
+        head = HEAD.pack(kind, len(body))
+        return [head + self._seal.tag(head + body), body] if body else [head + self._seal.tag(head)]
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def receive_some(self) -> None:
+        """As much as there is, frame by frame; page bytes go where they belong."""
+        budget = BUDGET
+        while budget > 0:
+            views = [self._views[nth] for nth in range(min(len(self._views), MAX_VIEWS))]
+            try:
+                got = self.sock.recvmsg_into(views or [memoryview(self._buffer)[self._have : self._need]])[0]
+            except BlockingIOError:
+                return
+            if not got:
+                raise Broken("it closed the connection")
+            budget -= got
+            if views:
+                _advance(self._views, got)
+                if not self._views:
+                    self._owner.filled(self)
+            else:
+                self._have += got
+                if self._have == self._need:
+                    self._on_bytes(bytes(self._buffer[: self._need]))
+
+    def discard(self) -> None:
+        """The rest of these page bytes is not wanted any more."""
+        self._views = wasted(sum(len(view) for view in self._views))
+
+    def _read_next(self, need: int, then: Callable[[bytes], None]) -> None:
+        if len(self._buffer) < need or len(self._buffer) > max(need, 1 << 16):
+            self._buffer = bytearray(need)
+        self._need, self._have, self._on_bytes = need, 0, then
+
+    def _greeted(self, data: bytes) -> None:
+        self.name = self._seal.greeted(data)
+        self._out.append(memoryview(self._seal.proof()))
+        self._read_next(PROOF_BYTES, self._proven)
+
+    def _proven(self, data: bytes) -> None:
+        if not self._seal.proven(data):
+            raise Broken("it does not know the secret")
+        self.is_open = True
+        self._read_next(HEAD.size + TAG_BYTES, self._headed)
+        self._owner.opened(self)
+
+    def _headed(self, data: bytes) -> None:
+        kind, size = HEAD.unpack_from(data)
+        if size > MAX_BODY:
+            raise Broken(f"it sends a frame of {size} bytes, the most is {MAX_BODY}")
+        self._kind = kind
+        if size:
+            self._read_next(size, lambda body: self._framed(data, body))
+        else:
+            self._framed(data, b"")
+
+    def _framed(self, head: bytes, body: bytes) -> None:
+        self._read_next(HEAD.size + TAG_BYTES, self._headed)
+        if not self._seal.matches(head[: HEAD.size] + body, head[HEAD.size :]):
+            raise Broken("a frame's tag is wrong")
+        views = self._owner.frame(self, self._kind, body)
+        if views is not None:
+            self._views = views
+            if not views:
+                self._owner.filled(self)
+
+
+def wasted(size: int) -> Views:
+    """Places for bytes that nobody wants."""
+    views: Views = deque()
+    while size > 0:
+        views.append(SCRATCH[: min(size, len(SCRATCH))])
+        size -= len(views[-1])
+    return views
+
+
+def _advance(views: Views, count: int) -> None:
+    """So many bytes are done."""
+    while count:
+        first = views[0]
+        if len(first) > count:
+            views[0] = first[count:]
+            return
+        count -= len(first)
+        views.popleft()

@@ -1,0 +1,178 @@
+"""Messages: what two peers say to each other, as bytes of one version. Bounded; never unpickled. Knows no sessions.
+
+    receiver -> sender   Hello, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, Result, Cancel
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from quire.core.errors import InputError, say
+from quire.core.span import Span
+from quire.transfer.slices import Places, Run, Spans, places_of, runs_of
+from quire.transfer.verdict import Key
+
+VERSION = 1
+MAX_BLOCKS = 1 << 22  # of one prompt
+MAX_GROUPS = 64
+MAX_RUNS = 1 << 16
+Text = Annotated[str, Meta(max_length=1024)]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Blocks = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
+Epoch = Annotated[int, Meta(ge=0, le=2**62)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+WireRun = tuple[Blocks, Annotated[bytes, Meta(max_length=4 * MAX_BLOCKS)]]
+WireSpans = Annotated[tuple[tuple[Blocks, Blocks], ...], Meta(max_length=MAX_RUNS)]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Any of them."""
+
+
+class Wish(msgspec.Struct, frozen=True, array_like=True):
+    """What one group wants, and where it goes: runs of slots by ordinal. A state stands after `position` tokens."""
+
+    blocks: Blocks  # places of the list: both sides must agree
+    runs: Annotated[tuple[WireRun, ...], Meta(max_length=MAX_RUNS)]
+    state: bool = False
+    position: Count = 0
+
+
+class WireSection(msgspec.Struct, frozen=True, array_like=True):
+    """A section of a layer."""
+
+    name: Text
+    num_bytes: Count
+    shard: tuple[Count, Count, Count, Count]
+    rows: Annotated[int, Meta(ge=1, le=1 << 20)]
+
+
+class WirePage(msgspec.Struct, frozen=True, array_like=True):
+    """A page as a rank has it."""
+
+    layers: Annotated[tuple[Count, ...], Meta(max_length=4096)]
+    sections: Annotated[tuple[WireSection, ...], Meta(max_length=64)]
+
+
+class Hello(Message, frozen=True):
+    """Who speaks: facts that must be equal, its place among its ranks, its pages, what it can do."""
+
+    name: Text
+    facts: Annotated[dict[Text, Text], Meta(max_length=64)]
+    ranks: tuple[Count, Annotated[tuple[Count, ...], Meta(max_length=1024)], Count, Count]
+    rank: Count
+    pages: Annotated[tuple[WirePage, ...], Meta(max_length=MAX_GROUPS)]
+    can: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+
+
+class Refuse(Message, frozen=True):
+    """A hello that does not fit, and what differs."""
+
+    reason: Text
+
+
+class Ask(Message, frozen=True):
+    """A receiver's wants. `start` is for peers that know one start for all groups; `patience` is what is left."""
+
+    request: Text
+    epoch: Epoch
+    piece: Count  # the receiver's own number for it; every result echoes it
+    door: Count
+    length: Count
+    content: Annotated[bytes, Meta(max_length=64)]
+    wishes: Annotated[tuple[Wish, ...], Meta(max_length=MAX_GROUPS)]
+    start: Blocks
+    patience: Seconds
+
+    @property
+    def num_bytes(self) -> int:
+        """About what it takes to keep it."""
+        return 256 + sum(64 + len(raw) for wish in self.wishes for _, raw in wish.runs)
+
+
+class Result(Message, frozen=True):
+    """A sender's word: of a piece, or the last one. `delivered` counts from the first piece on."""
+
+    request: Text
+    epoch: Epoch
+    piece: Count
+    last: bool
+    ok: bool
+    delivered: Annotated[tuple[WireSpans, ...], Meta(max_length=MAX_GROUPS)] = ()
+    num_bytes: Count = 0
+    reason: Text = ""
+    aux: bytes = b""
+
+
+class Cancel(Message, frozen=True):
+    """The other side does not want it any more."""
+
+    request: Text
+    epoch: Epoch
+    reason: Text = ""
+
+
+class Beat(Message, frozen=True):
+    """A receiver still waits for these."""
+
+    keys: Annotated[tuple[tuple[Text, Epoch], ...], Meta(max_length=1 << 16)]
+
+
+Any = Hello | Refuse | Ask | Result | Cancel | Beat
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
+M = TypeVar("M", Ask, Result, Cancel)
+
+
+def encode(message: Any) -> bytes:
+    """One byte of version, then the message."""
+    return bytes((VERSION,)) + _encoder.encode(message)
+
+
+def decode(data: bytes | memoryview) -> Any:
+    """The message; a foreign version is told apart from a broken message before anything else is read."""
+    if not len(data):
+        raise InputError(say("a message from a peer", "it is empty", "drop it"))
+    if data[0] != VERSION:
+        fact = f"it has version {data[0]}, this side speaks {VERSION}"
+        raise InputError(say("a message from a peer", fact, "run the same release on both sides"))
+    try:
+        return _decoder.decode(data[1:])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:  # bad UTF-8 is a ValueError
+        raise InputError(say("a message from a peer", str(wrong), "drop it")) from None
+
+
+def key_of(message: Ask | Result | Cancel) -> Key:
+    """The session it belongs to."""
+    return Key(message.request, message.epoch)
+
+
+def wish(places: Places, *, state: bool, position: int) -> Wish:
+    """A list of slots for the wire."""
+    runs = tuple((run.first, np.asarray(run.slots, "<i4").tobytes()) for run in runs_of(places))
+    return Wish(len(places), runs, state, position)
+
+
+def places_wished(wish: Wish) -> Places:
+    """The list back; checked."""
+    runs = []
+    for first, raw in wish.runs:
+        if len(raw) % 4 or first + len(raw) // 4 > wish.blocks:
+            fact = f"a run of {len(raw)} bytes from {first} on in {wish.blocks} blocks"
+            raise InputError(say("a wish of a peer", fact, "send int32 slots inside the prompt"))
+        runs.append(Run(first, tuple(np.frombuffer(raw, "<i4").tolist())))
+    return places_of(runs, wish.blocks)
+
+
+def to_wire(spans: Spans) -> WireSpans:
+    """Spans as pairs."""
+    return tuple((span.start, span.end) for span in spans)
+
+
+def from_wire(pairs: WireSpans) -> Spans:
+    """Pairs as spans; checked."""
+    return tuple(Span(start, end) for start, end in pairs)

@@ -1,0 +1,160 @@
+"""Receiving: the receiver's half of a session, as plain data. Acts on nothing; knows no link and no cache.
+
+    told --every writer's last word, nothing missing--> delivered
+      \\--one failed word, a lost peer, a hole, a deadline--> failed        \\--either side--> cancelled
+    quiet: every writer that was told has said its last word, or the door is proven shut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quire.core.errors import QuireError
+from quire.transfer import messages as wire
+from quire.transfer.aux import Aux, AuxRoom, unpack
+from quire.transfer.sending import Do, Say
+from quire.transfer.slices import Spans, holes
+from quire.transfer.verdict import DELIVERED, Key, Limits, Verdict, broken, cancelled, failed, settle
+
+PIECE = 0  # a receiver posts one piece: the whole prompt
+
+
+class Receiving:
+    """One prompt on its way here, from one or more sender ranks.
+
+    `told` are the writers that were asked; `expected` of them answer (one group of ranks, when it was not known which).
+    """
+
+    def __init__(
+        self, key: Key, wants: tuple[Spans, ...], told: Sequence[str], *, expected: int, limits: Limits, now: float,
+        aux_room: AuxRoom | None = None,
+    ) -> None:  # fmt: skip
+        self.key = key
+        self.wants = wants
+        self.told = dict.fromkeys(told)  # sealed before the first message leaves
+        self.expected = expected
+        self.limits = limits
+        self.aux_room = aux_room  # None: nothing but pages is waited for
+        self.aux: Aux | None = None
+        self.words: dict[str, wire.Result] = {}  # last words, by writer: writers are counted, never messages
+        self.num_bytes = 0
+        self.verdict: Verdict | None = None
+        self.stuck = False
+        self.closed_at: float | None = None  # when the link to those who stayed silent was closed
+        self.proven = False  # the door is shut for good
+        self.noticed = False
+        self.until = now + limits.transfer
+        self.quiet_until: float | None = None
+
+    # -- what happens to it ------------------------------------------------------------------------------------------
+
+    def unsent(self, peer: str, now: float) -> None:
+        """A writer could not be told, nor those after it: the others are waited for."""
+        names = list(self.told)
+        for name in names[names.index(peer) :]:
+            del self.told[name]
+        self._end(failed(f"{peer} could not be asked"), now)
+
+    def heard(self, peer: str, word: wire.Result, now: float) -> Do:
+        """A writer's word. Repeated words count once; only a last word counts at all."""
+        if peer not in self.told:
+            return self._end(broken(f"{peer} was not asked, and reports"), now)
+        if word.piece != PIECE:
+            return self._end(broken(f"{peer} reports piece {word.piece}, which was never posted"), now)
+        known = self.words.get(peer)
+        if known is not None:
+            again = word.ok == known.ok or not word.last
+            return [] if again else self._end(broken(f"{peer} has said two last words"), now)
+        if not word.last and word.ok:
+            return []
+        if self.quiet_until is not None and now >= self.quiet_until:
+            return []  # too late to prove anything
+        self.words[peer] = word
+        if not word.ok:
+            return self._end(failed(f"{peer}: {word.reason}"), now)
+        if not self._well_formed(word):
+            return self._end(broken(f"{peer} does not say group by group what it delivered"), now)
+        if sum(known.ok for known in self.words.values()) > self.expected:
+            return self._end(broken(f"{peer} is one writer more than the {self.expected} expected"), now)
+        self.num_bytes += word.num_bytes
+        return self._aux(peer, word, now) or self._complete(now)
+
+    def cancel(self, reason: str, now: float, *, by_peer: str | None = None) -> Do:
+        """Either side does not want it any more; peers that may still write are told, once."""
+        return self._end(cancelled(reason, by_peer is not None), now, but=by_peer)
+
+    def fail(self, reason: str, now: float) -> Do:
+        """It cannot go on, and nobody was asked or those who were are told."""
+        return self._end(failed(reason), now)
+
+    def lost(self, peer: str, now: float) -> Do:
+        """A writer is gone; if it owes a word it will never come."""
+        if peer not in self.told or peer in self.words:
+            return []
+        return self._end(failed(f"{peer} was lost"), now)
+
+    def tick(self, now: float) -> Do:
+        """The deadline; words that came with it were heard before."""
+        if self.verdict is None and now >= self.until:
+            return self._end(failed("it was not delivered in time"), now)
+        return []
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def quiet(self) -> bool:
+        """Nobody writes into its pages any more."""
+        return self.verdict is not None and (self.proven or not self.silent)
+
+    @property
+    def silent(self) -> list[str]:
+        """Writers that owe a last word."""
+        return [peer for peer in self.told if peer not in self.words]
+
+    # -- how it goes on ----------------------------------------------------------------------------------------------
+
+    def _well_formed(self, word: wire.Result) -> bool:
+        pairs = [pair for spans in word.delivered for pair in spans]
+        return len(word.delivered) == len(self.wants) and all(start <= end for start, end in pairs)
+
+    def _aux(self, peer: str, word: wire.Result, now: float) -> Do:
+        if not word.aux or self.aux_room is None:
+            return []
+        try:
+            aux = unpack(word.aux, self.key, self.aux_room)
+        except QuireError as wrong:
+            return self._end(broken(f"{peer}: {wrong}"), now)
+        if self.aux is not None and aux != self.aux:
+            return self._end(broken(f"{peer} sends other auxiliary data than the writers before it"), now)
+        self.aux = aux
+        return []
+
+    def _complete(self, now: float) -> Do:
+        if self.verdict is not None:
+            return []
+        good = [word for word in self.words.values() if word.ok]
+        if len(good) < self.expected:
+            return []
+        for peer, word in self.words.items():
+            missing = holes(self.wants, [wire.from_wire(spans) for spans in word.delivered])
+            if any(missing):
+                return self._end(failed(f"{peer} did not deliver {_named(missing)}"), now)
+        if self.aux_room is not None and self.aux is None:
+            return self._end(failed("no writer sent the auxiliary data"), now)
+        return self._end(DELIVERED, now)
+
+    def _end(self, verdict: Verdict, now: float, *, but: str | None = None) -> Do:
+        """Writers that owe a word are told, once, that nobody waits for their pages; not the one who said so itself."""
+        self.verdict = settle(self.verdict, verdict)
+        if self.quiet_until is None:
+            self.quiet_until = now + self.limits.grace
+        if self.noticed:
+            return []
+        self.noticed = True
+        notice = wire.Cancel(*self.key, self.verdict.reason[:1000])
+        return [Say(peer, notice) for peer in self.silent if peer != but]
+
+
+def _named(missing: tuple[Spans, ...]) -> str:
+    parts = [f"blocks {[(s.start, s.end) for s in spans]} of group {g}" for g, spans in enumerate(missing) if spans]
+    return ", ".join(parts)

@@ -1,0 +1,175 @@
+"""Prefill here, decode there: two engines, then two processes, and the tokens are those of one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgspec")
+
+from quire import InputError, check  # noqa: E402
+from quire.engine import families as engine_families  # noqa: E402
+from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.peer import Peer  # noqa: E402
+from quire.engine.sampling import Sampling  # noqa: E402
+from quire.engine.settings import EngineConfig  # noqa: E402
+from quire.transfer import Key, Limits, TcpLink  # noqa: E402
+
+from . import families  # noqa: E402
+from .reference import Reference, assert_same  # noqa: E402
+
+SECRET = b"a secret of at least sixteen bytes"
+LIMITS = Limits(transfer=5.0, lease=5.0)
+MOST_STEPS = 200_000
+
+
+def open_peer(name: str, pages: int = 80, **limits: Any) -> Peer:
+    config = EngineConfig(
+        pages, 40, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32
+    )
+    engine = Engine(engine_families.of(families.build(name)), config)
+    return Peer(engine, lambda arenas: TcpLink(name, arenas, SECRET), limits=limits.get("limits", LIMITS))
+
+
+def words(seed: int, count: int) -> list[int]:
+    return np.random.default_rng(seed).integers(families.FIRST_WORD, families.VOCAB, count).tolist()
+
+
+def drive(*peers: Peer) -> None:
+    """Until nobody has anything to do."""
+    for _ in range(MOST_STEPS):
+        busy = [peer.engine.step() is not None or peer.num_open for peer in peers]
+        if not any(busy):
+            break
+    else:
+        raise AssertionError("not done")
+    for peer in peers:
+        check(peer.engine.cache)
+        assert peer.engine.cache.num_sequences == 0 and not peer.engine.runs
+
+
+@pytest.fixture(params=families.NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_tokens_are_those_of_one_engine(name: str) -> None:
+    """Prompts that share a beginning, greedy and sampled, some with drafts; each is computed there and decoded here."""
+    reference = Reference(families.build(name))
+    there, here = open_peer(name), open_peer(name)
+    shared = words(0, 50)
+    asks = []
+    for nth in range(8):
+        prompt = shared[: 10 + 5 * nth] + words(nth, 7)
+        sampling = Sampling(max_tokens=10, ignore_eos=nth % 2 == 0)
+        if nth % 3 == 1:
+            sampling = Sampling(max_tokens=10, temperature=0.8, seed=nth)
+        elif nth % 3 == 2 and not here.engine.model.recurrent:
+            sampling = Sampling(max_tokens=10, drafts=3)
+        key = Key(f"r{nth}")
+        asks.append((prompt, sampling, here.decode(key, prompt, sampling, source=there.link.address)))
+        there.prefill(key, prompt, sampling)
+    drive(there, here)
+    for prompt, sampling, run in asks:
+        assert run.error is None and run.reused == len(prompt)
+        assert_same(reference, prompt, sampling, [run.answers[0].tokens])
+    assert here.num_fallbacks == 0 and here.engine.stats.num_tokens < sum(len(prompt) for prompt, _, _ in asks)
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_what_does_not_come_is_computed_here(name: str) -> None:
+    """The sender never hears of it: the lease and the deadline run out, and the answer is the same."""
+    reference = Reference(families.build(name))
+    there, here = open_peer(name), open_peer(name, limits=Limits(transfer=0.3, lease=0.3))
+    prompt, sampling = words(3, 40), Sampling(max_tokens=8)
+    run = here.decode(Key("nobody"), prompt, sampling, source=there.link.address)
+    drive(there, here)
+    assert here.num_fallbacks == 1
+    assert_same(reference, prompt, sampling, [run.answers[0].tokens])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_cancelled_on_either_side(name: str) -> None:
+    there, here = open_peer(name), open_peer(name, limits=Limits(transfer=0.5, lease=0.5))
+    reference = Reference(families.build(name))
+    prompt, sampling = words(4, 60), Sampling(max_tokens=6)
+    first = here.decode(Key("first"), prompt, sampling, source=there.link.address)
+    second = here.decode(Key("second"), prompt, sampling, source=there.link.address)
+    there.prefill(Key("first"), prompt, sampling)
+    computing = there.prefill(Key("second"), prompt, sampling)
+    here.engine.cancel(first)
+    there.engine.step()
+    there.engine.cancel(computing)
+    drive(there, here)
+    assert first.answers[0].finish == "cancelled"
+    assert_same(reference, prompt, sampling, [second.answers[0].tokens])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_one_answer_at_a_time() -> None:
+    peer = open_peer("llama")
+    for sampling in (Sampling(n=2), Sampling(beams=2)):
+        with pytest.raises(InputError, match="ask for one answer"):
+            peer.decode(Key("many"), words(0, 9), sampling, source="127.0.0.1:9")
+    assert not peer.engine.runs and not peer.num_open
+    peer.engine.close()
+
+
+# -- two processes -----------------------------------------------------------------------------------------------------
+
+
+def prefill_worker(name: str, pipe: Any) -> None:
+    """Computes what it is asked to, until it is told to stop or killed."""
+    torch.set_num_threads(1)
+    peer = open_peer(name)
+    pipe.send(peer.link.address)
+    while True:
+        if pipe.poll(0 if peer.engine.runs or peer.num_open else 0.01):
+            ask = pipe.recv()
+            if ask is None:
+                break
+            peer.prefill(Key(ask[0]), ask[1], ask[2])
+        peer.engine.step()
+    peer.engine.close()
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_two_processes(kill: bool) -> None:
+    """With a killed sender the survivor computes the prompts itself, and every page is accounted for."""
+    spawn = multiprocessing.get_context("spawn")
+    mine, theirs = spawn.Pipe()
+    process = spawn.Process(target=prefill_worker, args=("llama", theirs), daemon=True)
+    process.start()
+    reference = Reference(families.build("llama"))
+    assert mine.poll(120)
+    source = mine.recv()
+    here = open_peer("llama", limits=Limits(transfer=2.0, lease=2.0))
+    sampling, runs = Sampling(max_tokens=12), []
+    for nth in range(6):
+        prompt = words(nth % 3, 70) + words(nth, 5)
+        mine.send((f"r{nth}", prompt, sampling))
+        runs.append((prompt, here.decode(Key(f"r{nth}"), prompt, sampling, source=source)))
+        if kill and nth == 3:
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+            process.join(30)
+            break
+    drive(here)
+    for prompt, run in runs:
+        assert run.error is None
+        assert_same(reference, prompt, sampling, [run.answers[0].tokens])
+    assert (here.num_fallbacks > 0) == kill
+    here.engine.close()
+    if not kill:
+        mine.send(None)
+        process.join(60)
+        assert process.exitcode == 0
