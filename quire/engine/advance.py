@@ -82,6 +82,7 @@ class Advance:
         for branch in branches:
             if bad.intersection(range(*rows[branch])) and not branch.run.done:
                 self.fail(branch.run, BROKEN)
+                self.cache.truncate(branch.run.request)  # whoever comes next must not run into the same pages
         return [branch for branch in branches if not branch.run.done]
 
     def _pick(self, branches: list[Branch], rows: Rows, logits: torch.Tensor) -> dict[Branch, list[int]]:
@@ -141,7 +142,7 @@ class Advance:
         for place, token in enumerate(tokens, start=1):  # one at a time: drafts must not change where an answer ends
             branch.append([token])
             answer.tokens.append(token)
-            stops = run.listener is not None and run.listener.hear(run, branch.index, [token])
+            stops = self._tell(run, branch.index, [token])
             if run.done:
                 return  # the listener has cancelled it
             if stops and (finish is None or place < len(tokens)):
@@ -157,6 +158,16 @@ class Advance:
         self.end(branch)
         if not run.branches:
             self.finish(run)
+
+    def _tell(self, run: Run, answer: int, tokens: list[int]) -> bool:
+        """Whether its listener wants no more; one that fails costs its own run only."""
+        if run.listener is None:
+            return False
+        try:
+            return run.listener.hear(run, answer, tokens)
+        except Exception as error:
+            self.fail(run, f"its listener failed: {type(error).__name__}: {error}")
+            return False
 
     def _cut(self, branch: Branch, tokens: list[int]) -> tuple[list[int], Finish | None]:
         """The tokens that still belong to the answer, and why it ends with them."""
@@ -249,8 +260,8 @@ class Advance:
             self.end(beam)
         for nth, best in enumerate(run.beams.best(run.sampling.n)):
             run.answers[nth] = Answer(list(best.tokens), self._why(run, best.tokens[-1]), best.score)
-            if run.listener is not None and not run.done:
-                run.listener.hear(run, nth, list(best.tokens))
+            if not run.done:
+                self._tell(run, nth, list(best.tokens))
         if not run.done:  # by a listener that has cancelled it
             self.finish(run)
 

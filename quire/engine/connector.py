@@ -15,7 +15,7 @@ from quire.core.span import Span
 
 
 class Beside(Protocol):
-    """Somebody who takes part in every step of an engine, such as a Peer."""
+    """Somebody who takes part in every step of an engine: a Peer, a Teller."""
 
     @property
     def num_open(self) -> int:
@@ -26,8 +26,8 @@ class Beside(Protocol):
         """Do what is due; must not block."""
         ...
 
-    def close(self) -> None:
-        """The engine is closing; its pages go when this returns."""
+    def close(self) -> bool:
+        """The engine is closing; its pages go when this returns True."""
         ...
 
 

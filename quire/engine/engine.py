@@ -64,9 +64,9 @@ class Engine:
             finish=self._finish, fail=self.fail,
         )  # fmt: skip
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
-        self._vocabulary = int(model.module.config.get_text_config().vocab_size)
+        self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._numbers = count()
-        self.peer: Beside | None = None
+        self.beside: list[Beside] = []  # whoever takes part in every step: a peer, a publisher
         self.closed = False
         self.stats = Stats()
 
@@ -82,7 +82,7 @@ class Engine:
         if len(self.runs) >= self.config.max_waiting:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
-        prompt = checked_prompt(tokens, self._vocabulary)
+        prompt = checked_prompt(tokens, self.vocabulary)
         check_wishes(self.model, self.config, len(prompt), sampling)
         number = next(self._numbers)
         request = Request(
@@ -141,7 +141,10 @@ class Engine:
         run.times.finished = self.clock()
         self.runs.pop(run.id, None)
         if run.listener is not None:
-            run.listener.over(run)
+            try:
+                run.listener.over(run)
+            except Exception as error:  # its own run is over in any case
+                run.error = run.error or f"its listener failed: {type(error).__name__}: {error}"
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -149,8 +152,8 @@ class Engine:
         """Compute one batch; None when there is nothing to do."""
         watch = Stopwatch()
         self.outside.free()
-        if self.peer is not None:
-            self.peer.step()
+        for one in self.beside:
+            one.step()
         if not self.runs:
             self.moves.settle()
             return None
@@ -182,12 +185,14 @@ class Engine:
                     self.fail(branch.run, str(refusal))
             for branch in [one for one in turn.works if one.run.done]:
                 del turn.works[branch]
-            if turn.works or turn.refused or self.num_lingering:
+            if turn.works or turn.refused:
                 return turn
-            if not self.scheduler.give_way():
-                oldest = min([*self.scheduler.ready, *self.scheduler.waiting], key=lambda one: one.age)
-                self.fail(oldest.run, "it fits no step, although nothing else runs; enlarge device_pages")
-                return turn
+            if self.scheduler.give_way():
+                continue
+            if not self.num_lingering:
+                oldest = min(self.runs.values(), key=lambda run: run.arrival)
+                self.fail(oldest, "it fits no step, although nothing else runs; enlarge device_pages")
+            return turn
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
@@ -252,7 +257,7 @@ class Engine:
     @property
     def num_lingering(self) -> int:
         """Sequences whose pages somebody outside still reads or fills: waiting for them is no idleness."""
-        return self.outside.num_lingering + (0 if self.peer is None else self.peer.num_open)
+        return self.outside.num_lingering + sum(one.num_open for one in self.beside)
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
@@ -283,9 +288,9 @@ class Engine:
         finally:
             if not self.closed:
                 self.closed = True
-                if self.peer is not None:
-                    self.peer.close()
-                self.pages.close()
+                quiet = [one.close() for one in self.beside]
+                if all(quiet):  # else somebody may still touch pages: they stay
+                    self.pages.close()
 
     def __enter__(self) -> Engine:
         return self

@@ -110,6 +110,9 @@ def of(module: Any, tokenizer: Any = None) -> Model:
     from quire.engine import attention, states  # they register with transformers, which takes a second to import
 
     config = module.config.get_text_config()
+    if any(hasattr(part, "sinks") for part in module.modules()):
+        fact = "its attention has learned sinks, which the engine has not"
+        raise InputError(say(f"model type {config.model_type!r}", fact, "use another model"))
     shapes = _shapes(module, config)
     places = {layer: (group, place) for group, shape in enumerate(shapes) for place, layer in enumerate(shape.layers)}
     attention.install(module)

@@ -61,14 +61,15 @@ class Gate:
         return turn
 
     def _serve(self) -> None:
-        while self._free and self._line:
+        while self._free > 0 and self._line:
             turn, _ = self._line.popitem(last=False)
+            self._free -= 1  # first: waking may lead back here
+            turn.served = True
             try:
                 turn.wake()
             except RuntimeError:  # its event loop is closed: nobody waits there any more
-                continue
-            self._free -= 1
-            turn.served = True
+                self._free += 1
+                turn.served = False
 
     def _step_out(self, turn: _Turn) -> None:
         """It waits no longer, and takes no place."""

@@ -215,7 +215,7 @@ class Loop:
             self._break(error)
             return
         busy = report is not None and report.num_tokens
-        if not busy and self.engine.num_lingering:
+        if not busy and (self.engine.num_lingering or self.engine.beside):
             self._patience = POLL
         else:
             self._patience = None if report is None else 0.0

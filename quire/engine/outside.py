@@ -20,6 +20,7 @@ class Outside:
     def __init__(self, cache: Cache, connector: Connector | None, recurrent: bool) -> None:
         self.cache, self.connector = cache, connector
         self.brings = connector is not None and not recurrent
+        self.last_error: Exception | None = None  # of the connector; it costs reuse, and nothing else
         self._lingering: set[Sequence] = set()  # finished, and the connector still reads their pages
         self._freed: SimpleQueue[tuple[Sequence, bool]] = SimpleQueue()
 
@@ -33,10 +34,14 @@ class Outside:
         if self.connector is None or not self.brings:
             return 0
         most = min(span.end, sequence.prompt_end - 1) - span.start
-        found = min(self.connector.matched(sequence.request, span.start), most)
-        if found <= 0:
+        try:
+            found = min(self.connector.matched(sequence.request, span.start), most)
+            if found <= 0:
+                return 0
+            came = min(self.connector.allocated(sequence, Span(span.start, span.start + found)), found)
+        except Exception as error:  # its network, its bug: what does not come is computed
+            self.last_error = error
             return 0
-        came = min(self.connector.allocated(sequence, Span(span.start, span.start + found)), found)
         if came > 0:
             self.cache.commit(sequence, span.start + came)
         return max(came, 0)
@@ -45,7 +50,11 @@ class Outside:
         """Give up its pages, now or when the connector has read them."""
         if self.connector is not None:
             self._lingering.add(sequence)
-            if not self.connector.finished(sequence, partial(self._freed.put, (sequence, store))):
+            try:
+                may_go = self.connector.finished(sequence, partial(self._freed.put, (sequence, store)))
+            except Exception as error:
+                self.last_error, may_go = error, True
+            if not may_go:
                 return
             self._lingering.remove(sequence)
         self.cache.release(sequence, store=store)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.errors import InputError, QuireError, StateError, say
 from quire.core.finish import Finished
 from quire.core.plan import Plan
 from quire.core.request import Int32, Request
@@ -25,6 +25,7 @@ from quire.engine.sampling import Sampling
 from quire.engine.schedule import Turn
 from quire.tiers.base import Bytes
 from quire.transfer import Aux, Endpoint, Key, Limits, Link, Outcome, QuireView, Receiving, Source, layout_of
+from quire.transfer.verdict import check_key
 
 LinkMaker = Callable[[list[Bytes]], Link]  # from the device's pages, uint8 [slots, page_bytes] per group
 
@@ -36,24 +37,31 @@ class Peer:
         if engine.model.device.type != "cpu":
             fact = f"pages are on {engine.model.device}"
             raise InputError(say("transfer of pages", fact, "use an engine whose pages a link can address"))
-        if engine.outside.connector is not None or engine.peer is not None:
+        if engine.outside.connector is not None:
             raise StateError(say("a peer for this engine", "it has a connector already", "make another engine"))
         self.engine = engine
         self.link = make_link([arena.numpy() for arena in engine.pages.arenas])
         view = QuireView(engine.cache, self._carry_out)
         layout = layout_of(view.shape(), "engine", model=model, dtype=str(engine.model.dtype))
         self.endpoint = Endpoint(self.link, view, layout, limits=limits)
+        self._limit = (limits or Limits()).transfer
         self._sending: dict[object, tuple[Key, Run]] = {}  # by sequence
-        self._waiting: dict[Key, tuple[Run, Source]] = {}  # no room for them yet
+        self._waiting: dict[Key, tuple[Run, Source, float]] = {}  # no room for them yet; how long they wait for it
         self._coming: dict[Key, Run] = {}
         self.num_fallbacks = 0  # prompts that did not come and were computed here
-        engine.outside.connector = engine.peer = self
+        engine.outside.connector = self
+        engine.beside.append(self)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
         """Compute a prompt and its first token for somebody else, who asks for them under `key`."""
-        run = self.engine.submit(tokens, replace(_plain(sampling), max_tokens=1, drafts=0), **wishes)
+        self._check(key)
+        try:
+            run = self.engine.submit(tokens, replace(_plain(sampling), max_tokens=1, drafts=0), **wishes)
+        except QuireError as refused:
+            self.endpoint.refuse(key, str(refused))
+            raise
         self._sending[run.branches[0].id] = (key, run)
         return run
 
@@ -61,15 +69,24 @@ class Peer:
         self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, source: str, **wishes: Any
     ) -> Run:
         """An answer to a prompt that `source` computes under `key`."""
+        self._check(key)
+        there = Source((source,))
         run = self.engine.submit(tokens, _plain(sampling), away=True, **wishes)
-        self._waiting[key] = (run, Source((source,)))
-        self.endpoint.expect(key, Source((source,)))
+        self._waiting[key] = (run, there, self.engine.clock() + self._limit)
+        self.endpoint.expect(key, there)
         return run
+
+    def _check(self, key: Key) -> None:
+        check_key(key)
+        sending = any(key == other for other, _ in self._sending.values())
+        if sending or key in self._waiting or self.endpoint.knows(key):
+            raise StateError(say(f"a transfer of {key}", "that key is in use, or over", "use another epoch"))
 
     @property
     def num_open(self) -> int:
         """Transfers under way, or waiting for room: the engine is not done."""
-        return len(self._waiting) + len(self.endpoint.books.dispatches) + len(self.endpoint.books.arrivals)
+        books = self.endpoint.books
+        return len(self._sending) + len(self._waiting) + len(books.dispatches) + len(books.arrivals)
 
     # -- the engine's side: a Connector, and a turn of its own in each step ------------------------------------------
 
@@ -86,25 +103,24 @@ class Peer:
         key, run = self._sending.pop(sequence.id, (None, None))
         if key is None or run is None:
             return True
-        self.endpoint.send(key, sequence.id)
-        if run.answers[0].tokens:
+        if not run.answers[0].tokens:
+            self.endpoint.refuse(key, run.error or "its prompt was not computed")
+            return True
+        try:
+            self.endpoint.send(key, sequence.id)
             aux = Aux(first_tokens=(run.answers[0].tokens[0],), cached_tokens=run.reused)
             self.endpoint.put(key, sequence.prompt_end, last=True, aux=aux)
-        else:
-            self.endpoint.cancel(key, "its prompt was not computed")
+        except QuireError as wrong:  # too many sessions, or one that is stuck
+            self.endpoint.cancel(key, str(wrong))
         return True
 
     def step(self) -> None:
-        """Ask for prompts that there is room for now; hear what has come."""
-        for key, (run, source) in list(self._waiting.items()):
-            if run.done:
-                del self._waiting[key]
-                self.endpoint.cancel(key)
-            elif self.endpoint.receive(key, run.branches[0].request(), source) is not None:
-                del self._waiting[key]
-                self._coming[key] = run
-            else:
-                break  # first come, first served
+        """Ask for prompts that there is room for now; hear what has come, and say what will not."""
+        for id, (key, run) in list(self._sending.items()):
+            if run.done:  # before it had pages
+                del self._sending[id]
+                self.endpoint.refuse(key, run.error or "its prompt was not computed")
+        self._ask()
         for key, run in self._coming.items():
             if run.done:
                 self.endpoint.cancel(key)
@@ -112,20 +128,42 @@ class Peer:
             if isinstance(session, Receiving):
                 self._arrived(self._coming.pop(session.key), session)
 
+    def _ask(self) -> None:
+        """First come, first served; who has waited too long for room is computed like anybody else."""
+        for key, (run, source, until) in list(self._waiting.items()):
+            asked = None
+            late = self.engine.clock() > until or bool(self.endpoint.stuck)
+            try:
+                if not run.done and not late:
+                    asked = self.endpoint.receive(key, run.branches[0].request(), source)
+                    if asked is None:
+                        return
+            except QuireError:
+                late = True
+            del self._waiting[key]
+            if asked is not None:
+                self._coming[key] = run
+                continue
+            self.endpoint.cancel(key)
+            if not run.done:
+                self._fall_back(run)
+
     def _arrived(self, run: Run, session: Receiving) -> None:
         """Decode it; if it has not come, compute it here, from where all layer groups can start."""
         assert session.verdict is not None
-        delivered = session.verdict.outcome is Outcome.DELIVERED and session.aux is not None
-        if run.done:
-            if delivered:
-                self.engine.cache.release(self.engine.cache.sequence(run.request.id))
+        delivered = session.verdict.outcome is Outcome.DELIVERED
+        first = session.aux.first_tokens[:1] if session.aux is not None else ()
+        if delivered and not run.done and first and 0 <= first[0] < self.engine.vocabulary:
+            self.engine.adopt(run.branches[0], first[0])
             return
-        (branch,) = run.branches
-        if delivered and session.aux is not None:
-            self.engine.adopt(branch, session.aux.first_tokens[0])
-        else:
-            self.num_fallbacks += 1
-            self.engine.scheduler.put(branch)
+        if delivered:  # and of no use: its prompt stays findable
+            self.engine.cache.release(self.engine.cache.sequence(run.request.id))
+        if not run.done:
+            self._fall_back(run)
+
+    def _fall_back(self, run: Run) -> None:
+        self.num_fallbacks += 1
+        self.engine.scheduler.put(run.branches[0])
 
     def _carry_out(self, plan: Plan) -> Finished:
         """Pages move before a peer writes into their old slots; setbacks of running branches are dealt with."""
@@ -136,16 +174,16 @@ class Peer:
         engine.set_back([setback for setback in finished.setbacks if setback not in own], Turn())
         return Finished(tuple(own), finished.plan)
 
-    def close(self) -> None:
-        """Cancel what is under way and leave; waits until nobody touches pages any more."""
+    def close(self) -> bool:
+        """Cancel what is under way and leave, when nobody touches pages any more; False: somebody may, for ever."""
         for key in [*self._waiting, *self._coming, *self.endpoint.books.dispatches]:
             self.endpoint.cancel(key, "the engine is closing")
         self._waiting.clear()
         while self.endpoint.books.dispatches or self.endpoint.books.arrivals:
             if self.endpoint.stuck:
-                break  # its pages are never given back: the process must end
+                return False  # its pages are never given back: the process must end
             self.endpoint.step(0.01)
-        self.endpoint.close()
+        return self.endpoint.close()
 
 
 def _is_running(engine: Engine, holder: object) -> bool:

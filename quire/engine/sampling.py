@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from quire.core.errors import InputError, say
 
 SEEDS = 1 << 64
+MOST = 1024  # answers to one prompt
 STEEPEST = 16.0  # length penalties beyond it say nothing, and could overflow
 
 _LEAST = {"max_tokens": 1, "top_k": 0, "n": 1, "beams": 1, "drafts": 0, "ngram": 1}
@@ -36,6 +37,8 @@ class Sampling:
             number = getattr(self, name)
             if type(number) is not int or number < least:
                 raise _wrong(name, number, f"a whole number >= {least}")
+        if self.n > MOST:
+            raise _wrong("n", self.n, f"at most {MOST}")
         _check_numbers(self)
         if not _tuple_of(str, self.stop) or "" in self.stop:
             raise _wrong("stop", self.stop, "a tuple of strings that are not empty")

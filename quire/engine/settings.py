@@ -25,7 +25,8 @@ class EngineConfig:
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
-    events: bool = False
+    events: bool = False  # record what a Publisher tells routers
+    rank: int = 0  # of this engine among data-parallel ones, as events say it
 
     def __post_init__(self) -> None:
         for name in ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting"):
@@ -53,5 +54,5 @@ class EngineConfig:
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
-            partial_reuse=self.partial_reuse, events=self.events,
+            partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
         )  # fmt: skip

@@ -39,6 +39,7 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
     try:
         _convert(weights, made)
         with contextlib.suppress(OSError):  # another process may have been faster: then its folder stands
+            made.chmod(0o755)  # a cache folder may be shared
             os.rename(made, kept)
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -573,3 +573,23 @@ def test_scopes_and_retention_pass_through(llama: Engine) -> None:
     assert (first.reused, same.reused, apart.reused) == (0, 29, 0)
     assert_exact("llama", [first, same, apart])
     assert_same(reference_of("llama"), words(0, 30), plain(3), tokens_of(apart))
+
+
+def test_a_listener_that_fails_costs_its_own_run(llama: Engine) -> None:
+    class Deaf(Ear):
+        def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
+            raise ValueError("no ear")
+
+    good, bad = llama.submit(words(0, 12), plain(6)), llama.submit(words(1, 12), plain(6), listener=Deaf())
+    finish(llama)
+    assert bad.error is not None and "no ear" in bad.error
+    assert_exact("llama", [good])
+
+
+def test_a_run_that_nobody_brings_ends(llama: Engine) -> None:
+    """`away` without a peer: it is failed, and nobody else with it."""
+    lost = llama.submit(words(0, 12), plain(6), away=True)
+    good = llama.submit(words(1, 12), plain(6))
+    llama.drain()
+    assert lost.error is not None and good.error is None
+    assert_exact("llama", [good])

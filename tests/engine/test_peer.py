@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,20 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgspec")
 
-from quire import InputError, check  # noqa: E402
+from quire import InputError, StateError, check  # noqa: E402
 from quire.engine import families as engine_families  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.peer import Peer  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
-from quire.transfer import Key, Limits, TcpLink  # noqa: E402
+from quire.transfer import Aux, Key, Limits, TcpLink  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
 
 SECRET = b"a secret of at least sixteen bytes"
 LIMITS = Limits(transfer=5.0, lease=5.0)
-MOST_STEPS = 200_000
+MOST_SECONDS = 60
 
 
 def open_peer(name: str, pages: int = 80, **limits: Any) -> Peer:
@@ -43,12 +44,12 @@ def words(seed: int, count: int) -> list[int]:
 
 def drive(*peers: Peer) -> None:
     """Until nobody has anything to do."""
-    for _ in range(MOST_STEPS):
-        busy = [peer.engine.step() is not None or peer.num_open for peer in peers]
-        if not any(busy):
-            break
-    else:
-        raise AssertionError("not done")
+    end = time.monotonic() + MOST_SECONDS
+    busy = True
+    while busy:
+        reports = [peer.engine.step() for peer in peers]  # all of them, in every round
+        busy = any(reports) or any(peer.num_open for peer in peers)
+        assert time.monotonic() < end, "not done"
     for peer in peers:
         check(peer.engine.cache)
         assert peer.engine.cache.num_sequences == 0 and not peer.engine.runs
@@ -122,6 +123,72 @@ def test_one_answer_at_a_time() -> None:
             peer.decode(Key("many"), words(0, 9), sampling, source="127.0.0.1:9")
     assert not peer.engine.runs and not peer.num_open
     peer.engine.close()
+
+
+def test_a_key_is_used_once() -> None:
+    """Wrong keys are refused before anything is queued, and unknown ones say so."""
+    there, here = open_peer("llama"), open_peer("llama")
+    prompt, sampling = words(0, 20), Sampling(max_tokens=4)
+    here.decode(Key("a"), prompt, sampling, source=there.link.address)
+    there.prefill(Key("a"), prompt, sampling)
+    for peer in (there, here):
+        with pytest.raises(StateError, match="another epoch"):
+            peer.prefill(Key("a"), prompt, sampling)
+        with pytest.raises(StateError, match="another epoch"):
+            peer.decode(Key("a"), prompt, sampling, source="127.0.0.1:9")
+        for wrong in ("a", Key("")):
+            with pytest.raises(InputError):
+                peer.decode(wrong, prompt, sampling, source="127.0.0.1:9")  # type: ignore[arg-type]
+    drive(there, here)
+    with pytest.raises(StateError, match="another epoch"):
+        here.decode(Key("a"), prompt, sampling, source=there.link.address)
+    assert here.num_fallbacks == 0
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_who_will_not_be_served_learns_it_at_once() -> None:
+    """A prefill that is cancelled before it has pages, or refused: the decoder does not wait for its deadline."""
+    there, here = open_peer("llama"), open_peer("llama", limits=Limits(transfer=50.0, lease=50.0))
+    prompt, sampling = words(5, 30), Sampling(max_tokens=5)
+    runs = [here.decode(Key(name), prompt, sampling, source=there.link.address) for name in ("cancelled", "refused")]
+    there.engine.cancel(there.prefill(Key("cancelled"), prompt, sampling))
+    with pytest.raises(InputError):
+        there.prefill(Key("refused"), words(0, 2000), sampling)
+    began = time.monotonic()
+    drive(there, here)
+    assert time.monotonic() - began < 40 and here.num_fallbacks == 2
+    reference = Reference(families.build("llama"))
+    for run in runs:
+        assert_same(reference, prompt, sampling, [run.answers[0].tokens])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+@pytest.mark.parametrize("first", [(), (-1,), (families.VOCAB,), (2**40,)])
+def test_a_first_token_that_is_none(first: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a peer says is checked: the answer is computed here then."""
+    there, here = open_peer("llama"), open_peer("llama")
+    put = there.endpoint.put
+    monkeypatch.setattr(there.endpoint, "put", lambda *a, **k: put(*a, **k | {"aux": Aux(first_tokens=first)}))
+    prompt, sampling = words(6, 30), Sampling(max_tokens=5)
+    run = here.decode(Key("odd"), prompt, sampling, source=there.link.address)
+    there.prefill(Key("odd"), prompt, sampling)
+    drive(there, here)
+    assert here.num_fallbacks == 1 and run.reused >= 24, "its pages came all the same"
+    assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_waiting_for_room_keeps_nobody_from_giving_way() -> None:
+    """Beams that hold pages in vain, and a prompt from outside that waits for theirs: all are served."""
+    here = open_peer("llama", pages=9, limits=Limits(transfer=1.0, lease=1.0))
+    beams = [here.engine.submit(words(nth, 12), Sampling(max_tokens=8, beams=2)) for nth in range(3)]
+    run = here.decode(Key("late"), words(9, 48), Sampling(max_tokens=4), source="127.0.0.1:9")
+    drive(here)
+    assert all(one.done and one.error is None for one in [*beams, run])
+    here.engine.close()
 
 
 # -- two processes -----------------------------------------------------------------------------------------------------

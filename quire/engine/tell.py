@@ -1,0 +1,45 @@
+"""Teller: a publisher beside an engine: routers hear after every step what has changed. Knows no sockets."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from quire.core.errors import StateError
+from quire.engine.engine import Engine
+
+
+class Publishes(Protocol):
+    """What is used of quire.events.Publisher."""
+
+    def tell(self) -> int | None:
+        """Queue what was recorded; never waits."""
+        ...
+
+    def close(self) -> None:
+        """Send the rest and end."""
+        ...
+
+
+class Teller:
+    """`Teller(engine, Publisher(engine.cache, ...))`; the engine closes it. Needs EngineConfig(events=True)."""
+
+    num_open = 0
+
+    def __init__(self, engine: Engine, publisher: Publishes) -> None:
+        self.publisher = publisher
+        self.error: StateError | None = None  # why nothing is published any more
+        engine.beside.append(self)
+
+    def step(self) -> None:
+        """Once per step; a publisher that has failed stops no engine."""
+        if self.error is None:
+            try:
+                self.publisher.tell()
+            except StateError as error:
+                self.error = error
+
+    def close(self) -> bool:
+        """Tell the end, then stop publishing."""
+        self.step()
+        self.publisher.close()
+        return True

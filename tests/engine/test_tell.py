@@ -1,0 +1,52 @@
+"""Routers hear what an engine caches: a publisher beside it, an index on the other side."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("zmq")
+pytest.importorskip("msgspec")
+
+from quire.engine import families as engine_families
+from quire.engine.engine import Engine
+from quire.engine.sampling import Sampling
+from quire.engine.settings import EngineConfig
+from quire.engine.tell import Teller
+from quire.events import Follower, Index, Publisher, Status
+
+from . import families
+
+
+def test_an_index_follows_an_engine() -> None:
+    config = EngineConfig(24, 12, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True, rank=3)
+    engine = Engine(engine_families.of(families.build("llama")), config)
+    publisher = Publisher(engine.cache, "tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*")
+    Teller(engine, publisher)
+    index = Index()
+    with Follower(index) as follower:
+        assert publisher.replay_endpoint is not None
+        follower.follow("worker", publisher.endpoint, publisher.replay_endpoint)
+        prompts = [np.random.default_rng(nth % 3).integers(16, 256, 60).astype(np.int32) for nth in range(6)]
+        for prompt in prompts:
+            engine.submit(prompt, Sampling(max_tokens=4))
+        engine.drain()
+        found = index.find(prompts[-1])
+        end = time.monotonic() + 30
+        start = engine.cache.probe([_request(prompts[-1])])[0].start // 8 * 8
+        while time.monotonic() < end:
+            found = index.find(prompts[-1])
+            if index.status("worker") is Status.EXACT and found and found["worker"].tokens >= start:
+                break
+        assert found["worker"].tokens == start > 0
+    engine.close()
+
+
+def _request(prompt: Any) -> Any:
+    from quire import Request
+
+    return Request("probe", prompt)
