@@ -23,11 +23,11 @@ from quire.transfer.ranks import Grid, Vote, agree
 from quire.transfer.receiving import Receiving
 from quire.transfer.sending import Sending
 from quire.transfer.shards import PageShape, Section, Shard
-from quire.transfer.verdict import Key, Limits, Outcome, Verdict
+from quire.transfer.verdict import Key, Limits, Outcome, Verdict, check_key
 from quire.transfer.view import CacheView, Landing, Offer
 
 __all__ = [
     "Aux", "AuxRoom", "BlockLists", "CacheView", "Endpoint", "Grid", "Key", "Landing", "Layout", "Limits", "Link",
     "LocalHub", "NixlLink", "Offer", "Outcome", "PageShape", "Pump", "QuireView", "Receiving", "Section", "Sending",
-    "Session", "Shard", "Source", "TcpLink", "Verdict", "Vote", "agree", "layout_of", "with_logits",
+    "Session", "Shard", "Source", "TcpLink", "Verdict", "Vote", "agree", "check_key", "layout_of", "with_logits",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ Decides nothing; `hearing` and `endpoint` act on it.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -49,24 +49,47 @@ class Waiting:
 
     limits: Limits
     asks: dict[tuple[Key, str], tuple[float, wire.Ask]] = field(default_factory=dict)
-    cancels: dict[Key, tuple[float, str, str]] = field(default_factory=dict)
+    cancels: dict[tuple[Key, str], tuple[float, str, bool]] = field(default_factory=dict)  # until, why, it has asked
+    refusals: OrderedDict[Key, tuple[float, str]] = field(default_factory=OrderedDict)  # what is never sent, and why
     over: OrderedDict[Key, None] = field(default_factory=OrderedDict)
     answered: OrderedDict[tuple[Key, str], None] = field(default_factory=OrderedDict)  # asks that got their last word
 
     def park_ask(self, peer: str, ask: wire.Ask, now: float) -> bool:
-        """Keep it until its session comes; False when too much waits."""
+        """Keep it until its session comes; False when too much waits. One that is cancelled already is not kept."""
+        name = (wire.key_of(ask), peer)
+        if name in self.cancels:
+            self.cancels[name] = (*self.cancels[name][:2], True)
+            return True
         waits = sum(ask.num_bytes for _, ask in self.asks.values())
         if len(self.asks) >= self.limits.messages or waits + ask.num_bytes > self.limits.parked_bytes:
             return False
-        self.asks.setdefault((wire.key_of(ask), peer), (now + self.limits.parked, ask))
+        self.asks.setdefault(name, (now + self.limits.parked, ask))
         return True
 
     def park_cancel(self, peer: str, message: wire.Cancel, now: float) -> None:
         """The session shall be cancelled when it comes; an ask of that peer is not needed any more."""
-        key = wire.key_of(message)
-        self.asks.pop((key, peer), None)
+        name = (wire.key_of(message), peer)
+        asked = self.asks.pop(name, None) is not None
         if len(self.cancels) < self.limits.messages:
-            self.cancels.setdefault(key, (now + self.limits.parked, peer, message.reason))
+            self.cancels.setdefault(name, (now + self.limits.parked, message.reason, asked))
+
+    def cancelled(self, key: Key, writers: Collection[str] | None = None) -> tuple[str, str] | None:
+        """Who has cancelled a session before it was there, and why: one of its writers, or else one that has asked."""
+        for (other, peer), (_, reason, asked) in self.cancels.items():
+            if other == key and (asked if writers is None else peer in writers):
+                return peer, reason
+        return None
+
+    def drop_cancels(self, key: Key) -> None:
+        """The session is there."""
+        for name in [name for name in self.cancels if name[0] == key]:
+            del self.cancels[name]
+
+    def refuse(self, key: Key, reason: str, now: float) -> None:
+        """Asks that come later are answered with this, for a while."""
+        self.refusals[key] = (now + self.limits.parked, reason)
+        if len(self.refusals) > self.limits.messages:
+            self.refusals.popitem(last=False)
 
     def take_asks(self, key: Key) -> list[tuple[str, wire.Ask]]:
         """What was asked of a session before it was there, in order."""
@@ -84,8 +107,10 @@ class Waiting:
         """Drop what waited too long; all are looked at, whatever their order."""
         for name in [name for name, (until, _) in self.asks.items() if now >= until]:
             del self.asks[name]
-        for key in [key for key, (until, _, _) in self.cancels.items() if now >= until]:
-            del self.cancels[key]
+        for name in [name for name, (until, _, _) in self.cancels.items() if now >= until]:
+            del self.cancels[name]
+        for key in [key for key, (until, _) in self.refusals.items() if now >= until]:
+            del self.refusals[key]
 
     def close(self, key: Key) -> None:
         """A session is over."""

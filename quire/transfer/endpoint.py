@@ -75,9 +75,10 @@ class Endpoint:
         assert first is not None, "an empty span is always there"
         session = Sending(key, books.shape, first.length, first.content, limits=books.limits, now=now)
         books.dispatches[key] = Dispatch(session, id, [first])
-        early = books.waiting.cancels.pop(key, None)
+        early = books.waiting.cancelled(key)
+        books.waiting.drop_cancels(key)
         if early is not None:
-            session.cancel(early[2], now, by_peer=early[1])
+            session.cancel(early[1], now, by_peer=early[0])
         for peer, ask in books.waiting.take_asks(key):
             hearing.ask(books, peer, ask, now)
         return session
@@ -104,6 +105,10 @@ class Endpoint:
         books.do(key, session.add(piece, offer.places, offer.position, books.clock(), aux=tag))
         return True
 
+    def refuse(self, key: Key, reason: str) -> None:
+        """It will never be sent: whoever has asked for it, or asks within `limits.parked` seconds, is told why."""
+        hearing.refuse(self.books, key, reason, self.books.clock())
+
     # -- receiver ----------------------------------------------------------------------------------------------------
 
     def expect(self, key: Key, source: Source) -> None:
@@ -117,13 +122,13 @@ class Endpoint:
         books, now = self.books, self.books.clock()
         self._check_new(key, books.arrivals)
         told, expected = self._writers(source)
-        early = books.waiting.cancels.get(key)
+        early = books.waiting.cancelled(key, told)
         wrong = next((f"{peer} does not fit: {books.refused[peer]}" for peer in told if peer in books.refused), None)
         landing = None if early or wrong else books.view.want(request)
         if landing is None and not early and not wrong:
             return None
         books.expected.pop(key, None)
-        books.waiting.cancels.pop(key, None)
+        books.waiting.drop_cancels(key)
         room, wants = books.aux_room if aux else None, () if landing is None else landing.wants
         session = Receiving(
             key, wants, told if landing else (), expected=expected, limits=books.limits, now=now, aux_room=room
@@ -132,7 +137,7 @@ class Endpoint:
         if landing is not None:
             self._publish(arrival, landing, now)
         elif early:
-            session.cancel(early[2], now, by_peer=early[1])
+            session.cancel(early[1], now, by_peer=early[0])
         else:
             session.fail(wrong or "", now)
         return session
@@ -161,7 +166,7 @@ class Endpoint:
         message = wire.encode(ask)
         for peer in tuple(session.told):
             if not books.greet(peer) or not books.say(peer, message):
-                session.unsent(peer, now)
+                books.do(session.key, session.unsent(peer, now))
                 break
 
     # -- both --------------------------------------------------------------------------------------------------------
@@ -236,6 +241,10 @@ class Endpoint:
     def stuck(self) -> list[Session]:
         """Sessions whose pages can never be given back: somebody may still touch them. Restart this worker."""
         return [s for key in [*self.books.dispatches, *self.books.arrivals] for s in self._sessions(key) if s.stuck]
+
+    def knows(self, key: Key) -> bool:
+        """A session of that key is open here, or was."""
+        return bool(self._sessions(key)) or key in self.books.waiting.over
 
     def vote(self) -> Vote:
         """What this rank has seen, for `agree`."""

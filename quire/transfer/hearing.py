@@ -52,13 +52,16 @@ def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
 
 def _hello(books: Books, peer: str, message: wire.Hello) -> None:
     """A peer that does not fit is told why, and its asks are refused."""
-    theirs = from_hello(message)
-    wrong = misfits(books.layout, theirs)
+    books.layouts.pop(peer, None)
+    try:
+        theirs = from_hello(message)
+        wrong = misfits(books.layout, theirs)
+    except QuireError as odd:
+        wrong = str(odd)[:1000]
     if wrong is None:
         books.layouts[peer] = theirs
         books.misfits.pop(peer, None)
     else:
-        books.layouts.pop(peer, None)
         books.misfits[peer] = wrong
         books.say(peer, wire.encode(wire.Refuse(wrong)))
 
@@ -84,6 +87,8 @@ def ask(books: Books, peer: str, message: wire.Ask, now: float) -> None:
         books.notes["an ask again"] += 1
     elif theirs is None:
         _turn_down(books, peer, message, books.misfits.get(peer, "no hello came before it"))
+    elif dispatch is None and key in books.waiting.refusals:
+        _turn_down(books, peer, message, books.waiting.refusals[key][1])
     elif key in books.waiting.over or (dispatch is None and _newer(books, key)):
         _turn_down(books, peer, message, "the sender's session is over")
     elif dispatch is None:
@@ -93,6 +98,16 @@ def ask(books: Books, peer: str, message: wire.Ask, now: float) -> None:
         _turn_down(books, peer, message, f"the sender's session has ended: {dispatch.session.verdict.reason}")
     else:
         _serve(books, peer, message, theirs, now)
+
+
+def refuse(books: Books, key: Key, reason: str, now: float) -> None:
+    """It will never be sent: who has asked hears it now, who asks later hears it then."""
+    dispatch = books.dispatches.get(key)
+    if dispatch is not None:
+        books.do(key, dispatch.session.fail(reason, now))
+    books.waiting.refuse(key, reason, now)
+    for peer, message in books.waiting.take_asks(key):
+        _turn_down(books, peer, message, reason)
 
 
 def _turn_down(books: Books, peer: str, message: wire.Ask, reason: str) -> None:
@@ -105,6 +120,9 @@ def _turn_down(books: Books, peer: str, message: wire.Ask, reason: str) -> None:
 def _serve(books: Books, peer: str, message: wire.Ask, theirs: Layout, now: float) -> None:
     session = books.dispatches[wire.key_of(message)].session
     mine, turn = books.layout, theirs.seat.group
+    if message.content != session.content or message.length != session.length:
+        _turn_down(books, peer, message, "the receiver's prompt is another one")
+        return
     try:
         _bounded(books, message, session.length)
         fragments = [overlap(here, there, turn) for here, there in zip(mine.pages, theirs.pages, strict=True)]
@@ -140,14 +158,15 @@ def _result(books: Books, peer: str, message: wire.Result, now: float) -> None:
 
 
 def _cancel(books: Books, peer: str, message: wire.Cancel, now: float) -> None:
-    """Cancel what is there; what is not there yet is cancelled when it comes."""
+    """Cancel what is there, for a peer that takes part in it; what is not there yet is cancelled when it comes."""
     key = wire.key_of(message)
     dispatch, arrival = books.dispatches.get(key), books.arrivals.get(key)
-    if dispatch is not None:
+    if dispatch is not None and peer in dispatch.session.readers:
         books.do(key, dispatch.session.cancel(message.reason, now, by_peer=peer))
-    elif arrival is not None:
-        if peer in arrival.session.told:
-            books.do(key, arrival.session.cancel(message.reason, now, by_peer=peer))
+    elif arrival is not None and peer in arrival.session.told:
+        books.do(key, arrival.session.cancel(message.reason, now, by_peer=peer))
+    elif dispatch is not None or arrival is not None:
+        books.notes["a cancel of a stranger"] += 1
     elif key not in books.waiting.over:
         books.waiting.park_cancel(peer, message, now)
 

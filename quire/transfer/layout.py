@@ -12,6 +12,7 @@ from quire.transfer.shards import PageShape, Section, Shard, misfit, opaque
 from quire.transfer.view import Shape
 
 PER_GROUP = "per-group wants"
+MAX_RANKS = 1 << 16  # of one instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def misfits(mine: Layout, theirs: Layout) -> str | None:
     else:
         shapes = (misfit(here, there) for here, there in zip(mine.pages, theirs.pages, strict=True))
         wrong += [f"group {nth}: {why}" for nth, why in enumerate(shapes) if why is not None]
+    if PER_GROUP not in theirs.can:
+        wrong.append(f"{PER_GROUP}: not known there")
     return "; ".join(wrong)[:1000] or None
 
 
@@ -85,6 +88,8 @@ def from_hello(message: Hello) -> Layout:
     )
     tensor, stages, groups, context = message.ranks
     grid = Grid(tensor, stages, groups, context)
+    if grid.num_ranks > MAX_RANKS:
+        raise InputError(say("ranks of a peer", f"there are {grid.num_ranks}", f"use at most {MAX_RANKS}"))
     layout = Layout(message.name, message.facts, pages, grid, message.rank, message.can)
     layout.grid.seat(layout.rank)
     return layout

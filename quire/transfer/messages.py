@@ -23,6 +23,7 @@ MAX_RUNS = 1 << 16
 Text = Annotated[str, Meta(max_length=1024)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Blocks = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
+Ranks = Annotated[int, Meta(ge=1, le=4096)]
 Epoch = Annotated[int, Meta(ge=0, le=2**62)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 WireRun = tuple[Blocks, Annotated[bytes, Meta(max_length=4 * MAX_BLOCKS)]]
@@ -63,7 +64,7 @@ class Hello(Message, frozen=True):
 
     name: Text
     facts: Annotated[dict[Text, Text], Meta(max_length=64)]
-    ranks: tuple[Count, Annotated[tuple[Count, ...], Meta(max_length=1024)], Count, Count]
+    ranks: tuple[Ranks, Annotated[tuple[Ranks, ...], Meta(max_length=1024)], Ranks, Ranks]
     rank: Count
     pages: Annotated[tuple[WirePage, ...], Meta(max_length=MAX_GROUPS)]
     can: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
@@ -76,7 +77,7 @@ class Refuse(Message, frozen=True):
 
 
 class Ask(Message, frozen=True):
-    """A receiver's wants. `start` is for peers that know one start for all groups; `patience` is what is left."""
+    """A receiver's wants. `start`, the first block that any group lacks, is only told; `patience` is what is left."""
 
     request: Text
     epoch: Epoch

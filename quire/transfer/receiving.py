@@ -48,12 +48,12 @@ class Receiving:
 
     # -- what happens to it ------------------------------------------------------------------------------------------
 
-    def unsent(self, peer: str, now: float) -> None:
-        """A writer could not be told, nor those after it: the others are waited for."""
+    def unsent(self, peer: str, now: float) -> Do:
+        """A writer could not be told, nor those after it: the others hear that nobody waits, and are waited for."""
         names = list(self.told)
         for name in names[names.index(peer) :]:
             del self.told[name]
-        self._end(failed(f"{peer} could not be asked"), now)
+        return self._end(failed(f"{peer} could not be asked"), now)
 
     def heard(self, peer: str, word: wire.Result, now: float) -> Do:
         """A writer's word. Repeated words count once; only a last word counts at all."""

@@ -107,9 +107,7 @@ class Sending:
         self.expected = expected
         self._start_clock(now)
         reader.delivered = [() for _ in self.shape.groups]
-        same = reader.ask.content == self.content and reader.ask.length == self.length
-        wrong = "" if same else "the receiver's prompt is another one"
-        return self._end(failed(wrong), now) if wrong else self._advance(peer, reader, now)
+        return self._advance(peer, reader, now)
 
     def moved(self, peer: str, problem: str | None, now: float) -> Do:
         """A write is over."""
@@ -128,6 +126,10 @@ class Sending:
             if fresh and by_peer is None and not reader.done
         ]
         return notices + self._end(cancelled(reason, by_peer is not None), now)
+
+    def fail(self, reason: str, now: float) -> Do:
+        """It will not be sent: whoever has asked is told."""
+        return self._end(failed(reason), now)
 
     def lost(self, peer: str, now: float) -> Do:
         """A peer is gone; what was under way to it has been told as moved before."""

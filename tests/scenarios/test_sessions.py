@@ -314,7 +314,7 @@ def test_a_door_that_is_proven_shut_needs_no_word():
 def test_writers_that_could_not_be_asked_are_not_waited_for():
     """talk-18: the second of three cannot be told: only the first is waited for; nobody told: quiet at once."""
     session = receiving(["a", "b", "c"])
-    session.unsent("b", 1.0)
+    assert [say.peer for say in session.unsent("b", 1.0)] == ["a"]  # it hears that nobody waits
     assert (outcome(session), list(session.told), session.quiet) == (FAILED, ["a"], False)
     session.heard("a", word(), 2.0)
     assert session.quiet
@@ -439,13 +439,15 @@ def test_a_lease_runs_out_unless_somebody_waits():
 
 
 def test_another_prompt_under_the_same_key_is_refused():
-    """talk-26: other tokens, another salt: failed, nothing is sent."""
+    """talk-26: other tokens, another salt: failed, nothing is sent; the sender goes on waiting for the right one."""
     for other in (request(prompt=tokens(range(21), 99)), request(scope=Scope(salt="x"))):
         rig = Rig()
         rig.serve(request(), KEY)
         session = rig.ask(other, KEY)
         rig.step()
         assert outcome(session) == FAILED and "prompt is another one" in session.verdict.reason
+        assert rig.p.books.dispatches[KEY].session.verdict is None and not rig.d.books.arrivals
+        rig.step(30)
         assert rig.empty() and rig.sides["d"].taken() == [0, 0, 0]
 
 

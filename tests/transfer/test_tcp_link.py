@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from quire.core.errors import InputError, StateError
+from quire.transfer.links import connection as connections
+from quire.transfer.links import tcp
 from quire.transfer.links.auth import GREETING_BYTES, MAGIC, PROOF_BYTES, Seal
-from quire.transfer.links.connection import HEAD
+from quire.transfer.links.connection import DONE, HEAD
 from quire.transfer.links.going import WRITE
-from quire.transfer.links.link import Lost
-from quire.transfer.links.tcp import TcpLink
+from quire.transfer.links.link import Lost, Moved
+from quire.transfer.links.tcp import WORD, TcpLink
 from quire.transfer.rows import to_bytes
 
 from .link_suite import LinkSuite, Pair, new_pages, rows, slots
@@ -114,6 +116,53 @@ class TestTcp(LinkSuite):
         door = pair.b.door(slots([1], []))
         assert pair.move(door.number, rows((0, 0, 1))) is None
         assert not pair.b._spoilt and not pair.a._going
+
+    def test_a_write_that_is_told_as_landed_too_early_has_failed(self, pair: Pair) -> None:
+        """64 MiB, and a good word after the first of them: pages stay in use until the frame on its way has left."""
+        pair.greet()
+        door = pair.b.door(slots(list(range(8)), []))
+        ticket = pair.a.write(pair.to_b, door.number, np.concatenate([rows(*((0, n, n) for n in range(8)))] * 8))
+        pair.a.poll()
+        connection = pair.a._peers[pair.to_b]
+        pair.a.frame(connection, DONE, WORD.pack(ticket, True))
+        assert connection.is_sending_bytes and ticket in pair.a._going
+        assert not any(isinstance(n, Moved) for n in pair.a._news)
+        pair.until(lambda: any(isinstance(n, Moved) for n in pair.news["a"]))
+        pair.greet()
+        over = [n for n in pair.news["a"] if isinstance(n, Moved)]
+        assert over == [Moved(ticket, "it was told as landed before it had left")] and not pair.b._spoilt
+
+    def test_a_good_word_counts_once_the_last_frame_has_left(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+        pair.greet()
+        door = pair.b.door(slots([], [1]))
+        monkeypatch.setattr(connections, "BUDGET", 1)  # one call a turn: nothing asks for the frame after the last
+        ticket = pair.a.write(pair.to_b, door.number, rows((1, 0, 1)))
+        pair.a.poll()
+        going = pair.a._going[ticket]
+        assert going.is_handed_out and not going.flushed and not pair.a._peers[pair.to_b].is_sending_bytes
+        for _ in range(20):
+            pair.b.poll(0.005)
+        assert pair.a.poll(5) == []  # its head
+        assert pair.a.poll(5) == [Moved(ticket, None)]
+
+    def test_what_waits_for_a_peer_is_bounded(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(connections, "MAX_FRAMES", 4)
+        assert [pair.a.send(pair.to_b, b"x") for _ in range(5)] == [True] * 4 + [False]
+        assert pair.a.poll() == [Lost(pair.to_b, "4 frames wait for it")]
+
+    def test_refused_writes_of_one_peer_are_bounded(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tcp, "MOST_SPOILT", 0)
+        pair.greet()
+        pair.a.write(pair.to_b, 77, rows((0, 0, 1)))
+        pair.until(lambda: any(isinstance(n, Lost) for n in pair.news["b"]))
+        (lost,) = [n for n in pair.news["b"] if isinstance(n, Lost)]
+        assert "writes that were refused" in lost.reason and not pair.b._spoilt
+
+    @pytest.mark.parametrize("host", ["a\0b", "\u00e9" * 100, "\ud800"])
+    def test_a_host_that_is_no_name_is_out_of_reach(self, pair: Pair, host: str) -> None:
+        assert not pair.a.send(f"{host}:80", b"")
+        ticket = pair.a.write(f"{host}:80", 1, rows((0, 0, 1)))
+        assert pair.a.poll() == [Moved(ticket, "it is out of reach")]
 
     def test_huge_frames_are_refused_before_memory_is_taken(self, pair: Pair) -> None:
         with pytest.raises(InputError, match="send at most"):

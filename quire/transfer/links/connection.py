@@ -19,6 +19,7 @@ from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Se
 HEAD = struct.Struct("<BxxxI")
 MESSAGE, DATA, DONE = 1, 2, 3
 MAX_BODY = 32 << 20
+MAX_FRAMES = 1 << 16  # that wait to be sent
 MAX_VIEWS = 64  # buffers of one call
 BUDGET = 32 << 20  # bytes of one turn, so that no peer starves the others
 SCRATCH = memoryview(bytearray(1 << 18))  # bytes that nobody wants go here
@@ -63,6 +64,7 @@ class Connection:
         self._seal = seal
         self._owner = owner
         self._out: Views = deque([memoryview(seal.greeting())])  # of the frame on its way
+        self.is_sending_bytes = False  # of a long write: what is on its way refers to pages
         self._frames: deque[tuple[int, bytes]] = deque()
         self._long: deque[More] = deque()
         self._need = GREETING_BYTES
@@ -76,6 +78,8 @@ class Connection:
 
     def queue(self, kind: int, body: bytes, *, first: bool = False) -> None:
         """Send a frame, before whatever is left of long writes; or before everything."""
+        if len(self._frames) >= MAX_FRAMES:
+            raise Broken(f"{MAX_FRAMES} frames wait for it")
         (self._frames.appendleft if first else self._frames.append)((kind, body))
 
     def queue_long(self, more: More) -> None:
@@ -98,6 +102,7 @@ class Connection:
                 return
             budget -= sent
             _advance(self._out, sent)
+            self.is_sending_bytes = self.is_sending_bytes and bool(self._out)
 
     def _next_frame(self) -> bool:
         if not self.is_open:
@@ -111,6 +116,7 @@ class Connection:
             if parts is not None:
                 body = bytes(parts[0])
                 self._out.extend(memoryview(part) for part in (*self._sealed(DATA, body), *parts[1:]) if len(part))
+                self.is_sending_bytes = True
                 return True
             self._long.popleft()
         return False

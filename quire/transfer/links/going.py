@@ -1,4 +1,4 @@
-"""Going: one write on its way out, frame by frame, straight from the pages. Knows no sockets.
+"""Going: one write on its way out, frame by frame, straight from the pages; Coming: one on its way in. No sockets.
 
 When the receiver does not want it any more the rest is left out: one empty last frame ends it. It is over when the
 frame before has left, since only then nothing refers to the source pages.
@@ -9,11 +9,22 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from quire.transfer.rows import Rows, chunks, to_bytes
 
 CHUNK = 4 << 20  # bytes of one frame, so that messages pass between them
 WRITE = struct.Struct("<QQ?")  # door, ticket, the last frame of this write
+
+
+@dataclass(slots=True)
+class Coming:
+    """A write on its way in: its frame that is being filled."""
+
+    door: int
+    ticket: int
+    last: bool
+    good: bool = True
 
 
 class Going:
@@ -28,6 +39,11 @@ class Going:
         self.problem: str | None = None
         self.flushed = False
         self._parts = deque(chunks(rows, CHUNK))
+
+    @property
+    def is_handed_out(self) -> bool:
+        """Its last frame has been asked for."""
+        return not self._parts
 
     def more(self, pools: Sequence[memoryview]) -> list[bytes | memoryview] | None:
         """The next frame and its bytes; asked for when the one before has left. None: that was the last."""

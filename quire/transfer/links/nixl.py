@@ -117,7 +117,7 @@ class NixlLink(TcpLink):
         if last:
             self._all_named.add(write)
         if known is None or not known.admits(rows) or not self._in_their_pools(connection.peer, rows):
-            self._spoilt.add(write)
+            self._spoil(write)
         elif len(rows):
             self._read(connection, door, ticket, rows)
         self._settle(connection, write)
@@ -164,7 +164,10 @@ class NixlLink(TcpLink):
                 self._spoilt.add(write)
             connection = self._peers.get(reading.peer)
             if connection is not None:
-                self._settle(connection, write)
+                try:
+                    self._settle(connection, write)
+                except Broken as wrong:
+                    self._lose(connection, str(wrong))
 
     def _look(self, reading: Reading, now: float) -> None:
         try:

@@ -13,7 +13,6 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,23 +20,14 @@ from quire.core.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, wasted
-from quire.transfer.links.going import CHUNK, WRITE, Going
+from quire.transfer.links.going import CHUNK, WRITE, Coming, Going
 from quire.transfer.links.link import Door, Lost, Message, Moved, News, check_source
 from quire.transfer.rows import Rows, from_bytes
 from quire.transfer.slices import Places
 
 MOST_UNPROVEN = 64  # connections whose peer has not shown that it knows the secret
+MOST_SPOILT = 4096  # writes of one peer that were refused and go on
 WORD = struct.Struct("<Q?")  # ticket, good
-
-
-@dataclass(slots=True)
-class Coming:
-    """A write on its way in: its frame that is being filled."""
-
-    door: int
-    ticket: int
-    last: bool
-    good: bool = True
 
 
 class TcpLink:
@@ -93,7 +83,11 @@ class TcpLink:
         connection = self._reach(peer)
         if connection is None:
             return False
-        connection.queue(MESSAGE, message)
+        try:
+            connection.queue(MESSAGE, message)
+        except Broken as wrong:
+            self._lose(connection, str(wrong))
+            return False
         if connection.is_open:
             self._turn(connection, selectors.EVENT_WRITE)  # now, as far as the socket takes it: nobody need poll for it
         return True
@@ -106,7 +100,10 @@ class TcpLink:
             self._news.append(Moved(ticket, "it is out of reach"))
             return ticket
         going = self._going[ticket] = Going(peer, door, ticket, rows)
-        self._start(connection, going, rows)
+        try:
+            self._start(connection, going, rows)
+        except Broken as wrong:
+            self._lose(connection, str(wrong))
         return ticket
 
     def _start(self, connection: Connection, going: Going, rows: Rows) -> None:
@@ -173,7 +170,7 @@ class TcpLink:
         try:
             with contextlib.suppress(BlockingIOError):
                 sock.connect(where)
-        except OSError:
+        except (OSError, TypeError, ValueError):  # the last two: a name that is none
             sock.close()
             return None
         return self._join(sock, peer, dialled=True)
@@ -258,12 +255,17 @@ class TcpLink:
         coming = self._coming.pop(connection)
         write = (connection.peer, coming.ticket)
         if not coming.good and write not in self._spoilt:
-            self._spoilt.add(write)
+            self._spoil(write)
             self.tell(connection, coming.ticket, "its door is shut")  # now: the rest need not be sent
         if coming.last and write not in self._spoilt:
             self.tell(connection, coming.ticket, None)
         if coming.last:
             self._spoilt.discard(write)
+
+    def _spoil(self, write: tuple[str, int]) -> None:
+        if write not in self._spoilt and sum(peer == write[0] for peer, _ in self._spoilt) >= MOST_SPOILT:
+            raise Broken(f"it goes on with {MOST_SPOILT} writes that were refused")
+        self._spoilt.add(write)
 
     def tell(self, connection: Connection, ticket: int, problem: str | None) -> None:
         """A write of that peer is over."""
@@ -274,7 +276,9 @@ class TcpLink:
         going = self._going.get(ticket)
         if going is None or going.peer != connection.peer:
             return
-        if problem is not None and not going.flushed:
+        going.flushed = going.flushed or (going.is_handed_out and not connection.is_sending_bytes)
+        problem = going.problem or problem or (None if going.flushed else "it was told as landed before it had left")
+        if not going.flushed:
             going.problem = problem
         else:
             self._over(going, problem)
