@@ -16,13 +16,15 @@ NO_ROOT = -1
 class Roots:
     """Scope -> root node of its tree. A root goes when nothing is left below it."""
 
-    __slots__ = ("_gone", "_names", "_nodes", "_scopes", "_store", "_told")
+    __slots__ = ("_gone", "_lost", "_made", "_names", "_nodes", "_scopes", "_store", "_told")
 
     def __init__(self, store: Store, told: bool) -> None:
         self._store = store
         self._told = told  # events are on: a scope is named until its last events were taken
         self._names: dict[int, Scope] = {}  # by the number that events name them with
         self._gone: dict[int, Scope] = {}  # the same, of roots that went since events were last taken
+        self._made: dict[int, int] = {}  # what the log held when a root was made, of roots made since then
+        self._lost = 0  # what the log had lost when it was last looked at
         self._nodes: dict[bytes, int] = {}
         self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
 
@@ -40,20 +42,29 @@ class Roots:
             self._scopes[node] = (key, scope)
             if self._told:
                 self._names[name] = scope
+                self._made[name] = self._store.num_events
         return node
 
     def _sweep(self) -> None:
+        """Free dead roots. Their names stay while the log may speak of them: not when it was given up since."""
+        held = self._store.num_events
+        if held >> 32 != self._lost:
+            self._gone.clear()
+            self._lost = held >> 32
         for node in self._store.dead_roots():
             key, scope = self._scopes.pop(node)
             del self._nodes[key]
             if self._told:
                 name = scope.event_hash()
-                self._gone[name] = self._names.pop(name)
+                scope = self._names.pop(name)
+                if self._made.pop(name, -1) != held:  # else nothing was recorded in its life
+                    self._gone[name] = scope
             self._store.free_root(node)
 
     def forget(self) -> None:
-        """The store has cleared its tree, roots included."""
-        self._gone |= self._names
+        """The store has cleared its tree, roots included, and its log of all that speaks of them."""
+        self._gone.clear()
+        self._made.clear()
         self._names.clear()
         self._nodes.clear()
         self._scopes.clear()
@@ -61,4 +72,6 @@ class Roots:
     def take_names(self, names: Iterable[int]) -> dict[int, Scope]:
         """The scopes that events speak of, by those numbers; scopes that are gone are forgotten then."""
         gone, self._gone = self._gone, {}
+        self._made.clear()
+        self._lost = 0
         return {name: self._names[name] if name in self._names else gone[name] for name in names}

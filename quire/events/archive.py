@@ -29,5 +29,7 @@ class Archive:
 
     def since(self, seq: int) -> Iterator[tuple[int, bytes]]:
         """Those from a number on, as far as they are still here."""
-        skip = max(0, seq - self._batches[0][0]) if self._batches else 0
-        return (self._batches[place] for place in range(skip, len(self._batches)))
+        while self._batches and seq <= self._batches[-1][0]:  # more may come and go between two of them
+            found = self._batches[max(0, seq - self._batches[0][0])]
+            seq = found[0] + 1
+            yield found

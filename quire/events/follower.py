@@ -9,12 +9,15 @@ import queue
 import socket as sockets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 import zmq
 
-from quire.core.errors import StateError, say
+from quire.core.errors import StateError, UnknownError, say
 from quire.events import wire
 from quire.events.index import Index
 from quire.events.track import Ask
@@ -29,9 +32,10 @@ class _Line:
     worker: Hashable
     stream: zmq.Socket[bytes]
     desk: zmq.Socket[bytes] | None
+    replay: str | None
     heard: float
-    asked: Ask | None = None  # not answered yet
-    since: float = 0.0
+    asks: deque[Ask] = field(default_factory=deque)  # not answered yet, in order: so are the answers
+    since: float = 0.0  # when it was asked last, or a part of an answer came
 
 
 class Follower:
@@ -43,6 +47,8 @@ class Follower:
         self._lines: dict[Hashable, _Line] = {}
         self._orders: queue.SimpleQueue[tuple[Callable[[], object], queue.SimpleQueue[Exception | None]] | None]
         self._orders = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._ended: StateError | None = None  # why the thread takes no more orders
         self._poller = zmq.Poller()
         self._bell, self._ear = sockets.socketpair()
         self._poller.register(self._ear, zmq.POLLIN)
@@ -63,12 +69,13 @@ class Follower:
 
     def close(self) -> None:
         """Stop listening; what the index knows stays."""
-        if self._thread.is_alive():
-            self._orders.put(None)
-            self._bell.send(b"!")
-            self._thread.join()
-            self._bell.close()
-            self._ear.close()
+        with self._lock:
+            if self._ended is None:
+                self._orders.put(None)
+                self._bell.send(b"!")
+        self._thread.join()
+        self._bell.close()
+        self._ear.close()
 
     def __enter__(self) -> Follower:
         return self
@@ -78,11 +85,12 @@ class Follower:
 
     def _order(self, act: Callable[[], object]) -> None:
         """Have the thread do it, since sockets are its own; errors come back here."""
-        if not self._thread.is_alive():
-            raise StateError(say("follow", "the follower is closed", "make a new one"))
         done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        self._orders.put((act, done))
-        self._bell.send(b"!")
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            self._orders.put((act, done))
+            self._bell.send(b"!")
         error = done.get()
         if error is not None:
             raise error
@@ -90,6 +98,25 @@ class Follower:
     # -- the thread's side -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        why, cause = "the follower is closed", None
+        try:
+            self._loop()
+        except Exception as error:
+            why, cause = f"its thread ended with {error!r}", error
+        for worker in list(self._lines):
+            if cause is not None:
+                with suppress(UnknownError):
+                    self.index.silent(worker)
+            self._close(worker)
+        with self._lock:
+            self._ended = StateError(say("follow", why, "make a new one"))
+            self._ended.__cause__ = cause
+            while not self._orders.empty():
+                order = self._orders.get()
+                if order is not None:
+                    order[1].put(self._ended)
+
+    def _loop(self) -> None:
         going = True
         while going:
             pause = int(1000 * min(self._quiet, self._patience) / 2)
@@ -98,13 +125,17 @@ class Follower:
                 self._ear.recv(4096)
                 going = self._obey()
             for line in list(self._lines.values()):
-                if line.stream in ready:
-                    self._listen(line)
-                if line.desk is not None and line.desk in ready:
-                    self._read(line, line.desk)
-                self._watch(line)
-        for worker in list(self._lines):
-            self._close(worker)
+                try:
+                    self._serve(line, ready)
+                except UnknownError:  # removed from the index behind our back
+                    self._close(line.worker)
+
+    def _serve(self, line: _Line, ready: dict[Any, int]) -> None:
+        if line.stream in ready:
+            self._listen(line)
+        if line.desk is not None and line.desk in ready:
+            self._read(line, line.desk)
+        self._watch(line)
 
     def _obey(self) -> bool:
         """What callers want done; False: to end."""
@@ -122,29 +153,30 @@ class Follower:
 
     def _add(self, worker: Hashable, endpoint: str, replay: str | None, topic: str, bind: bool) -> None:
         stream = wire.socket(zmq.SUB)
-        desk = wire.socket(zmq.DEALER) if replay is not None else None
+        desk = None
         try:
             stream.set_hwm(0)
             stream.subscribe(topic.encode())
             wire.attach(stream, endpoint, bind)
-            if desk is not None:
-                desk.set_hwm(0)
-                wire.attach(desk, str(replay), False)
+            desk = _desk(replay) if replay is not None else None
             self.index.add(worker, mendable=desk is not None)
         except Exception:
             for socket in (stream, desk):
                 if socket is not None:
                     socket.close(0)
             raise
-        line = self._lines[worker] = _Line(worker, stream, desk, time.monotonic())
+        if worker in self._lines:
+            self._close(worker)  # of one that was removed from the index
+        line = self._lines[worker] = _Line(worker, stream, desk, replay, time.monotonic())
         for socket in (stream, desk):
             if socket is not None:
                 self._poller.register(socket, zmq.POLLIN)
         self._ask(line, self.index.check(worker))  # it may have published long before
 
     def _drop(self, worker: Hashable) -> None:
+        if worker in self._lines:
+            self._close(worker)
         self.index.remove(worker)
-        self._close(worker)
 
     def _close(self, worker: Hashable) -> None:
         line = self._lines.pop(worker)
@@ -165,7 +197,7 @@ class Follower:
 
     def _read(self, line: _Line, desk: zmq.Socket[bytes]) -> None:
         """An answer, or part of one."""
-        line.heard = time.monotonic()
+        line.heard = line.since = time.monotonic()
         while desk.poll(0):
             frames = desk.recv_multipart()
             number, payload = frames[-2:] if len(frames) > 1 else (b"", b"")
@@ -173,13 +205,13 @@ class Follower:
                 continue  # whatever that is, it is no answer
             if number != wire.END:
                 self._ask(line, self.index.hear(line.worker, int.from_bytes(number, "big"), payload, asked=True))
-            elif line.asked is not None:
-                asked, line.asked = line.asked, None
-                self._ask(line, self.index.answered(line.worker, asked))
+            elif line.asks:
+                self._ask(line, self.index.answered(line.worker, line.asks.popleft()))
 
     def _ask(self, line: _Line, ask: Ask | None) -> None:
         if ask is not None and line.desk is not None:
-            line.asked, line.since = ask, time.monotonic()
+            line.asks.append(ask)
+            line.since = time.monotonic()
             plain = wire.SNAPSHOT if ask.start is None else wire.number(ask.start)
             line.desk.send_multipart([b"", wire.MARK if ask.check else plain])
 
@@ -188,8 +220,29 @@ class Follower:
         now = time.monotonic()
         if line.desk is None:
             return
-        if line.asked is not None and now - line.since > self._patience:
+        if line.asks and now - line.since > self._patience:
             self.index.silent(line.worker)
+            self._reopen(line, line.desk)
             self._ask(line, self.index.check(line.worker))
-        elif line.asked is None and now - max(line.heard, line.since) > self._quiet:
+        elif not line.asks and now - max(line.heard, line.since) > self._quiet:
             self._ask(line, self.index.check(line.worker))
+
+    def _reopen(self, line: _Line, desk: zmq.Socket[bytes]) -> None:
+        """Forget what was asked: answers that come too late are not taken for those to come."""
+        line.asks.clear()
+        self._poller.unregister(desk)
+        desk.close(0)
+        line.desk = _desk(str(line.replay))
+        self._poller.register(line.desk, zmq.POLLIN)
+
+
+def _desk(endpoint: str) -> zmq.Socket[bytes]:
+    """The way to ask a worker."""
+    desk = wire.socket(zmq.DEALER)
+    try:
+        desk.set_hwm(0)
+        wire.attach(desk, endpoint, False)
+    except Exception:
+        desk.close(0)
+        raise
+    return desk

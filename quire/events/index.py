@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quire.core.store.twin import Chain, Ledger
 
 PLAIN = Scope()
+MAX_WORKERS = 4096  # a ledger has no room for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Index:
         with self._lock:
             if worker in self._tracks:
                 raise InputError(say(f"worker {worker!r}", "it is there already", "remove it first"))
+            if len(self._tracks) >= MAX_WORKERS:
+                raise InputError(say(f"worker {worker!r}", f"the index has {MAX_WORKERS} already", "use another index"))
             if not self._free:
                 self._widen(2 * self._room, self._groups)
             self._tracks[worker] = Track(self._free.pop(), mendable)
@@ -120,7 +123,7 @@ class Index:
         """
         with self._lock:
             track = self._track(worker)
-            before, track.silent = track.status, False
+            before, track.silent, track.fetched = track.status, False, asked
             track.report.repair_bytes += len(payload) if asked else 0
             self._hear(track, seq, payload)
             track.report.gaps += before is Status.EXACT and track.status is Status.REPAIRING
@@ -194,6 +197,8 @@ class Index:
 
     def _compare(self, track: Track, seq: int, delta: Delta) -> None:
         """A mark: is what is known what was published up to a number?"""
+        if track.is_ahead(seq):
+            track.next = None
         if track.next is None or seq < track.next - 1:
             return
         if seq >= track.next:

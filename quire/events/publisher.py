@@ -19,6 +19,7 @@ from quire.core.errors import InputError, StateError, say
 from quire.core.events import EventBatch
 from quire.events import wire
 from quire.events.archive import Archive
+from quire.events.desk import Answer, Desk
 from quire.events.encode import Encoding
 from quire.events.names import Names
 from quire.events.press import Press
@@ -69,17 +70,16 @@ class Publisher:
         self._thread.start()
 
     def _open(self, endpoint: str, replay: str | None, bind: bool) -> None:
-        self._pub, self._router = wire.socket(zmq.PUB), wire.socket(zmq.ROUTER)
+        self._pub, self._desk = wire.socket(zmq.PUB), Desk(self._topic)
         self._pub.set_hwm(HIGH_WATER)
-        self._router.set(zmq.SNDHWM, 0)  # a ROUTER drops what is over its bound, and an answer must be whole
         self.replay_endpoint: str | None = None
         try:
             self.endpoint = wire.attach(self._pub, endpoint, bind)
             if replay is not None:
-                self.replay_endpoint = wire.attach(self._router, replay, True)
+                self.replay_endpoint = wire.attach(self._desk.socket, replay, True)
         except Exception:
             self._pub.close(0)
-            self._router.close(0)
+            self._desk.socket.close(0)
             raise
         self._bell, self._ear = sockets.socketpair()  # rings the thread; a queue cannot be polled beside a socket
         self._bell.setblocking(False)
@@ -148,23 +148,24 @@ class Publisher:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._desk.socket, zmq.POLLIN)
         poller.register(self._ear, zmq.POLLIN)
         try:
             while True:
-                ready = dict(poller.poll())
+                ready = dict(poller.poll(self._desk.pause))
                 if self._ear.fileno() in ready:
                     self._ear.recv(4096)
                 self._send_waiting()
-                if self._router in ready:
-                    self._answer(self._router.recv_multipart())
+                if self._desk.socket in ready:
+                    self._desk.take()
+                self._desk.serve(self._answer)
                 if self._closing and self._queue.empty():
                     return
         except Exception as error:
             self._failure = error
         finally:
             self._pub.close(1000)
-            self._router.close(1000)
+            self._desk.socket.close(1000)
 
     def _send_waiting(self) -> None:
         while not self._queue.empty():
@@ -174,20 +175,11 @@ class Publisher:
             with self._lock:
                 self._waiting -= len(batch.hashes)
 
-    def _answer(self, frames: list[bytes]) -> None:
+    def _answer(self, ask: bytes) -> Answer | None:
         """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""
-        if len(frames) != 3:
-            return
-        peer, _, ask = frames
         if ask == wire.SNAPSHOT:
             found = self._press.snapshot()
-            answers = iter([found] if found is not None else [])
-        elif ask == wire.MARK:
-            answers = iter([self._press.mark()])
-        elif len(ask) == 8:
-            answers = self._press.archive.since(int.from_bytes(ask, "big"))
-        else:
-            return
-        for seq, payload in answers:
-            self._router.send_multipart([peer, b"", self._topic, wire.number(seq), payload])
-        self._router.send_multipart([peer, b"", b"", wire.END, b""])
+            return iter([found] if found is not None else [])
+        if ask == wire.MARK:
+            return iter([self._press.mark()])
+        return self._press.archive.since(int.from_bytes(ask, "big")) if len(ask) == 8 else None

@@ -47,6 +47,7 @@ class Report:
     replays: int = 0  # asks for batches
     snapshots: int = 0  # asks for the whole state
     repair_bytes: int = 0  # fetched by asking
+    rank: int = 0  # of the worker's cache
     lost: int = 0  # hashes the worker's own recorder had no room for
 
 
@@ -54,8 +55,8 @@ class Track:
     """One worker's stream."""
 
     __slots__ = (
-        "_asked", "_retired", "foreign", "mendable", "names", "next", "pending", "rank", "report", "run", "seen",
-        "silent", "slot",
+        "_asked", "_doubted", "_retired", "fetched", "foreign", "mendable", "names", "next", "pending", "report", "run",
+        "seen", "silent", "slot",
     )  # fmt: skip
 
     def __init__(self, slot: int, mendable: bool) -> None:
@@ -63,14 +64,15 @@ class Track:
         self.mendable = mendable  # there is a way to ask
         self.report = Report()
         self.names: Names | None = None
-        self.rank = 0
         self.run: int | None = None  # of the publisher heard last
         self.next: int | None = None  # the number expected; None: only a whole state helps
         self.pending: dict[int, Delta] = {}  # came too early
         self.seen = -1  # the highest number known of, whether its batch came or not
         self.foreign = False  # batches without our field come: nothing in them can be checked
         self.silent = False  # the worker does not answer
+        self.fetched = False  # what is being heard is an answer
         self._asked: Ask | None = None  # under way
+        self._doubted: set[int] = set()  # pending when a snapshot was asked for: in it, or nonsense
         self._retired: list[int] = []
 
     @property
@@ -94,7 +96,7 @@ class Track:
         """A publisher is heard for the first time; its first batch is a whole state, and so is a snapshot."""
         if self.run is not None:
             self._retired = [*self._retired, self.run][-RETIRED:]
-        self.run, self.rank, self.names = delta.run, delta.rank, delta.names
+        self.run, self.report.rank, self.names = delta.run, delta.rank, delta.names
         self.next = self._asked = None
         self.seen = -1
         self.pending.clear()
@@ -109,8 +111,9 @@ class Track:
     def reached(self, seq: int, exact: bool, whole: bool) -> None:
         """Everything up to a number has been applied; if the digests differ only a whole state helps."""
         self.next = seq + 1 if exact else None
-        self.seen = seq if whole else max(self.seen, seq)  # a whole state corrects a number that was nonsense
-        for old in [number for number in self.pending if number <= seq]:
+        corrects = whole and self.fetched  # numbers that were nonsense
+        self.seen = seq if corrects else max(self.seen, seq)
+        for old in [number for number in self.pending if number <= seq or (corrects and number in self._doubted)]:
             del self.pending[old]
         self.report.batches += 1
         self.report.mismatches += not exact
@@ -129,6 +132,8 @@ class Track:
     def asks(self, ask: Ask) -> Ask:
         """It is being asked for."""
         self._asked = ask
+        if ask.start is None:
+            self._doubted = set(self.pending)
         self.report.checks += ask.check
         self.report.replays += not ask.check and ask.start is not None
         self.report.snapshots += not ask.check and ask.start is None
@@ -138,9 +143,17 @@ class Track:
         """What to ask for to be sure, or again what has not been answered."""
         return self.asks(Ask(self.next, check=self.is_whole))
 
+    def is_ahead(self, seq: int) -> bool:
+        """A mark says less than was known when it was asked for: that number was nonsense."""
+        ask = self._asked
+        return ask is not None and ask.check and ask.start is not None and seq < ask.start - 1
+
     def answered(self, ask: Ask) -> Ask | None:
         """An answer is complete: what to ask for now. Batches that did not come are no longer to be had."""
-        self._asked, self.silent = None, False
+        self.silent = False
+        if self._asked not in (None, ask):
+            return None  # something else was asked for since
+        self._asked = None
         if ask.start is None:
             return None  # whoever had no state to give is asked again later
         if not ask.check and self.next == ask.start and not self.is_whole:

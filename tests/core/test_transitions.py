@@ -502,3 +502,24 @@ def seconds(cache: Cache, ask: list[Request]) -> float:
     begun = time.perf_counter()
     cache.probe(ask)
     return time.perf_counter() - begun
+
+
+def test_a_recorder_that_nobody_reads_stays_small(store: str) -> None:
+    """Neither names of scopes nor clearings pile up; what events speak of has a name all the same."""
+    config = CacheConfig((TierConfig("device", 8),), block_size=2, max_length=16, events=True, max_events=64)
+    cache = Cache(config, store=store)  # type: ignore[arg-type]
+    for length in (5, 2):  # with blocks to tell, and without
+        for salt in range(600):
+            tokens = np.arange(length, dtype=np.int32)
+            batch = cache.add_sequence_batch([Request(salt, tokens, Scope(salt=f"{length}/{salt}"))])
+            cache.finish(batch.plan)
+            if length > 2:
+                cache.commit(batch.sequences[0])
+            cache.release(batch.sequences[0])
+            assert len(cache._state.roots._gone) <= 64 + 8
+            if salt % 211 == 210:
+                events = list(cache.take_events())
+                assert all(event.scope.salt for event in events if isinstance(event, Stored))
+    for _ in range(1_000):
+        cache.clear()
+    assert [type(event) for event in cache.take_events()] == [Cleared]

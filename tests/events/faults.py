@@ -22,7 +22,7 @@ from quire.events.track import Ask, Status
 from .lives import FULL, MIXED, Life, build
 
 STEPS = 12
-FAULTS = ("drop", "duplicate", "delay", "truncate")
+FAULTS = ("drop", "duplicate", "delay", "truncate", "renumber")
 WORKER = "w"
 
 
@@ -54,6 +54,9 @@ class Line:
             case "truncate":
                 self.counts["lost bytes"] += len(payload)
                 self.deliver(seq, payload[: self.dice.randrange(len(payload))], intact=False)
+            case "renumber":
+                self.counts["lost bytes"] += len(payload)
+                self.deliver(seq + 10**6, payload, intact=False)
             case _:
                 for _ in range(2 if fault == "duplicate" else 1):
                     self.deliver(seq, payload)

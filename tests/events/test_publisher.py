@@ -83,7 +83,7 @@ def test_an_index_follows_a_cache(encoding: Any) -> None:
         holdings = {seed: index.find(ids(range(seed * 100, seed * 100 + 41))) for seed in range(30)}
         assert holdings[29]["w"].tokens == 40 and holdings[29]["w"].tiers == (40, 0)
         assert 0 < sum(found["w"].tiers[1] > 0 for found in holdings.values() if found) < 30
-        assert index.find(ids(range(7000, 7100))) == {} and index._tracks["w"].rank == 3
+        assert index.find(ids(range(7000, 7100))) == {} and index.report("w").rank == 3
 
 
 def test_a_late_index_gets_a_snapshot_that_fits_the_stream() -> None:

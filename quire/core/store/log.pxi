@@ -158,15 +158,22 @@ cdef void log_created(Log *log, int32_t group, const int32_t *sizes, int32_t tie
 
 
 cdef inline Py_ssize_t log_waiting(Log *log) noexcept nogil:
-    """Records that a reader would get now, at least."""
-    return log.num_records + (log.num_pending > log.num_hashes) + (log.num_lost > 0)
+    """More than 0 when there is something to take; above bit 32 the hashes lost, so that it shows when names are void."""
+    cdef int64_t lost = log.num_lost, held = log.num_records + log.num_pending
+    if lost:
+        held += 1
+    return (lost & <int64_t> 0x7FFFFFFF) << 32 | (held & <int64_t> 0xFFFFFFFF)
 
 
 cdef void log_cleared(Log *log) noexcept nogil:
-    """CLEARED for every group; it covers the removals that wait in the open batches."""
+    """CLEARED for every group, instead of all that waits: it is void now, but for CREATED, which come first."""
     cdef int32_t g
+    cdef Py_ssize_t kept = 0, hashes = 0
+    while kept < log.num_records and log.records[RECORD_WIDTH * kept] == CREATED:
+        hashes += log.records[RECORD_WIDTH * kept + 2]
+        kept += 1
+    log.num_records, log.num_hashes, log.num_pending, log.num_tokens = kept, hashes, hashes, 0
     for g in range(log.num_groups):
-        log.num_pending -= log.batches[g].count
         log.batches[g].count = 0
         if log_room(log, 0, 0) == 0:
             log_record(log, CLEARED, g, 0)

@@ -88,8 +88,9 @@ class Events:
         self._tokens: list[int] = []
 
     def __len__(self) -> int:
-        """More than 0 when there is something to take."""
-        return len(self._records) + any(self._removed) + (self._lost > 0)
+        """More than 0 when there is something to take; above bit 32 what was lost (see Roots)."""
+        held = len(self._hashes) + sum(map(len, self._removed))
+        return (self._lost & 0x7FFFFFFF) << 32 | (len(self._records) + held + (self._lost > 0)) & 0xFFFFFFFF
 
     def created(self, group: int, slots: Sequence[int]) -> None:
         if self.on:
@@ -120,10 +121,15 @@ class Events:
             self._bound()
 
     def cleared(self) -> None:
-        """Everything is gone: says so per group, instead of the removals still waiting."""
+        """Everything is gone: says so per group, instead of all that waits, but for CREATED, which come first."""
         if self.on:
-            for group, waiting in enumerate(self._removed):
-                waiting.clear()
+            made = [record for record in self._records if record[0] == Event.CREATED]
+            hashes = self._hashes[: sum(record[2] for record in made)]
+            self._discard()
+            self._records += made
+            self._hashes += hashes
+            self._details += [0] * len(hashes)
+            for group in range(len(self._removed)):
                 self._record(Event.CLEARED, group, [])
 
     def whole(self, pools: Sequence[Sequence[int]], roots: Sequence[Node]) -> None:

@@ -1,0 +1,77 @@
+"""Desk: answers those who ask a publisher, as fast as each of them reads. Owns the ROUTER; knows no batches.
+
+A ROUTER drops what is over its bound, and an answer must be whole: so its bound is small, and the rest of an answer
+waits here as something yet to be read from the archive, which takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import zmq
+
+from quire.events import wire
+
+MAX_QUEUED = 32  # messages in the socket for one peer
+MAX_ASKS = 8  # of one peer that wait; others are passed over
+PAUSE = 1  # milliseconds until a peer that was full is looked at again
+
+Answer = Iterator[tuple[int, bytes]]
+
+
+class Desk:
+    """One ROUTER; whoever asks and reads nothing holds up itself only."""
+
+    def __init__(self, topic: bytes) -> None:
+        self.socket = wire.socket(zmq.ROUTER)
+        self.socket.set(zmq.SNDHWM, MAX_QUEUED)
+        self.socket.set(zmq.ROUTER_MANDATORY, 1)  # says when a peer is full or gone
+        self._topic = topic
+        self._asks: dict[bytes, deque[bytes]] = {}  # by peer, oldest first; the first is being answered
+        self._parts: dict[bytes, Iterator[list[bytes]]] = {}
+        self._next: dict[bytes, list[bytes]] = {}  # a message that had no room
+
+    @property
+    def pause(self) -> int | None:
+        """How long to wait before `serve` may get on, in milliseconds; None: nothing waits."""
+        return PAUSE if self._asks else None
+
+    def take(self) -> None:
+        """One ask from the socket; what is none, or one too many of its peer, is passed over."""
+        frames = self.socket.recv_multipart()
+        if len(frames) == 3:
+            asks = self._asks.setdefault(frames[0], deque())
+            if len(asks) < MAX_ASKS:
+                asks.append(frames[2])
+
+    def serve(self, answer: Callable[[bytes], Answer | None]) -> None:
+        """Send as much as there is room for; `answer` makes the answer to an ask when its turn comes."""
+        for peer in list(self._asks):
+            try:
+                self._serve(peer, answer)
+            except zmq.Again:
+                continue
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+            for kept in (self._asks, self._parts, self._next):
+                kept.pop(peer, None)
+
+    def _serve(self, peer: bytes, answer: Callable[[bytes], Answer | None]) -> None:
+        asks = self._asks[peer]
+        while asks:
+            if peer not in self._parts:
+                self._parts[peer] = self._messages(answer(asks[0]))
+            while message := self._next.get(peer) or next(self._parts[peer], None):
+                self._next[peer] = message
+                self.socket.send_multipart([peer, b"", *message], zmq.DONTWAIT)
+                del self._next[peer]
+            del self._parts[peer]
+            asks.popleft()
+
+    def _messages(self, answer: Answer | None) -> Iterator[list[bytes]]:
+        if answer is not None:
+            for seq, payload in answer:
+                yield [self._topic, wire.number(seq), payload]
+            yield [b"", wire.END, b""]
