@@ -23,7 +23,7 @@ class Roots:
         self._told = told  # events are on: a scope is named until its last events were taken
         self._names: dict[int, Scope] = {}  # by the number that events name them with
         self._gone: dict[int, Scope] = {}  # the same, of roots that went since events were last taken
-        self._made: dict[int, int] = {}  # what the log held when a root was made, of roots made since then
+        self._made: dict[int, tuple[int, int]] = {}  # how far the log was when a root was made, of those made since
         self._lost = 0  # what the log had lost when it was last looked at
         self._nodes: dict[bytes, int] = {}
         self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
@@ -42,22 +42,26 @@ class Roots:
             self._scopes[node] = (key, scope)
             if self._told:
                 self._names[name] = scope
-                self._made[name] = self._store.num_events
+                self._made[name] = self._mark()
         return node
+
+    def _mark(self) -> tuple[int, int]:
+        """How far the log is; another number whenever it has recorded or given up something."""
+        return self._store.num_lost, self._store.num_events
 
     def _sweep(self) -> None:
         """Free dead roots. Their names stay while the log may speak of them: not when it was given up since."""
-        held = self._store.num_events
-        if held >> 32 != self._lost:
+        mark = self._mark()
+        if mark[0] != self._lost:
             self._gone.clear()
-            self._lost = held >> 32
+            self._lost = mark[0]
         for node in self._store.dead_roots():
             key, scope = self._scopes.pop(node)
             del self._nodes[key]
             if self._told:
                 name = scope.event_hash()
                 scope = self._names.pop(name)
-                if self._made.pop(name, -1) != held:  # else nothing was recorded in its life
+                if self._made.pop(name, None) != mark:  # else nothing was recorded in its life
                     self._gone[name] = scope
             self._store.free_root(node)
 

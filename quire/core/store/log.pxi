@@ -158,11 +158,8 @@ cdef void log_created(Log *log, int32_t group, const int32_t *sizes, int32_t tie
 
 
 cdef inline Py_ssize_t log_waiting(Log *log) noexcept nogil:
-    """More than 0 when there is something to take; above bit 32 the hashes lost, so that it shows when names are void."""
-    cdef int64_t lost = log.num_lost, held = log.num_records + log.num_pending
-    if lost:
-        held += 1
-    return (lost & <int64_t> 0x7FFFFFFF) << 32 | (held & <int64_t> 0xFFFFFFFF)
+    """Records and hashes that wait, and 1 for a loss: more than 0 when there is something to take."""
+    return log.num_records + log.num_pending + (log.num_lost > 0)
 
 
 cdef void log_cleared(Log *log) noexcept nogil:

@@ -218,8 +218,7 @@ cdef class Store(Desk):
             raise MemoryError("offload: no memory for moves")
         return offload(&self.state, g, limit)
 
-    def refresh(self, int64_t now):
-        """Let retention run out."""
+    def refresh(self, int64_t now):  # let retention run out
         refresh(&self.state, now)
 
     # log and introspection
@@ -234,8 +233,13 @@ cdef class Store(Desk):
 
     @property
     def num_events(self):
-        """More than 0 when there are events to take."""
+        """What waits in the log: more than 0 when there are events to take."""
         return log_waiting(&self.state.log)
+
+    @property
+    def num_lost(self):
+        """Hashes that the log has given up since events were last taken."""
+        return self.state.log.num_lost
 
     def take_events(self, bint whole=False):
         """All events since the last call, or instead the whole state: (records, hashes, details, tokens, lost)."""
@@ -248,8 +252,7 @@ cdef class Store(Desk):
         """Slots of tier 0 that could be taken now and are not promised; with open claims less than none, perhaps."""
         return self.pool(group).available
 
-    def reserved(self, Py_ssize_t group):
-        """Slots promised to rows."""
+    def reserved(self, Py_ssize_t group):  # slots promised to rows
         return self.pool(group).reserved
 
     cdef Order *order(self, Py_ssize_t group, Py_ssize_t tier) except NULL:
@@ -267,8 +270,7 @@ cdef class Store(Desk):
         return self.order(group, tier).num_shadow
 
     @property
-    def num_nodes(self):
-        """Blocks in the tree; roots do not count."""
+    def num_nodes(self):  # blocks in the tree; roots do not count
         return self.state.tree.num_nodes
 
     def nbytes(self):
@@ -286,8 +288,8 @@ cdef class Store(Desk):
         cdef Page *p = page_at(g, <int32_t> page)
         if p.holders < 0:
             return -1, 0, 0, DEFAULT_PRIORITY, -1, -1, p.stamp
-        return (p.node, p.holders, claims_of(p), priority_of(p), duration_of(g, <int32_t> page),
-                -1 if g.expiry == NULL else g.expiry[page], p.stamp)
+        expiry = -1 if g.expiry == NULL else g.expiry[page]
+        return p.node, p.holders, claims_of(p), priority_of(p), duration_of(g, <int32_t> page), expiry, p.stamp
 
     def page_slots(self, Py_ssize_t group, Py_ssize_t page):
         """The page's slot per tier, -1: no copy there."""

@@ -74,13 +74,13 @@ class Moves:
 class Events:
     """Facts about committed pages; per group one open batch of removals that waits for the next store."""
 
-    __slots__ = ("_block_size", "_details", "_hashes", "_limit", "_lost", "_records", "_removed", "_tokens", "on")
+    __slots__ = ("_block_size", "_details", "_hashes", "_limit", "_records", "_removed", "_tokens", "lost", "on")
 
     def __init__(self, num_groups: int, on: bool, limit: int, block_size: int) -> None:
         self.on = on
         self._limit = limit
         self._block_size = block_size
-        self._lost = 0
+        self.lost = 0
         self._removed: list[list[tuple[int, int]]] = [[] for _ in range(num_groups)]
         self._records: list[tuple[int, ...]] = []
         self._hashes: list[int] = []
@@ -88,9 +88,8 @@ class Events:
         self._tokens: list[int] = []
 
     def __len__(self) -> int:
-        """More than 0 when there is something to take; above bit 32 what was lost (see Roots)."""
-        held = len(self._hashes) + sum(map(len, self._removed))
-        return (self._lost & 0x7FFFFFFF) << 32 | (len(self._records) + held + (self._lost > 0)) & 0xFFFFFFFF
+        """Records and hashes that wait, and 1 for a loss: more than 0 when there is something to take."""
+        return len(self._records) + len(self._hashes) + sum(map(len, self._removed)) + (self.lost > 0)
 
     def created(self, group: int, slots: Sequence[int]) -> None:
         if self.on:
@@ -153,10 +152,10 @@ class Events:
             np.array(self._hashes, np.uint64),
             np.array(self._details, np.int32),
             np.array(self._tokens, np.int32),
-            self._lost,
+            self.lost,
         )
         self._discard()
-        self._lost = 0
+        self.lost = 0
         return drained
 
     def _blocks(self, kind: Event, group: int, run: Sequence[Node], ends: tuple[int, int]) -> None:
@@ -196,7 +195,7 @@ class Events:
     def _bound(self) -> None:
         held = len(self._hashes) + sum(map(len, self._removed))
         if held >= self._limit:
-            self._lost += held
+            self.lost += held
             self._discard()
 
     def _discard(self) -> None:

@@ -183,8 +183,13 @@ class Store:
 
     @property
     def num_events(self) -> int:
-        """More than 0 when there are events to take."""
+        """What waits in the log: more than 0 when there are events to take."""
         return len(self._parts.events)
+
+    @property
+    def num_lost(self) -> int:
+        """Hashes that the log has given up since events were last taken."""
+        return self._parts.events.lost
 
     def take_events(self, whole: bool = False) -> EventArrays:
         parts = self._parts
