@@ -391,3 +391,18 @@ def test_every_sequence_ends_once(wish: Any) -> None:
         finish(engine, 200)
         assert_exact("llama", runs)
     assert len(shelf.ended) >= 3 * wish.n and not any(sequence.live for sequence in shelf.ended)
+
+
+@pytest.mark.parametrize("verb", ["matched", "allocated", "finished"])
+def test_a_connector_that_fails_costs_reuse_only(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ConnectionError("the network is gone")
+
+    shelf = Shelf(taught("llama", PROMPT))
+    monkeypatch.setattr(shelf, verb, broken)
+    with shelf.open("llama", 60) as engine:
+        run = engine.submit(PROMPT, plain(6))
+        finish(engine)
+        assert_exact("llama", [run])
+        assert run.reused == (16 if verb == "finished" else 0) and engine.cache.num_sequences == 0
+        assert isinstance(engine.outside.last_error, ConnectionError)

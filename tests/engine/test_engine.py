@@ -593,3 +593,18 @@ def test_a_run_that_nobody_brings_ends(llama: Engine) -> None:
     llama.drain()
     assert lost.error is not None and good.error is None
     assert_exact("llama", [good])
+
+
+def test_what_gave_nan_is_not_found_again(llama: Engine) -> None:
+    """Committed pages turn bad: who runs into them fails, and the next one computes its prompt anew."""
+    prompt = words(0, 40)
+    first = llama.submit(prompt, plain(4))
+    finish(llama)
+    llama.pages.kv[0].fill_(float("nan"))
+    bad = llama.submit(prompt, plain(4))
+    llama.drain()
+    assert bad.error is not None and "NaN" in bad.error and bad.reused
+    again = llama.submit(prompt, plain(4))
+    llama.drain()
+    assert again.error is None and again.reused == 0
+    assert_exact("llama", [first, again])
