@@ -110,6 +110,11 @@ class Cache:
         with self._lock:
             return closing.finish(self._state, plan, failed)
 
+    def open_plans(self) -> list[Plan]:
+        """Plans that were not finished yet, in order."""
+        with self._lock:
+            return list(self._state.plans.values())
+
     # -- life of sequences -------------------------------------------------------------------------------------------
 
     def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int = 1) -> Plan | None:
@@ -256,11 +261,8 @@ class Cache:
         with self._lock:
             store, place = self._state.pools[group]
             capacity = self.config.tiers[tier].of_group(group)
-            empty, idle, shadows = (
-                store.num_empty(place, tier),
-                store.num_idle(place, tier),
-                store.num_shadow(place, tier),
-            )
+            empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
+            shadows = store.num_shadow(place, tier)
         return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
 
     def stats(self, group: int = 0) -> Counts:

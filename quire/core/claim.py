@@ -172,6 +172,7 @@ class Claim:
         alike = mine.keep and other.keep and mine.scope_key == other.scope_key
         copies = state.config.partial_hits and state.config.copy_on_partial_reuse  # a part of its page can be had
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
+        usable = usable if mine.request.reuse_limit is None else min(usable, mine.request.reuse_limit)
         if not gains or not alike or (block + 1) * size > usable:
             return False
         for chain in (mine.chain, other.chain):
@@ -261,6 +262,9 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
 def walk(state: State, prepared: Prepared, purpose: Purpose, policy: int) -> Hit:
     """What is there for this request; changes nothing."""
     usable = prepared.end - (purpose == "compute")  # the last prompt token is always computed: it makes the logits
+    limit = prepared.request.reuse_limit
+    if limit is not None:
+        usable = min(usable, limit)
     root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
     return state.store.walk(prepared.chain, root, usable, 0 if purpose == "decode" and state.apart else policy)
 

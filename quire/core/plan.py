@@ -59,6 +59,12 @@ class Plan:
     def __repr__(self) -> str:
         return f"Plan({self.number}, {len(self.moves)} moves)"
 
+    def touches(self, group: int, slots: NDArray[np.int32]) -> bool:
+        """Some move reads or writes one of these device slots."""
+        mine = self.moves[self.moves[:, 1] == group]
+        ends = np.concatenate([mine[mine[:, 2] == 0, 3], mine[mine[:, 4] == 0, 5]])
+        return bool(np.isin(slots, ends).any())
+
     def count(self, kind: Kind) -> int:
         """Moves of one kind."""
         return int(np.count_nonzero(self.moves[:, 0] == kind))

@@ -30,6 +30,7 @@ class Request:
     media: tuple[Media, ...] = ()
     retention: Retention | None = None
     reuse: bool = True  # False: neither looked up nor stored
+    reuse_limit: int | None = None  # leading tokens that may be reused, when that is not all; storing knows no limit
     beams: int = 1  # slots for forking into this many at the end of the prompt
     extra_tokens: int = 0  # slots behind the prompt, for drafts
     max_new_tokens: int = 0  # what it may still generate; only estimates use it
@@ -45,6 +46,9 @@ class Request:
             raise InputError(say(f"request {self.id!r}", "it has no tokens", "pass at least one token"))
         if self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
             self._check_numbers()
+        if self.reuse_limit is not None and (type(self.reuse_limit) is not int or self.reuse_limit < 0):
+            fact = "it must be a whole number of at least 0"
+            raise InputError(say(f"request {self.id!r} with reuse_limit {self.reuse_limit!r}", fact, "correct it"))
         if self.retention is not None and not isinstance(self.retention, Retention):
             fact = f"its retention is a {type(self.retention).__name__}"
             raise InputError(say(f"request {self.id!r}", fact, "pass a Retention"))
@@ -96,6 +100,7 @@ class Request:
         made = len(tokens) - kept
         return replace(
             self, tokens=tokens, length=None, extra_ids=ids, media=media, beams=1 if made else self.beams,
+            reuse_limit=None,  # what was not to be reused has been computed
             retention=None if self.retention is None else self.retention.bound(kept),
             max_new_tokens=max(self.max_new_tokens - made, 0),
         )  # fmt: skip

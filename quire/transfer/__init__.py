@@ -11,7 +11,7 @@ except ImportError as missing:
     raise StateError(say("quire.transfer", "it needs msgspec", "pip install 'quire[transfer]'")) from missing
 
 from quire.transfer.aux import Aux, AuxRoom, with_logits
-from quire.transfer.endpoint import Endpoint, Session, Source
+from quire.transfer.endpoint import Endpoint, Session
 from quire.transfer.layout import Layout, layout_of
 from quire.transfer.links import Link, LocalHub
 from quire.transfer.links.nixl import NixlLink
@@ -19,15 +19,17 @@ from quire.transfer.links.tcp import TcpLink
 from quire.transfer.plain_view import BlockLists
 from quire.transfer.pump import Pump
 from quire.transfer.quire_view import QuireView
-from quire.transfer.ranks import Grid, Vote, agree
+from quire.transfer.ranks import Grid, Source, Vote, agree
 from quire.transfer.receiving import Receiving
 from quire.transfer.sending import Sending
 from quire.transfer.shards import PageShape, Section, Shard
+from quire.transfer.staged_view import StagedView
 from quire.transfer.verdict import Key, Limits, Outcome, Verdict, check_key
 from quire.transfer.view import CacheView, Landing, Offer
 
 __all__ = [
     "Aux", "AuxRoom", "BlockLists", "CacheView", "Endpoint", "Grid", "Key", "Landing", "Layout", "Limits", "Link",
     "LocalHub", "NixlLink", "Offer", "Outcome", "PageShape", "Pump", "QuireView", "Receiving", "Section", "Sending",
-    "Session", "Shard", "Source", "TcpLink", "Verdict", "Vote", "agree", "check_key", "layout_of", "with_logits",
+    "Session", "Shard", "Source", "StagedView", "TcpLink", "Verdict", "Vote", "agree", "check_key", "layout_of",
+    "with_logits",
 ]  # fmt: skip

@@ -13,8 +13,9 @@ from typing import TypeVar
 from quire.core.errors import QuireError
 from quire.transfer import messages as wire
 from quire.transfer.aux import AuxRoom
-from quire.transfer.layout import Layout, hello
+from quire.transfer.layout import Layout
 from quire.transfer.links.link import Door, Link
+from quire.transfer.peers import Peers
 from quire.transfer.receiving import Receiving
 from quire.transfer.sending import Do, Move, Sending
 from quire.transfer.verdict import Key, Limits
@@ -145,10 +146,7 @@ class Books:
         self.dispatches: dict[Key, Dispatch] = {}
         self.arrivals: dict[Key, Arrival] = {}
         self.tickets: dict[int, tuple[Key, str]] = {}
-        self.layouts: dict[str, Layout] = {}  # of peers that have said hello
-        self.greeted: set[str] = set()
-        self.refused: dict[str, str] = {}  # peers that have refused us, and why: not asked again
-        self.misfits: dict[str, str] = {}  # peers that we have refused, while they are connected
+        self.peers = Peers(layout, limits.transfer, self.say)
         self.waiting = Waiting(limits)
         self.expected: dict[Key, tuple[str, ...]] = {}  # receivers-to-be send heartbeats for these
         self.next_beat = 0.0
@@ -163,15 +161,6 @@ class Books:
             sent, self.last_refusal = False, str(wrong)
         self.notes["out of reach"] += not sent
         return sent
-
-    def greet(self, peer: str) -> bool:
-        """Say hello before the first word to a peer; False when it is out of reach."""
-        if peer in self.greeted:
-            return True
-        if not self.say(peer, wire.encode(hello(self.layout))):
-            return False
-        self.greeted.add(peer)
-        return True
 
     def do(self, key: Key, acts: Do) -> None:
         """Carry out what a session has decided."""
@@ -194,7 +183,7 @@ class Books:
             for peer in peers:
                 by_peer.setdefault(peer, []).append(key)
         for peer, keys in by_peer.items():
-            if self.greet(peer):
+            if self.peers.greet(peer, now):
                 self.say(peer, wire.encode(wire.Beat(tuple((key.request, key.epoch) for key in keys))))
 
     def _awaited(self) -> Iterable[tuple[Key, Iterable[str]]]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
-from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.errors import StateError, UnknownError, say
 from quire.core.request import Request
 from quire.core.span import Span
 from quire.transfer import hearing
@@ -22,30 +21,15 @@ from quire.transfer.books import Arrival, Books, Dispatch
 from quire.transfer.layout import Layout, layout_of
 from quire.transfer.links.link import Link
 from quire.transfer.pieces import piece_of
-from quire.transfer.ranks import Grid, Vote, meets
+from quire.transfer.ranks import Source, Vote
 from quire.transfer.receiving import PIECE, Receiving
 from quire.transfer.sending import Sending
-from quire.transfer.slices import one_start
+from quire.transfer.slices import first_missing
 from quire.transfer.verdict import Key, Limits, Outcome, check_key
 from quire.transfer.view import CacheView, Landing
 
 Session = Sending | Receiving
 CLOSING = 1.0  # seconds that a closed link gets to prove that nothing moves any more
-ONE_RANK = Grid()
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a prompt is computed: the peers of an instance by flat rank, and which group of its ranks serves it."""
-
-    peers: tuple[str, ...]
-    grid: Grid = ONE_RANK
-    group: int | None = 0  # None: not known; all groups are asked, one answers
-
-    def __post_init__(self) -> None:
-        if len(set(self.peers)) != self.grid.num_ranks or len(self.peers) != self.grid.num_ranks:
-            fact = f"{len(self.peers)} peers, {len(set(self.peers))} different, for {self.grid.num_ranks} ranks"
-            raise InputError(say("a source", fact, "name one peer per rank"))
 
 
 def _is_quiet(session: Session) -> bool:
@@ -118,15 +102,21 @@ class Endpoint:
         self.books.next_beat = 0.0
 
     def receive(self, key: Key, request: Request, source: Source, *, aux: bool = True) -> Receiving | None:
-        """Hold what is here, make room for the rest, and ask for it; None when there is no room now."""
+        """Hold what is here, make room for the rest, and ask for it.
+
+        None: not now, call again after a step. Its peers have not said hello yet, or there is no room.
+        """
         books, now = self.books, self.books.clock()
         self._check_new(key, books.arrivals)
         told, expected = self._writers(source)
         early = books.waiting.cancelled(key, told)
-        wrong = next((f"{peer} does not fit: {books.refused[peer]}" for peer in told if peer in books.refused), None)
-        landing = None if early or wrong else books.view.want(request)
-        if landing is None and not early and not wrong:
-            return None
+        wrong = next(filter(None, [books.peers.against(peer, now) for peer in told]), None)
+        landing = None
+        if not early and not wrong:
+            if books.peers.know(told):
+                landing = books.view.want(request, one_start=not books.peers.take_wants(told))
+            if landing is None:
+                return None
         books.expected.pop(key, None)
         books.waiting.drop_cancels(key)
         room, wants = books.aux_room if aux else None, () if landing is None else landing.wants
@@ -144,17 +134,14 @@ class Endpoint:
 
     def _writers(self, source: Source) -> tuple[tuple[str, ...], int]:
         """Peers to ask, and how many of them answer."""
-        mine = self.books.layout
-        ranks = meets(mine.grid, mine.seat, source.grid, source.group)
-        one_group = meets(mine.grid, mine.seat, source.grid, source.group or 0)
-        return tuple(source.peers[rank] for rank in ranks), len(one_group)
+        return source.writers(self.books.layout.grid, self.books.layout.seat)
 
     def _publish(self, arrival: Arrival, landing: Landing, now: float) -> None:
         """The door is open and the writers are known before the first of them is asked."""
         books, session = self.books, arrival.session
         arrival.door = books.link.door(landing.places)
         own = [place for place, group in enumerate(books.shape.groups) if not group.cross]
-        start = one_start([landing.needs[g] for g in own], [landing.held[g] for g in own])
+        start = first_missing([landing.needs[g] for g in own], [landing.held[g] for g in own])
         wishes = tuple(
             wire.wish(places, state=bool(group.current), position=landing.length)
             for group, places in zip(books.shape.groups, landing.places, strict=True)
@@ -165,7 +152,7 @@ class Endpoint:
         )  # fmt: skip
         message = wire.encode(ask)
         for peer in tuple(session.told):
-            if not books.greet(peer) or not books.say(peer, message):
+            if not books.say(peer, message):
                 books.do(session.key, session.unsent(peer, now))
                 break
 
@@ -216,7 +203,10 @@ class Endpoint:
         session.stuck = now >= session.closed_at + CLOSING
 
     def conclude(self, session: Session, *, commit: bool | None = None) -> None:
-        """Give its pages back, or make them findable: by default when delivered. Ranks agree on `commit` before."""
+        """Give its pages back, or make them findable: by default when delivered. Ranks agree on `commit` before.
+
+        Look at its verdict afterwards: pages that could not be put in their place have failed after all.
+        """
         books, key = self.books, session.key
         if session not in self._sessions(key) or not _is_quiet(session) or session.stuck:
             fact = "it is over" if session not in self._sessions(key) else "somebody may still touch its pages"
@@ -229,8 +219,13 @@ class Endpoint:
                 books.view.release(offer)
         else:
             landing = books.arrivals.pop(key).landing
-            if landing is not None:
-                (books.view.commit if (delivered if commit is None else commit) else books.view.release)(landing)
+            if landing is not None and (delivered if commit is None else commit):
+                try:
+                    books.view.commit(landing)
+                except Exception as wrong:  # of a device, say: it has released them
+                    session.spoil(f"{type(wrong).__name__}: {wrong}")
+            elif landing is not None:
+                books.view.release(landing)
         self._told.discard(session)
         if not self._sessions(key):
             books.waiting.close(key)
@@ -265,8 +260,7 @@ class Endpoint:
 
     def forgive(self, peer: str) -> None:
         """Try a peer again that did not fit."""
-        self.books.refused.pop(peer, None)
-        self.books.greeted.discard(peer)
+        self.books.peers.forgive(peer)
 
     def close(self) -> bool:
         """Leave; False while sessions are open or somebody may still touch pages."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from quire.core.errors import InputError, QuireError, say
+from quire.core.span import Span
 from quire.transfer import messages as wire
 from quire.transfer.books import Books
-from quire.transfer.layout import Layout, from_hello, misfits
+from quire.transfer.layout import PER_GROUP, Layout
 from quire.transfer.links.link import Lost, Message, Moved, News
 from quire.transfer.ranks import meets
 from quire.transfer.sending import reader_of
 from quire.transfer.shards import overlap
-from quire.transfer.slices import num_blocks
+from quire.transfer.slices import only
 from quire.transfer.verdict import Key, failed
-
-MOST_ENCODER_BLOCKS = 1 << 16
 
 
 def hear(books: Books, news: News, now: float) -> None:
@@ -27,14 +26,14 @@ def hear(books: Books, news: News, now: float) -> None:
                 books.last_refusal = str(wrong)
         case Moved(ticket, problem):
             moved(books, ticket, problem, now)
-        case Lost(peer, _):
-            lost(books, peer, now)
+        case Lost(peer, reason):
+            lost(books, peer, reason, now)
 
 
 def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
     match message:
         case wire.Hello():
-            _hello(books, peer, message)
+            books.peers.met(peer, message, now)
         case wire.Refuse(reason):
             _refuse(books, peer, reason, now)
         case wire.Ask():
@@ -50,24 +49,8 @@ def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
                     dispatch.session.renew(now)
 
 
-def _hello(books: Books, peer: str, message: wire.Hello) -> None:
-    """A peer that does not fit is told why, and its asks are refused."""
-    books.layouts.pop(peer, None)
-    try:
-        theirs = from_hello(message)
-        wrong = misfits(books.layout, theirs)
-    except QuireError as odd:
-        wrong = str(odd)[:1000]
-    if wrong is None:
-        books.layouts[peer] = theirs
-        books.misfits.pop(peer, None)
-    else:
-        books.misfits[peer] = wrong
-        books.say(peer, wire.encode(wire.Refuse(wrong)))
-
-
 def _refuse(books: Books, peer: str, reason: str, now: float) -> None:
-    books.refused[peer] = reason
+    books.peers.refused_by(peer, reason)
     for key, arrival in list(books.arrivals.items()):
         if peer in arrival.session.told:
             verdict = failed(f"{peer} does not fit: {reason}")
@@ -81,12 +64,12 @@ def _refusal(key: Key, reason: str, piece: int = 0) -> wire.Result:
 def ask(books: Books, peer: str, message: wire.Ask, now: float) -> None:
     """Serve it, keep it until its session comes, or answer at once that it will not be served."""
     key = wire.key_of(message)
-    theirs = books.layouts.get(peer)
+    theirs = books.peers.layouts.get(peer)
     dispatch = books.dispatches.get(key)
     if (key, peer) in books.waiting.answered or (dispatch is not None and peer in dispatch.session.readers):
         books.notes["an ask again"] += 1
     elif theirs is None:
-        _turn_down(books, peer, message, books.misfits.get(peer, "no hello came before it"))
+        _turn_down(books, peer, message, books.peers.misfits.get(peer, "no hello came before it"))
     elif dispatch is None and key in books.waiting.refusals:
         _turn_down(books, peer, message, books.waiting.refusals[key][1])
     elif key in books.waiting.over or (dispatch is None and _newer(books, key)):
@@ -118,29 +101,36 @@ def _turn_down(books: Books, peer: str, message: wire.Ask, reason: str) -> None:
 
 
 def _serve(books: Books, peer: str, message: wire.Ask, theirs: Layout, now: float) -> None:
-    session = books.dispatches[wire.key_of(message)].session
-    mine, turn = books.layout, theirs.seat.group
+    dispatch = books.dispatches[wire.key_of(message)]
+    session, mine, turn = dispatch.session, books.layout, theirs.seat.group
     if message.content != session.content or message.length != session.length:
         _turn_down(books, peer, message, "the receiver's prompt is another one")
         return
     try:
-        _bounded(books, message, session.length)
+        _check_lists(books, message, [len(places) for places in dispatch.offers[0].places])
         fragments = [overlap(here, there, turn) for here, there in zip(mine.pages, theirs.pages, strict=True)]
         reader = reader_of(message, fragments, [page.page_bytes for page in theirs.pages], now)
         expected = len(meets(mine.grid, mine.seat, theirs.grid, turn))
     except QuireError as wrong:
         _turn_down(books, peer, message, str(wrong))
         return
+    if PER_GROUP not in theirs.can:  # it lists all its slots, and says in one number from where on it lacks them
+        reader.targets = tuple(
+            places if group.cross else only(places, (Span(min(message.start, len(places)), len(places)),))
+            for group, places in zip(books.shape.groups, reader.targets, strict=True)
+        )
     books.do(session.key, session.asked(peer, reader, expected, now))
 
 
-def _bounded(books: Books, message: wire.Ask, length: int) -> None:
-    """A list has as many places as the prompt has blocks: told apart before memory is taken for it."""
-    blocks = num_blocks(length, books.shape.block_size)
-    for group, wish in zip(books.shape.groups, message.wishes, strict=False):
-        most = MOST_ENCODER_BLOCKS if group.cross else blocks
-        if wish.blocks > most or (not group.cross and wish.blocks != blocks):
-            fact = f"its list of group {group.name!r} has {wish.blocks} blocks, the sender's {most}"
+def _check_lists(books: Books, message: wire.Ask, lengths: list[int]) -> None:
+    """Lists as long as the sender's own, and a state after the prompt: told apart before memory is taken for them."""
+    for group, wish, blocks in zip(books.shape.groups, message.wishes, lengths, strict=False):
+        fact = ""
+        if wish.blocks != blocks:
+            fact = f"its list of group {group.name!r} has {wish.blocks} blocks, the sender's {blocks}"
+        elif group.current and wish.runs and wish.position != message.length:
+            fact = f"the state of group {group.name!r} is wanted after {wish.position} tokens of {message.length}"
+        if fact:
             raise InputError(say(f"an ask for {message.request}", fact, "agree on the prompt and the block size"))
 
 
@@ -181,11 +171,9 @@ def moved(books: Books, ticket: int, problem: str | None, now: float) -> None:
         books.do(key, dispatch.session.moved(peer, problem, now))
 
 
-def lost(books: Books, peer: str, now: float) -> None:
-    """A peer is gone. It is greeted again when somebody needs it."""
-    books.layouts.pop(peer, None)
-    books.misfits.pop(peer, None)
-    books.greeted.discard(peer)
+def lost(books: Books, peer: str, reason: str, now: float) -> None:
+    """A peer is gone."""
+    books.peers.lost(peer, reason, now)
     books.waiting.forget(peer)
     for key, dispatch in list(books.dispatches.items()):
         books.do(key, dispatch.session.lost(peer, now))

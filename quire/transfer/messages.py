@@ -77,7 +77,10 @@ class Refuse(Message, frozen=True):
 
 
 class Ask(Message, frozen=True):
-    """A receiver's wants. `start`, the first block that any group lacks, is only told; `patience` is what is left."""
+    """A receiver's wants; `patience` is what is left of it.
+
+    `start` is the first block that any group lacks: a peer that does not know per-group wants goes by this number.
+    """
 
     request: Text
     epoch: Epoch

@@ -16,7 +16,7 @@ from quire.core.groups import LayerGroup
 from quire.core.request import Request
 from quire.core.span import Span
 from quire.transfer.pieces import keeps_all
-from quire.transfer.slices import Places, Run, Spans, nowhere, num_blocks, offered, wants
+from quire.transfer.slices import Places, Run, Spans, below, first_missing, nowhere, num_blocks, offered, wants
 from quire.transfer.view import Landing, Offer, Shape, content_of
 
 Slot = tuple[int, int]  # group, slot
@@ -102,7 +102,7 @@ class BlockLists:
         self._use(_pages(places))
         return Offer(length, tuple(places), length, content_of(table.request, length), None)
 
-    def want(self, request: Request) -> Landing | None:
+    def want(self, request: Request, *, one_start: bool = False) -> Landing | None:
         """Hold what is found, group by group, then take slots for the rest."""
         length, size, groups = len(request.tokens), self._shape.block_size, self._shape.groups
         names = self._names_of(request)
@@ -111,6 +111,7 @@ class BlockLists:
         found = [self._find(group, names, length) for group in range(len(groups))]
         present = [[slot >= 0 for slot in slots] for slots in found]
         held = tuple(layer.found(there, length, size) for layer, there in zip(groups, present, strict=True))
+        held = below(held, first_missing(needs, held)) if one_start else held
         kept = [(g, found[g][b]) for g, spans in enumerate(held) for s in spans for b in range(s.start, s.end)]
         self._use(kept)
         wanted = wants(needs, held)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+
+import numpy as np
 
 from quire.core.cache import Cache
+from quire.core.claim import Claim, Claims
 from quire.core.errors import InputError, StateError, say
 from quire.core.finish import Finished
+from quire.core.groups import LayerGroup
 from quire.core.hold import Hold
 from quire.core.plan import Plan
-from quire.core.request import Request
+from quire.core.request import Int32, Request
 from quire.core.sequence import Sequence
 from quire.core.span import Span
 from quire.transfer.pieces import keeps_all
-from quire.transfer.slices import Places, Spans, nowhere, num_blocks, only, wants
+from quire.transfer.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
 from quire.transfer.view import Landing, Offer, Shape, content_of
 
 
@@ -33,7 +38,11 @@ class QuireView:
         return self._shape
 
     def offer(self, id: Hashable, span: Span) -> Offer | None:
-        """Hold the pages of these tokens; None when they were promised to make room for the prompt's next ones."""
+        """Hold the pages of these tokens.
+
+        None while a plan that is not finished moves one of them, and when they were promised to make room for the
+        prompt's next ones.
+        """
         cache = self._cache
         sequence = cache.sequence(id)
         length = sequence.prompt_end
@@ -42,6 +51,9 @@ class QuireView:
             raise StateError(say(f"offer of [{span.start}, {span.end}) of {id!r}", fact, "offer what is computed"))
         held = cache.hold(sequence, span)
         if held is None:
+            return None
+        if self._moves(held.slots):
+            cache.drop(held)
             return None
         places = tuple(self._source(sequence, held, group, span.end == length) for group in range(len(held.blocks)))
         return Offer(length, places, sequence.computed, content_of(sequence.request, length), held)
@@ -56,24 +68,43 @@ class QuireView:
         ready = complete or keeps_all(layer, length, size)
         return only(places, layer.needs_at(length, size)) if ready else nowhere(len(places))
 
-    def want(self, request: Request) -> Landing | None:
-        """Claim for decoding, group by group, and admit; None when there is no room, or a held page did not come up."""
+    def want(self, request: Request, *, one_start: bool = False) -> Landing | None:
+        """Claim for decoding, group by group, and admit.
+
+        None when there is no room, when a held page did not come up, and while a plan that is not finished moves one of
+        its pages: what fails there could not be told to a transfer.
+        """
         cache = self._cache
+        if one_start:
+            request = replace(request, reuse_limit=self._first_missing(request))
         with cache.claim([request], purpose="decode") as claims:
-            if not len(claims):
-                raise InputError(str(claims.refused[0]))  # it never fits, whatever is released
-            (claim,) = claims
+            claim = _only(claims)
             wanted, start = claim.wanted_blocks, claim.start
             batch = cache.admit(claims)
         if not batch.sequences:
             return None
         (sequence,) = batch.sequences
         finished = self._run(batch.plan)  # pages leave the slots that a peer is about to fill
-        if any(setback.holder is sequence for setback in finished.setbacks):
+        spoilt = any(setback.holder is sequence for setback in finished.setbacks)
+        if spoilt or self._moves([_slots(sequence, group, layer) for group, layer in enumerate(self._shape.groups)]):
             if sequence.live:
                 cache.release(sequence, store=False)
             return None
         return self._landing(sequence, wanted, start)
+
+    def _first_missing(self, request: Request) -> int:
+        """Tokens before the first block that any group lacks."""
+        with self._cache.claim([request], purpose="decode") as claims:
+            claim = _only(claims)
+        pairs = zip(self._shape.groups, claim.wanted_blocks, strict=True)
+        own = [(layer, wanted) for layer, wanted in pairs if not layer.cross]
+        needs = [layer.needs_at(claim.prepared.end, self._shape.block_size) for layer, _ in own]
+        return first_missing(needs, wants(needs, [wanted for _, wanted in own])) * self._shape.block_size
+
+    def _moves(self, slots: Iterable[Int32]) -> bool:
+        """Whether an unfinished plan touches one of these, group by group."""
+        plans = self._cache.open_plans()
+        return any(plan.touches(group, mine) for group, mine in enumerate(slots) for plan in plans)
 
     def _landing(self, sequence: Sequence, wanted: tuple[Spans, ...], start: int) -> Landing:
         size, length = self._shape.block_size, sequence.prompt_end
@@ -81,12 +112,11 @@ class QuireView:
         for group, layer in enumerate(self._shape.groups):
             blocks = _blocks(sequence, layer.cross, length, size)
             needs.append((Span(0, blocks),) if layer.cross and blocks else layer.needs_at(length, size))
-            room = nowhere(blocks)
+            room, slots = nowhere(blocks), _slots(sequence, group, layer)
             if layer.current:
-                room[[span.start for span in wanted[group]]] = sequence.state_slot(group)
+                room[[span.start for span in wanted[group]]] = slots
             else:
-                slots = sequence.slots(group)[:blocks]
-                room[: len(slots)] = slots
+                room[: min(len(slots), blocks)] = slots[:blocks]
             places.append(only(room, wanted[group]))
             if layer.cross and not blocks:
                 needs[-1] = ()
@@ -104,6 +134,17 @@ class QuireView:
         else:
             assert isinstance(held.ref, Hold)
             self._cache.drop(held.ref)
+
+
+def _only(claims: Claims) -> Claim:
+    if not len(claims):
+        raise InputError(str(claims.refused[0]))  # it never fits, whatever is released
+    return claims[0]
+
+
+def _slots(sequence: Sequence, group: int, layer: LayerGroup) -> Int32:
+    """Device slots of a sequence: of a state group its one."""
+    return np.array([sequence.state_slot(group)], np.int32) if layer.current else sequence.slots(group)
 
 
 def _blocks(sequence: Sequence, cross: bool, length: int, size: int) -> int:

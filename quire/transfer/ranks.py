@@ -85,6 +85,28 @@ def _fold(mine: int, rank: int, theirs: int) -> range:
     return range(only, only + 1)
 
 
+ONE_RANK = Grid()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a prompt is computed: the peers of an instance by flat rank, and which group of its ranks serves it."""
+
+    peers: tuple[str, ...]
+    grid: Grid = ONE_RANK
+    group: int | None = 0  # None: not known; all groups are asked, one answers
+
+    def __post_init__(self) -> None:
+        if len(set(self.peers)) != self.grid.num_ranks or len(self.peers) != self.grid.num_ranks:
+            fact = f"{len(self.peers)} peers, {len(set(self.peers))} different, for {self.grid.num_ranks} ranks"
+            raise InputError(say("a source", fact, "name one peer per rank"))
+
+    def writers(self, mine: Grid, seat: Seat) -> tuple[tuple[str, ...], int]:
+        """Peers that a rank must ask, and how many of them answer."""
+        ranks = meets(mine, seat, self.grid, self.group)
+        return tuple(self.peers[rank] for rank in ranks), len(meets(mine, seat, self.grid, self.group or 0))
+
+
 # -- one decision for all ranks --------------------------------------------------------------------------------------
 
 

@@ -87,6 +87,10 @@ class Receiving:
         """It cannot go on, and nobody was asked or those who were are told."""
         return self._end(failed(reason), now)
 
+    def spoil(self, reason: str) -> None:
+        """It was delivered, and could not be put in its place: it is not here."""
+        self.verdict = settle(self.verdict, broken(f"its pages could not be put in place: {reason}"))
+
     def lost(self, peer: str, now: float) -> Do:
         """A writer is gone; if it owes a word it will never come."""
         if peer not in self.told or peer in self.words:

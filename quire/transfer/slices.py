@@ -107,15 +107,15 @@ def wants(needs: Sequence[Spans], helds: Sequence[Spans]) -> tuple[Spans, ...]:
     return tuple(without(need, held) for need, held in zip(needs, helds, strict=True))
 
 
-def one_start(needs: Sequence[Spans], helds: Sequence[Spans]) -> int:
+def first_missing(needs: Sequence[Spans], helds: Sequence[Spans]) -> int:
     """The first block that any group lacks: one number, for a peer that knows nothing else."""
     firsts = [want[0].start for want in wants(needs, helds) if want]
     return min(firsts, default=max((need[-1].end for need in needs if need), default=0))
 
 
-def from_start(needs: Sequence[Spans], start: int) -> tuple[Spans, ...]:
-    """What such a peer sends: all that is needed from there on. Never less than the groups want."""
-    return tuple(merged(*(Span(max(s.start, start), max(s.end, start)) for s in need)) for need in needs)
+def below(helds: Sequence[Spans], start: int) -> tuple[Spans, ...]:
+    """What counts as held with such a peer: it sends everything from `start` on, whoever has it."""
+    return tuple(merged(*(Span(min(s.start, start), min(s.end, start)) for s in held)) for held in helds)
 
 
 def holes(wanted: Sequence[Spans], delivered: Sequence[Spans]) -> tuple[Spans, ...]:

@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An end and its first cause. `broken`: a peer has not kept to the protocol."""
+    """An end and its first cause. `broken`: a peer has not kept to the protocol, or its pages could not be used."""
 
     outcome: Outcome
     reason: str = ""
@@ -55,7 +55,7 @@ def failed(reason: str) -> Verdict:
 
 
 def broken(reason: str) -> Verdict:
-    """A failure of the protocol itself: the only one that replaces another verdict."""
+    """A failure of the protocol itself, or behind it: the only one that replaces another verdict."""
     return Verdict(Outcome.FAILED, reason, broken=True)
 
 

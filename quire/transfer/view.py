@@ -68,18 +68,25 @@ class CacheView(Protocol):
         ...
 
     def offer(self, id: Hashable, span: Span) -> Offer | None:
-        """Hold the pages of these tokens of a live prompt; None when they cannot be held now.
+        """Hold the pages of these tokens of a live prompt; None: not now, try again.
 
         Groups that forget part of this prompt are offered when `span` is all of it. The sender's hits do not matter.
         """
         ...
 
-    def want(self, request: Request) -> Landing | None:
-        """Hold what is there for a prompt that will only decode, then make room for the rest; None: no room now."""
+    def want(self, request: Request, *, one_start: bool = False) -> Landing | None:
+        """Hold what is there for a prompt that will only decode, then make room for the rest; None: not now.
+
+        With `one_start` a peer will send all that is needed from the first missing block on, in every group: nothing
+        from there on is held, and everything has a private page.
+        """
         ...
 
     def commit(self, landing: Landing) -> None:
-        """All of it has arrived, on all ranks, and nobody writes any more: make it findable, once."""
+        """All of it has arrived, on all ranks, and nobody writes any more: make it findable, once.
+
+        An error means that it was released instead.
+        """
         ...
 
     def release(self, held: Offer | Landing) -> None:

@@ -9,11 +9,11 @@ from quire import InputError, LayerGroup, Span
 from quire.transfer.pieces import part_of, piece_of, whole
 from quire.transfer.slices import (
     Run,
-    from_start,
+    below,
+    first_missing,
     holes,
     num_pages,
     offered,
-    one_start,
     pairs,
     places_of,
     run_at,
@@ -142,18 +142,20 @@ def test_each_group_wants_for_itself():
     for near_held, expected in (((), 99_975_168), ((Span(308, 310),), 95_256_576)):
         held = ((Span(0, 266),), near_held, ())
         assert count(wants(needs, held)) == expected
-        assert one_start(needs, held) == 266
-    assert count(from_start(needs, 0)) == count(needs) == 309_166_080
+        assert first_missing(needs, held) == 266
+    assert count(needs) == 309_166_080
 
 
 def test_a_peer_with_one_start_sends_more_and_never_less():
     """want-07: the first block any group lacks; a full hit of all groups leaves nothing."""
     needs = ((Span(0, 6),), (Span(4, 6),))
-    assert one_start(needs, ((Span(0, 5),), (Span(4, 6),))) == 5
-    assert from_start(needs, 5) == ((Span(5, 6),), (Span(5, 6),))
-    assert one_start(needs, ((Span(0, 6),), ())) == 4
-    assert from_start(needs, 4) == ((Span(4, 6),), (Span(4, 6),))
-    assert from_start(needs, one_start(needs, needs)) == ((), ())
+    for held, start, sent in (
+        (((Span(0, 5),), (Span(4, 6),)), 5, ((Span(5, 6),), (Span(5, 6),))),
+        (((Span(0, 6),), ()), 4, ((Span(4, 6),), (Span(4, 6),))),
+        (needs, 6, ((), ())),
+    ):
+        assert first_missing(needs, held) == start
+        assert wants(needs, below(held, start)) == sent
 
 
 def test_what_was_not_delivered_is_named():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Media, Removed, Request, Scope, Span, StateError, Stored
+from quire import InputError, Media, Removed, Request, Scope, Span, StateError, Stored
 
 from .conftest import Ran, admit, both_orders, build, compute, events, got, release, run, start_of, tokens, try_admit
 
@@ -224,3 +224,16 @@ def test_partial_hits_can_be_limited_or_turned_off(store, copies):
     whole = build(store, 8, partial_reuse=False)
     run(whole, Request("a", tokens(range(8))), computed=8)
     assert (start_of(whole, tokens(range(6), 50)), start_of(whole, tokens(range(9)))) == (4, 8)
+
+
+def test_a_request_may_limit_its_own_reuse(store):
+    """reuse-14: 8 tokens cached: of 9 at most 6, 4, 3 or 0 are reused; what it computes is stored as ever."""
+    cache = build(store, 8, partial_reuse=True)
+    run(cache, Request("a", tokens(range(8))), computed=8)
+    for limit, start in ((None, 8), (9, 8), (6, 6), (4, 4), (3, 3), (0, 0)):
+        with cache.claim([Request("b", tokens(range(9)), reuse_limit=limit)]) as claims:
+            assert (claims[0].start, claims[0].num_tokens) == (start, 9 - start)
+    run(cache, Request("c", tokens(range(12)), reuse_limit=0), computed=12)
+    assert start_of(cache, tokens(range(13))) == 12
+    with pytest.raises(InputError, match="reuse_limit"):
+        Request("d", tokens(range(9)), reuse_limit=-1)

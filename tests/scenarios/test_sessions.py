@@ -8,10 +8,9 @@ import pytest
 from quire import InputError, Request, Scope, Span, StateError
 from quire.transfer import messages as wire
 from quire.transfer.aux import Aux, AuxRoom, pack, unpack, with_logits
-from quire.transfer.endpoint import Source
 from quire.transfer.layout import hello, layout_of
 from quire.transfer.quire_view import QuireView
-from quire.transfer.ranks import Grid
+from quire.transfer.ranks import Grid, Source
 from quire.transfer.receiving import Receiving
 from quire.transfer.slices import Run, places_of
 from quire.transfer.verdict import Key, Limits, Outcome
@@ -337,8 +336,9 @@ def test_a_peer_that_does_not_fit_is_told_why_once():
     link = rig.hub.link("w", wrong.pages)
     rig.sides["w"], rig.links["w"] = wrong, link
     rig.ends["w"] = rig.end("w")
-    first = rig.d.receive(KEY, request(), Source(("w",)))
+    assert rig.d.receive(KEY, request(), Source(("w",))) is None  # nobody is asked before its hello
     rig.step(names=("p", "d", "w"))
+    first = rig.d.receive(KEY, request(), Source(("w",)))
     assert outcome(first) == FAILED and "block size: '8' here, '4' there" in first.verdict.reason
     told = len(rig.hub.heap)
     second = rig.d.receive(Key("r", 2), request("s"), Source(("w",)))
@@ -348,7 +348,7 @@ def test_a_peer_that_does_not_fit_is_told_why_once():
     rig.step()
     assert outcome(third) == DELIVERED and rig.empty()
     rig.d.forgive("w")
-    assert not rig.d.books.refused
+    assert rig.d.receive(Key("r", 3), request("u"), Source(("w",))) is None
 
 
 def test_an_unknown_group_of_ranks_answers_once():
@@ -559,7 +559,7 @@ def test_lists_of_another_length_are_refused():
         ask = wire.Ask("r", 1, 0, 1, 22, offer.content, wishes, 0, 5.0)
         rig.links["d"].send("p", wire.encode(ask))
     rig.p.step()
-    (heard,) = [wire.decode(news.data) for news in rig.links["d"].poll()]
+    _, heard = [wire.decode(news.data) for news in rig.links["d"].poll()]
     assert not heard.ok and "has 7 blocks, the sender's 6" in heard.reason
 
 
@@ -580,3 +580,47 @@ def test_limits_and_second_sessions_are_refused():
         with pytest.raises(InputError, match="session"):
             rig.p.send(key, "r")
     assert layout_of(rig.p.books.shape, "x").name == "x"
+
+
+@pytest.mark.parametrize("one_start", [False, True])
+def test_a_peer_with_one_start_is_asked_for_everything_from_there_on(one_start):
+    """talk-34: blocks 0 to 3 of full are held, 4 of the window, no state: 4, 5 and the state, or 5 instead of 4, 5."""
+    rig = Rig(receiver=ListSide())
+    layout = layout_of(rig.p.books.shape, "p", can=()) if one_start else rig.p.books.layout
+    rig.ends["p"] = rig.end("p", layout=layout)
+    rig.sides["d"].compute(request("turn", PROMPT[:20]))
+    rig.sides["d"].end("turn")
+    lists = rig.sides["d"].lists
+    name = lists._names[0].pop(slot := lists._found[0][lists._names_of(request())[4]])
+    lists._free[0].append(slot)
+    del lists._found[0][name]
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    landing = rig.d.landing(session)
+    near = Span(4, 6) if one_start else Span(5, 6)
+    assert landing.wants == ((Span(4, 6),), (near,), (Span(5, 6),))
+    rig.step()
+    assert outcome(session) == DELIVERED and session.num_bytes == 2 * 64 + len(near) * 32 + 16
+    assert landed_right(rig.sides["d"], landing, request()) and rig.empty()
+
+
+def test_who_has_not_said_hello_is_asked_for_nothing():
+    """talk-35: nobody there; lost before its hello; silent for 10 s: failed, with the reason, and no page is taken."""
+    rig = Rig()
+    nobody = rig.d.receive(KEY, request(), Source(("nobody",)))
+    assert outcome(nobody) == FAILED and nobody.verdict.reason == "nobody could not be asked"
+    rig.hub.link("lost", [])
+    assert rig.d.receive(Key("lost"), request(), Source(("lost",))) is None
+    rig.hub.kill("lost")
+    rig.step()
+    lost = rig.d.receive(Key("lost"), request(), Source(("lost",)))
+    assert outcome(lost) == FAILED and lost.verdict.reason == "lost could not be asked: it has died"
+    rig.hub.link("mute", [])
+    for seconds in (0.0, 9.0):
+        rig.step(seconds)
+        assert rig.d.receive(Key("mute"), request(), Source(("mute",))) is None
+    rig.step(1.0)
+    mute = rig.d.receive(Key("mute"), request(), Source(("mute",)))
+    assert outcome(mute) == FAILED and mute.verdict.reason == "mute has not said hello within 10 s"
+    rig.step()
+    assert rig.empty() and rig.sides["d"].taken() == [0, 0, 0]

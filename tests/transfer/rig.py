@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from quire import Request
 from quire.transfer.aux import Aux
-from quire.transfer.endpoint import Endpoint, Session, Source
+from quire.transfer.endpoint import Endpoint, Session
 from quire.transfer.layout import layout_of
 from quire.transfer.links.local import LocalHub
+from quire.transfer.ranks import Source
 from quire.transfer.receiving import Receiving
 from quire.transfer.verdict import Key, Limits
 
@@ -27,6 +28,18 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def received(
+    end: Endpoint, key: Key, request: Request, source: Source, step: Callable[[], object], **options: Any
+) -> Receiving:
+    """Call `receive` again until the peers have said hello."""
+    for _ in range(100_000):
+        session = end.receive(key, request, source, **options)
+        if session is not None:
+            return session
+        step()
+    raise AssertionError("they never say hello, or there is no room")
 
 
 class Rig:
@@ -60,9 +73,8 @@ class Rig:
         assert self.p.put(key, len(request.tokens), last=True, aux=aux)
 
     def ask(self, request: Request, key: Key, **options: Any) -> Receiving:
-        session = self.d.receive(key, request, Source(("p",)), **options)
-        assert session is not None
-        return session
+        """A session of the receiver; when the peers do not know each other yet both work in between."""
+        return received(self.d, key, request, Source(("p",)), lambda: self.step(), **options)
 
     def step(self, seconds: float = 0.0, names: Sequence[str] = ("p", "d")) -> list[Session]:
         """Let time pass, then both work in turn until it is quiet."""

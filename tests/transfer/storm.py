@@ -16,10 +16,10 @@ import numpy as np
 
 from quire import LayerGroup, Request, Span
 from quire.transfer.aux import Aux
-from quire.transfer.endpoint import Endpoint, Session, Source
+from quire.transfer.endpoint import Endpoint, Session
 from quire.transfer.layout import layout_of
 from quire.transfer.links.local import LocalHub, LocalLink
-from quire.transfer.ranks import Grid
+from quire.transfer.ranks import Grid, Source
 from quire.transfer.rows import Rows
 from quire.transfer.shards import PageShape, Section, Shard
 from quire.transfer.slices import nowhere
@@ -31,6 +31,7 @@ LENGTH = SIZE * BLOCKS
 PAGE = 8
 LIMITS = Limits(lease=4, transfer=6, grace=5, parked=9)
 HORIZON = 40.0
+AGAIN, GIVE_UP = 0.1, 15.0  # who cannot ask yet asks again
 FIRST = Aux(first_tokens=(1,))
 
 
@@ -71,7 +72,7 @@ class Ledger:
             self.page[slots[0]] = byte_of(content, ordinal)
         return Offer(LENGTH, (places,), LENGTH, content, owner)
 
-    def want(self, request: Request) -> Landing | None:
+    def want(self, request: Request, *, one_start: bool = False) -> Landing | None:
         owner, places = object(), nowhere(BLOCKS)
         held = int(request.tokens[0])
         slots = self._take(owner, BLOCKS - held)
@@ -150,6 +151,7 @@ class Storm:
         self._add("d", PAGE, PageShape((0,), (Section("kv", PAGE),)), Grid(), 0)
         self.source = Source(tuple(self.names), grid)
         self.frozen: dict[str, float] = {}
+        self.later: list[tuple[float, Callable[[], None]]] = []
 
     def _add(self, name: str, width: int, page: PageShape, grid: Grid, rank: int) -> None:
         ledger = self.ledgers[name] = Ledger(width)
@@ -216,6 +218,8 @@ class Storm:
             session = end.receive(key, request, self.source)
             if session is not None:
                 self.sessions["d", key] = session
+            elif self.now < GIVE_UP:
+                self.later.append((self.now + AGAIN, act))
 
         return act
 
@@ -250,6 +254,7 @@ class Storm:
             self.now = max(self.now + 1e-6, min(times))
             while acts and acts[0][0] <= self.now:
                 acts.pop(0)[1]()
+            acts, self.later = sorted([*acts, *self.later], key=lambda act: act[0]), []
             self.hub.run(self.now)
             for name in sorted(self.ends, reverse=self.backwards):
                 if self.frozen.get(name, 0.0) <= self.now:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from quire import check
-from quire.transfer.endpoint import Endpoint, Session, Source
+from quire.transfer.endpoint import Endpoint, Session
+from quire.transfer.ranks import Source
 from quire.transfer.verdict import Key, Outcome
 
+from .rig import received
 from .views import QuireSide, landed_right
 from .worker import GROUPS, LIMITS, PAGE, make_end, request, serve
 
@@ -86,8 +88,7 @@ def test_the_sender_is_killed(link: str, seed: int, workers: list[Worker], monke
     end, _, side = make_end(link, "survivor")
     part = random.Random(seed).randrange(1, 30)
     workers.append(Worker("sender", link, "1"))
-    session = end.receive(Key("r", 1), request(), Source((workers[0].address,)))
-    assert session is not None
+    session = received(end, Key("r", 1), request(), Source((workers[0].address,)), lambda: end.step(0.001))
     landing = end.landing(session)
     assert landing is not None
     slots = landing.places[0][landing.places[0] >= 0]
@@ -105,8 +106,7 @@ def test_the_sender_is_killed(link: str, seed: int, workers: list[Worker], monke
     assert np.array_equal(before, side.pages[0]), "something landed in pages that were given back"
     side.cache.clear()
     workers.append(Worker("sender", link, "2"))  # another one takes over
-    again = end.receive(Key("r", 2), request(), Source((workers[1].address,)))
-    assert again is not None
+    again = received(end, Key("r", 2), request(), Source((workers[1].address,)), lambda: end.step(0.001))
     landing = end.landing(again)
     assert landing is not None
     step_until(end, lambda: not end.books.arrivals)

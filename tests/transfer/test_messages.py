@@ -73,7 +73,8 @@ def test_too_much_is_refused_before_it_is_kept() -> None:
         stranger.send("p", wire.encode(wire.Ask("r", nth, 0, 1, 1, b"", (big,), 0, 1.0)))
     rig.p.step()
     assert len(rig.p.books.waiting.asks) == 3  # 16 MiB each, room for 64
-    refused = [wire.decode(news.data) for news in stranger.poll()]
+    answer, *refused = [wire.decode(news.data) for news in stranger.poll()]
+    assert isinstance(answer, wire.Hello)
     assert len(refused) == 5 and all("too many asks wait" in word.reason for word in refused)
 
 

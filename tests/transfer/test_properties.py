@@ -15,12 +15,12 @@ from quire.transfer.rows import joined, rows_of
 from quire.transfer.shards import PageShape, Section, Shard, overlap
 from quire.transfer.slices import (
     Run,
-    from_start,
+    below,
+    first_missing,
     holes,
     nowhere,
     num_blocks,
     offered,
-    one_start,
     pairs,
     places_of,
     runs_of,
@@ -85,7 +85,9 @@ def test_one_start_is_never_less_than_what_groups_want(groups) -> None:
     needs = tuple(spans(need) for need, _ in groups)
     held = tuple(spans(need & have) for need, have in groups)
     wanted = wants(needs, held)
-    sent = from_start(needs, one_start(needs, held))
+    start = first_missing(needs, held)
+    sent = wants(needs, below(held, start))
+    assert not any(span.end > start for kept in below(held, start) for span in kept)
     assert not any(holes(wanted, sent))
     assert not any(holes(sent, needs))
     for (need, have), want in zip(groups, wanted, strict=True):

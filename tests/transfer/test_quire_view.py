@@ -180,3 +180,44 @@ def test_held_pages_come_up_from_the_host_before_anybody_writes(fails: bool) -> 
     side.view.commit(landing)
     side.cache.release(sequence)
     assert np.array_equal(side.cache.table()[0, :1], [-1]) and side.cache.num_free() == 8
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_pages_that_an_unfinished_plan_brings_are_neither_sent_nor_counted_on(fails: bool) -> None:
+    """What may still fail is not in a transfer's hands: nobody could tell its session."""
+    side = Hosted()
+    side.cache.release(side.compute("turn", 0, 16))
+    side.cache.release(side.compute("other", 100, 32))
+    batch = side.cache.add_sequence_batch([Request("again", tokens(range(18)))])  # brings the turn up, some time
+    (again,) = batch.sequences
+    side.cache.commit(again)
+    assert side.view.offer("again", Span(0, 16)) is None and side.view.want(Request("r", tokens(range(24)))) is None
+    check(side.cache)
+    assert side.cache.num_sequences == 1
+    side.fails = fails
+    assert [setback.holder for setback in side.run(batch.plan).setbacks] == ([again] if fails else [])
+    side.fails = False
+    offer = side.view.offer("again", Span(0, again.computed))
+    assert offer is not None
+    side.view.release(offer)
+    side.cache.release(again)
+    landing = side.view.want(Request("r", tokens(range(24))))
+    assert landing is not None and landing.held == (() if fails else (Span(0, 4),),)
+    side.view.release(landing)
+    check(side.cache)
+
+
+def test_slots_that_an_unfinished_plan_reads_are_not_given_to_a_peer() -> None:
+    """Pages on their way down leave the slots that a peer would fill: it must not be faster than they are."""
+    side = Hosted()
+    side.cache.release(side.compute("turn", 0, 32))
+    batch = side.cache.add_sequence_batch([Request("next", tokens(range(100, 132)))])
+    (late,) = batch.sequences
+    assert batch.plan.count(Kind.OFFLOAD) == 8
+    side.cache.release(late, store=False)
+    assert side.view.want(Request("r", tokens(range(200, 216)))) is None, "its slots are empty now, and still read"
+    side.run(batch.plan)
+    landing = side.view.want(Request("r", tokens(range(200, 216))))
+    assert landing is not None
+    side.view.release(landing)
+    check(side.cache)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from quire import LayerGroup, Request
-from quire.transfer.endpoint import Endpoint, Source
+from quire.transfer.endpoint import Endpoint
 from quire.transfer.layout import layout_of
 from quire.transfer.links.local import LocalHub
 from quire.transfer.plain_view import BlockLists
-from quire.transfer.ranks import Grid, agree
+from quire.transfer.ranks import Grid, Source, agree
 from quire.transfer.receiving import Receiving
 from quire.transfer.shards import PageShape, Section, Shard
 from quire.transfer.verdict import Key, Outcome
 
-from .rig import FIRST, LIMITS, Clock
+from .rig import FIRST, LIMITS, Clock, received
 from .views import tokens
 
 SIZE, BLOCKS, HEAD = 4, 5, 8
@@ -78,9 +78,7 @@ def start(senders: list[Rank], receivers: list[Rank], grid: Grid, whole: np.ndar
         rank.end.send(KEY, "r")
         assert rank.end.put(KEY, len(PROMPT.tokens), last=True, aux=FIRST)
     source = Source(tuple(rank.link.name for rank in senders), grid)
-    sessions = [rank.end.receive(KEY, PROMPT, source) for rank in receivers]
-    assert all(session is not None for session in sessions)
-    return [session for session in sessions if session is not None]
+    return [received(rank.end, KEY, PROMPT, source, lambda: step_all(senders + receivers)) for rank in receivers]
 
 
 @pytest.mark.parametrize(("here", "there", "heads"), CASES)
@@ -115,15 +113,14 @@ def test_one_rank_fails_and_nothing_is_committed_anywhere() -> None:
     whole = np.ones((BLOCKS, 1, 2, 4 * HEAD), np.uint8)
     start(senders[:1], [], Grid(), whole)
     source = Source(("p0", "p1"), grid)
-    sessions = [rank.end.receive(KEY, PROMPT, source) for rank in receivers]
+    sessions = [received(rank.end, KEY, PROMPT, source, lambda: step_all(senders + receivers)) for rank in receivers]
     hub.kill("p1")
     step_all(senders[:1] + receivers)
-    outcomes = [session.verdict.outcome for session in sessions if session and session.verdict]
+    outcomes = [session.verdict.outcome for session in sessions if session.verdict]
     assert outcomes == [Outcome.DELIVERED, Outcome.FAILED]
     decided = agree([rank.end.vote() for rank in receivers])
     assert (decided.completed, decided.failed, decided.retired) == (set(), {"r#0"}, {"r#0"})
     for rank, session in zip(receivers, sessions, strict=True):
-        assert session is not None
         rank.end.conclude(session, commit="r#0" in decided.completed)
         again = rank.view.want(Request("again", PROMPT.tokens))
         assert again is not None and again.held == ((),)

@@ -53,15 +53,6 @@ def test_ranks_of_a_peer_are_bounded() -> None:
     assert isinstance(word, wire.Refuse) and "there are 131072" in word.reason
 
 
-def test_a_peer_without_per_group_wants_is_refused() -> None:
-    rig = Rig()
-    rig.ends["d"] = rig.end("d", layout=layout_of(rig.d.books.shape, "d", can=()))
-    rig.serve(ASKED, KEY)
-    session = rig.ask(ASKED, KEY)
-    rig.step()
-    assert session.verdict is not None and "per-group wants: not known there" in session.verdict.reason
-
-
 @pytest.mark.parametrize("length", [22, 21])
 def test_another_prompt_fails_its_asker_alone(length: int) -> None:
     rig = Rig()
@@ -70,7 +61,7 @@ def test_another_prompt_fails_its_asker_alone(length: int) -> None:
     content = rig.p.books.dispatches[KEY].offers[-1].content
     link.send("p", ask(b"other" if length == 22 else content, length))
     rig.p.step()
-    (word,) = said(link)
+    _, word = said(link)
     assert isinstance(word, wire.Result) and not word.ok and "prompt is another one" in word.reason
     session = rig.ask(ASKED, KEY)
     rig.step()
@@ -104,11 +95,56 @@ def test_an_ask_that_comes_after_its_cancel_is_cancelled() -> None:
 
 
 def test_writers_that_were_asked_hear_that_another_could_not_be() -> None:
+    """One of two is gone before it is asked, and nobody has noticed."""
     rig = Rig()
-    session = rig.d.receive(KEY, ASKED, Source(("p", "gone"), Grid(tensor=2)))
+    link = rig.hub.link("gone", rig.sides["p"].pages)
+    source = Source(("p", "gone"), Grid(tensor=2))
+    assert rig.d.receive(KEY, ASKED, source) is None
+    link.send("d", wire.encode(hello(layout_of(rig.p.books.shape, "gone"))))
+    rig.step()
+    del rig.hub.links["gone"]
+    session = rig.d.receive(KEY, ASKED, source)
     assert session is not None and session.verdict is not None and list(session.told) == ["p"]
     rig.p.step()
     assert not rig.p.books.waiting.asks and rig.p.books.waiting.cancelled(KEY) == ("d", "gone could not be asked")
+
+
+def test_a_peer_that_could_not_be_reached_is_tried_again() -> None:
+    """After a second, not before: those who wait for it fail together, and nobody hammers at its door."""
+    rig = Rig()
+    rig.hub.link("late", [])
+    source = Source(("late",))
+    assert rig.d.receive(KEY, ASKED, source) is None
+    rig.hub.kill("late")
+    rig.step()
+    for epoch in (2, 3):
+        session = rig.d.receive(Key("r", epoch), ASKED, source)
+        assert session is not None and session.verdict is not None
+    link = rig.hub.link("late", rig.sides["p"].pages)
+    rig.step(1)
+    assert rig.d.receive(Key("r", 4), ASKED, source) is None
+    assert [type(word) for word in said(link)] == [wire.Hello]
+    link.send("d", wire.encode(hello(layout_of(rig.p.books.shape, "late"))))
+    rig.step()
+    session = rig.d.receive(Key("r", 4), ASKED, source)
+    assert session is not None and session.verdict is None
+
+
+def test_one_wrong_ask_fails_alone() -> None:
+    """A state after another token, a list that is too long: that asker learns it, the others are served."""
+    rig = Rig()
+    link = stranger(rig)
+    rig.serve(ASKED, KEY)
+    content = rig.p.books.dispatches[KEY].offers[-1].content
+    state = wire.Wish(6, ((5, bytes(4)),), True, 21)
+    wishes = (wire.Wish(6, ()), wire.Wish(6, ()), state)
+    link.send("p", wire.encode(wire.Ask(*KEY, 0, 1, 22, content, wishes, 0, 5.0)))
+    rig.p.step()
+    _, word = said(link)
+    assert isinstance(word, wire.Result) and not word.ok and "wanted after 21 tokens of 22" in word.reason
+    session = rig.ask(ASKED, KEY)
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
 
 
 def test_who_asks_for_what_is_never_sent_learns_it_at_once() -> None:

@@ -9,9 +9,10 @@ from zlib import crc32
 import numpy as np
 
 from quire import Cache, CacheConfig, Finished, LayerGroup, Plan, Request, Sequence, TierConfig
-from quire.tiers import ArenaTier, Bytes
+from quire.tiers import ArenaTier, Bytes, Tier
 from quire.transfer.plain_view import BlockLists
 from quire.transfer.quire_view import QuireView
+from quire.transfer.staged_view import StagedView
 from quire.transfer.view import CacheView, Landing
 
 SIZE = 4
@@ -140,6 +141,49 @@ class ListSide:
 
     def taken(self) -> list[int]:
         return [self.lists.num_used(group) for group in range(len(self.groups))]
+
+
+class TierPages:
+    """One group's slots of any tier, by number, as the sides use their arrays."""
+
+    def __init__(self, tier: Tier, group: int) -> None:
+        self.tier, self.group = tier, group
+
+    def __getitem__(self, slot: int) -> Bytes:
+        page = np.empty((1, self.tier.info().page_bytes[self.group]), np.uint8)
+        self.tier.read(self.group, [int(slot)], [page])
+        return page[0]
+
+    def __setitem__(self, slot: int, page: Bytes) -> None:
+        self.tier.write(self.group, [int(slot)], [page[None]])
+
+
+class StagedSide:
+    """Another side whose pages are on a device that no link can address; `pages` are what a link is given instead."""
+
+    def __init__(self, inner: Any, device: Tier, staging: tuple[int, ...]) -> None:
+        info = device.info()
+        inner.pages = [TierPages(device, group) for group in range(len(info.num_slots))]
+        self.inner, self.device = inner, device
+        tier = ArenaTier("staging", staging, info.page_bytes)
+        self.view = self.staged = StagedView(inner.view, device, tier)
+        self.pages = [tier.view(group) for group in range(len(staging))]
+
+    def compute(self, request: Request) -> None:
+        self.inner.compute(request)
+
+    def end(self, id: Any) -> None:
+        self.inner.end(id)
+
+    def rows(self, landing: Landing) -> list[list[int]]:
+        return self.inner.rows(landing.ref)  # type: ignore[no-any-return]
+
+    def staged_slots(self) -> list[int]:
+        return [self.staged.num_used(group) for group in range(len(self.pages))]
+
+    def taken(self) -> list[int]:
+        """The larger of both numbers: zero when neither the cache nor staging holds anything."""
+        return list(map(max, self.inner.taken(), self.staged_slots()))
 
 
 def landed_right(side: Side, landing: Landing, request: Request, groups: tuple[LayerGroup, ...] = GROUPS) -> bool:

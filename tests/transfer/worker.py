@@ -13,11 +13,13 @@ from typing import Any
 
 from quire import LayerGroup, Request
 from quire.transfer.aux import Aux
-from quire.transfer.endpoint import Endpoint, Source
+from quire.transfer.endpoint import Endpoint
 from quire.transfer.layout import layout_of
 from quire.transfer.links.tcp import TcpLink
+from quire.transfer.ranks import Source
 from quire.transfer.verdict import Key, Limits
 
+from .rig import received
 from .views import QuireSide, tokens
 
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
@@ -68,7 +70,7 @@ def main(role: str, kind: str, epoch: str, address: str = "") -> None:
         print(link.address, flush=True)
     else:
         print(link.address, flush=True)
-        assert end.receive(key, request(), Source((address,))) is not None
+        received(end, key, request(), Source((address,)), lambda: end.step(0.005))
     while True:
         if select.select([sys.stdin], [], [], 0)[0] and not sys.stdin.read(1):
             return

@@ -12,7 +12,6 @@ import secrets
 import sys
 import time
 
-from quire import Request
 from quire.tools.disagg.stage import (
     FIRST_TOKEN,
     KNOWN,
@@ -23,11 +22,10 @@ from quire.tools.disagg.stage import (
     Worker,
     mark,
     places,
-    prompt,
     serve,
     worker,
 )
-from quire.transfer import Key, Landing, Outcome, Receiving, Session, Source
+from quire.transfer import Key, Landing, Outcome, Receiving, Session
 
 STORY = """\
 Prefill here, decode there
@@ -72,8 +70,7 @@ def as_receiver(settings: Settings, kill: bool) -> int:
 def ask(me: Worker, child: Child, epoch: int, kill: bool) -> tuple[Receiving, Landing, float]:
     """One attempt, timed; the sender is killed when part of it has arrived."""
     key, begin = Key("prompt", epoch), time.monotonic()
-    session = me.end.receive(key, Request("prompt", prompt()), Source((child.address,)))
-    assert session is not None, "there is room"
+    session = me.receive(key, child.address)
     landing = me.end.landing(session)
     assert landing is not None
     first = int(landing.places[0].max())

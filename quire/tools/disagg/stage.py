@@ -24,6 +24,7 @@ from quire.transfer import (
     NixlLink,
     Offer,
     QuireView,
+    Receiving,
     Session,
     Source,
     TcpLink,
@@ -97,6 +98,18 @@ class Worker:
             ended += self.end.step(0.001)
         return ended
 
+    def receive(self, key: Key, peer: str) -> Receiving:
+        """Ask for the prompt, as soon as that peer has said hello."""
+        asked: list[Receiving] = []
+
+        def ask() -> bool:
+            session = self.end.receive(key, Request("prompt", prompt()), Source((peer,)))
+            asked.extend([] if session is None else [session])
+            return session is not None
+
+        self.until(ask)
+        return asked[0]
+
     def free(self) -> list[int]:
         """Slots that can be had, per group."""
         return [self.cache.num_free(group) for group in range(len(SLOTS))]
@@ -158,8 +171,9 @@ def worker(role: str, link: str, scale: str, epoch: str, peer: str) -> int:
         serve(me, key)
     else:
         me.remember()
-        me.end.receive(key, Request("prompt", prompt()), Source((peer,)))
     print(me.link.address, flush=True)
+    if role == "receiver":
+        me.receive(key, peer)
     while not (select.select([sys.stdin], [], [], 0)[0] and not sys.stdin.read(1)):
         me.end.step(0.005)
     return 0

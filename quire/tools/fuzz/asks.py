@@ -128,6 +128,8 @@ class Asks:
             options["by"] = "max"
         if rng.random() < 0.07:
             options["reuse"] = False
+        if rng.random() < 0.07:
+            options["reuse_limit"] = rng.randint(0, total + 2)
         if rng.random() < 0.1:
             options["beams"] = rng.randint(2, 3)
         if rng.random() < 0.12:

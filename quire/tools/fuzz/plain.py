@@ -126,6 +126,7 @@ class Ask:
     decode: tuple[int, int | None] | None = None  # priority, seconds
     by: str = "first"
     reuse: bool = True
+    reuse_limit: int | None = None
     beams: int = 1
     extra_tokens: int = 0
     max_new_tokens: int = 0

@@ -18,6 +18,7 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     if not (state.world.reuse and ask.keeps):
         return claim
     usable = ask.compute_end - (purpose == "compute")
+    usable = usable if ask.reuse_limit is None else min(usable, ask.reuse_limit)
     path = path_of(ask.root, ask.identities[: usable // size * size], size)
     claim.found = pages_along(state, path)
     claim.walked = state.tree.depth(path)

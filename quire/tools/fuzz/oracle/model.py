@@ -94,5 +94,6 @@ def encoder_ask(ask: Ask) -> Ask:
     assert ask.encoder is not None
     tokens = (0,) * len(ask.places)
     return replace(
-        ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), beams=1, extra_tokens=0
-    )
+        ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), reuse_limit=None,
+        beams=1, extra_tokens=0,
+    )  # fmt: skip
