@@ -121,8 +121,10 @@ def wait_for_goodbye(link: Any) -> None:
 
 def receive(side: Side, kind: str, name: str, peer: str) -> None:
     key, view = Key(name), side.views[kind]
-    session = side.ends[kind].receive(key, side.request(name), Source((peer,)), aux=False)
-    assert session is not None
+    session = None
+    while session is None:  # until they know each other
+        session = side.ends[kind].receive(key, side.request(name), Source((peer,)), aux=False)
+        side.ends[kind].step(0.0 if session else 0.05)
     while key in side.ends[kind].books.arrivals:
         side.ends[kind].step(0.05)
     assert session.num_bytes == side.pages * PAGE, session.verdict

@@ -17,10 +17,10 @@ from quire.engine.llm import LLM, Output, fitting
 from quire.engine.loop import Loop
 from quire.engine.report import Stats, StepReport
 from quire.engine.sampling import Sampling
-from quire.engine.settings import EngineConfig
+from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.stream import Piece, RunFailed, Stream
 
 __all__ = [
     "LLM", "Answer", "Connector", "Engine", "EngineBusy", "EngineConfig", "Listener", "Loop", "Model", "Output",
-    "Piece", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream", "fitting", "load", "of",
+    "Piece", "PrefillPeer", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream", "fitting", "load", "of",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.families import Model, load
 from quire.engine.loop import Loop
 from quire.engine.sampling import Sampling
-from quire.engine.settings import EngineConfig
+from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.sizes import pages_in
 from quire.engine.stream import RunFailed, Stream
 
@@ -46,12 +46,15 @@ class Output:
 
 
 class LLM:
-    """A model with its cache. Without a folder it is the embedded SmolLM2-135M-Instruct."""
+    """A model with its cache. Without a folder it is the embedded SmolLM2-135M-Instruct.
+
+    With a `prefill_peer`, an LLM that serves prompts, it decodes what that one computes.
+    """
 
     def __init__(
         self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None, device: str = "cpu",
         dtype: str = "float32", device_bytes: int = 512 * MIB, host_bytes: int = 0,
-        tell: Callable[[str], None] = lambda _: None,
+        prefill_peer: PrefillPeer | None = None, tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             check_device(device)
@@ -59,7 +62,13 @@ class LLM:
             tell(f"loading {place.name}")
             model = load(place, device=device, dtype=dtype)
         self.model = model
-        self.loop = Loop(Engine(model, config or fitting(model, device_bytes, host_bytes)))
+        engine = Engine(model, config or fitting(model, device_bytes, host_bytes))
+        submit = None
+        if prefill_peer is not None:
+            from quire.engine.remote import Remote  # needs msgspec, which others do without
+
+            submit = Remote(engine, prefill_peer).submit
+        self.loop = Loop(engine, submit)
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; conversations go through the model's own template."""
@@ -106,6 +115,15 @@ class LLM:
     def chat(self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Output:
         """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
         return self.generate(messages, sampling, **wishes)[0]
+
+    def serve_prompts(
+        self, listen: str, secret: bytes, *, link: str = "tcp", tell: Callable[[str], None] = lambda _: None
+    ) -> str:
+        """Compute prompts for others who know the secret, besides its own; returns where it listens."""
+        from quire.engine.remote import serve
+
+        peer = self.loop.call(lambda engine: serve(engine, listen, secret, link=link, tell=tell))
+        return str(peer.link.address)
 
     def cancel(self, stream: Stream) -> None:
         """Stop an answer; its stream ends with what has come."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from quire.core.errors import InputError, StateError, say
 from quire.core.request import Int32
+from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine, EngineBusy
 from quire.engine.gate import Gate
 from quire.engine.sampling import Sampling
@@ -30,8 +31,9 @@ POLL = 0.01  # seconds between looks at whether a connector has read what it wan
 class Loop:
     """Owns the engine from now on: nobody else calls it. `max_waiting` of its config is how many runs may be inside."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, submit: Callable[..., Run] | None = None) -> None:
         self.engine = engine
+        self._submit = submit or engine.submit  # called in its thread
         self._gate = Gate(engine.config.max_waiting)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._door = RLock()  # a stream that nobody reads is closed by the garbage collector, in any thread
@@ -109,7 +111,7 @@ class Loop:
                 return
             try:
                 self._check_open()
-                stream.run = self.engine.submit(tokens, sampling, listener=stream, **wishes)
+                stream.run = self._submit(tokens, sampling, listener=stream, **wishes)
             except BaseException as error:
                 self._gate.leave()
                 future.set_exception(error)

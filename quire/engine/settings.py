@@ -1,8 +1,8 @@
-"""EngineConfig: sizes and budgets of one engine, checked once. Knows no model."""
+"""EngineConfig: sizes and budgets of one engine, checked once; PrefillPeer: who computes its prompts. No model here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.core.config import CacheConfig, TierConfig
 from quire.core.errors import InputError, say
@@ -56,3 +56,12 @@ class EngineConfig:
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPeer:
+    """Who computes prompts for an engine that decodes them."""
+
+    address: str  # host:port
+    secret: bytes = field(repr=False)  # known to both
+    link: str = "tcp"  # or nixl

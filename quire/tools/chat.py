@@ -5,26 +5,24 @@ Lines are read from standard input, so a script can pipe questions in. Ctrl-C st
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
-from quire.core.errors import say
+from quire.tools.opening import add_link, add_model, open_llm, read_secret, teller
 
 if TYPE_CHECKING:
     from quire.engine import LLM, Run, Sampling, Stream
 
-MIB = 1 << 20
 HELP = "/new forgets the conversation, /quit ends, /help shows this; Ctrl-C stops an answer"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Load, then talk until the input ends."""
     options = _parser().parse_args(argv)
-    tell = _teller()
+    tell = teller()
     try:
         llm, sampling = _open(options, tell)
     except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
@@ -38,40 +36,29 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="quire chat", description=__doc__)
-    parser.add_argument("--model", metavar="FOLDER", help="a model in transformers' format; default: the embedded one")
+    add_model(parser)
     parser.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="how it shall behave")
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="longest answer (default %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="only the likeliest tokens of mass P")
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answers")
     parser.add_argument("--drafts", type=int, default=0, metavar="N", help="guess up to N tokens from the text so far")
-    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--dtype", default="float32", help="float32 (default) or bfloat16")
-    parser.add_argument("--device-memory", type=int, default=512, metavar="MIB", help="for pages (default %(default)s)")
-    parser.add_argument("--host-memory", type=int, default=0, metavar="MIB", help="for pages put away (default 0)")
+    parser.add_argument("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
+    add_link(parser)
     return parser
 
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> tuple[LLM, Sampling]:
-    from quire.engine import LLM, Sampling
+    from quire.engine import PrefillPeer, Sampling
 
     sampling = Sampling(
         max_tokens=options.max_tokens, temperature=options.temperature, top_p=options.top_p, seed=options.seed,
         drafts=options.drafts,
     )  # fmt: skip
-    if min(options.device_memory, options.host_memory) < 0:
-        raise InputError(say("memory for pages", "less than nothing was given", "give MiB, 0 or more"))
-    llm = LLM(
-        options.model, device=options.device, dtype=options.dtype, tell=tell,
-        device_bytes=options.device_memory * MIB, host_bytes=options.host_memory * MIB,
-    )  # fmt: skip
-    return llm, sampling
-
-
-def _teller() -> Callable[[str], None]:
-    """Notes go to standard error: the answers alone are the output."""
-    faint = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    return lambda note: print(f"{faint[0]}{note}{faint[1]}", file=sys.stderr, flush=True)
+    far = None
+    if options.prefill_peer is not None:
+        far = PrefillPeer(options.prefill_peer, read_secret(options), options.link)
+    return open_llm(options, tell, far), sampling
 
 
 class Chat:
@@ -81,7 +68,7 @@ class Chat:
         self.llm, self.sampling = llm, sampling
         self.first = [{"role": "system", "content": system}] if system else []
         self.messages = list(self.first)
-        self.tell = _teller()
+        self.tell = teller()
 
     def run(self) -> None:
         """Until the input ends or somebody says so."""
@@ -134,7 +121,9 @@ def cost(run: Run) -> str:
     made = len(run.answers[0].tokens)
     rest = run.times.finished - run.times.first_token
     pace = f", {(made - 1) / rest:.1f} tokens/s" if made > 1 and rest > 0 else ""
-    return f"[{ask}; first token after {run.time_to_first_token:.2f} s; answer {made:,} tokens{pace}]{why}"
+    far = f"; {run.received:,} bytes from the peer" if run.received and not run.fallback else ""
+    near = f"; computed here: {run.fallback}" if run.fallback else ""
+    return f"[{ask}; first token after {run.time_to_first_token:.2f} s; answer {made:,} tokens{pace}{far}{near}]{why}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ except ImportError as missing:
     raise StateError(say("quire.transfer", "it needs msgspec", "pip install 'quire[transfer]'")) from missing
 
 from quire.transfer.aux import Aux, AuxRoom, with_logits
-from quire.transfer.endpoint import Endpoint, Session
+from quire.transfer.books import Session
+from quire.transfer.endpoint import Endpoint
 from quire.transfer.layout import Layout, layout_of
 from quire.transfer.links import Link, LocalHub
 from quire.transfer.links.nixl import NixlLink

@@ -5,7 +5,7 @@ Decides nothing; `hearing` and `endpoint` act on it.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,7 +21,9 @@ from quire.transfer.sending import Do, Move, Sending
 from quire.transfer.verdict import Key, Limits
 from quire.transfer.view import CacheView, Landing, Offer
 
+Session = Sending | Receiving
 T = TypeVar("T")
+V = TypeVar("V")
 REMEMBERED = 4096  # names of sessions that are over
 
 
@@ -115,17 +117,56 @@ class Waiting:
 
     def close(self, key: Key) -> None:
         """A session is over."""
-        _remember(self.over, key)
+        _remember(self.over, key, None)
 
     def answer(self, key: Key, peer: str) -> bool:
         """This ask gets its last word; False when it has got one: a copy of it is neither served nor refused."""
         fresh = (key, peer) not in self.answered
-        _remember(self.answered, (key, peer))
+        _remember(self.answered, (key, peer), None)
         return fresh
 
 
-def _remember(names: OrderedDict[T, None], name: T) -> None:
-    names[name] = None
+@dataclass(slots=True)
+class Orders:
+    """Prompts that peers want computed, until the engine takes them. None are kept where nobody looks for them."""
+
+    limits: Limits
+    open: bool
+    found: deque[tuple[Key, bytes]] = field(default_factory=deque)
+    withdrawn: deque[Key] = field(default_factory=deque)  # after they were taken
+    by: OrderedDict[Key, str] = field(default_factory=OrderedDict)  # who has ordered it
+
+    def put(self, peer: str, order: wire.Order) -> str | None:
+        """Keep it; or why not."""
+        if not self.open:
+            return "no prompts are computed for others here"
+        waits = sum(len(body) for _, body in list(self.found))
+        if len(self.found) >= self.limits.messages or waits + len(order.body) > self.limits.parked_bytes:
+            return "too many prompts wait to be computed"
+        key = wire.key_of(order)
+        self.found.append((key, order.body))
+        _remember(self.by, key, peer)
+        return None
+
+    def withdraw(self, key: Key, peer: str) -> bool:
+        """Whoever has ordered it does not want it any more; False when that was not this peer."""
+        if self.by.get(key) != peer:
+            return False
+        del self.by[key]
+        self.withdrawn.append(key)
+        return True
+
+    def take(self) -> list[tuple[Key, bytes]]:
+        """What has come, in order; on any thread."""
+        return [self.found.popleft() for _ in range(len(self.found))]
+
+    def take_withdrawn(self) -> list[Key]:
+        """What is not wanted any more; on any thread."""
+        return [self.withdrawn.popleft() for _ in range(len(self.withdrawn))]
+
+
+def _remember(names: OrderedDict[T, V], name: T, value: V) -> None:
+    names[name] = value
     if len(names) > REMEMBERED:
         names.popitem(last=False)
 
@@ -134,8 +175,9 @@ class Books:
     """One endpoint's belongings."""
 
     def __init__(
-        self, link: Link, view: CacheView, layout: Layout, limits: Limits, clock: Callable[[], float], aux_room: AuxRoom
-    ) -> None:
+        self, link: Link, view: CacheView, layout: Layout, limits: Limits, clock: Callable[[], float],
+        aux_room: AuxRoom, orders: bool,
+    ) -> None:  # fmt: skip
         self.link = link
         self.view = view
         self.layout = layout
@@ -148,10 +190,22 @@ class Books:
         self.tickets: dict[int, tuple[Key, str]] = {}
         self.peers = Peers(layout, limits.transfer, self.say)
         self.waiting = Waiting(limits)
+        self.orders = Orders(limits, orders)
         self.expected: dict[Key, tuple[str, ...]] = {}  # receivers-to-be send heartbeats for these
         self.next_beat = 0.0
         self.notes: Counter[str] = Counter()  # messages that changed nothing, by reason
         self.last_refusal = ""  # why the last message was not understood
+
+    def sessions(self, key: Key) -> list[Session]:
+        """What is open under a key: this worker may send and receive it."""
+        dispatch, arrival = self.dispatches.get(key), self.arrivals.get(key)
+        found: list[Session] = [] if dispatch is None else [dispatch.session]
+        return found if arrival is None else [*found, arrival.session]
+
+    def every_session(self) -> list[Session]:
+        """All that are open."""
+        sending = [dispatch.session for dispatch in self.dispatches.values()]
+        return [*sending, *(arrival.session for arrival in self.arrivals.values())]
 
     def say(self, peer: str, message: bytes) -> bool:
         """Hand a message to the link; False when it cannot be sent, also to what is no peer at all."""

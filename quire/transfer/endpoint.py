@@ -17,7 +17,7 @@ from quire.core.span import Span
 from quire.transfer import hearing
 from quire.transfer import messages as wire
 from quire.transfer.aux import Aux, AuxRoom, pack
-from quire.transfer.books import Arrival, Books, Dispatch
+from quire.transfer.books import Arrival, Books, Dispatch, Session
 from quire.transfer.layout import Layout, layout_of
 from quire.transfer.links.link import Link
 from quire.transfer.pieces import piece_of
@@ -28,7 +28,6 @@ from quire.transfer.slices import first_missing
 from quire.transfer.verdict import Key, Limits, Outcome, check_key
 from quire.transfer.view import CacheView, Landing
 
-Session = Sending | Receiving
 CLOSING = 1.0  # seconds that a closed link gets to prove that nothing moves any more
 
 
@@ -38,14 +37,18 @@ def _is_quiet(session: Session) -> bool:
 
 
 class Endpoint:
-    """Sessions over one link, on one cache. With `alone` it ends them itself; several ranks agree first."""
+    """Sessions over one link, on one cache. With `alone` it ends them itself; several ranks agree first.
+
+    With `orders` peers may ask for prompts to be computed: `take_orders` has them.
+    """
 
     def __init__(
         self, link: Link, view: CacheView, layout: Layout | None = None, *, limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic, aux_room: AuxRoom | None = None, alone: bool = True,
+        orders: bool = False,
     ) -> None:  # fmt: skip
         made = layout or layout_of(view.shape(), "worker")
-        self.books = Books(link, view, made, limits or Limits(), clock, aux_room or AuxRoom())
+        self.books = Books(link, view, made, limits or Limits(), clock, aux_room or AuxRoom(), orders)
         self.alone = alone
         self._told: set[Session] = set()  # ended ones that a caller has heard of
 
@@ -93,6 +96,14 @@ class Endpoint:
         """It will never be sent: whoever has asked for it, or asks within `limits.parked` seconds, is told why."""
         hearing.refuse(self.books, key, reason, self.books.clock())
 
+    def take_orders(self) -> list[tuple[Key, bytes]]:
+        """Prompts that peers have ordered since the last call, on any thread. Each is to be sent, or refused."""
+        return self.books.orders.take()
+
+    def take_withdrawn(self) -> list[Key]:
+        """Of those taken, what is not wanted any more: it need not be computed."""
+        return self.books.orders.take_withdrawn()
+
     # -- receiver ----------------------------------------------------------------------------------------------------
 
     def expect(self, key: Key, source: Source) -> None:
@@ -100,6 +111,12 @@ class Endpoint:
         check_key(key)
         self.books.expected[key] = self._writers(source)[0]
         self.books.next_beat = 0.0
+
+    def order(self, key: Key, peer: str, body: bytes) -> bool:
+        """Have a peer compute a prompt that will be received under `key`; False when it is out of reach."""
+        check_key(key)
+        books = self.books
+        return books.peers.greet(peer, books.clock()) and books.say(peer, wire.encode(wire.Order(*key, body)))
 
     def receive(self, key: Key, request: Request, source: Source, *, aux: bool = True) -> Receiving | None:
         """Hold what is here, make room for the rest, and ask for it.
@@ -161,9 +178,10 @@ class Endpoint:
     def cancel(self, key: Key, reason: str = "cancelled") -> None:
         """Whatever is under way for this key is not wanted any more."""
         books, now = self.books, self.books.clock()
-        books.expected.pop(key, None)
-        for session in self._sessions(key):
+        for session in books.sessions(key):
             books.do(key, session.cancel(reason, now))
+        for peer in books.expected.pop(key, ()):  # nobody was asked yet: whoever computes it need not go on
+            books.say(peer, wire.encode(wire.Cancel(*key, reason[:1000])))
 
     def step(self, timeout: float = 0.0) -> list[Session]:
         """Hear what peers say, look at the clock, and return sessions that have newly ended and are quiet."""
@@ -174,15 +192,14 @@ class Endpoint:
         books.waiting.sweep(now)
         books.beat(now)
         ended = []
-        for key in [*books.dispatches, *books.arrivals]:
-            for session in self._sessions(key):
-                if session.verdict is None:
-                    books.do(key, session.tick(now))
-                if session.verdict is not None:
-                    self._quieten(session, now)
-                    if _is_quiet(session) and not session.stuck and session not in self._told:
-                        self._told.add(session)
-                        ended.append(session)
+        for session in books.every_session():
+            if session.verdict is None:
+                books.do(session.key, session.tick(now))
+            if session.verdict is not None:
+                self._quieten(session, now)
+                if _is_quiet(session) and not session.stuck and session not in self._told:
+                    self._told.add(session)
+                    ended.append(session)
         if self.alone:
             for session in ended:
                 self.conclude(session)
@@ -208,8 +225,8 @@ class Endpoint:
         Look at its verdict afterwards: pages that could not be put in their place have failed after all.
         """
         books, key = self.books, session.key
-        if session not in self._sessions(key) or not _is_quiet(session) or session.stuck:
-            fact = "it is over" if session not in self._sessions(key) else "somebody may still touch its pages"
+        if session not in books.sessions(key) or not _is_quiet(session) or session.stuck:
+            fact = "it is over" if session not in books.sessions(key) else "somebody may still touch its pages"
             raise StateError(say(f"the end of {key}", fact, "wait until `step` returns it, and end it once"))
         delivered = session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
         if isinstance(session, Sending):
@@ -227,7 +244,7 @@ class Endpoint:
             elif landing is not None:
                 books.view.release(landing)
         self._told.discard(session)
-        if not self._sessions(key):
+        if not books.sessions(key):
             books.waiting.close(key)
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -235,21 +252,20 @@ class Endpoint:
     @property
     def stuck(self) -> list[Session]:
         """Sessions whose pages can never be given back: somebody may still touch them. Restart this worker."""
-        return [s for key in [*self.books.dispatches, *self.books.arrivals] for s in self._sessions(key) if s.stuck]
+        return [session for session in self.books.every_session() if session.stuck]
 
     def knows(self, key: Key) -> bool:
         """A session of that key is open here, or was."""
-        return bool(self._sessions(key)) or key in self.books.waiting.over
+        return bool(self.books.sessions(key)) or key in self.books.waiting.over
 
     def vote(self) -> Vote:
         """What this rank has seen, for `agree`."""
         names: dict[str, set[str]] = {"delivered": set(), "failed": set(), "cancelled": set()}
         quiet = set()
-        for key in [*self.books.dispatches, *self.books.arrivals]:
-            for session in self._sessions(key):
-                if session.verdict is not None:
-                    names[session.verdict.outcome].add(str(key))
-                    quiet |= {str(key)} if _is_quiet(session) and not session.stuck else set()
+        for session in self.books.every_session():
+            if session.verdict is not None:
+                names[session.verdict.outcome].add(str(session.key))
+                quiet |= {str(session.key)} if _is_quiet(session) and not session.stuck else set()
         completed, failures, cancels = (frozenset(names[end]) for end in ("delivered", "failed", "cancelled"))
         return Vote(completed, failures, cancels, frozenset(quiet))
 
@@ -267,11 +283,6 @@ class Endpoint:
         if self.books.dispatches or self.books.arrivals:
             return False
         return self.books.link.close()
-
-    def _sessions(self, key: Key) -> list[Session]:
-        dispatch, arrival = self.books.dispatches.get(key), self.books.arrivals.get(key)
-        found: list[Session] = [] if dispatch is None else [dispatch.session]
-        return found if arrival is None else [*found, arrival.session]
 
     def _check_new(self, key: Key, known: dict[Key, Dispatch] | dict[Key, Arrival]) -> None:
         check_key(key)

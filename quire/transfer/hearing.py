@@ -36,6 +36,8 @@ def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
             books.peers.met(peer, message, now)
         case wire.Refuse(reason):
             _refuse(books, peer, reason, now)
+        case wire.Order():
+            _order(books, peer, message, now)
         case wire.Ask():
             ask(books, peer, message, now)
         case wire.Result():
@@ -55,6 +57,17 @@ def _refuse(books: Books, peer: str, reason: str, now: float) -> None:
         if peer in arrival.session.told:
             verdict = failed(f"{peer} does not fit: {reason}")
             books.do(key, arrival.session.heard(peer, _refusal(key, verdict.reason), now))
+
+
+def _order(books: Books, peer: str, message: wire.Order, now: float) -> None:
+    """Keep it for the engine; whoever ordered what is not computed learns it when it asks."""
+    key = wire.key_of(message)
+    if peer not in books.peers.layouts or key in books.dispatches or key in books.waiting.over:
+        books.notes["an order of a stranger, or again"] += 1
+        return
+    wrong = books.orders.put(peer, message)
+    if wrong is not None:
+        refuse(books, key, wrong, now)
 
 
 def _refusal(key: Key, reason: str, piece: int = 0) -> wire.Result:
@@ -151,13 +164,14 @@ def _cancel(books: Books, peer: str, message: wire.Cancel, now: float) -> None:
     """Cancel what is there, for a peer that takes part in it; what is not there yet is cancelled when it comes."""
     key = wire.key_of(message)
     dispatch, arrival = books.dispatches.get(key), books.arrivals.get(key)
-    if dispatch is not None and peer in dispatch.session.readers:
+    ordered = books.orders.withdraw(key, peer)
+    if dispatch is not None and (ordered or peer in dispatch.session.readers):
         books.do(key, dispatch.session.cancel(message.reason, now, by_peer=peer))
     elif arrival is not None and peer in arrival.session.told:
         books.do(key, arrival.session.cancel(message.reason, now, by_peer=peer))
     elif dispatch is not None or arrival is not None:
         books.notes["a cancel of a stranger"] += 1
-    elif key not in books.waiting.over:
+    elif key not in books.waiting.over and not ordered:
         books.waiting.park_cancel(peer, message, now)
 
 

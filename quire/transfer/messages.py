@@ -1,6 +1,6 @@
 """Messages: what two peers say to each other, as bytes of one version. Bounded; never unpickled. Knows no sessions.
 
-    receiver -> sender   Hello, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, Result, Cancel
+    receiver -> sender   Hello, Order, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, Result, Cancel
 """
 
 from __future__ import annotations
@@ -76,6 +76,14 @@ class Refuse(Message, frozen=True):
     reason: Text
 
 
+class Order(Message, frozen=True):
+    """Compute a prompt for me: I shall ask for it under this key. What `body` says is between the engines."""
+
+    request: Text
+    epoch: Epoch
+    body: Annotated[bytes, Meta(max_length=5 * MAX_BLOCKS)]
+
+
 class Ask(Message, frozen=True):
     """A receiver's wants; `patience` is what is left of it.
 
@@ -126,7 +134,7 @@ class Beat(Message, frozen=True):
     keys: Annotated[tuple[tuple[Text, Epoch], ...], Meta(max_length=1 << 16)]
 
 
-Any = Hello | Refuse | Ask | Result | Cancel | Beat
+Any = Hello | Refuse | Order | Ask | Result | Cancel | Beat
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
 M = TypeVar("M", Ask, Result, Cancel)
@@ -150,7 +158,7 @@ def decode(data: bytes | memoryview) -> Any:
         raise InputError(say("a message from a peer", str(wrong), "drop it")) from None
 
 
-def key_of(message: Ask | Result | Cancel) -> Key:
+def key_of(message: Order | Ask | Result | Cancel) -> Key:
     """The session it belongs to."""
     return Key(message.request, message.epoch)
 

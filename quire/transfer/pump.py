@@ -13,7 +13,8 @@ from queue import Empty, SimpleQueue
 from threading import Event, RLock, Thread
 
 from quire.core.errors import StateError, say
-from quire.transfer.endpoint import Endpoint, Session
+from quire.transfer.books import Session
+from quire.transfer.endpoint import Endpoint
 
 BUSY, IDLE = 0.0005, 0.005  # seconds between two looks at the link
 
@@ -46,21 +47,26 @@ class Pump:
 
     def ended(self, timeout: float = 0.0) -> list[Session]:
         """Sessions that have ended and are quiet; waits up to `timeout` seconds for the first."""
+        found = self._take(timeout)
+        if not found:
+            self._check()
+        return found
+
+    def _take(self, timeout: float = 0.0) -> list[Session]:
         found: list[Session] = []
         with suppress(Empty):
             if timeout:
                 found.append(self._ended.get(timeout=timeout))
             while True:
                 found.append(self._ended.get_nowait())
-        if not found:
-            self._check()
         return found
 
-    def close(self) -> None:
-        """Stop the thread; the endpoint is its caller's again."""
+    def close(self) -> list[Session]:
+        """Stop the thread; the endpoint is its caller's again. Returns what has ended and was not told yet."""
         self._closed = True
         self._wake.set()
         self._thread.join()
+        return self._take()
 
     def _check(self) -> None:
         if self._wrong is not None:

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import signal
 import time
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgspec")
 
-from quire import InputError, StateError, check  # noqa: E402
+from quire import InputError, Scope, StateError, check  # noqa: E402
+from quire.core.request import PLAIN  # noqa: E402
 from quire.engine import families as engine_families  # noqa: E402
+from quire.engine import orders  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.peer import Peer  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
@@ -30,12 +34,14 @@ LIMITS = Limits(transfer=5.0, lease=5.0)
 MOST_SECONDS = 60
 
 
-def open_peer(name: str, pages: int = 80, **limits: Any) -> Peer:
+def open_peer(
+    name: str, pages: int = 80, *, limits: Limits = LIMITS, serve: bool = False, device: str = "cpu", **settings: Any
+) -> Peer:
     config = EngineConfig(
-        pages, 40, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32
+        pages, 40, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32, **settings
     )
-    engine = Engine(engine_families.of(families.build(name)), config)
-    return Peer(engine, lambda arenas: TcpLink(name, arenas, SECRET), limits=limits.get("limits", LIMITS))
+    engine = Engine(engine_families.of(families.build(name).to(device)), config)
+    return Peer(engine, lambda arenas: TcpLink(name, arenas, SECRET), limits=limits, serve=serve)
 
 
 def words(seed: int, count: int) -> list[int]:
@@ -49,6 +55,8 @@ def drive(*peers: Peer) -> None:
     while busy:
         reports = [peer.engine.step() for peer in peers]  # all of them, in every round
         busy = any(reports) or any(peer.num_open for peer in peers)
+        if not any(reports):
+            time.sleep(0.001)  # their threads are at work
         assert time.monotonic() < end, "not done"
     for peer in peers:
         check(peer.engine.cache)
@@ -189,6 +197,79 @@ def test_waiting_for_room_keeps_nobody_from_giving_way() -> None:
     drive(here)
     assert all(one.done and one.error is None for one in [*beams, run])
     here.engine.close()
+
+
+def test_an_engine_orders_its_prompts(name: str) -> None:
+    """Nobody else tells the sender: the decoder does, with the seed it has drawn; answers are those of one engine."""
+    reference = Reference(families.build(name))
+    there, here = open_peer(name, serve=True), open_peer(name)
+    asks = []
+    for nth in range(4):
+        prompt = words(0, 20 + 9 * nth) + words(nth, 6)
+        sampling = Sampling(max_tokens=8, temperature=0.9 if nth % 2 else 0.0, top_k=20)
+        scope = Scope(salt="tenant") if nth > 1 else PLAIN
+        key = Key(f"r{nth}")
+        run = here.decode(key, prompt, sampling, source=there.link.address, order=True, scope=scope)
+        asks.append((prompt, sampling, run))
+    drive(there, here)
+    for prompt, sampling, run in asks:
+        assert run.error is None and not run.fallback and run.received > 0
+        assert_same(reference, prompt, replace(sampling, seed=run.seed), [run.answers[0].tokens])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_what_was_ordered_and_is_not_wanted_is_not_computed() -> None:
+    there, here = open_peer("llama", serve=True), open_peer("llama")
+    runs = []
+    for nth in range(3):
+        prompt = words(nth, 200)
+        runs.append(here.decode(Key(f"r{nth}"), prompt, Sampling(max_tokens=4), source=there.link.address, order=True))
+    end = time.monotonic() + MOST_SECONDS
+    while len(there.engine.runs) < 3:
+        assert time.monotonic() < end
+        there.engine.step()
+        time.sleep(0.001)
+    for run in runs[1:]:
+        here.engine.cancel(run)
+    drive(here, there)
+    assert runs[0].error is None and not runs[0].fallback
+    assert there.engine.stats.num_tokens < 600, "two of them were given up on the way"
+    for peer in (there, here):
+        peer.engine.close()
+
+
+@pytest.mark.parametrize(("serve", "reason"), [(False, "no prompts are computed"), (True, "are in the engine")])
+def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: str) -> None:
+    there = open_peer("llama", serve=serve, max_waiting=1)
+    here = open_peer("llama", limits=Limits(transfer=50.0, lease=50.0))
+    there.engine.submit(words(1, 40), Sampling(max_tokens=30))
+    prompt, sampling = words(5, 30), Sampling(max_tokens=5)
+    run = here.decode(Key("r"), prompt, sampling, source=there.link.address, order=True)
+    began = time.monotonic()
+    drive(there, here)
+    assert time.monotonic() - began < 40 and here.num_fallbacks == 1 and reason in run.fallback
+    assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_an_order_survives_the_wire_and_junk_does_not() -> None:
+    tokens = np.array([1, 2, 3], np.int32)
+    scope, sampling = Scope(lora=7, salt="s", epoch=b"e"), Sampling(temperature=0.5, top_p=0.9, top_k=3, max_tokens=50)
+    body = orders.pack(tokens, sampling, 2**64 - 1, scope)
+    got, how, where = orders.unpack(body)
+    assert got.tolist() == [1, 2, 3] and got.dtype == np.int32 and where == scope
+    assert how == Sampling(max_tokens=1, temperature=0.5, top_p=0.9, top_k=3, seed=2**64 - 1)
+    with pytest.raises(InputError, match="64 bits"):
+        orders.pack(tokens, sampling, 0, Scope(lora=2**70))
+    for cut in range(len(body)):
+        with pytest.raises(InputError):
+            orders.unpack(body[:cut])
+    for place in range(len(body)):
+        for byte in (0, 0x7F, 0xC1, 0xFF):
+            with suppress(InputError):
+                orders.unpack(body[:place] + bytes([byte]) + body[place + 1 :])
 
 
 # -- two processes -----------------------------------------------------------------------------------------------------

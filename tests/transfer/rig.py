@@ -7,7 +7,8 @@ from typing import Any
 
 from quire import Request
 from quire.transfer.aux import Aux
-from quire.transfer.endpoint import Endpoint, Session
+from quire.transfer.books import Session
+from quire.transfer.endpoint import Endpoint
 from quire.transfer.layout import layout_of
 from quire.transfer.links.local import LocalHub
 from quire.transfer.ranks import Source

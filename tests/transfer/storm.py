@@ -16,7 +16,8 @@ import numpy as np
 
 from quire import LayerGroup, Request, Span
 from quire.transfer.aux import Aux
-from quire.transfer.endpoint import Endpoint, Session
+from quire.transfer.books import Session
+from quire.transfer.endpoint import Endpoint
 from quire.transfer.layout import layout_of
 from quire.transfer.links.local import LocalHub, LocalLink
 from quire.transfer.ranks import Grid, Source

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from quire import check
-from quire.transfer.endpoint import Endpoint, Session
+from quire.transfer.books import Session
+from quire.transfer.endpoint import Endpoint
 from quire.transfer.ranks import Source
 from quire.transfer.verdict import Key, Outcome
 

@@ -1,0 +1,52 @@
+"""Orders: a prompt and how its first token is chosen, as bytes for a peer's engine. Checked; never unpickled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from quire.core.errors import InputError, say
+from quire.core.identity import Scope
+from quire.core.request import Int32
+from quire.engine.sampling import Sampling
+
+
+class _Order(msgspec.Struct, frozen=True, array_like=True):
+    tokens: bytes  # int32
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: Annotated[int, Meta(ge=0)]
+    scope: tuple[Any, Any, Any]  # lora, salt, epoch: a Scope takes no other values than it knows
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Order)
+
+
+def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope) -> bytes:
+    """What a peer needs to compute the same first token; the drawn seed, not the wish for one."""
+    names = (scope.lora, scope.salt, scope.epoch)
+    raw = np.ascontiguousarray(tokens, "<i4").tobytes()
+    try:
+        return _encoder.encode(_Order(raw, sampling.temperature, sampling.top_p, sampling.top_k, seed, names))
+    except OverflowError:
+        raise InputError(say(f"a scope {names} for a peer", "its numbers are too long", "use 64 bits")) from None
+
+
+def unpack(body: bytes) -> tuple[Int32, Sampling, Scope]:
+    """The prompt, how to choose one token, and where it belongs; the engine checks the tokens."""
+    try:
+        order = _decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:
+        raise InputError(say("a prompt from a peer", str(wrong), "send what `pack` made")) from None
+    if len(order.tokens) % 4:
+        raise InputError(say("a prompt from a peer", f"{len(order.tokens)} bytes of tokens", "send int32 tokens"))
+    sampling = Sampling(
+        max_tokens=1, temperature=order.temperature, top_p=order.top_p, top_k=order.top_k, seed=order.seed
+    )
+    lora, salt, epoch = order.scope
+    return np.frombuffer(order.tokens, "<i4").astype(np.int32), sampling, Scope(lora, salt, epoch)

@@ -1,0 +1,61 @@
+"""Opening: options that tools with a model share, and the model they name. Notes go to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quire import InputError
+from quire.core.errors import say
+
+if TYPE_CHECKING:
+    from quire.engine import LLM, PrefillPeer
+
+MIB = 1 << 20
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """Which model, where and with how much memory."""
+    parser.add_argument("--model", metavar="FOLDER", help="a model in transformers' format; default: the embedded one")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--dtype", default="float32", help="float32 (default) or bfloat16")
+    parser.add_argument("--device-memory", type=int, default=512, metavar="MIB", help="for pages (default %(default)s)")
+    parser.add_argument("--host-memory", type=int, default=0, metavar="MIB", help="for pages put away (default 0)")
+
+
+def add_link(parser: ArgumentParser) -> None:
+    """How another process is reached, and who may."""
+    parser.add_argument("--secret-file", metavar="FILE", help="what both sides know; default: $QUIRE_SECRET")
+    parser.add_argument("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel (default tcp)")
+
+
+def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: PrefillPeer | None = None) -> LLM:
+    """The model, ready."""
+    from quire.engine import LLM
+
+    if min(options.device_memory, options.host_memory) < 0:
+        raise InputError(say("memory for pages", "less than nothing was given", "give MiB, 0 or more"))
+    return LLM(
+        options.model, device=options.device, dtype=options.dtype, tell=tell,
+        device_bytes=options.device_memory * MIB, host_bytes=options.host_memory * MIB, prefill_peer=prefill_peer,
+    )  # fmt: skip
+
+
+def read_secret(options: Namespace) -> bytes:
+    """From the file, or from the environment."""
+    if options.secret_file is not None:
+        return Path(options.secret_file).read_bytes().strip()
+    if "QUIRE_SECRET" in os.environ:
+        return os.environ["QUIRE_SECRET"].encode()
+    cure = "put at least 16 bytes into a file, the same for both, and pass --secret-file FILE; or set QUIRE_SECRET"
+    raise InputError(say("a link to another process", "no secret was given", cure))
+
+
+def teller() -> Callable[[str], None]:
+    """Notes go to standard error: the answers alone are the output."""
+    faint = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    return lambda note: print(f"{faint[0]}{note}{faint[1]}", file=sys.stderr, flush=True)

@@ -1,0 +1,57 @@
+"""quire prefill: compute prompts for other processes, until Ctrl-C. Prints where it listens.
+
+`quire chat --prefill-peer` decodes what it computes.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from contextlib import suppress
+
+from quire import QuireError
+from quire.tools.opening import add_link, add_model, open_llm, read_secret, teller
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Load, listen, and compute what is ordered."""
+    options = _parser().parse_args(argv)
+    tell = teller()
+    try:
+        secret = read_secret(options)
+        llm = open_llm(options, tell)
+    except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
+        print(f"quire prefill: {wrong}", file=sys.stderr)
+        return 2
+    with llm:
+        try:
+            address = llm.serve_prompts(options.listen, secret, link=options.link, tell=tell)
+        except (QuireError, OSError) as wrong:
+            print(f"quire prefill: {wrong}", file=sys.stderr)
+            return 2
+        print(address, flush=True)
+        _wait()
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="quire prefill", description=__doc__)
+    add_model(parser)
+    parser.add_argument("--listen", default="127.0.0.1:5710", metavar="HOST:PORT", help="default %(default)s")
+    add_link(parser)
+    return parser
+
+
+def _wait() -> None:
+    """Until Ctrl-C, or until somebody says TERM."""
+    ended = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with suppress(KeyboardInterrupt):
+        ended.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
