@@ -41,34 +41,51 @@ class Advance:
         """The step has run; `logits` are those its works wanted, in order."""
         ends = np.cumsum([work.num_logits for work in works])
         rows = {work.branch: (int(end) - work.num_logits, int(end)) for work, end in zip(works, ends, strict=True)}
-        told = [work.branch for work in works if work.num_logits]
-        try:
-            picks, scores = self._read(told, rows, logits)
-        except InputError:
-            told = self._fail_broken(told, rows, logits)
-            picks, scores = self._read(told, rows, logits)
+        picks, scores = self._read([work.branch for work in works if work.num_logits], rows, logits)
         for branch in picks:
             if len(branch.drafts):
                 self._judge(branch, picks)
         self._commit([work for work in works if work.branch.sequence is not None])
-        for branch in told:
-            if branch.run.done:
-                continue  # another branch of it has ended the run
+        for branch in [*picks, *scores]:
             self.scheduler.prompts.pop(branch, None)
             self.scheduler.ready.pop(branch, None)
-            if branch in scores:
-                self._hold(branch, scores[branch])
-            elif _splits(branch):
-                self._split_answers(branch, picks[branch])
-            else:
-                self.go_on(branch, picks[branch])
+            self._go_on(branch, picks, scores)
+
+    def begin(self, branch: Branch, first: int | torch.Tensor) -> None:
+        """Its prompt was computed elsewhere: with its first token, or with the logits [1, vocabulary] of its last."""
+        if isinstance(first, int):
+            self.go_on(branch, [first])
+        else:
+            self._go_on(branch, *self._read([branch], {branch: (0, 1)}, first))
+
+    def _go_on(self, branch: Branch, picks: dict[Branch, list[int]], scores: dict[Branch, torch.Tensor]) -> None:
+        if branch.run.done:
+            return  # another branch of it has ended the run, or its logits were no numbers
+        if branch in scores:
+            self._hold(branch, scores[branch])
+        elif _splits(branch):
+            self._split_answers(branch, picks[branch])
+        else:
+            self.go_on(branch, picks[branch])
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
     def _read(
         self, branches: list[Branch], rows: Rows, logits: torch.Tensor
     ) -> tuple[dict[Branch, list[int]], dict[Branch, torch.Tensor]]:
-        """Tokens to go on with; of beams the scores of all tokens."""
+        """Tokens to go on with; of beams the scores of all tokens. Who has no numbers is left out, and has failed."""
+        try:
+            found = self._look(branches, rows, logits)
+        except InputError:
+            found = self._look(self._fail_broken(branches, rows, logits), rows, logits)
+        for branch in [*found[0], *found[1]]:
+            if branch.run.keeps_logits:
+                branch.run.logits = logits[rows[branch][1] - 1].float().cpu()
+        return found
+
+    def _look(
+        self, branches: list[Branch], rows: Rows, logits: torch.Tensor
+    ) -> tuple[dict[Branch, list[int]], dict[Branch, torch.Tensor]]:
         beams = [branch for branch in branches if branch.run.beams is not None]
         scores: dict[Branch, torch.Tensor] = {}
         if beams:

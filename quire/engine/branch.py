@@ -59,8 +59,8 @@ class Run:
     """One submitted request and its answers."""
 
     __slots__ = (
-        "answers", "arrival", "beams", "branches", "computed", "done", "error", "fallback", "id", "listener",
-        "num_preemptions", "received", "request", "reused", "sampling", "seed", "times",
+        "answers", "arrival", "beams", "branches", "computed", "done", "error", "fallback", "id", "keeps_logits",
+        "listener", "logits", "num_preemptions", "received", "request", "reused", "sampling", "seed", "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
@@ -78,6 +78,8 @@ class Run:
         self.reused = 0  # prompt tokens that were not computed when it was first admitted
         self.computed = 0  # tokens computed for it so far, again or not
         self.num_preemptions = 0
+        self.keeps_logits = False  # those of its last step, for whoever goes on with them
+        self.logits: torch.Tensor | None = None
         self.received = 0  # bytes of its prompt's KV that a peer has sent
         self.fallback = ""  # why a prompt that a peer should have sent was computed here
         self.times = Times(now)

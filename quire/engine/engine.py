@@ -104,12 +104,12 @@ class Engine:
             branch.prepared = prepared
         return run
 
-    def adopt(self, branch: Branch, token: int) -> None:
-        """A prompt's KV has come from a peer, with its first token: its sequence is here, and it decodes."""
+    def adopt(self, branch: Branch, first: int | torch.Tensor) -> None:
+        """A prompt's KV has come from a peer, with its first token, or its last logits: it decodes from here on."""
         branch.sequence = self.cache.sequence(branch.id)
         branch.run.reused = len(branch.run.prompt)
         branch.run.times.first_token = self.clock()
-        self.advance.go_on(branch, [token])
+        self.advance.begin(branch, first)
 
     def cancel(self, run: Run) -> bool:
         """Stop it where it is; False when it is done already. What its answers have so far stays readable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ class _Order(msgspec.Struct, frozen=True, array_like=True):
     top_p: float
     top_k: int
     seed: Annotated[int, Meta(ge=0)]
+    logits: bool
     scope: tuple[Any, Any, Any]  # lora, salt, epoch: a Scope takes no other values than it knows
 
 
@@ -27,26 +28,39 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Order)
 
 
+class Order(NamedTuple):
+    """What to compute: the prompt, how to choose one token, where it belongs, whether its logits are wanted as well."""
+
+    tokens: Int32
+    sampling: Sampling
+    scope: Scope
+    logits: bool
+
+
 def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope) -> bytes:
     """What a peer needs to compute the same first token; the drawn seed, not the wish for one."""
     names = (scope.lora, scope.salt, scope.epoch)
     raw = np.ascontiguousarray(tokens, "<i4").tobytes()
+    numbers = (sampling.temperature, sampling.top_p, sampling.top_k, seed)
     try:
-        return _encoder.encode(_Order(raw, sampling.temperature, sampling.top_p, sampling.top_k, seed, names))
+        return _encoder.encode(_Order(raw, *numbers, needs_logits(sampling), names))
     except OverflowError:
         raise InputError(say(f"a scope {names} for a peer", "its numbers are too long", "use 64 bits")) from None
 
 
-def unpack(body: bytes) -> tuple[Int32, Sampling, Scope]:
-    """The prompt, how to choose one token, and where it belongs; the engine checks the tokens."""
+def unpack(body: bytes) -> Order:
+    """The order back; the engine checks the tokens."""
     try:
         order = _decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:
         raise InputError(say("a prompt from a peer", str(wrong), "send what `pack` made")) from None
     if len(order.tokens) % 4:
         raise InputError(say("a prompt from a peer", f"{len(order.tokens)} bytes of tokens", "send int32 tokens"))
-    sampling = Sampling(
-        max_tokens=1, temperature=order.temperature, top_p=order.top_p, top_k=order.top_k, seed=order.seed
-    )
-    lora, salt, epoch = order.scope
-    return np.frombuffer(order.tokens, "<i4").astype(np.int32), sampling, Scope(lora, salt, epoch)
+    sampling = Sampling(1, order.temperature, order.top_p, order.top_k, order.seed)
+    tokens = np.frombuffer(order.tokens, "<i4").astype(np.int32)
+    return Order(tokens, sampling, Scope(*order.scope), order.logits)
+
+
+def needs_logits(sampling: Sampling) -> bool:
+    """Whether one first token is not enough: several answers begin differently, and beams weigh all tokens."""
+    return sampling.n > 1 or sampling.beams > 1

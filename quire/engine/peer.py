@@ -15,7 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from quire.core.errors import InputError, QuireError, StateError, say
+import torch
+
+from quire.core.errors import QuireError, StateError, say
 from quire.core.finish import Finished
 from quire.core.identity import Scope
 from quire.core.plan import Plan
@@ -29,8 +31,21 @@ from quire.engine.sampling import Sampling
 from quire.engine.schedule import Turn
 from quire.engine.staging import reachable
 from quire.tiers.base import Bytes
-from quire.transfer import Aux, Endpoint, Key, Limits, Link, Outcome, Pump, QuireView, Receiving, Session, Source
-from quire.transfer import layout_of as layout
+from quire.transfer import (
+    Aux,
+    Endpoint,
+    Key,
+    Limits,
+    Link,
+    Outcome,
+    Pump,
+    QuireView,
+    Receiving,
+    Session,
+    Source,
+    layout_of,
+    with_logits,
+)  # fmt: skip
 from quire.transfer.verdict import check_key
 
 LinkMaker = Callable[[list[Bytes]], Link]  # from pages it can address, uint8 [slots, page_bytes] per group
@@ -51,7 +66,7 @@ class Peer:
         self.engine = engine
         view, pages = reachable(QuireView(engine.cache, self._carry_out), engine, staged)
         self.link = make_link(pages)
-        facts = layout(view.shape(), "engine", model=model, dtype=str(engine.model.dtype))
+        facts = layout_of(view.shape(), "engine", model=model, dtype=str(engine.model.dtype))
         self.endpoint = Endpoint(self.link, view, facts, limits=limits, alone=False, orders=serve)
         self.pump = Pump(self.endpoint)
         self._limit = (limits or Limits()).transfer
@@ -65,14 +80,21 @@ class Peer:
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
-    def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
-        """Compute a prompt and its first token for somebody else, who asks for them under `key`."""
+    def prefill(
+        self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, logits: bool = False, **wishes: Any
+    ) -> Run:
+        """Compute a prompt and its first token for somebody else, who asks for them under `key`.
+
+        With `logits`, and for several answers and beams anyway, those go with it, and the other side chooses.
+        """
         self._check(key)
+        one = replace(sampling, max_tokens=1, drafts=0, n=1, beams=1)
         try:
-            run = self.engine.submit(tokens, replace(_plain(sampling), max_tokens=1, drafts=0), **wishes)
+            run = self.engine.submit(tokens, one, **wishes)
         except QuireError as refused:
             self._refuse(key, str(refused))
             raise
+        run.keeps_logits = logits or orders.needs_logits(sampling)
         self._sending[run.branches[0].id] = (key, run)
         return run
 
@@ -83,7 +105,7 @@ class Peer:
         """An answer to a prompt that `source` computes under `key`. With `order` this engine tells it to."""
         self._check(key)
         there = Source((source,))
-        run = self.engine.submit(tokens, _plain(sampling), away=True, scope=scope, **wishes)
+        run = self.engine.submit(tokens, sampling, away=True, scope=scope, **wishes)
         self._waiting[key] = (run, there, self.engine.clock() + self._limit)
         with self.pump as endpoint:
             if order:
@@ -127,6 +149,8 @@ class Peer:
             self._refuse(key, run.error or "its prompt was not computed")
             return True
         aux = Aux(first_tokens=(run.answers[0].tokens[0],), cached_tokens=run.reused)
+        if run.logits is not None:
+            aux = with_logits(aux, run.logits.numpy()[None])
         with self.pump as endpoint:
             try:
                 endpoint.send(key, sequence.id)
@@ -157,12 +181,12 @@ class Peer:
     def _compute(self, key: Key, body: bytes) -> None:
         """What a peer has ordered; it learns why when it is not computed."""
         try:
-            tokens, sampling, scope = orders.unpack(body)
+            order = orders.unpack(body)
         except QuireError as wrong:
             self._refuse(key, str(wrong))
             return
         with suppress(QuireError):  # told already; or a key in use, whose session goes on
-            self.prefill(key, tokens, sampling, scope=scope)
+            self.prefill(key, order.tokens, order.sampling, logits=order.logits, scope=order.scope)
 
     def _ask(self) -> None:
         """First come, first served; who has waited too long for room is computed like anybody else."""
@@ -197,14 +221,24 @@ class Peer:
         run = self._coming.pop(session.key)
         assert session.verdict is not None
         delivered, run.received = session.verdict.outcome is Outcome.DELIVERED, session.num_bytes
-        first = session.aux.first_tokens[:1] if session.aux is not None else ()
-        if delivered and not run.done and first and 0 <= first[0] < self.engine.vocabulary:
-            self.engine.adopt(run.branches[0], first[0])
+        first = self._first(run, session.aux)
+        if delivered and not run.done and first is not None:
+            self.engine.adopt(run.branches[0], first)
             return
         if delivered:  # and of no use: its prompt stays findable
             self.engine.cache.release(self.engine.cache.sequence(run.request.id))
         if not run.done:
-            self._fall_back(run, session.verdict.reason or "its first token is none")
+            self._fall_back(run, session.verdict.reason or "what came with its pages is no first token, or no logits")
+
+    def _first(self, run: Run, aux: Aux | None) -> int | torch.Tensor | None:
+        """What the answers begin with, checked: one token or, for several answers and beams, logits."""
+        known = self.engine.vocabulary
+        if aux is None:
+            return None
+        if orders.needs_logits(run.sampling):
+            fits = aux.vocabulary == known and len(aux.logits) == 4 * known
+            return torch.from_numpy(aux.logits_array().copy()).to(self.engine.model.device) if fits else None
+        return next((token for token in aux.first_tokens[:1] if 0 <= token < known), None)
 
     def _fall_back(self, run: Run, why: str) -> None:
         self.num_fallbacks += 1
@@ -244,10 +278,3 @@ def _in_words(session: Session) -> str:
 def _is_running(engine: Engine, holder: object) -> bool:
     branches: list[Branch] = [*engine.scheduler.ready, *engine.scheduler.prompts, *engine.scheduler.held]
     return any(branch.sequence is holder for branch in branches)
-
-
-def _plain(sampling: Sampling) -> Sampling:
-    if sampling.n > 1 or sampling.beams > 1:
-        fact = f"n is {sampling.n}, beams are {sampling.beams}, and one first token is sent"
-        raise InputError(say("an answer over a transfer", fact, "ask for one answer; others find its prompt cached"))
-    return sampling

@@ -38,9 +38,7 @@ class Remote:
         self._numbers = count()
 
     def submit(self, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
-        """As Engine.submit. Several answers to one prompt are computed here: one first token is sent."""
-        if sampling.n > 1 or sampling.beams > 1:
-            return self.peer.engine.submit(tokens, sampling, **wishes)
+        """As Engine.submit."""
         key = Key(f"{self._name}-{next(self._numbers)}")
         return self.peer.decode(key, tokens, sampling, source=self.address, order=True, **wishes)
 

@@ -24,7 +24,7 @@ from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.peer import Peer  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
-from quire.transfer import Aux, Key, Limits, TcpLink  # noqa: E402
+from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
@@ -124,13 +124,55 @@ def test_cancelled_on_either_side(name: str) -> None:
         peer.engine.close()
 
 
-def test_one_answer_at_a_time() -> None:
-    peer = open_peer("llama")
-    for sampling in (Sampling(n=2), Sampling(beams=2)):
-        with pytest.raises(InputError, match="ask for one answer"):
-            peer.decode(Key("many"), words(0, 9), sampling, source="127.0.0.1:9")
-    assert not peer.engine.runs and not peer.num_open
-    peer.engine.close()
+def test_several_answers_and_beams_over_a_transfer(name: str) -> None:
+    """The logits come with the pages, and are chosen from here; forks and beams share what has arrived."""
+    reference = Reference(families.build(name))
+    there, here = open_peer(name, serve=True), open_peer(name)
+    asks = []
+    many = Sampling(max_tokens=6, n=3, temperature=0.9, seed=5), Sampling(max_tokens=6, beams=3), Sampling(n=2)
+    for nth, sampling in enumerate(many):
+        prompt = words(0, 20 + 9 * nth) + words(nth, 6)
+        run = here.decode(Key(f"r{nth}"), prompt, sampling, source=there.link.address, order=True)
+        asks.append((prompt, sampling, run))
+    prompt, sampling = words(7, 33), Sampling(max_tokens=6, n=2, beams=2)
+    asks.append((prompt, sampling, here.decode(Key("told"), prompt, sampling, source=there.link.address)))
+    there.prefill(Key("told"), prompt, sampling)
+    drive(there, here)
+    for prompt, sampling, run in asks:
+        assert run.error is None and not run.fallback and run.received > 0
+        assert_same(reference, prompt, sampling, [answer.tokens for answer in run.answers])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+@pytest.mark.parametrize("logits", [None, (1, 7), (2, families.VOCAB)])
+def test_logits_that_are_none(logits: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several answers, and a peer that sends only one token, or logits of another vocabulary: computed here."""
+    there, here = open_peer("llama"), open_peer("llama")
+    put = there.endpoint.put
+    aux = Aux(first_tokens=(3,)) if logits is None else with_logits(Aux(), np.zeros(logits, np.float32))
+    monkeypatch.setattr(there.endpoint, "put", lambda *a, **k: put(*a, **k | {"aux": aux}))
+    prompt, sampling = words(6, 30), Sampling(max_tokens=5, n=2, temperature=1.0, seed=1)
+    run = here.decode(Key("odd"), prompt, sampling, source=there.link.address)
+    there.prefill(Key("odd"), prompt, sampling)
+    drive(there, here)
+    assert here.num_fallbacks == 1 and "no logits" in run.fallback
+    assert_same(Reference(families.build("llama")), prompt, sampling, [answer.tokens for answer in run.answers])
+    for peer in (there, here):
+        peer.engine.close()
+
+
+def test_logits_without_numbers_fail_their_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, here = open_peer("llama"), open_peer("llama")
+    put = there.endpoint.put
+    aux = with_logits(Aux(), np.full((1, families.VOCAB), np.nan, np.float32))
+    monkeypatch.setattr(there.endpoint, "put", lambda *a, **k: put(*a, **k | {"aux": aux}))
+    run = here.decode(Key("nan"), words(6, 30), Sampling(max_tokens=5, n=2), source=there.link.address)
+    there.prefill(Key("nan"), words(6, 30), Sampling(n=2))
+    drive(there, here)
+    assert run.done and run.error is not None and "NaN" in run.error
+    for peer in (there, here):
+        peer.engine.close()
 
 
 def test_a_key_is_used_once() -> None:
@@ -258,7 +300,8 @@ def test_an_order_survives_the_wire_and_junk_does_not() -> None:
     tokens = np.array([1, 2, 3], np.int32)
     scope, sampling = Scope(lora=7, salt="s", epoch=b"e"), Sampling(temperature=0.5, top_p=0.9, top_k=3, max_tokens=50)
     body = orders.pack(tokens, sampling, 2**64 - 1, scope)
-    got, how, where = orders.unpack(body)
+    got, how, where, logits = orders.unpack(body)
+    assert not logits and orders.unpack(orders.pack(tokens, Sampling(beams=2), 0, scope)).logits
     assert got.tolist() == [1, 2, 3] and got.dtype == np.int32 and where == scope
     assert how == Sampling(max_tokens=1, temperature=0.5, top_p=0.9, top_k=3, seed=2**64 - 1)
     with pytest.raises(InputError, match="64 bits"):
