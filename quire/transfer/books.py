@@ -175,7 +175,7 @@ class Books:
     """One endpoint's belongings."""
 
     def __init__(
-        self, link: Link, view: CacheView, layout: Layout, limits: Limits, clock: Callable[[], float],
+        self, link: Link, view: CacheView, layout: Layout, limits: Limits, clock: Callable[[], float], *,
         aux_room: AuxRoom, orders: bool,
     ) -> None:  # fmt: skip
         self.link = link

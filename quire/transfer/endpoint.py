@@ -48,7 +48,7 @@ class Endpoint:
         orders: bool = False,
     ) -> None:  # fmt: skip
         made = layout or layout_of(view.shape(), "worker")
-        self.books = Books(link, view, made, limits or Limits(), clock, aux_room or AuxRoom(), orders)
+        self.books = Books(link, view, made, limits or Limits(), clock, aux_room=aux_room or AuxRoom(), orders=orders)
         self.alone = alone
         self._told: set[Session] = set()  # ended ones that a caller has heard of
 

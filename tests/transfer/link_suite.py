@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire.core.errors import InputError
+from quire.core.errors import InputError, StateError
 from quire.tiers import Bytes
 from quire.transfer.links.link import Link, Lost, Message, Moved, News
 
@@ -25,7 +25,8 @@ def new_pages(seed: int, shapes: Any = SHAPES) -> list[Bytes]:
 def rows(*moves: tuple[int, int, int], shapes: Any = SHAPES) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Whole pages: group, source slot, target slot."""
     sizes = [shape[1] for shape in shapes]
-    return np.array([(g, source * sizes[g], target * sizes[g], sizes[g]) for g, source, target in moves], np.int64)
+    made = [(g, source * sizes[g], target * sizes[g], sizes[g]) for g, source, target in moves]
+    return np.array(made, np.int64).reshape(-1, 4)
 
 
 def slots(*named: list[int]) -> list[Any]:
@@ -49,6 +50,13 @@ class Pair:
     def turn(self) -> None:
         self.news["a"] += self.a.poll(0.001)
         self.news["b"] += self.b.poll(0.001)
+
+    def until_lost(self, side: str) -> None:
+        """That side alone goes on, until it knows that the other one is gone."""
+        link, limit = (self.a if side == "a" else self.b), time.monotonic() + DEADLINE
+        while not any(isinstance(news, Lost) for news in self.news[side]):
+            assert time.monotonic() < limit, self.news
+            self.news[side] += link.poll(0.001)
 
     def heard(self, side: str) -> list[bytes]:
         return [news.data for news in self.news[side] if isinstance(news, Message)]
@@ -178,3 +186,40 @@ class LinkSuite:
         pair.greet()
         door = pair.b.door(slots([1], []))
         assert pair.move(door.number, rows((0, 0, 1))) is None
+
+    def test_a_write_of_nothing_is_over_too(self, pair: Pair) -> None:
+        door = pair.b.door(slots([1], []))
+        assert pair.move(door.number, rows()) is None
+        assert door.shut()
+        problem = pair.move(door.number, rows())
+        assert problem is not None and "door" in problem
+
+    def test_closing_everything_ends_its_writes_once(self, pair: Pair) -> None:
+        pair.greet()
+        door = pair.b.door(slots(list(range(8)), []))
+        tickets = [pair.a.write(pair.to_b, door.number, rows(*((0, n, n) for n in range(8)))) for _ in range(3)]
+        pair.news["a"] += pair.a.poll(0.0)
+        while not pair.a.close():
+            pair.b.poll(0.001)
+        assert not pair.a.send(pair.to_b, b"too late")
+        with pytest.raises(StateError, match="closed"):
+            while True:
+                pair.news["a"] += pair.a.poll(0.0)
+        assert sorted(n.ticket for n in pair.news["a"] if isinstance(n, Moved)) == tickets
+        pair.until_lost("b")
+
+    def test_both_may_reach_for_each_other_at_once(self, pair: Pair) -> None:
+        """Two ways between them, and both are good for messages and writes."""
+        doors = {"a": pair.a.door(slots([1], [])), "b": pair.b.door(slots([2], []))}
+        source = [page[0][5].copy() for page in pair.pages]
+        assert pair.a.send(pair.to_b, b"from a") and pair.b.send(pair.to_a, b"from b")
+        tickets = {
+            "a": pair.a.write(pair.to_b, doors["b"].number, rows((0, 5, 2))),
+            "b": pair.b.write(pair.to_a, doors["a"].number, rows((0, 5, 1))),
+        }
+        pair.until(lambda: all(Moved(ticket, None) in pair.news[side] for side, ticket in tickets.items()))
+        assert pair.heard("b") == [b"from a"] and pair.heard("a") == [b"from b"]
+        assert np.array_equal(pair.pages[1][0][2], source[0]) and np.array_equal(pair.pages[0][0][1], source[1])
+        pair.a.close(pair.to_b)  # one of them goes, the other one stays good
+        pair.until(lambda: any(isinstance(news, Lost) for news in pair.news["a"]))
+        assert doors["a"].shut() and doors["b"].shut()

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from .link_suite import LinkSuite, Pair, new_pages
-from .test_tcp_link import SECRET
+from .raw_peer import SECRET
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
 os.environ.setdefault("UCX_NET_DEVICES", "lo")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 
@@ -11,17 +10,15 @@ import pytest
 
 from quire.core.errors import InputError, StateError
 from quire.transfer.links import connection as connections
-from quire.transfer.links import tcp
-from quire.transfer.links.auth import GREETING_BYTES, MAGIC, PROOF_BYTES, Seal
+from quire.transfer.links.auth import MAGIC
 from quire.transfer.links.connection import DONE, HEAD
 from quire.transfer.links.going import WRITE
-from quire.transfer.links.link import Lost, Moved
+from quire.transfer.links.link import Lost, Message, Moved
 from quire.transfer.links.tcp import WORD, TcpLink
 from quire.transfer.rows import to_bytes
 
 from .link_suite import LinkSuite, Pair, new_pages, rows, slots
-
-SECRET = b"sixteen bytes ok" * 2
+from .raw_peer import SECRET, RawPeer
 
 
 class TestTcp(LinkSuite):
@@ -73,28 +70,11 @@ class TestTcp(LinkSuite):
     )
     def test_a_frame_that_is_wrong_ends_the_connection(self, pair: Pair, kind: str, reason: str) -> None:
         """From a peer that knows the secret: changed on the way, too short, too large, or of no kind."""
-        host, port = pair.to_b.split(":")
-        seal = Seal(SECRET, "m", dialled=True)
-        with socket.create_connection((host, int(port)), 5) as sock:
-            sock.sendall(seal.greeting())
-            sock.setblocking(False)
-            got = bytearray()
-
-            def enough(size: int) -> bool:
-                with contextlib.suppress(BlockingIOError):
-                    got.extend(sock.recv(4096))
-                return len(got) >= size
-
-            pair.until(lambda: enough(GREETING_BYTES))
-            seal.greeted(bytes(got[:GREETING_BYTES]))
-            sock.sendall(seal.proof())
-            pair.until(lambda: enough(GREETING_BYTES + PROOF_BYTES))
-            assert seal.proven(bytes(got[GREETING_BYTES:][:PROOF_BYTES]))
+        with RawPeer(pair.b) as peer:
             head, body = self.spoilt(kind)
-            sock.sendall(head + seal.tag(head + (b"ok" if kind == "changed" else body)) + body)
-            pair.until(lambda: any(isinstance(n, Lost) for n in pair.news["b"]))
-        (lost,) = [n for n in pair.news["b"] if isinstance(n, Lost)]
-        assert reason in lost.reason and pair.heard("b") == []
+            peer.say(head + peer.seal.tag(head + (b"ok" if kind == "changed" else body)) + body)
+            assert reason in peer.why_lost()
+            assert not any(isinstance(news, Message) for news in peer.news)
 
     def spoilt(self, kind: str) -> tuple[bytes, bytes]:
         """The head and the body of a frame that no link sends."""
@@ -148,15 +128,7 @@ class TestTcp(LinkSuite):
     def test_what_waits_for_a_peer_is_bounded(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(connections, "MAX_FRAMES", 4)
         assert [pair.a.send(pair.to_b, b"x") for _ in range(5)] == [True] * 4 + [False]
-        assert pair.a.poll() == [Lost(pair.to_b, "4 frames wait for it")]
-
-    def test_refused_writes_of_one_peer_are_bounded(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tcp, "MOST_SPOILT", 0)
-        pair.greet()
-        pair.a.write(pair.to_b, 77, rows((0, 0, 1)))
-        pair.until(lambda: any(isinstance(n, Lost) for n in pair.news["b"]))
-        (lost,) = [n for n in pair.news["b"] if isinstance(n, Lost)]
-        assert "writes that were refused" in lost.reason and not pair.b._spoilt
+        assert pair.a.poll() == [Lost(pair.to_b, "4 frames, 4 bytes wait for it")]
 
     @pytest.mark.parametrize("host", ["a\0b", "\u00e9" * 100, "\ud800"])
     def test_a_host_that_is_no_name_is_out_of_reach(self, pair: Pair, host: str) -> None:

@@ -1,4 +1,5 @@
 """Connection: one authenticated socket: frames out, frames in, page bytes straight between socket and pages.
+It can be told what to send before it has its socket.
 
     frame   kind, body length | tag | body           bytes of a DATA frame follow it, into the pages it names
 
@@ -8,6 +9,7 @@ Never blocks; knows no doors: its owner says where the bytes of a DATA frame go.
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import struct
 from collections import deque
@@ -19,9 +21,10 @@ from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Se
 HEAD = struct.Struct("<BxxxI")
 MESSAGE, DATA, DONE = 1, 2, 3
 MAX_BODY = 32 << 20
-MAX_FRAMES = 1 << 16  # that wait to be sent
+MAX_FRAMES, MAX_WAITING = 1 << 16, 256 << 20  # frames that wait to be sent, and their bytes
 MAX_VIEWS = 64  # buffers of one call
-BUDGET = 32 << 20  # bytes of one turn, so that no peer starves the others
+BUDGET, CALL = 32 << 20, 16 << 10  # bytes of one turn, and what a call counts, so that no peer starves the others
+SILENCE = 30  # seconds; a machine that is gone without a word, or takes no bytes, is lost then
 SCRATCH = memoryview(bytearray(1 << 18))  # bytes that nobody wants go here
 
 Views = deque[memoryview]
@@ -48,15 +51,8 @@ class Broken(Exception):
 class Connection:
     """One peer."""
 
-    def __init__(self, sock: socket.socket, peer: str, seal: Seal, owner: Owner, deadline: float) -> None:
-        sock.setblocking(False)
-        with contextlib.suppress(OSError):  # a socket that is still connecting may refuse
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, seconds in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-                if hasattr(socket, name):  # a machine that is gone without a word is noticed after 20 s
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
-        self.sock = sock
+    def __init__(self, peer: str, seal: Seal, owner: Owner, deadline: float) -> None:
+        self.sock: socket.socket | None = None  # while its peer's name is looked up
         self.peer = peer
         self.name = ""
         self.is_open = False
@@ -66,6 +62,7 @@ class Connection:
         self._out: Views = deque([memoryview(seal.greeting())])  # of the frame on its way
         self.is_sending_bytes = False  # of a long write: what is on its way refers to pages
         self._frames: deque[tuple[int, bytes]] = deque()
+        self._waiting = 0  # bytes of these
         self._long: deque[More] = deque()
         self._need = GREETING_BYTES
         self._buffer = bytearray(GREETING_BYTES)
@@ -74,12 +71,35 @@ class Connection:
         self._kind = 0
         self._views: Views = deque()  # where page bytes go; empty: a frame is being read
 
+    def attach(self, sock: socket.socket) -> None:
+        """Its socket. Probes find out that a silent peer is gone, the last limit that one takes no bytes."""
+        sock.setblocking(False)
+        limits = {
+            "TCP_KEEPIDLE": 5,
+            "TCP_KEEPINTVL": 5,
+            "TCP_KEEPCNT": max(SILENCE // 5, 1),
+            "TCP_USER_TIMEOUT": 1000 * SILENCE,
+        }
+        with contextlib.suppress(OSError):  # a socket that is still connecting may refuse
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in limits.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self.sock = sock
+
+    @property
+    def interest(self) -> int:
+        """What to wait for."""
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self.wants_out else 0)
+
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def queue(self, kind: int, body: bytes, *, first: bool = False) -> None:
         """Send a frame, before whatever is left of long writes; or before everything."""
-        if len(self._frames) >= MAX_FRAMES:
-            raise Broken(f"{MAX_FRAMES} frames wait for it")
+        if len(self._frames) >= MAX_FRAMES or self._waiting + len(body) > MAX_WAITING:
+            raise Broken(f"{len(self._frames)} frames, {self._waiting} bytes wait for it")
+        self._waiting += len(body)
         (self._frames.appendleft if first else self._frames.append)((kind, body))
 
     def queue_long(self, more: More) -> None:
@@ -93,6 +113,7 @@ class Connection:
 
     def send_some(self) -> None:
         """As much as the socket takes."""
+        assert self.sock is not None
         budget = BUDGET
         while budget > 0 and (self._out or self._next_frame()):
             views = [self._out[nth] for nth in range(min(len(self._out), MAX_VIEWS))]
@@ -100,7 +121,7 @@ class Connection:
                 sent = self.sock.sendmsg(views)
             except BlockingIOError:
                 return
-            budget -= sent
+            budget -= sent + CALL
             _advance(self._out, sent)
             self.is_sending_bytes = self.is_sending_bytes and bool(self._out)
 
@@ -109,6 +130,7 @@ class Connection:
             return False
         if self._frames:
             kind, body = self._frames.popleft()
+            self._waiting -= len(body)
             self._out.extend(memoryview(part) for part in self._sealed(kind, body))
             return True
         while self._long:
@@ -129,6 +151,7 @@ class Connection:
 
     def receive_some(self) -> None:
         """As much as there is, frame by frame; page bytes go where they belong."""
+        assert self.sock is not None
         budget = BUDGET
         while budget > 0:
             views = [self._views[nth] for nth in range(min(len(self._views), MAX_VIEWS))]
@@ -138,7 +161,7 @@ class Connection:
                 return
             if not got:
                 raise Broken("it closed the connection")
-            budget -= got
+            budget -= got + CALL
             if views:
                 _advance(self._views, got)
                 if not self._views:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.transfer.rows import Rows, chunks, to_bytes
+from quire.transfer.rows import NO_ROWS, Rows, chunks, to_bytes
 
 CHUNK = 4 << 20  # bytes of one frame, so that messages pass between them
 WRITE = struct.Struct("<QQ?")  # door, ticket, the last frame of this write
@@ -38,7 +38,7 @@ class Going:
         self.ticket = ticket
         self.problem: str | None = None
         self.flushed = False
-        self._parts = deque(chunks(rows, CHUNK))
+        self._parts = deque(chunks(rows, CHUNK) or [NO_ROWS])  # a write of nothing has an end too
 
     @property
     def is_handed_out(self) -> bool:

@@ -62,7 +62,10 @@ class Link(Protocol):
         ...
 
     def poll(self, timeout: float = 0.0) -> list[News]:
-        """Make progress and tell what happened; waits up to `timeout` seconds for the first news."""
+        """Make progress and tell what happened; waits up to `timeout` seconds for the first news.
+
+        A closed link tells what is left; then it is an error.
+        """
         ...
 
     def close(self, peer: str | None = None) -> bool:
@@ -95,8 +98,9 @@ class Door:
             if not 0 <= group < len(self._allowed) or size <= 0 or target < 0:
                 return False
             width, allowed = self._page_bytes[group], self._allowed[group]
-            first, last = target // width, (target + size - 1) // width
-            if last >= len(allowed) or not allowed[first : last + 1].all():
+            if target + size > len(allowed) * width:
+                return False
+            if not allowed[target // width : (target + size - 1) // width + 1].all():
                 return False
         return True
 

@@ -1,6 +1,6 @@
 """LocalHub: links between endpoints of one process, on any clock. A `fate` delays, repeats and loses: for tests.
 
-    hub = LocalHub();  a = hub.link("a", pages);  b = hub.link("b", pages)
+hub = LocalHub();  a = hub.link("a", pages);  b = hub.link("b", pages)
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class LocalHub:
         if dead is None:
             return
         dead.dead = True
+        dead.news.clear()
         for other in self.links.values():
             self.post(other.name, 0.0, lambda other=other: other.lose(name, "it has died"))  # type: ignore[misc]
 
@@ -165,9 +166,10 @@ class LocalLink:
 
     def poll(self, timeout: float = 0.0) -> list[News]:
         """What has happened here; never waits."""
-        if self.dead:
+        if self.dead and not self.news:
             raise StateError(say(f"link {self.name!r}", "it was closed", "open a new one"))
-        self.hub.run(self.hub.clock())
+        if not self.dead:
+            self.hub.run(self.hub.clock())
         news, self.news = self.news, []
         return news
 
@@ -178,6 +180,8 @@ class LocalLink:
             return self.hub.fenced
         self.dead = True
         self.hub.links.pop(self.name, None)
+        for peer in sorted(set(self.going.values())):
+            self.news += self.lose(peer, "closed")
         for other in list(self.hub.links.values()):
             other.news += other.lose(self.name, "closed")
         return True

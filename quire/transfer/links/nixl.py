@@ -16,7 +16,6 @@ import importlib
 import struct
 import time
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +27,15 @@ from quire.tiers.base import Bytes
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.going import WRITE, Going
 from quire.transfer.links.link import Door, News
+from quire.transfer.links.pulls import Pulls, Write
 from quire.transfer.links.tcp import TcpLink
-from quire.transfer.rows import Rows, chunks, from_bytes, to_bytes
+from quire.transfer.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 
 AGENT, PULL = 16, 17
 POOL = struct.Struct("<QQ")  # address and bytes of one group's pages
 PART = 64 << 20  # bytes of one READ
-MAX_GROUPS = 64
+MAX_GROUPS, MAX_METADATA = 64, 1 << 20
+MOST_READINGS = 1 << 16  # of all peers, those that are gone included
 SETTLE = 0.25  # seconds after a failed READ: NIXL tells of the first part that failed, the others end with it
 
 
@@ -42,10 +43,13 @@ SETTLE = 0.25  # seconds after a failed READ: NIXL tells of the first part that 
 class Reading:
     """One READ under way into this process's pages."""
 
-    peer: str
+    connection: Connection
+    agent: str
     door: int
     ticket: int
-    handle: Any
+    write: Write
+    rows: int
+    handle: Any = None
     problem: str | None = None
     over: bool = False  # NIXL has said how it ended
     quiet_at: float = 0.0  # when nothing of it can land any more
@@ -67,9 +71,8 @@ class NixlLink(TcpLink):
         self._registered = self._agent.register_memory(np.array(pools, np.uint64), "DRAM") if pools else None
         self._remote: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # peer -> agent, pools
         self._readings: list[Reading] = []
-        self._departed: dict[str, str] = {}  # agents of peers that are gone, until their reads have ended
-        self._open_reads: Counter[tuple[str, int]] = Counter()  # of one write
-        self._all_named: set[tuple[str, int]] = set()  # writes whose last PULL has come
+        self._departed: set[str] = set()  # agents of peers that are gone, until their reads have ended
+        self._pulls: dict[Connection, Pulls] = {}
 
     # -- the sender's side -------------------------------------------------------------------------------------------
 
@@ -82,7 +85,7 @@ class NixlLink(TcpLink):
 
     def _start(self, connection: Connection, going: Going, rows: Rows) -> None:
         going.flushed = True  # no bytes leave from here
-        parts = chunks(rows, PART)
+        parts = chunks(rows, PART) or [NO_ROWS]
         for nth, part in enumerate(parts):
             head = WRITE.pack(going.door, going.ticket, nth == len(parts) - 1)
             connection.queue(PULL, head + to_bytes(part))
@@ -101,8 +104,10 @@ class NixlLink(TcpLink):
 
     def _meet(self, connection: Connection, body: bytes) -> None:
         (count,) = struct.unpack_from("<I", body)
-        if count > MAX_GROUPS or len(body) < 4 + count * POOL.size:
-            raise Broken(f"it names {count} pools")
+        if count > MAX_GROUPS or not 0 <= len(body) - 4 - count * POOL.size <= MAX_METADATA:
+            raise Broken(f"it names {count} pools in {len(body)} bytes")
+        if connection.peer in self._remote:
+            raise Broken("it names its agent again")
         pools = [POOL.unpack_from(body, 4 + nth * POOL.size) for nth in range(count)]
         try:
             agent = self._agent.add_remote_agent(body[4 + count * POOL.size :])
@@ -112,96 +117,101 @@ class NixlLink(TcpLink):
 
     def _pull(self, connection: Connection, body: bytes) -> None:
         rows = from_bytes(body[WRITE.size :])
+        if int(np.minimum(rows[:, 3], PART + 1).sum()) > PART:
+            raise Broken(f"it names more than {PART} bytes at once")
         door, ticket, last = WRITE.unpack_from(body)
-        write, known = (connection.peer, ticket), self._doors.get(door)
-        if last:
-            self._all_named.add(write)
-        if known is None or not known.admits(rows) or not self._in_their_pools(connection.peer, rows):
-            self._spoil(write)
-        elif len(rows):
-            self._read(connection, door, ticket, rows)
-        self._settle(connection, write)
+        pulls, known = self._pulls.setdefault(connection, Pulls()), self._doors.get(door)
+        write = pulls.name(ticket, last=last)
+        admitted = known is not None and known.admits(rows) and self._in_their_pools(connection.peer, rows)
+        if not admitted or len(self._readings) >= MOST_READINGS:
+            write.is_spoilt = True
+        elif len(rows) and not write.is_spoilt:
+            pulls.begin(write, len(rows))
+            agent, _ = self._remote[connection.peer]
+            reading = Reading(connection, agent, door, ticket, write, len(rows))
+            self._readings.append(reading)
+            self._read(reading, rows)
+        self._settle(connection, ticket)
 
     def _in_their_pools(self, peer: str, rows: Rows) -> bool:
         pools = self._remote.get(peer, ("", []))[1]
         return all(g < len(pools) and source + size <= pools[g][1] for g, source, _, size in rows.tolist())
 
-    def _read(self, connection: Connection, door: int, ticket: int, rows: Rows) -> None:
-        agent, pools = self._remote[connection.peer]
+    def _read(self, reading: Reading, rows: Rows) -> None:
+        _, pools = self._remote[reading.connection.peer]
         mine = np.array([page.ctypes.data for page in self.pages], np.uint64)
         theirs = np.array([pool[0] for pool in pools], np.uint64)
         local, remote = (np.zeros((len(rows), 3), np.uint64) for _ in range(2))
         for descriptors, bases, offsets in ((local, mine, rows[:, 2]), (remote, theirs, rows[:, 1])):
             descriptors[:, 0] = bases[rows[:, 0]] + offsets.astype(np.uint64)
             descriptors[:, 1] = rows[:, 3]
-        reading = Reading(connection.peer, door, ticket, None)
         try:
             lists = (self._agent.get_xfer_descs(part, "DRAM") for part in (local, remote))
-            reading.handle = self._agent.initialize_xfer("READ", *lists, agent)
-            self._agent.transfer(reading.handle)
-        except Exception as wrong:  # told with the next poll, like any other end
-            reading.problem, reading.over, reading.quiet_at = str(wrong), True, time.monotonic() + SETTLE
-        self._open_reads[connection.peer, ticket] += 1
-        self._readings.append(reading)
+            reading.handle = self._agent.initialize_xfer("READ", *lists, reading.agent)
+            _see(reading, self._agent.transfer(reading.handle))
+        except Exception as wrong:
+            _see(reading, str(wrong))
 
     def _progress(self) -> None:
         """Ask every READ how far it is; ended ones are released, and told when they were a write's last."""
         self._agent.get_new_notifs()  # a passive target makes progress only when asked
-        now = time.monotonic()
         for reading in self._readings:
             if not reading.over:
-                self._look(reading, now)
-        for agent, peer in list(self._departed.items()):
-            if all(reading.over for reading in self._readings if reading.peer == peer):
-                self._remove(agent)
+                self._look(reading)
+        now = time.monotonic()
+        for agent in [agent for agent in self._departed if not self._is_read(agent)]:
+            self._remove(agent)
         ended = [reading for reading in self._readings if reading.over and now >= reading.quiet_at]
         if ended:
-            self._readings = [reading for reading in self._readings if reading not in ended]
+            self._readings = [r for r in self._readings if not r.over or now < r.quiet_at]
         for reading in ended:
-            write = (reading.peer, reading.ticket)
-            self._open_reads[write] -= 1
-            if reading.problem is not None:
-                self._spoilt.add(write)
-            connection = self._peers.get(reading.peer)
-            if connection is not None:
-                try:
-                    self._settle(connection, write)
-                except Broken as wrong:
-                    self._lose(connection, str(wrong))
+            self._end(reading)
 
-    def _look(self, reading: Reading, now: float) -> None:
+    def _end(self, reading: Reading) -> None:
+        pulls, connection = self._pulls.get(reading.connection), reading.connection
+        if pulls is None:
+            return  # its peer is gone, and what it has named
+        pulls.end(reading.write, reading.rows, good=reading.problem is None)
         try:
-            reading.over = self._agent.check_xfer_state(reading.handle) != "PROC"
+            self._settle(connection, reading.ticket)
+        except Broken as wrong:
+            self._lose(connection, str(wrong))
+
+    def _is_read(self, agent: str) -> bool:
+        return any(reading.agent == agent and not reading.over for reading in self._readings)
+
+    def _look(self, reading: Reading) -> None:
+        try:
+            _see(reading, self._agent.check_xfer_state(reading.handle))
         except Exception as wrong:
-            reading.over, reading.problem = True, str(wrong)
+            _see(reading, str(wrong))
         if reading.over:
-            reading.quiet_at = now if reading.problem is None else now + SETTLE
             with contextlib.suppress(Exception):  # whatever it says: how it ended is known
                 reading.handle.release()
 
     def _remove(self, agent: str) -> None:
         """Close what leads to a peer that is gone. Before its reads have ended by themselves that proves nothing."""
-        del self._departed[agent]
+        self._departed.discard(agent)
         if all(agent != other for other, _ in self._remote.values()):  # both may have dialled
             with contextlib.suppress(Exception):  # it is gone: there is nobody to tell
                 self._agent.remove_remote_agent(agent)
 
-    def _settle(self, connection: Connection, write: tuple[str, int]) -> None:
-        """A write is over when all of it was named and every READ has ended."""
-        if write in self._all_named and not self._open_reads[write]:
-            self._all_named.discard(write)
-            del self._open_reads[write]
-            self.tell(connection, write[1], "its door is shut, or reading failed" if write in self._spoilt else None)
-            self._spoilt.discard(write)
+    def _settle(self, connection: Connection, ticket: int) -> None:
+        """Tell a write that is over."""
+        write = self._pulls[connection].take_over(ticket)
+        if write is not None:
+            self.tell(connection, ticket, "its door is shut, or reading failed" if write.is_spoilt else None)
 
     # -- the contract, where it differs ------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 0.0) -> list[News]:
         """Sockets and NIXL in turn while bytes move; otherwise it waits for sockets."""
+        if self._is_closed:
+            return super().poll()
         limit = time.monotonic() + timeout
         while True:
             busy = bool(self._readings or self._going)
-            news = super().poll(0.0 if busy else timeout)
+            news = super().poll(0.0 if busy else max(limit - time.monotonic(), 0.0))
             self._progress()
             if news or self._news or time.monotonic() >= limit:
                 made, self._news = self._news, []
@@ -209,30 +219,38 @@ class NixlLink(TcpLink):
             time.sleep(0)
 
     def _shut(self, door: Door) -> bool:
-        """Nothing new is read for it; what is under way must end first."""
-        self._doors.pop(door.number, None)
-        if any(reading.door == door.number for reading in self._readings):
+        """Nothing new is let in or read for it; what is being read must end first."""
+        super()._shut(door)
+        if self._is_read_into(door):
             self._progress()
-        return not any(reading.door == door.number for reading in self._readings)
+        return not self._is_read_into(door)
 
-    def _lose(self, connection: Connection, reason: str) -> None:
-        super()._lose(connection, reason)
+    def _is_read_into(self, door: Door) -> bool:
+        return any(reading.door == door.number for reading in self._readings)
+
+    def _gone(self, connection: Connection, reason: str) -> None:
+        super()._gone(connection, reason)
+        self._pulls.pop(connection, None)
         agent, _ = self._remote.pop(connection.peer, ("", None))
-        self._all_named = {write for write in self._all_named if write[0] != connection.peer}
-        for write in [write for write in self._open_reads if write[0] == connection.peer]:
-            del self._open_reads[write]
         if agent:
-            self._departed[agent] = connection.peer
+            self._departed.add(agent)
 
     def close(self, peer: str | None = None) -> bool:
         """True when no READ of that peer is left."""
         super().close(peer)
         self._progress()
-        left = [reading for reading in self._readings if peer in (None, reading.peer)]
+        left = [reading for reading in self._readings if peer in (None, reading.connection.peer)]
         if peer is None and not left and self._registered is not None:
             self._agent.deregister_memory(self._registered)
             self._registered = None
         return not left
+
+
+def _see(reading: Reading, state: str) -> None:
+    """What NIXL says of a READ: PROC and DONE, or else what is wrong with it. All ends are told with the next poll."""
+    reading.over = state != "PROC"
+    if reading.over and state != "DONE":
+        reading.problem, reading.quiet_at = state, time.monotonic() + SETTLE
 
 
 def _api() -> Any:

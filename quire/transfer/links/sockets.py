@@ -1,0 +1,218 @@
+"""Sockets: one process's connections: who dials, who is let in, who is lost. Knows no doors and no pages.
+
+A name is looked up on a thread; until it is known its connection takes what is to be sent, like one that is dialling.
+The handshake's deadline counts from the dial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+import time
+from abc import ABC, abstractmethod
+
+from quire.core.errors import InputError, StateError, say
+from quire.transfer.links.address import Place, encoded, joined, numeric_place, split
+from quire.transfer.links.auth import Seal
+from quire.transfer.links.connection import Broken, Connection, Views
+from quire.transfer.links.link import Lost, News
+from quire.transfer.links.lookup import Lookups
+
+MOST_UNPROVEN = 64  # that have dialled us and have not shown that they know the secret
+MOST_GUESTS = 4096  # that have dialled us
+
+WRONG = (Broken, OSError, InputError, struct.error)  # the last one: a body too short for its kind
+
+
+class Sockets(ABC):
+    """A peer is `host:port` to dial, or `name@host:port` when it has dialled us."""
+
+    def __init__(self, name: str, secret: bytes, listen: str | None, patience: float) -> None:
+        Seal(secret, name, dialled=True)  # refuse a bad secret or name now, not at the first connection
+        self.name = name
+        self._secret = secret
+        self._patience = patience  # seconds for a handshake
+        self._is_closed = False
+        self._selector = selectors.DefaultSelector()
+        self._peers: dict[str, Connection] = {}
+        self._news: list[News] = []
+        self._lookups: Lookups[Connection] | None = None  # once a name is dialled
+        self._server = self._listen(listen) if listen is not None else None
+
+    def _listen(self, where: str) -> socket.socket:
+        host, port = split(where)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            server = socket.create_server((host, port), family=family)
+        except (OSError, TypeError, UnicodeError) as wrong:
+            raise StateError(say(f"listen on {where}", str(wrong), "choose a free address")) from wrong
+        server.setblocking(False)
+        self._selector.register(server, selectors.EVENT_READ)
+        return server
+
+    @property
+    def address(self) -> str:
+        """Where others reach it."""
+        if self._server is None:
+            raise StateError(say(f"address of link {self.name!r}", "it does not listen", "give `listen`"))
+        return joined(*self._server.getsockname()[:2])
+
+    # -- coming into being -------------------------------------------------------------------------------------------
+
+    def _reach(self, peer: str) -> Connection | None:
+        """The connection to a peer, dialled if there is none; None: it is out of reach."""
+        known = self._peers.get(peer)
+        if known is not None or "@" in peer or self._is_closed:
+            return known
+        host, port = split(peer)
+        name = encoded(host)
+        if name is None:
+            return None
+        connection, place = self._new(peer, dialled=True), numeric_place(name, port)
+        if place is None:
+            self._peers[peer] = connection
+            self._look_up(connection, name, port)
+        elif self._connect(connection, place) is not None:
+            return None
+        return connection
+
+    def _new(self, peer: str, *, dialled: bool) -> Connection:
+        seal = Seal(self._secret, self.name, dialled=dialled)
+        return Connection(peer, seal, self, time.monotonic() + self._patience)
+
+    def _look_up(self, connection: Connection, name: bytes, port: int) -> None:
+        if self._lookups is None:
+            self._lookups = Lookups()
+            self._selector.register(self._lookups.bell, selectors.EVENT_READ, self._lookups)
+        self._lookups.ask(connection, name, port)
+
+    def _looked_up(self, lookups: Lookups[Connection]) -> None:
+        for connection, place, problem in lookups.take():
+            if self._peers.get(connection.peer) is not connection:
+                continue  # given up meanwhile
+            wrong = f"its name leads nowhere: {problem}" if place is None else self._connect(connection, place)
+            if wrong is not None:
+                self._lose(connection, wrong)
+
+    def _connect(self, connection: Connection, place: Place) -> str | None:
+        """Dial; what is wrong, if it is known at once."""
+        try:
+            sock = socket.socket(place.family, socket.SOCK_STREAM)
+        except OSError as wrong:
+            return str(wrong)
+        sock.setblocking(False)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                sock.connect(place.address)
+        except OSError as wrong:
+            sock.close()
+            return str(wrong)
+        self._join(connection, sock)
+        return None
+
+    def _accept(self) -> None:
+        assert self._server is not None
+        try:
+            sock, address = self._server.accept()
+        except OSError:
+            return  # it has gone again
+        guests = [known.is_open for known in self._peers.values() if "@" in known.peer]
+        if guests.count(False) >= MOST_UNPROVEN or len(guests) >= MOST_GUESTS:
+            sock.close()
+            return
+        self._join(self._new("?@" + joined(*address[:2]), dialled=False), sock)
+
+    def _join(self, connection: Connection, sock: socket.socket) -> None:
+        connection.attach(sock)
+        self._enter(connection)
+        self._selector.register(sock, connection.interest, connection)
+
+    def _enter(self, connection: Connection) -> None:
+        """A name belongs to one connection: an older one from the same address is over."""
+        older = self._peers.get(connection.peer)
+        if older is not None and older is not connection:
+            self._lose(older, "it has dialled again")
+        self._peers[connection.peer] = connection
+
+    def opened(self, connection: Connection) -> None:
+        """A peer that dialled us is known by its name from now on."""
+        if connection.peer.startswith("?@"):
+            del self._peers[connection.peer]
+            connection.peer = connection.name.replace("@", "-") + connection.peer[1:]
+            self._enter(connection)
+
+    # -- at work -----------------------------------------------------------------------------------------------------
+
+    def _serve(self, timeout: float) -> None:
+        """One round: accept, look up, receive, send; who has not proven itself in time is lost."""
+        now = time.monotonic()
+        for connection in self._peers.values():
+            if connection.sock is not None:
+                self._selector.modify(connection.sock, connection.interest, connection)
+            if not connection.is_open:
+                timeout = min(timeout, max(connection.deadline - now, 0.0))
+        for key, events in self._selector.select(timeout):
+            if isinstance(key.data, Connection):
+                self._turn(key.data, events)
+            elif key.data is not None:
+                self._looked_up(key.data)
+            else:
+                self._accept()
+        now = time.monotonic()
+        for connection in [c for c in self._peers.values() if not c.is_open and now >= c.deadline]:
+            late = "it did not answer in time" if connection.sock is not None else "its name was not found in time"
+            self._lose(connection, late)
+
+    def _turn(self, connection: Connection, events: int) -> None:
+        try:
+            if events & selectors.EVENT_READ:
+                connection.receive_some()
+            if events & selectors.EVENT_WRITE:
+                connection.send_some()
+        except WRONG as wrong:
+            if isinstance(wrong, OSError):
+                with contextlib.suppress(*WRONG):  # what it has said before it went is heard
+                    connection.receive_some()
+            self._lose(connection, str(wrong))
+
+    # -- and gone ----------------------------------------------------------------------------------------------------
+
+    def _lose(self, connection: Connection, reason: str) -> None:
+        """Its writes are over, in both directions; then it is told as lost."""
+        if self._peers.get(connection.peer) is not connection:
+            return
+        del self._peers[connection.peer]
+        if connection.sock is not None:
+            self._selector.unregister(connection.sock)
+            connection.sock.close()
+        elif self._lookups is not None:
+            self._lookups.forget(connection)
+        self._gone(connection, reason)
+        self._news.append(Lost(connection.peer, reason))
+
+    def _leave(self) -> None:
+        """Close everything; what is left to tell can still be taken."""
+        for connection in list(self._peers.values()):
+            self._lose(connection, "closed")
+        if self._server is not None:
+            self._server.close()
+        if self._lookups is not None:
+            self._lookups.close()
+        self._selector.close()
+        self._is_closed = True
+
+    # -- what a link adds --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def frame(self, connection: Connection, kind: int, body: bytes) -> Views | None:
+        """A frame has come; for DATA, the places its bytes go to."""
+
+    @abstractmethod
+    def filled(self, connection: Connection) -> None:
+        """Those bytes are there."""
+
+    @abstractmethod
+    def _gone(self, connection: Connection, reason: str) -> None:
+        """End what was under way on it."""
