@@ -1,9 +1,10 @@
 """What a link costs: pages of 1 MiB, scattered (every second slot), from this process to another one on loopback.
 
-    python benchmarks/transfer.py [--pages 128] [--rounds 7] [--no-nixl] [--json]
+    python benchmarks/transfer.py [--pages 128] [--rounds 7] [--no-nixl] [--cuda] [--json]
 
 Rows, round by round in turn, in one run: a bare socket (sendall, recv_into), the tcp link, a whole session over it;
 bare NIXL (one READ with the same descriptors), the NIXL link, a whole session over it. Compare rows of one run only.
+With --cuda the pages are on a GPU, for both processes; a session also takes them to pinned memory and from there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ os.environ.setdefault("UCX_NET_DEVICES", "lo")
 os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
 
 from quire import LayerGroup, Request
-from quire.transfer import BlockLists, Endpoint, Key, Limits, NixlLink, Source, TcpLink, layout_of
+from quire.tiers import ArenaTier
+from quire.transfer import BlockLists, Endpoint, Key, Limits, NixlLink, Source, StagedView, TcpLink, layout_of
 from quire.transfer.links.link import Message, Moved
 from quire.transfer.rows import Rows
 
@@ -46,14 +48,15 @@ class Scattered(BlockLists):
 class Side:
     """One process: a pool, a bare socket, and per link an endpoint over the same pool."""
 
-    def __init__(self, name: str, pages: int, kinds: list[str]) -> None:
+    def __init__(self, name: str, pages: int, kinds: list[str], cuda: bool) -> None:
         self.pages = pages
-        self.pool = np.ones((2 * pages, PAGE), np.uint8)
+        self.pool = pinned(2 * pages) if cuda else np.ones((2 * pages, PAGE), np.uint8)
         make: dict[str, Any] = {"tcp": TcpLink, "nixl": NixlLink}
         self.links = {kind: make[kind](name, [self.pool], SECRET) for kind in kinds}
-        self.views = {kind: Scattered(pages) for kind in kinds}
+        self.lists = {kind: Scattered(pages) for kind in kinds}
+        views = {kind: on_gpu(lists, self.pool) if cuda else lists for kind, lists in self.lists.items()}
         self.ends = {
-            kind: Endpoint(link, self.views[kind], layout_of(self.views[kind].shape(), name), limits=LIMITS)
+            kind: Endpoint(link, views[kind], layout_of(views[kind].shape(), name), limits=LIMITS)
             for kind, link in self.links.items()
         }
 
@@ -65,11 +68,26 @@ class Side:
         return Request(name, np.arange(self.pages, dtype=np.int32))
 
 
+def pinned(slots: int) -> Any:
+    import torch
+
+    return torch.ones(slots, PAGE, dtype=torch.uint8, pin_memory=True).numpy()
+
+
+def on_gpu(lists: Scattered, staging: Any) -> StagedView:
+    import torch
+
+    from quire.tiers.torch_tier import TorchTier
+
+    device = TorchTier("device", [torch.ones(len(staging), PAGE, dtype=torch.uint8, device="cuda")])
+    return StagedView(lists, device, ArenaTier.over("staging", [staging]))
+
+
 # -- the receiving process -------------------------------------------------------------------------------------------
 
 
-def child(pages: int, kinds: list[str]) -> None:
-    side = Side("receiver", pages, kinds)
+def child(pages: int, kinds: list[str], cuda: bool) -> None:
+    side = Side("receiver", pages, kinds, cuda)
     server = socket.create_server(("127.0.0.1", 0))
     doors = {kind: link.door([np.arange(2 * pages, dtype=np.int32)]) for kind, link in side.links.items()}
     facts = {kind: [link.address, doors[kind].number] for kind, link in side.links.items()}
@@ -120,7 +138,7 @@ def wait_for_goodbye(link: Any) -> None:
 
 
 def receive(side: Side, kind: str, name: str, peer: str) -> None:
-    key, view = Key(name), side.views[kind]
+    key, view = Key(name), side.lists[kind]
     session = None
     while session is None:  # until they know each other
         session = side.ends[kind].receive(key, side.request(name), Source((peer,)), aux=False)
@@ -140,9 +158,9 @@ def receive(side: Side, kind: str, name: str, peer: str) -> None:
 class Runs:
     """The parent: tells the child what comes, does it, and takes the time."""
 
-    def __init__(self, pages: int, kinds: list[str]) -> None:
-        self.side = Side("sender", pages, kinds)
-        command = [sys.executable, __file__, "--child", str(pages), ",".join(kinds)]
+    def __init__(self, pages: int, kinds: list[str], cuda: bool) -> None:
+        self.side = Side("sender", pages, kinds, cuda)
+        command = [sys.executable, __file__, "--child", str(pages), ",".join(kinds), "cuda" if cuda else "host"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.facts = json.loads(self.process.stdout.readline())
@@ -195,13 +213,13 @@ class Runs:
         return seconds
 
     def session(self, kind: str, name: str) -> float:
-        """From the first ask to the last word, both processes' work included."""
-        view, end, key = self.side.views[kind], self.side.ends[kind], Key(name)
+        """From the last piece to the last word, both processes' work included."""
+        view, end, key = self.side.lists[kind], self.side.ends[kind], Key(name)
         table = view.compute(self.side.request(name))
         assert table is not None
         end.send(key, name)
-        end.put(key, self.side.pages, last=True)
         begin = time.perf_counter()
+        end.put(key, self.side.pages, last=True)
         while key in end.books.dispatches:
             end.step(0.05)
         seconds = time.perf_counter() - begin
@@ -216,10 +234,12 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-nixl", action="store_true")
+    parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    kinds = ["tcp"] if options.no_nixl or importlib.util.find_spec("nixl") is None else ["tcp", "nixl"]
-    runs = Runs(options.pages, kinds)
+    nixl = not options.no_nixl and not options.cuda and importlib.util.find_spec("nixl") is not None
+    kinds = ["tcp", "nixl"] if nixl else ["tcp"]
+    runs = Runs(options.pages, kinds, options.cuda)
     rows = [(what, kind) for kind in kinds for what in ("link", "bare", "session")]  # a link meets its peer first
     times: dict[tuple[str, str], list[float]] = {row: [] for row in rows}
     for nth in range(options.rounds + 1):
@@ -242,6 +262,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(int(sys.argv[2]), sys.argv[3].split(","))
+        child(int(sys.argv[2]), sys.argv[3].split(","), sys.argv[4] == "cuda")
     else:
         main()
