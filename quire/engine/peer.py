@@ -200,8 +200,10 @@ class Peer:
                         asked = endpoint.receive(key, run.branches[0].request(), source)
                     except QuireError as wrong:
                         why = str(wrong)
+                    if asked is None and not why and endpoint.met(source):
+                        return  # there is no room; what has a source that is not met yet holds nobody up
                     if asked is None and not why:
-                        return
+                        continue
                 del self._waiting[key]
                 if asked is not None:
                     self._coming[key] = run

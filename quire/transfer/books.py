@@ -5,7 +5,7 @@ Decides nothing; `hearing` and `endpoint` act on it.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,6 +15,7 @@ from quire.transfer import messages as wire
 from quire.transfer.aux import AuxRoom
 from quire.transfer.layout import Layout
 from quire.transfer.links.link import Door, Link
+from quire.transfer.orders import Orders
 from quire.transfer.peers import Peers
 from quire.transfer.receiving import Receiving
 from quire.transfer.sending import Do, Move, Sending
@@ -23,7 +24,6 @@ from quire.transfer.view import CacheView, Landing, Offer
 
 Session = Sending | Receiving
 T = TypeVar("T")
-V = TypeVar("V")
 REMEMBERED = 4096  # names of sessions that are over
 
 
@@ -58,11 +58,8 @@ class Waiting:
     answered: OrderedDict[tuple[Key, str], None] = field(default_factory=OrderedDict)  # asks that got their last word
 
     def park_ask(self, peer: str, ask: wire.Ask, now: float) -> bool:
-        """Keep it until its session comes; False when too much waits. One that is cancelled already is not kept."""
+        """Keep it until its session comes; False when too much waits."""
         name = (wire.key_of(ask), peer)
-        if name in self.cancels:
-            self.cancels[name] = (*self.cancels[name][:2], True)
-            return True
         waits = sum(ask.num_bytes for _, ask in self.asks.values())
         if len(self.asks) >= self.limits.messages or waits + ask.num_bytes > self.limits.parked_bytes:
             return False
@@ -75,6 +72,14 @@ class Waiting:
         asked = self.asks.pop(name, None) is not None
         if len(self.cancels) < self.limits.messages:
             self.cancels.setdefault(name, (now + self.limits.parked, message.reason, asked))
+
+    def was_cancelled(self, key: Key, peer: str) -> bool:
+        """That peer's cancel has overtaken its ask; from now on it counts as one that has asked."""
+        name = (key, peer)
+        if name not in self.cancels:
+            return False
+        self.cancels[name] = (*self.cancels[name][:2], True)
+        return True
 
     def cancelled(self, key: Key, writers: Collection[str] | None = None) -> tuple[str, str] | None:
         """Who has cancelled a session before it was there, and why: one of its writers, or else one that has asked."""
@@ -106,67 +111,29 @@ class Waiting:
         for name in [name for name in self.answered if name[1] == peer]:
             del self.answered[name]
 
-    def sweep(self, now: float) -> None:
-        """Drop what waited too long; all are looked at, whatever their order."""
-        for name in [name for name, (until, _) in self.asks.items() if now >= until]:
-            del self.asks[name]
+    def sweep(self, now: float) -> list[tuple[str, wire.Ask]]:
+        """Drop what waited too long, whatever its order. Returns asks: they are owed an answer."""
+        late = [name for name, (until, _) in self.asks.items() if now >= until]
+        asks = [(name[1], self.asks.pop(name)[1]) for name in late]
         for name in [name for name, (until, _, _) in self.cancels.items() if now >= until]:
             del self.cancels[name]
         for key in [key for key, (until, _) in self.refusals.items() if now >= until]:
             del self.refusals[key]
+        return asks
 
     def close(self, key: Key) -> None:
         """A session is over."""
-        _remember(self.over, key, None)
+        _remember(self.over, key)
 
     def answer(self, key: Key, peer: str) -> bool:
         """This ask gets its last word; False when it has got one: a copy of it is neither served nor refused."""
         fresh = (key, peer) not in self.answered
-        _remember(self.answered, (key, peer), None)
+        _remember(self.answered, (key, peer))
         return fresh
 
 
-@dataclass(slots=True)
-class Orders:
-    """Prompts that peers want computed, until the engine takes them. None are kept where nobody looks for them."""
-
-    limits: Limits
-    open: bool
-    found: deque[tuple[Key, bytes]] = field(default_factory=deque)
-    withdrawn: deque[Key] = field(default_factory=deque)  # after they were taken
-    by: OrderedDict[Key, str] = field(default_factory=OrderedDict)  # who has ordered it
-
-    def put(self, peer: str, order: wire.Order) -> str | None:
-        """Keep it; or why not."""
-        if not self.open:
-            return "no prompts are computed for others here"
-        waits = sum(len(body) for _, body in list(self.found))
-        if len(self.found) >= self.limits.messages or waits + len(order.body) > self.limits.parked_bytes:
-            return "too many prompts wait to be computed"
-        key = wire.key_of(order)
-        self.found.append((key, order.body))
-        _remember(self.by, key, peer)
-        return None
-
-    def withdraw(self, key: Key, peer: str) -> bool:
-        """Whoever has ordered it does not want it any more; False when that was not this peer."""
-        if self.by.get(key) != peer:
-            return False
-        del self.by[key]
-        self.withdrawn.append(key)
-        return True
-
-    def take(self) -> list[tuple[Key, bytes]]:
-        """What has come, in order; on any thread."""
-        return [self.found.popleft() for _ in range(len(self.found))]
-
-    def take_withdrawn(self) -> list[Key]:
-        """What is not wanted any more; on any thread."""
-        return [self.withdrawn.popleft() for _ in range(len(self.withdrawn))]
-
-
-def _remember(names: OrderedDict[T, V], name: T, value: V) -> None:
-    names[name] = value
+def _remember(names: OrderedDict[T, None], name: T) -> None:
+    names[name] = None
     if len(names) > REMEMBERED:
         names.popitem(last=False)
 
@@ -213,7 +180,8 @@ class Books:
             sent = self.link.send(peer, message)
         except QuireError as wrong:
             sent, self.last_refusal = False, str(wrong)
-        self.notes["out of reach"] += not sent
+        if not sent:
+            self.notes["out of reach"] += 1
         return sent
 
     def do(self, key: Key, acts: Do) -> None:
@@ -237,8 +205,9 @@ class Books:
             for peer in peers:
                 by_peer.setdefault(peer, []).append(key)
         for peer, keys in by_peer.items():
-            if self.peers.greet(peer, now):
-                self.say(peer, wire.encode(wire.Beat(tuple((key.request, key.epoch) for key in keys))))
+            for first in range(0, len(keys), wire.MAX_KEYS):
+                if self.peers.greet(peer, now):
+                    self.say(peer, wire.encode(wire.Beat(tuple(keys[first : first + wire.MAX_KEYS]))))
 
     def _awaited(self) -> Iterable[tuple[Key, Iterable[str]]]:
         yield from self.expected.items()

@@ -11,20 +11,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-from quire.core.errors import StateError, UnknownError, say
+from quire.core.errors import InputError, StateError, UnknownError, say
 from quire.core.request import Request
 from quire.core.span import Span
-from quire.transfer import hearing
-from quire.transfer import messages as wire
+from quire.transfer import asking, hearing
 from quire.transfer.aux import Aux, AuxRoom, pack
 from quire.transfer.books import Arrival, Books, Dispatch, Session
 from quire.transfer.layout import Layout, layout_of
 from quire.transfer.links.link import Link
 from quire.transfer.pieces import piece_of
 from quire.transfer.ranks import Source, Vote
-from quire.transfer.receiving import PIECE, Receiving
+from quire.transfer.receiving import Receiving
 from quire.transfer.sending import Sending
-from quire.transfer.slices import first_missing
 from quire.transfer.verdict import Key, Limits, Outcome, check_key
 from quire.transfer.view import CacheView, Landing
 
@@ -71,11 +69,16 @@ class Endpoint:
         return session
 
     def put(self, key: Key, done: int, *, last: bool, aux: Aux | None = None) -> bool:
-        """So many tokens are computed: hold and send what has become whole. False: not now, it rides with the next."""
+        """So many tokens are computed: hold and send what has become whole. `aux` goes with the last piece.
+
+        False: not now. A piece rides with the next one; the last one is to be put again.
+        """
         books = self.books
         dispatch = books.dispatches.get(key)
         if dispatch is None:
             raise UnknownError(say(f"a piece of {key}", "no such session sends", "call `send` first"))
+        if aux is not None and not last:
+            raise InputError(say(f"auxiliary data of {key}", "this piece is not the last", "give it with the last one"))
         session = dispatch.session
         if session.verdict is not None:
             return True
@@ -109,69 +112,25 @@ class Endpoint:
     def expect(self, key: Key, source: Source) -> None:
         """A request waits in a queue here: keep the sender's lease alive until it is received or given up."""
         check_key(key)
-        self.books.expected[key] = self._writers(source)[0]
+        self.books.expected[key] = asking.writers(self.books, source)[0]
         self.books.next_beat = 0.0
 
     def order(self, key: Key, peer: str, body: bytes) -> bool:
         """Have a peer compute a prompt that will be received under `key`; False when it is out of reach."""
         check_key(key)
-        books = self.books
-        return books.peers.greet(peer, books.clock()) and books.say(peer, wire.encode(wire.Order(*key, body)))
+        return asking.order(self.books, key, peer, body)
 
     def receive(self, key: Key, request: Request, source: Source, *, aux: bool = True) -> Receiving | None:
         """Hold what is here, make room for the rest, and ask for it.
 
-        None: not now, call again after a step. Its peers have not said hello yet, or there is no room.
+        None: not now, call again after a step. Its peers have not said hello yet (`met`), or there is no room.
         """
-        books, now = self.books, self.books.clock()
-        self._check_new(key, books.arrivals)
-        told, expected = self._writers(source)
-        early = books.waiting.cancelled(key, told)
-        wrong = next(filter(None, [books.peers.against(peer, now) for peer in told]), None)
-        landing = None
-        if not early and not wrong:
-            if books.peers.know(told):
-                landing = books.view.want(request, one_start=not books.peers.take_wants(told))
-            if landing is None:
-                return None
-        books.expected.pop(key, None)
-        books.waiting.drop_cancels(key)
-        room, wants = books.aux_room if aux else None, () if landing is None else landing.wants
-        session = Receiving(
-            key, wants, told if landing else (), expected=expected, limits=books.limits, now=now, aux_room=room
-        )
-        arrival = books.arrivals[key] = Arrival(session, landing)
-        if landing is not None:
-            self._publish(arrival, landing, now)
-        elif early:
-            session.cancel(early[1], now, by_peer=early[0])
-        else:
-            session.fail(wrong or "", now)
-        return session
+        self._check_new(key, self.books.arrivals)
+        return asking.receive(self.books, key, request, source, aux)
 
-    def _writers(self, source: Source) -> tuple[tuple[str, ...], int]:
-        """Peers to ask, and how many of them answer."""
-        return source.writers(self.books.layout.grid, self.books.layout.seat)
-
-    def _publish(self, arrival: Arrival, landing: Landing, now: float) -> None:
-        """The door is open and the writers are known before the first of them is asked."""
-        books, session = self.books, arrival.session
-        arrival.door = books.link.door(landing.places)
-        own = [place for place, group in enumerate(books.shape.groups) if not group.cross]
-        start = first_missing([landing.needs[g] for g in own], [landing.held[g] for g in own])
-        wishes = tuple(
-            wire.wish(places, state=bool(group.current), position=landing.length)
-            for group, places in zip(books.shape.groups, landing.places, strict=True)
-        )
-        ask = wire.Ask(
-            *session.key, PIECE, arrival.door.number, landing.length, landing.content, wishes, start,
-            books.limits.transfer,
-        )  # fmt: skip
-        message = wire.encode(ask)
-        for peer in tuple(session.told):
-            if not books.say(peer, message):
-                books.do(session.key, session.unsent(peer, now))
-                break
+    def met(self, source: Source) -> bool:
+        """Its peers have said hello: if `receive` says None there is no room."""
+        return self.books.peers.know(asking.writers(self.books, source)[0])
 
     # -- both --------------------------------------------------------------------------------------------------------
 
@@ -180,8 +139,7 @@ class Endpoint:
         books, now = self.books, self.books.clock()
         for session in books.sessions(key):
             books.do(key, session.cancel(reason, now))
-        for peer in books.expected.pop(key, ()):  # nobody was asked yet: whoever computes it need not go on
-            books.say(peer, wire.encode(wire.Cancel(*key, reason[:1000])))
+        asking.give_up(books, key, reason)
 
     def step(self, timeout: float = 0.0) -> list[Session]:
         """Hear what peers say, look at the clock, and return sessions that have newly ended and are quiet."""
@@ -189,7 +147,7 @@ class Endpoint:
         for news in books.link.poll(timeout):
             hearing.hear(books, news, books.clock())
         now = books.clock()
-        books.waiting.sweep(now)
+        hearing.sweep(books, now)
         books.beat(now)
         ended = []
         for session in books.every_session():
@@ -220,7 +178,7 @@ class Endpoint:
         session.stuck = now >= session.closed_at + CLOSING
 
     def conclude(self, session: Session, *, commit: bool | None = None) -> None:
-        """Give its pages back, or make them findable: by default when delivered. Ranks agree on `commit` before.
+        """Give its pages back, or make them findable: when delivered, unless ranks have agreed not to `commit`.
 
         Look at its verdict afterwards: pages that could not be put in their place have failed after all.
         """
@@ -236,7 +194,7 @@ class Endpoint:
                 books.view.release(offer)
         else:
             landing = books.arrivals.pop(key).landing
-            if landing is not None and (delivered if commit is None else commit):
+            if landing is not None and delivered and commit is not False:
                 try:
                     books.view.commit(landing)
                 except Exception as wrong:  # of a device, say: it has released them

@@ -24,6 +24,7 @@ def hear(books: Books, news: News, now: float) -> None:
             except QuireError as wrong:
                 books.notes["not understood"] += 1
                 books.last_refusal = str(wrong)
+                books.peers.not_understood(peer, str(wrong))
         case Moved(ticket, problem):
             moved(books, ticket, problem, now)
         case Lost(peer, reason):
@@ -37,7 +38,7 @@ def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
         case wire.Refuse(reason):
             _refuse(books, peer, reason, now)
         case wire.Order():
-            _order(books, peer, message, now)
+            _order(books, peer, message)
         case wire.Ask():
             ask(books, peer, message, now)
         case wire.Result():
@@ -59,15 +60,15 @@ def _refuse(books: Books, peer: str, reason: str, now: float) -> None:
             books.do(key, arrival.session.heard(peer, _refusal(key, verdict.reason), now))
 
 
-def _order(books: Books, peer: str, message: wire.Order, now: float) -> None:
+def _order(books: Books, peer: str, message: wire.Order) -> None:
     """Keep it for the engine; whoever ordered what is not computed learns it when it asks."""
     key = wire.key_of(message)
     if peer not in books.peers.layouts or key in books.dispatches or key in books.waiting.over:
         books.notes["an order of a stranger, or again"] += 1
-        return
-    wrong = books.orders.put(peer, message)
-    if wrong is not None:
-        refuse(books, key, wrong, now)
+    elif key in books.arrivals or key in books.expected:
+        books.orders.refuse(key, peer, "that key is being received here")
+    else:
+        books.orders.put(peer, message)
 
 
 def _refusal(key: Key, reason: str, piece: int = 0) -> wire.Result:
@@ -85,6 +86,10 @@ def ask(books: Books, peer: str, message: wire.Ask, now: float) -> None:
         _turn_down(books, peer, message, books.peers.misfits.get(peer, "no hello came before it"))
     elif dispatch is None and key in books.waiting.refusals:
         _turn_down(books, peer, message, books.waiting.refusals[key][1])
+    elif dispatch is None and (refused := books.orders.refusal(key, peer)) is not None:
+        _turn_down(books, peer, message, refused)
+    elif dispatch is None and books.waiting.was_cancelled(key, peer):
+        _turn_down(books, peer, message, "it was cancelled before it was asked for")
     elif key in books.waiting.over or (dispatch is None and _newer(books, key)):
         _turn_down(books, peer, message, "the sender's session is over")
     elif dispatch is None:
@@ -104,6 +109,12 @@ def refuse(books: Books, key: Key, reason: str, now: float) -> None:
     books.waiting.refuse(key, reason, now)
     for peer, message in books.waiting.take_asks(key):
         _turn_down(books, peer, message, reason)
+
+
+def sweep(books: Books, now: float) -> None:
+    """What waited too long for its session is dropped, and told so."""
+    for peer, message in books.waiting.sweep(now):
+        _turn_down(books, peer, message, f"nothing was sent for {books.limits.parked:g} s")
 
 
 def _turn_down(books: Books, peer: str, message: wire.Ask, reason: str) -> None:
@@ -141,6 +152,8 @@ def _check_lists(books: Books, message: wire.Ask, lengths: list[int]) -> None:
         fact = ""
         if wish.blocks != blocks:
             fact = f"its list of group {group.name!r} has {wish.blocks} blocks, the sender's {blocks}"
+        elif wish.state != bool(group.current):
+            fact = f"its list of group {group.name!r} is {'' if wish.state else 'not '}of a state"
         elif group.current and wish.runs and wish.position != message.length:
             fact = f"the state of group {group.name!r} is wanted after {wish.position} tokens of {message.length}"
         if fact:
@@ -189,6 +202,9 @@ def lost(books: Books, peer: str, reason: str, now: float) -> None:
     """A peer is gone."""
     books.peers.lost(peer, reason, now)
     books.waiting.forget(peer)
+    for key in books.orders.lost(peer, reason):
+        if key in books.dispatches and not books.dispatches[key].session.readers:
+            books.do(key, books.dispatches[key].session.cancel(f"{peer} was lost", now, by_peer=peer))
     for key, dispatch in list(books.dispatches.items()):
         books.do(key, dispatch.session.lost(peer, now))
     for key, arrival in list(books.arrivals.items()):

@@ -42,9 +42,10 @@ def layout_of(
     if len(shapes) != len(shape.groups) or sizes != [group.page_bytes for group in shape.groups]:
         fact = f"groups have pages of {[group.page_bytes for group in shape.groups]} bytes, the layout of {sizes}"
         raise InputError(say(f"layout {name!r}", fact, "describe every group's page to the byte"))
-    kinds = [f"{g.name}: {g.kind}, window {g.window}, sinks {g.sinks}" for g in shape.groups]
-    facts = {"block size": str(shape.block_size), "groups": "; ".join(kinds), "model": model, "dtype": dtype}
+    facts = {"block size": str(shape.block_size), "model": model, "dtype": dtype}
     facts["a state stands after"] = "the whole prompt"
+    for number, group in enumerate(shape.groups):
+        facts[f"group {number}"] = f"{group.name}: {group.kind}, window {group.window}, sinks {group.sinks}"
     return Layout(name, facts, shapes, grid or Grid(), rank, can)
 
 

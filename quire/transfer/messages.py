@@ -20,6 +20,8 @@ VERSION = 1
 MAX_BLOCKS = 1 << 22  # of one prompt
 MAX_GROUPS = 64
 MAX_RUNS = 1 << 16
+MAX_KEYS = 1 << 12  # of one beat
+MAX_ORDER = 5 * MAX_BLOCKS  # bytes
 Text = Annotated[str, Meta(max_length=1024)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Blocks = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
@@ -63,7 +65,7 @@ class Hello(Message, frozen=True):
     """Who speaks: facts that must be equal, its place among its ranks, its pages, what it can do."""
 
     name: Text
-    facts: Annotated[dict[Text, Text], Meta(max_length=64)]
+    facts: Annotated[dict[Text, Text], Meta(max_length=2 * MAX_GROUPS)]
     ranks: tuple[Ranks, Annotated[tuple[Ranks, ...], Meta(max_length=1024)], Ranks, Ranks]
     rank: Count
     pages: Annotated[tuple[WirePage, ...], Meta(max_length=MAX_GROUPS)]
@@ -81,7 +83,7 @@ class Order(Message, frozen=True):
 
     request: Text
     epoch: Epoch
-    body: Annotated[bytes, Meta(max_length=5 * MAX_BLOCKS)]
+    body: Annotated[bytes, Meta(max_length=MAX_ORDER)]
 
 
 class Ask(Message, frozen=True):
@@ -131,7 +133,7 @@ class Cancel(Message, frozen=True):
 class Beat(Message, frozen=True):
     """A receiver still waits for these."""
 
-    keys: Annotated[tuple[tuple[Text, Epoch], ...], Meta(max_length=1 << 16)]
+    keys: Annotated[tuple[tuple[Text, Epoch], ...], Meta(max_length=MAX_KEYS)]
 
 
 Any = Hello | Refuse | Order | Ask | Result | Cancel | Beat

@@ -49,6 +49,10 @@ class QuireView:
         if span.end > min(length, sequence.computed):
             fact = f"it has {length} tokens, {sequence.computed} of them computed"
             raise StateError(say(f"offer of [{span.start}, {span.end}) of {id!r}", fact, "offer what is computed"))
+        content = content_of(sequence.request, length)
+        if not span:  # its facts alone
+            facts = (nowhere(_blocks(sequence, g.cross, length, self._shape.block_size)) for g in self._shape.groups)
+            return Offer(length, tuple(facts), sequence.computed, content, None)
         held = cache.hold(sequence, span)
         if held is None:
             return None
@@ -56,7 +60,7 @@ class QuireView:
             cache.drop(held)
             return None
         places = tuple(self._source(sequence, held, group, span.end == length) for group in range(len(held.blocks)))
-        return Offer(length, places, sequence.computed, content_of(sequence.request, length), held)
+        return Offer(length, places, sequence.computed, content, held)
 
     def _source(self, sequence: Sequence, held: Hold, group: int, complete: bool) -> Places:
         layer, length, size = self._shape.groups[group], sequence.prompt_end, self._shape.block_size
@@ -78,13 +82,17 @@ class QuireView:
         if one_start:
             request = replace(request, reuse_limit=self._first_missing(request))
         with cache.claim([request], purpose="decode") as claims:
-            claim = _only(claims)
+            claim = _the_claim(claims)
             wanted, start = claim.wanted_blocks, claim.start
             batch = cache.admit(claims)
         if not batch.sequences:
             return None
         (sequence,) = batch.sequences
-        finished = self._run(batch.plan)  # pages leave the slots that a peer is about to fill
+        try:
+            finished = self._run(batch.plan)  # pages leave the slots that a peer is about to fill
+        except BaseException:
+            cache.release(sequence, store=False)
+            raise
         spoilt = any(setback.holder is sequence for setback in finished.setbacks)
         if spoilt or self._moves([_slots(sequence, group, layer) for group, layer in enumerate(self._shape.groups)]):
             if sequence.live:
@@ -95,7 +103,7 @@ class QuireView:
     def _first_missing(self, request: Request) -> int:
         """Tokens before the first block that any group lacks."""
         with self._cache.claim([request], purpose="decode") as claims:
-            claim = _only(claims)
+            claim = _the_claim(claims)
         pairs = zip(self._shape.groups, claim.wanted_blocks, strict=True)
         own = [(layer, wanted) for layer, wanted in pairs if not layer.cross]
         needs = [layer.needs_at(claim.prepared.end, self._shape.block_size) for layer, _ in own]
@@ -125,18 +133,24 @@ class QuireView:
 
     def commit(self, landing: Landing) -> None:
         """KV of the whole prompt exists now."""
-        self._cache.commit(_sequence(landing), landing.length)
+        sequence = _sequence(landing)
+        try:
+            self._cache.commit(sequence, landing.length)
+        except BaseException:
+            if sequence.live:
+                self._cache.release(sequence, store=False)
+            raise
 
     def release(self, held: Offer | Landing) -> None:
         """Drop the hold; or release a sequence whose pages did not arrive, storing nothing."""
         if isinstance(held, Landing):
             self._cache.release(_sequence(held), store=False)
-        else:
+        elif held.ref is not None:
             assert isinstance(held.ref, Hold)
             self._cache.drop(held.ref)
 
 
-def _only(claims: Claims) -> Claim:
+def _the_claim(claims: Claims) -> Claim:
     if not len(claims):
         raise InputError(str(claims.refused[0]))  # it never fits, whatever is released
     return claims[0]

@@ -100,6 +100,16 @@ class Source:
         if len(set(self.peers)) != self.grid.num_ranks or len(self.peers) != self.grid.num_ranks:
             fact = f"{len(self.peers)} peers, {len(set(self.peers))} different, for {self.grid.num_ranks} ranks"
             raise InputError(say("a source", fact, "name one peer per rank"))
+        if self.group is not None and not 0 <= self.group < self.grid.groups:
+            fact = f"it has {self.grid.groups} groups of ranks"
+            raise InputError(say(f"group {self.group!r} of a source", fact, "number them from 0; None: not known"))
+
+    def denies(self, peer: str, grid: Grid, rank: int) -> str | None:
+        """What is wrong when that peer says it is this rank of that grid; None when that is what we think."""
+        mine = self.peers.index(peer)
+        if (grid, rank) == (self.grid, mine):
+            return None
+        return f"{peer} is rank {rank} of {grid}, and was asked as rank {mine} of {self.grid}"
 
     def writers(self, mine: Grid, seat: Seat) -> tuple[tuple[str, ...], int]:
         """Peers that a rank must ask, and how many of them answer."""

@@ -121,7 +121,7 @@ class Sending:
         """Nobody wants it any more. A peer that said so is not told again."""
         fresh = self.verdict is None
         notices: Do = [
-            Say(peer, wire.Cancel(*self.key, reason))
+            Say(peer, wire.Cancel(*self.key, reason[:1000]))
             for peer, reader in self.readers.items()
             if fresh and by_peer is None and not reader.done
         ]

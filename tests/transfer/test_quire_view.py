@@ -221,3 +221,34 @@ def test_slots_that_an_unfinished_plan_reads_are_not_given_to_a_peer() -> None:
     assert landing is not None
     side.view.release(landing)
     check(side.cache)
+
+
+def test_a_session_can_be_opened_while_encoder_pages_come_up() -> None:
+    """Its facts are known as soon as the prompt is admitted; nothing is held before there is something to send."""
+    groups = (LayerGroup("full", page_bytes=64), LayerGroup("cross", page_bytes=16, cross=True))
+    cache = Cache(CacheConfig((TierConfig("device", (8, 4)), TierConfig("host", (16, 16))), 4, groups, 4, 64))
+    view = QuireView(cache)
+
+    def admit(name: str, first: int, heard: int) -> tuple[Sequence, Plan]:
+        encoder = Encoder(10, tokens(range(heard, heard + 10)))
+        batch = cache.add_sequence_batch([Request(name, tokens(range(first, first + 8)), encoder=encoder)])
+        return batch.sequences[0], batch.plan
+
+    for name, first, heard in (("a", 0, 100), ("b", 50, 300)):
+        sequence, plan = admit(name, first, heard)
+        cache.finish(plan)
+        cache.commit(sequence)
+        cache.release(sequence)
+    sequence, plan = admit("again", 20, 100)
+    assert plan.count(Kind.ONBOARD) and cache.open_plans() == [plan]
+    offer = view.offer("again", Span(0, 0))
+    assert offer is not None and [len(places) for places in offer.places] == [2, 3]
+    assert not any((places >= 0).any() for places in offer.places)
+    view.release(offer)
+    cache.finish(plan)
+    cache.commit(sequence)
+    whole = view.offer("again", Span(0, 8))
+    assert whole is not None and spans_of(whole.places[1]) == (Span(0, 3),)
+    view.release(whole)
+    cache.release(sequence)
+    check(cache)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from quire import Request
-from quire.core.errors import InputError
+from quire import InputError, LayerGroup, Request, StateError
 from quire.transfer import Key, Outcome, Source, check_key
 from quire.transfer import messages as wire
 from quire.transfer.layout import from_hello, hello, layout_of
 from quire.transfer.links.local import LocalLink
 from quire.transfer.ranks import Grid
 
-from .rig import Rig
-from .views import tokens
+from .rig import FIRST, Rig
+from .views import QuireSide, tokens
 
 KEY = Key("r", 1)
 ASKED = Request("r", tokens(range(22)))
@@ -96,11 +95,13 @@ def test_an_ask_that_comes_after_its_cancel_is_cancelled() -> None:
 
 def test_writers_that_were_asked_hear_that_another_could_not_be() -> None:
     """One of two is gone before it is asked, and nobody has noticed."""
-    rig = Rig()
+    rig, grid = Rig(), Grid(tensor=2)
+    shape = rig.p.books.shape
+    rig.ends["p"] = rig.end("p", layout=layout_of(shape, "p", grid=grid))
     link = rig.hub.link("gone", rig.sides["p"].pages)
-    source = Source(("p", "gone"), Grid(tensor=2))
+    source = Source(("p", "gone"), grid)
     assert rig.d.receive(KEY, ASKED, source) is None
-    link.send("d", wire.encode(hello(layout_of(rig.p.books.shape, "gone"))))
+    link.send("d", wire.encode(hello(layout_of(shape, "gone", grid=grid, rank=1))))
     rig.step()
     del rig.hub.links["gone"]
     session = rig.d.receive(KEY, ASKED, source)
@@ -187,3 +188,150 @@ def test_an_endpoint_knows_what_is_open_or_over() -> None:
     rig.step()
     assert rig.empty() and rig.p.knows(KEY) and rig.d.knows(KEY) and not rig.p.knows(Key("r", 2))
     check_key(KEY)
+
+
+@pytest.mark.parametrize(("grid", "rank"), [(Grid(stages=(1, 1)), 0), (Grid(groups=2), 1), (Grid(tensor=2), 1)])
+def test_a_peer_must_be_the_rank_it_is_asked_as(grid: Grid, rank: int) -> None:
+    """Otherwise it sends its part, says that this was all, and half of every page was never written."""
+    rig = Rig()
+    rig.ends["p"] = rig.end("p", layout=layout_of(rig.p.books.shape, "p", grid=grid, rank=rank))
+    session = rig.ask(ASKED, KEY)
+    assert session.verdict is not None and "and was asked as rank 0 of Grid(tensor=1" in session.verdict.reason
+    rig.step()
+    assert rig.empty() and rig.sides["d"].taken() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("group", [-1, 2, 5])
+def test_a_source_has_the_group_it_is_asked_for(group: int) -> None:
+    with pytest.raises(InputError, match="it has 2 groups of ranks"):
+        Source(("a", "b"), Grid(groups=2), group)
+
+
+@pytest.mark.parametrize("pause", [0.1, 1.2, 4.0])
+def test_waiting_for_a_hello_is_bounded_however_rarely_one_asks(pause: float) -> None:
+    """A peer that is lost again and again, each time before its hello: a failure within twice the patience."""
+    rig = Rig()
+    session, waited = None, 0.0
+    while session is None:
+        if "deaf" not in rig.hub.links:
+            rig.hub.link("deaf", [])
+        session = rig.d.receive(KEY, ASKED, Source(("deaf",)))
+        rig.hub.kill("deaf")
+        rig.step(pause)
+        waited += pause
+    assert waited < 21 and session.verdict is not None and session.verdict.outcome is Outcome.FAILED
+
+
+def test_a_peer_of_another_release_is_told_apart_from_a_silent_one() -> None:
+    rig = Rig()
+    link = rig.hub.link("new", [])
+    assert rig.d.receive(KEY, ASKED, Source(("new",))) is None
+    link.send("d", bytes([wire.VERSION + 1]) + b"what nobody here understands")
+    rig.step()
+    session = rig.d.receive(KEY, ASKED, Source(("new",)))
+    assert session is not None and session.verdict is not None
+    assert "new does not fit" in session.verdict.reason and "run the same release" in session.verdict.reason
+
+
+def test_a_peer_that_has_refused_us_and_restarts_is_asked_again() -> None:
+    rig = Rig()
+    shape = rig.p.books.shape
+    link = rig.hub.link("w", rig.sides["p"].pages)
+    assert rig.d.receive(KEY, ASKED, Source(("w",))) is None
+    link.send("d", wire.encode(wire.Refuse("model: 'a' here, 'b' there")))
+    rig.step()
+    session = rig.d.receive(KEY, ASKED, Source(("w",)))
+    assert session is not None and session.verdict is not None and "model: 'a'" in session.verdict.reason
+    rig.hub.kill("w")
+    rig.step()
+    rig.step(2)
+    link = rig.hub.link("w", rig.sides["p"].pages)
+    assert rig.d.receive(Key("r", 2), ASKED, Source(("w",))) is None
+    link.send("d", wire.encode(hello(layout_of(shape, "w"))))
+    rig.step()
+    again = rig.d.receive(Key("r", 2), ASKED, Source(("w",)))
+    assert again is not None and again.verdict is None
+
+
+def test_a_link_that_one_side_has_closed_is_opened_again() -> None:
+    rig = Rig()
+    rig.serve(ASKED, KEY)
+    assert rig.ask(ASKED, KEY).verdict is None
+    rig.step()
+    rig.links["d"].close("p")
+    rig.step(2)
+    rig.serve(Request("s", ASKED.tokens), Key("s"))
+    session = rig.ask(Request("s", ASKED.tokens), Key("s"))
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
+
+
+def test_what_has_failed_is_never_committed() -> None:
+    rig = Rig()
+    rig.ends["d"] = rig.end("d", alone=False)
+    session = rig.ask(ASKED, KEY)
+    rig.d.cancel(KEY)
+    rig.step()
+    rig.d.conclude(session, commit=True)
+    landing = rig.sides["d"].view.want(Request("again", ASKED.tokens))
+    assert landing is not None and landing.held == ((), (), ())
+
+
+def test_what_was_cancelled_while_it_was_expected_is_over() -> None:
+    rig = Rig()
+    rig.d.expect(KEY, Source(("p",)))
+    rig.step()
+    rig.d.cancel(KEY)
+    with pytest.raises(StateError, match="use another epoch"):
+        rig.d.receive(KEY, ASKED, Source(("p",)))
+
+
+def test_a_request_that_never_fits_is_not_expected_any_more() -> None:
+    rig = Rig()
+    rig.d.expect(KEY, Source(("p",)))
+    rig.step()
+    with pytest.raises(InputError):
+        rig.d.receive(KEY, Request("r", tokens(range(200))), Source(("p",)))
+    assert rig.empty()
+
+
+def test_an_ask_that_waits_too_long_is_answered() -> None:
+    rig = Rig()
+    link = stranger(rig)
+    link.send("p", ask(b"", 22))
+    rig.p.step()
+    said(link)
+    rig.step(121)
+    (word,) = said(link)
+    assert isinstance(word, wire.Result) and not word.ok and word.reason == "nothing was sent for 120 s"
+
+
+def test_long_reasons_travel() -> None:
+    rig = Rig()
+    rig.sides["p"].compute(ASKED)
+    rig.p.send(KEY, "r")
+    session = rig.ask(ASKED, KEY)
+    rig.step()
+    rig.p.cancel(KEY, "because " * 1000)
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome is Outcome.CANCELLED
+
+
+def test_auxiliary_data_goes_with_the_last_piece() -> None:
+    rig = Rig()
+    rig.sides["p"].compute(ASKED)
+    rig.p.send(KEY, "r")
+    with pytest.raises(InputError, match="this piece is not the last"):
+        rig.p.put(KEY, 8, last=False, aux=FIRST)
+
+
+def test_many_layer_groups_and_long_names() -> None:
+    groups = tuple(LayerGroup(f"a group with a rather long name, number {nth}", page_bytes=8) for nth in range(64))
+    rig = Rig(*(QuireSide(groups, (4,) * 64) for _ in range(2)))
+    request = Request("r", tokens(range(8)))
+    rig.serve(request, KEY)
+    session = rig.ask(request, KEY)
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
+    with pytest.raises(InputError, match="a message from a peer"):
+        rig.end("p", layout=layout_of(rig.p.books.shape, "p", model="m" * 2000))

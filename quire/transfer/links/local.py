@@ -177,6 +177,9 @@ class LocalLink:
         """Forget a peer; or leave the hub."""
         if peer is not None:
             self.news += self.lose(peer, "closed")
+            if peer in self.hub.links:
+                lose = self.hub.links[peer].lose
+                self.hub.post(peer, 0.0, lambda: lose(self.name, "it has closed the link"))
             return self.hub.fenced
         self.dead = True
         self.hub.links.pop(self.name, None)

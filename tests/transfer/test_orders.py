@@ -1,0 +1,141 @@
+"""Orders: who has ordered what, and who learns that it will not come. Between endpoints; tests/engine has engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import InputError, Request
+from quire.transfer import Key, Source
+from quire.transfer import messages as wire
+from quire.transfer.layout import hello, layout_of
+from quire.transfer.links.local import LocalLink
+
+from .rig import LIMITS, Rig
+from .views import tokens
+
+KEY = Key("r", 1)
+ASKED = Request("r", tokens(range(22)))
+SOURCE = Source(("p",))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """The sender takes orders."""
+    made = Rig()
+    made.ends["p"] = made.end("p", orders=True)
+    return made
+
+
+def stranger(rig: Rig, name: str = "x") -> LocalLink:
+    link = rig.hub.link(name, rig.sides["d"].pages)
+    link.send("p", wire.encode(hello(layout_of(rig.p.books.shape, name))))
+    return link
+
+
+def give(link: LocalLink, key: Key = KEY, body: bytes = b"theirs") -> None:
+    link.send("p", wire.encode(wire.Order(*key, body)))
+
+
+def test_an_order_is_taken_once_and_its_prompt_sent(rig: Rig) -> None:
+    assert rig.d.order(KEY, "p", b"a prompt")
+    rig.d.order(KEY, "p", b"a prompt")
+    rig.step()
+    assert rig.p.take_orders() == [(KEY, b"a prompt")] and rig.p.take_orders() == []
+    rig.serve(ASKED, KEY)
+    session = rig.ask(ASKED, KEY)
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome == "delivered" and rig.p.take_withdrawn() == []
+
+
+def test_a_key_belongs_to_whom_it_was_ordered_by(rig: Rig) -> None:
+    """Another one's order and cancel of it change nothing."""
+    rig.d.order(KEY, "p", b"mine")
+    rig.step()
+    link = stranger(rig)
+    give(link)
+    link.send("p", wire.encode(wire.Cancel(*KEY, "no")))
+    rig.step()
+    assert rig.p.take_orders() == [(KEY, b"mine")] and rig.p.take_withdrawn() == []
+    rig.d.cancel(KEY)
+    rig.step()
+    assert rig.p.take_withdrawn() == [KEY]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_what_is_cancelled_need_not_be_computed(rig: Rig, taken: bool) -> None:
+    rig.d.order(KEY, "p", b"mine")
+    rig.step()
+    assert not taken or rig.p.take_orders()
+    rig.d.cancel(KEY)
+    rig.step()
+    assert rig.p.take_orders() == [] and rig.p.take_withdrawn() == ([KEY] if taken else [])
+
+
+def test_whoever_orders_and_dies_wants_nothing_any_more(rig: Rig) -> None:
+    """Not yet taken, being computed, and waiting to be asked for: all are given up."""
+    for name in ("late", "under way", "r"):
+        rig.d.order(Key(name), "p", b"")
+    rig.step()
+    assert len(rig.p.take_orders()) == 3
+    rig.d.order(Key("last"), "p", b"")
+    rig.step()
+    rig.serve(ASKED, Key("r"))
+    rig.hub.kill("d")
+    rig.step(names=("p",))
+    assert rig.p.take_orders() == [] and {key.request for key in rig.p.take_withdrawn()} == {"late", "under way", "r"}
+    assert rig.empty() or not rig.p.books.dispatches
+
+
+def test_whoever_was_to_compute_it_and_dies_is_not_waited_for(rig: Rig) -> None:
+    """The order is lost with it: a new process on its address has never heard of it."""
+    rig.d.order(KEY, "p", b"mine")
+    rig.step()
+    rig.hub.kill("p")
+    del rig.ends["p"]
+    rig.step(names=("d",))
+    session = rig.d.receive(KEY, ASKED, SOURCE)
+    assert session is not None and session.verdict is not None and "p was lost" in session.verdict.reason
+    other = rig.d.receive(Key("other"), Request("s", ASKED.tokens), Source(("nobody",)))
+    assert other is not None
+
+
+def test_an_order_that_nobody_takes_fails_its_own_ask_alone() -> None:
+    rig = Rig()
+    link = stranger(rig)
+    session = rig.ask(ASKED, KEY)
+    give(link)
+    rig.step()
+    assert session.verdict is None, "somebody else's order"
+    rig.d.order(Key("mine"), "p", b"")
+    mine = rig.ask(Request("mine", ASKED.tokens), Key("mine"))
+    rig.step()
+    assert mine.verdict is not None and "no prompts are computed for others here" in mine.verdict.reason
+
+
+def test_too_many_orders_are_refused_and_may_be_given_again(rig: Rig) -> None:
+    link = stranger(rig)
+    body = bytes(LIMITS.parked_bytes // 4)
+    for epoch in range(5):
+        give(link, Key("big", epoch), body)
+    rig.step()
+    books = rig.p.books
+    assert books.orders.refusal(Key("big", 4), "x") == "too many prompts wait to be computed"
+    assert [key.epoch for key, _ in rig.p.take_orders()] == [0, 1, 2, 3]
+    give(link, Key("big", 4), body)
+    rig.step()
+    assert books.orders.refusal(Key("big", 4), "x") is None and len(rig.p.take_orders()) == 1
+    with pytest.raises(InputError, match="shorten it"):
+        rig.d.order(KEY, "p", bytes(wire.MAX_ORDER + 1))
+
+
+def test_a_key_that_is_received_here_is_not_computed_here(rig: Rig) -> None:
+    rig.p.expect(KEY, Source(("d",)))
+    give(stranger(rig))
+    rig.step()
+    assert rig.p.take_orders() == [] and rig.p.books.orders.refusal(KEY, "x") == "that key is being received here"
+
+
+def test_what_cannot_be_said_will_not_come(rig: Rig) -> None:
+    assert not rig.d.order(KEY, "nobody", b"")
+    session = rig.d.receive(KEY, ASKED, Source(("nobody",)))
+    assert session is not None and session.verdict is not None and "nobody could not be asked" in session.verdict.reason
