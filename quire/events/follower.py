@@ -10,7 +10,7 @@ import socket as sockets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -188,18 +188,14 @@ class Follower:
     def _listen(self, line: _Line) -> None:
         """What has come, so that a burst costs few looks; not all of it, since others wait too."""
         line.heard = time.monotonic()
-        for _ in range(BURST):
-            if not line.stream.poll(0):
-                return
-            frames = line.stream.recv_multipart()
+        for frames in _waiting(line.stream, BURST):
             if len(frames) == 3:
                 self._ask(line, self.index.hear(line.worker, int.from_bytes(frames[1], "big"), frames[2]))
 
     def _read(self, line: _Line, desk: zmq.Socket[bytes]) -> None:
         """An answer, or part of one."""
         line.heard = line.since = time.monotonic()
-        while desk.poll(0):
-            frames = desk.recv_multipart()
+        for frames in _waiting(desk, BURST):
             number, payload = frames[-2:] if len(frames) > 1 else (b"", b"")
             if len(number) != 8:
                 continue  # whatever that is, it is no answer
@@ -234,6 +230,13 @@ class Follower:
         desk.close(0)
         line.desk = _desk(str(line.replay))
         self._poller.register(line.desk, zmq.POLLIN)
+
+
+def _waiting(socket: zmq.Socket[bytes], most: int) -> Iterator[list[bytes]]:
+    """Messages that have come already; the socket is not looked at before each of them."""
+    with suppress(zmq.Again):
+        for _ in range(most):
+            yield socket.recv_multipart(zmq.DONTWAIT)
 
 
 def _desk(endpoint: str) -> zmq.Socket[bytes]:

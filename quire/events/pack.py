@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEW = 24  # below this a plain list is quicker
+_WIDE, TOKEN, _SMALL = (np.dtype([("mark", "u1"), ("number", form)]) for form in (">u8", ">u4", ">u2"))
 
 
 def hashes(numbers: NDArray[np.uint64] | list[int]) -> list[int] | msgspec.Raw:
@@ -18,7 +19,7 @@ def hashes(numbers: NDArray[np.uint64] | list[int]) -> list[int] | msgspec.Raw:
     if len(numbers) < FEW:
         few: list[int] = numbers.tolist()
         return few
-    return _packed(numbers, 0xCF, ">u8")
+    return _packed(numbers, 0xCF, _WIDE)
 
 
 def tokens(numbers: NDArray[np.uint32] | list[int]) -> list[int] | msgspec.Raw:
@@ -28,14 +29,12 @@ def tokens(numbers: NDArray[np.uint32] | list[int]) -> list[int] | msgspec.Raw:
     if len(numbers) < FEW:
         few: list[int] = numbers.tolist()
         return few
-    return _packed(numbers, 0xCD, ">u2") if int(numbers.max()) < 1 << 16 else _packed(numbers, 0xCE, ">u4")
+    return _packed(numbers, 0xCD, _SMALL) if int(numbers.max()) < 1 << 16 else _packed(numbers, 0xCE, TOKEN)
 
 
-def _packed(numbers: NDArray[Any], mark: int, form: str) -> msgspec.Raw:
-    width = np.dtype(form).itemsize
-    cells = np.empty((len(numbers), 1 + width), np.uint8)
-    cells[:, 0] = mark
-    cells[:, 1:] = numbers.astype(form).view(np.uint8).reshape(-1, width)
+def _packed(numbers: NDArray[Any], mark: int, form: np.dtype[Any]) -> msgspec.Raw:
+    cells = np.empty(len(numbers), form)
+    cells["mark"], cells["number"] = mark, numbers
     return msgspec.Raw(head(len(numbers)) + cells.tobytes())
 
 

@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.events import pack
+
 HASH, PARENT, TOKEN = 0x9111111111111111, 0x9222222222222222, 0x7A7A7A7A  # as wide as a number of their kind gets
 
 
@@ -20,30 +22,33 @@ class Stamped:
     """So many events, encoded, back to back."""
 
     count: int
-    data: bytes
+    data: bytearray
 
 
 class Stamp:
     """An encoded event with gaps."""
 
-    __slots__ = ("_form", "_hash_at", "_parent_at", "_token_at")
+    __slots__ = ("_data", "_form")
 
-    def __init__(self, event: Any) -> None:
-        """From an event that has the marks above in its gaps; its tokens are one block's."""
-        data = msgspec.msgpack.encode(event)
-        self._form = np.frombuffer(data, np.uint8)
-        self._hash_at = data.index(HASH.to_bytes(8, "big"))
-        self._parent_at = data.find(PARENT.to_bytes(8, "big"))
-        self._token_at = data.index(b"\xce" + TOKEN.to_bytes(4, "big"))
+    def __init__(self, event: Any, size: int) -> None:
+        """From an event that has the marks above in its gaps, and as many tokens as a block has."""
+        self._data = msgspec.msgpack.encode(event)
+        gaps: dict[str, tuple[Any, int]] = {
+            "hash": (">u8", self._data.index(HASH.to_bytes(8, "big"))),
+            "tokens": ((pack.TOKEN, (size,)), self._data.index(b"\xce" + TOKEN.to_bytes(4, "big"))),
+        }
+        parent_at = self._data.find(PARENT.to_bytes(8, "big"))
+        if parent_at >= 0:
+            gaps["parent"] = (">u8", parent_at)
+        formats, offsets = zip(*gaps.values(), strict=True)
+        form = {"names": list(gaps), "formats": formats, "offsets": offsets, "itemsize": len(self._data)}
+        self._form = np.dtype(form)  # type: ignore[call-overload]  # NumPy's types know no subarrays here
 
     def fill(self, hashes: NDArray[np.uint64], parents: NDArray[np.uint64], tokens: NDArray[np.uint32]) -> Stamped:
         """One event per hash; tokens are [events, block size]."""
-        count, size = tokens.shape
-        sheet = np.tile(self._form, (count, 1))
-        sheet[:, self._hash_at : self._hash_at + 8] = hashes.astype(">u8").view(np.uint8).reshape(count, 8)
-        if self._parent_at >= 0:
-            sheet[:, self._parent_at : self._parent_at + 8] = parents.astype(">u8").view(np.uint8).reshape(count, 8)
-        cells = sheet[:, self._token_at : self._token_at + 5 * size].reshape(count, size, 5)
-        cells[:, :, 1:] = tokens.astype(">u4").view(np.uint8).reshape(count, size, 4)
-        sheet[:, self._token_at : self._token_at + 5 * size] = cells.reshape(count, 5 * size)
-        return Stamped(count, sheet.tobytes())
+        data = bytearray(self._data * len(hashes))
+        sheet = np.frombuffer(data, self._form)
+        sheet["hash"], sheet["tokens"]["number"] = hashes, tokens
+        if "parent" in self._form.fields:
+            sheet["parent"] = parents
+        return Stamped(len(hashes), data)
