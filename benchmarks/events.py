@@ -155,7 +155,9 @@ def _publish(kind: str, count: int, pipe: Any) -> None:
     while told < len(made):
         if publisher.tell() is not None:
             told += 1
-    pipe.send((begun, len(made), sum(len(batch.hashes) for batch in made[1:])))
+    while publisher.waiting:
+        time.sleep(0.0005)
+    pipe.send((begun, publisher.published, sum(len(batch.hashes) for batch in made[1:])))
     pipe.recv()
     publisher.close()
     pipe.send(time.process_time() - own)

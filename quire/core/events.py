@@ -178,3 +178,13 @@ def joined(parts: list[tuple[Arrays, int]]) -> Arrays:
         np.concatenate([part[3] for part in arrays]),
         sum(part[4] for part in arrays),
     )
+
+
+def merged(batches: list[EventBatch]) -> EventBatch:
+    """Batches that follow each other as one; only the first may be a whole state."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    arrays = joined([((b.records.copy(), b.hashes, b.details, b.tokens, b.lost), 0) for b in batches])
+    scopes = {root: scope for batch in batches for root, scope in batch.scopes.items()}
+    return EventBatch(arrays, scopes, first.rank, first.whole)

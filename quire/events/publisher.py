@@ -6,9 +6,9 @@ recorder, which is bounded, counts what it loses and is then told whole.
 
 from __future__ import annotations
 
-import queue
 import socket as sockets
 import threading
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ import zmq
 
 from quire.core.cache import Cache
 from quire.core.errors import InputError, StateError, say
-from quire.core.events import EventBatch
+from quire.core.events import EventBatch, merged
 from quire.events import wire
 from quire.events.archive import Archive
 from quire.events.desk import Answer, Desk
@@ -24,6 +24,7 @@ from quire.events.encode import Encoding
 from quire.events.names import Names
 from quire.events.press import Press
 
+GATHERED = 1_024  # hashes from which a batch takes in no more of those that wait behind it
 HIGH_WATER = 10_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
 
 
@@ -60,7 +61,7 @@ class Publisher:
         self._press = Press(Names.of(cache.config, media), encoding, archive, cache.config.rank)
         self._topic = topic.encode()
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[tuple[EventBatch, int]] = queue.SimpleQueue()
+        self._queue: deque[tuple[EventBatch, int]] = deque()  # what was told, and how much it makes up for
         self._waiting = 0  # hashes in the queue
         self._whole = True  # what is told next is the state itself: nobody knows anything yet
         self._closing = False
@@ -102,7 +103,7 @@ class Publisher:
                 return 0
             self._whole = False
             self._waiting += len(batch.hashes)
-            self._queue.put((batch, lost))
+            self._queue.append((batch, lost))
         self._ring()
         return len(batch)
 
@@ -123,6 +124,11 @@ class Publisher:
     def published(self) -> int:
         """Batches sent so far: the number of the next one."""
         return self._press.next
+
+    @property
+    def waiting(self) -> int:
+        """Hashes in the queue, not yet sent."""
+        return self._waiting
 
     @property
     def lost(self) -> int:
@@ -159,7 +165,7 @@ class Publisher:
                 if self._desk.socket in ready:
                     self._desk.take()
                 self._desk.serve(self._answer)
-                if self._closing and self._queue.empty():
+                if self._closing and not self._queue:
                     return
         except Exception as error:
             self._failure = error
@@ -168,12 +174,21 @@ class Publisher:
             self._desk.socket.close(1000)
 
     def _send_waiting(self) -> None:
-        while not self._queue.empty():
-            batch, lost = self._queue.get()
+        while self._queue:
+            batch, lost = self._gather()
             seq, payload = self._press.print(batch, lost)
             self._pub.send_multipart([self._topic, wire.number(seq), payload])
             with self._lock:
                 self._waiting -= len(batch.hashes)
+
+    def _gather(self) -> tuple[EventBatch, int]:
+        """The next batch to send, with those right behind it: a thread that lags behind makes fewer, longer ones."""
+        first, lost = self._queue.popleft()
+        batches, size = [first], len(first.hashes)
+        while self._queue and size < GATHERED and not self._queue[0][0].whole:
+            batches.append(self._queue.popleft()[0])  # of these nothing is lost: a loss is followed by a whole state
+            size += len(batches[-1].hashes)
+        return merged(batches), lost
 
     def _answer(self, ask: bytes) -> Answer | None:
         """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""

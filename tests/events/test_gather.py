@@ -1,0 +1,68 @@
+"""A publisher that lags behind: what waits goes out as fewer, longer batches, and comes to the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quire import LayerGroup, Moved
+from quire.core.events import merged
+from quire.events.archive import Archive
+from quire.events.index import Index
+from quire.events.names import Names
+from quire.events.press import Press
+from quire.events.publisher import GATHERED
+from quire.events.track import Status
+
+from .consumer import Consumer
+from .lives import FULL, MIXED, Life, build, ids, run
+from .test_publisher import published
+
+
+@pytest.mark.parametrize("encoding", ["map", "array"])
+@pytest.mark.parametrize("groups", [FULL, MIXED], ids=["full", "mixed"])
+def test_batches_told_as_one_come_to_the_same(encoding: Any, groups: tuple[LayerGroup, ...]) -> None:
+    """For routers and for the index; with moves, removals, clearings and whole states in them."""
+    moved = 0
+    for seed in range(8):
+        cache, index = build(12, 8, groups=groups), Index()
+        presses = {name: Press(Names.of(cache.config), encoding, Archive(4, 1 << 20)) for name in ("apart", "as one")}
+        consumers = {name: Consumer() for name in presses}
+        for name in presses:
+            index.add(name)
+        life = Life(cache, seed)
+        for turn in range(8):
+            batches = []
+            for step in range(4):
+                life.step()
+                if (turn, step) == (4, 2):
+                    cache.clear()
+                batches.append(cache.take_events(whole=step == 0 and turn in (0, 6)))
+            moved += sum(isinstance(event, Moved) for batch in batches for event in batch)
+            for name, told in (("apart", batches), ("as one", [merged(batches)])):
+                for batch in told:
+                    seq, payload = presses[name].print(batch)
+                    consumers[name].hear(payload)
+                    assert index.hear(name, seq, payload) is None and index.status(name) is Status.EXACT
+            for group in range(len(groups)):
+                assert index.pages("apart", group) == index.pages("as one", group)
+                assert consumers["apart"].media(group) == consumers["as one"].media(group)
+    assert moved > 100
+
+
+def test_what_waits_goes_out_together_up_to_a_whole_state_or_enough_of_it() -> None:
+    cache = build(64, 0)
+    with published(cache) as publisher:
+        pass  # its thread is gone: the queue is ours
+    for seed in range(40):
+        run(cache, seed, ids(range(300 * seed, 300 * seed + 200)))
+        whole = seed in (0, 30)
+        publisher._queue.append((cache.take_events(whole=whole), 7 * whole))
+    gathered = []
+    while publisher._queue:
+        gathered.append(publisher._gather())
+    assert [(batch.whole, lost) for batch, lost in gathered if batch.whole or lost] == [(True, 7), (True, 7)]
+    sizes = [len(batch.hashes) for batch, _ in gathered]
+    before_whole = [size for size, (after, _) in zip(sizes, gathered[1:], strict=False) if not after.whole]
+    assert 4 <= len(sizes) < 10 and min(before_whole) >= GATHERED > max(sizes) - 200
