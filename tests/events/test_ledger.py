@@ -56,6 +56,30 @@ def test_both_ledgers_agree(seed: int) -> None:
     assert facts(both[0], workers, groups, query) == facts(both[1], workers, groups, query)
 
 
+def test_both_ledgers_agree_on_many_workers_that_come_and_go() -> None:
+    """Pages with one holder, a few and all; thousands of them forgotten at once, and room made small again."""
+    compiled = pytest.importorskip("quire.core.store._compiled", reason="the compiled store is not built here")
+    dice, workers = Random(3), 21
+    both = [module.Ledger(workers, 2) for module in (open_store("twin"), compiled)]
+    names = np.array([dice.getrandbits(64) | 1 for _ in range(6000)], np.uint64)
+    sizes = {0: 6000, 1: 5000} | dict.fromkeys(range(2, workers), 150)
+    query = names[:300:7].copy()
+    for turn in range(3):
+        for worker in dice.sample(range(workers), workers):
+            told = names[: sizes[worker]] if turn < 2 else names[worker * 50 : worker * 50 + sizes[worker]]
+            marks = np.full(len(told), worker, np.uint8)
+            rows = np.array([[STORED, turn % 2, len(told), 0, worker % 8]], np.int32)
+            assert len({ledger.apply(worker, rows, told, marks) for ledger in both}) == 1
+            gone = told[dice.randrange(len(told)) :: 11].copy()
+            rows = np.array([[REMOVED, turn % 2, len(gone), 0, 0]], np.int32)
+            assert {ledger.apply(worker, rows, gone, marks[: len(gone)]) for ledger in both} == {0}
+        assert facts(both[0], workers, 2, query) == facts(both[1], workers, 2, query)
+        for worker in (0, 1, *dice.sample(range(2, workers), 14)):
+            for ledger in both:
+                ledger.clear(worker)
+        assert facts(both[0], workers, 2, query) == facts(both[1], workers, 2, query) and len(both[1]) < 1200
+
+
 def test_sums_follow_from_the_pages_alone(store: str) -> None:
     """Whatever the order and the detours, equal pages give equal sums; another tier or priority gives others."""
     names, marks = np.arange(1, 9, dtype=np.uint64), np.full(8, 35, np.uint8)

@@ -18,7 +18,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport fputs, stderr
 from libc.stdlib cimport abort, calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 include "memory.pxi"      # growable blocks, borrowed buffers
 include "hash.pxi"        # multiply-fold, private keys, event hashes
@@ -44,6 +44,7 @@ include "growth.pxi"      # grow, trim
 include "share.pxi"       # fork, hold, recut
 include "leave.pxi"       # release, truncate, clear, lose
 include "dump.pxi"        # introspection
+include "holders.pxi"     # who has a published page
 include "shelf.pxi"       # published pages by event hash, and their sums
 include "ledger.pxi"      # Ledger: who has which published page
 include "tables.pxi"      # construction: arrays, NumPy views

@@ -12,32 +12,25 @@ cdef class Ledger:
     """Pages by event hash, for some workers and groups."""
 
     cdef Shelf *shelves       # per group
-    cdef uint64_t *sums       # per worker, group and tier
+    cdef Stock *stocks        # per worker and group
     cdef Py_ssize_t num_groups
     cdef Py_ssize_t num_workers
 
     def __init__(self, Py_ssize_t num_workers=1, Py_ssize_t num_groups=1):
-        cdef Py_ssize_t g
         if not (1 <= num_workers <= MAX_WORKERS and 1 <= num_groups <= MAX_GROUPS):
             raise ValueError(f"{num_workers} workers, {num_groups} groups")
         if self.shelves != NULL:
             raise ValueError("a Ledger is made once")
-        self.num_workers, self.num_groups = num_workers, num_groups
-        self.shelves = <Shelf *> calloc(num_groups, sizeof(Shelf))
-        self.sums = <uint64_t *> calloc(num_workers * num_groups * SHELF_TIERS * SUM_WIDTH, 8)
-        if self.shelves == NULL or self.sums == NULL:
-            raise MemoryError("no memory for a ledger")
-        for g in range(num_groups):
-            if shelf_open(self.shelves + g, 64, 2 * num_workers):
-                raise MemoryError("no memory for a ledger")
+        self.widen(num_workers, num_groups)
 
     def __dealloc__(self):
-        cdef Py_ssize_t g
-        if self.shelves != NULL:
-            for g in range(self.num_groups):
-                shelf_close(self.shelves + g)
+        cdef Py_ssize_t i
+        for i in range(self.num_groups):
+            shelf_close(self.shelves + i)
+        for i in range(self.num_workers * self.num_groups):
+            free(self.stocks[i].cards)
         free(self.shelves)
-        free(self.sums)
+        free(self.stocks)
 
     def __len__(self):
         """Hashes that some worker has, groups apart."""
@@ -45,33 +38,30 @@ cdef class Ledger:
 
     def widen(self, Py_ssize_t num_workers, Py_ssize_t num_groups):
         """Room for that many workers and groups."""
-        cdef Py_ssize_t w, g, each = SHELF_TIERS * SUM_WIDTH
-        cdef uint64_t *sums
+        cdef Py_ssize_t w, g = self.num_groups
+        cdef Stock *stocks
         cdef void *moved
         if not (self.num_workers <= num_workers <= MAX_WORKERS and self.num_groups <= num_groups <= MAX_GROUPS):
             raise ValueError(f"{num_workers} workers, {num_groups} groups: less than there are, or too many")
-        sums = <uint64_t *> calloc(num_workers * num_groups * each, 8)
+        stocks = <Stock *> calloc(num_workers * num_groups, sizeof(Stock))
         moved = realloc(self.shelves, num_groups * sizeof(Shelf))
         if moved != NULL:
             self.shelves = <Shelf *> moved
-        if sums == NULL or moved == NULL:
-            free(sums)
+            while g < num_groups and shelf_open(self.shelves + g) == 0:
+                g += 1
+        if stocks == NULL or g < num_groups:
+            while g > self.num_groups:
+                g -= 1
+                shelf_close(self.shelves + g)
+            free(stocks)
             raise MemoryError("no memory for more workers")
         for w in range(self.num_workers):
-            memcpy(sums + w * num_groups * each, self.sums_of(w, 0), self.num_groups * each * 8)
-        free(self.sums)
-        self.sums = sums
-        for g in range(self.num_groups if num_workers > self.num_workers else 0):
-            if shelf_rebuild(self.shelves + g, self.shelves[g].mask + 1, 2 * self.num_workers, 2 * num_workers):
-                raise MemoryError("no memory for more workers")
-        self.num_workers = num_workers
-        while self.num_groups < num_groups:
-            if shelf_open(self.shelves + self.num_groups, 64, 2 * num_workers):
-                raise MemoryError("no memory for more groups")
-            self.num_groups += 1
+            memcpy(stocks + w * num_groups, self.stock(w, 0), self.num_groups * sizeof(Stock))
+        free(self.stocks)
+        self.stocks, self.num_workers, self.num_groups = stocks, num_workers, num_groups
 
-    cdef uint64_t *sums_of(self, Py_ssize_t worker, Py_ssize_t group) noexcept nogil:
-        return self.sums + (worker * self.num_groups + group) * SHELF_TIERS * SUM_WIDTH
+    cdef Stock *stock(self, Py_ssize_t worker, Py_ssize_t group) noexcept nogil:
+        return self.stocks + worker * self.num_groups + group
 
     cdef int check(self, Py_ssize_t worker, Py_ssize_t group) except -1:
         if not (0 <= worker < self.num_workers and 0 <= group < self.num_groups):
@@ -122,50 +112,42 @@ cdef class Ledger:
 
     cdef Py_ssize_t follow(self, Py_ssize_t worker, const int32_t *record, Py_ssize_t n, const uint64_t *hashes,
                            const unsigned char *priorities) except -1:
-        cdef Py_ssize_t i, k, odd = 0, stride = 2 * self.num_workers
+        cdef Py_ssize_t i, k, odd = 0
+        cdef int known
         cdef Shelf *f
-        cdef uint64_t *sums
+        cdef Stock *s
         for i in range(n):
-            f, sums = self.shelves + record[1], self.sums_of(worker, record[1])
+            f, s = self.shelves + record[1], self.stock(worker, record[1])
             if record[0] == STORED:
-                if shelf_reserve(f, record[2], stride):
+                if shelf_reserve(f, s, record[2]):
                     raise MemoryError("no memory for more pages")
                 for k in range(record[2]):
-                    odd += shelf_put(f, sums, hashes[k] if hashes[k] else 1, worker, stride, record[4], priorities[k])
+                    known = shelf_put(f, s, hashes[k] if hashes[k] else 1, worker, record[4], priorities[k])
+                    if known < 0:
+                        raise MemoryError("no memory for more holders")
+                    odd += known
             elif record[0] == MOVED:
                 for k in range(record[2]):
-                    odd += shelf_change(f, sums, hashes[k], worker, stride, record[4], -1)
+                    odd += shelf_change(f, s, hashes[k], worker, record[4], -1)
             elif record[0] == RETAINED:
                 for k in range(record[2]):
-                    odd += shelf_change(f, sums, hashes[k], worker, stride, -1, record[4])
+                    odd += shelf_change(f, s, hashes[k], worker, -1, record[4])
             elif record[0] == REMOVED:
                 for k in range(record[2]):
-                    odd += shelf_drop(f, sums, hashes[k], worker, stride)
+                    odd += shelf_drop(f, s, hashes[k], worker)
             elif record[0] == CLEARED:
                 self.wipe(worker, record[1])
             hashes, priorities = hashes + record[2], priorities + record[2]
             record += LEDGER_WIDTH
         return odd
 
-    cdef int wipe(self, Py_ssize_t worker, Py_ssize_t group) except -1:
+    cdef void wipe(self, Py_ssize_t worker, Py_ssize_t group) noexcept:
         """One worker's pages of a group are gone."""
-        cdef Shelf *f = self.shelves + group
-        cdef uint64_t *sums = self.sums_of(worker, group)
-        cdef Py_ssize_t stride = 2 * self.num_workers
-        cdef uint64_t i, num_pages = 0
-        for i in range(SHELF_TIERS):
-            num_pages += sums[SUM_WIDTH * i]
-        if num_pages == 0:
-            return 0
-        for i in range(f.mask + 1):
-            f.cells[i * stride + 2 * worker] = 0
-        memset(sums, 0, SHELF_TIERS * SUM_WIDTH * 8)
-        if shelf_rebuild(f, f.mask + 1, stride, stride):
-            raise MemoryError("no memory to forget pages")
-        return 0
+        shelf_wipe(self.shelves + group, self.stock(worker, group), worker)
+        shelf_pack(self.shelves + group, self.stock(0, group), self.num_groups)
 
     def clear(self, Py_ssize_t worker):
-        """Forget a worker's pages."""
+        """Forget a worker's pages; takes time by how many it has."""
         cdef Py_ssize_t g
         self.check(worker, 0)
         for g in range(self.num_groups):
@@ -174,19 +156,30 @@ cdef class Ledger:
     def sums_by_tier(self, Py_ssize_t worker):
         """Per group and tier: number of pages and two lanes of their sum; uint64 [groups, 8, 3]."""
         self.check(worker, 0)
-        flat = as_array(self.sums_of(worker, 0), self.num_groups * SHELF_TIERS * SUM_WIDTH, 8, np.uint64)
-        return flat.reshape(self.num_groups, SHELF_TIERS, SUM_WIDTH)
+        return np.stack([
+            as_array(self.stock(worker, g).sums, SHELF_TIERS * SUM_WIDTH, 8, np.uint64).reshape(SHELF_TIERS, SUM_WIDTH)
+            for g in range(self.num_groups)
+        ])
 
     def pages(self, Py_ssize_t worker, Py_ssize_t group):
         """A worker's pages in no order: hashes, tiers, priorities."""
-        cdef Shelf *f
-        cdef Py_ssize_t stride = 2 * self.num_workers
+        cdef Stock *s
+        cdef Card *card
+        cdef Holder *holder
+        cdef Py_buffer view
+        cdef Py_ssize_t i
+        cdef uint64_t *row
         self.check(worker, group)
-        f = self.shelves + group
-        hashes = as_array(f.hashes, f.mask + 1, 8, np.uint64)
-        cells = as_array(f.cells, (f.mask + 1) * stride, 1, np.uint8).reshape(-1, stride)[:, 2 * worker : 2 * worker + 2]
-        there = cells[:, 0] > 0
-        return hashes[there], cells[there, 0] - 1, cells[there, 1].copy()
+        s = self.stock(worker, group)
+        found = np.empty((s.count, 3), np.uint64)
+        PyObject_GetBuffer(found, &view, PyBUF_WRITABLE)
+        for i in range(s.count):
+            card = self.shelves[group].cards + s.cards[i]
+            holder = holder_find(card, worker)
+            row = <uint64_t *> view.buf + 3 * i
+            row[0], row[1], row[2] = card.hash, holder.tier, holder.priority
+        PyBuffer_Release(&view)
+        return found[:, 0].copy(), found[:, 1].astype(np.uint8), found[:, 2].astype(np.uint8)
 
     def runs(self, Py_ssize_t group, hashes):
         """Per worker the number of leading blocks it has, and how many of them in each tier; int32 [workers, 9]."""
@@ -197,54 +190,55 @@ cdef class Ledger:
         n = borrow(&names, hashes, 8, b"LQ", "hashes")
         try:
             PyObject_GetBuffer(found, &view, PyBUF_WRITABLE)
-            try:
-                self.count_runs(self.shelves + group, <const uint64_t *> names.buf, n, <int32_t *> view.buf)
-            finally:
-                PyBuffer_Release(&view)
+            count_runs(self.shelves + group, <const uint64_t *> names.buf, n, <int32_t *> view.buf)
+            PyBuffer_Release(&view)
         finally:
             PyBuffer_Release(&names)
         return found
 
-    cdef int count_runs(self, Shelf *f, const uint64_t *hashes, Py_ssize_t n, int32_t *found) except -1:
-        cdef Py_ssize_t i, k, still, alive = self.num_workers
-        cdef int64_t place
-        cdef unsigned char *cells
-        cdef int32_t *workers = <int32_t *> malloc(4 * alive)    # those that have had every block so far
-        if workers == NULL:
-            raise MemoryError("no memory to walk")
-        for k in range(alive):
-            workers[k] = <int32_t> k
-        for i in range(n):
-            place = shelf_find(f, hashes[i])
-            if place < 0 or alive == 0:
-                break
-            cells = f.cells + place * 2 * self.num_workers
-            still = 0
-            for k in range(alive):
-                if cells[2 * workers[k]]:
-                    found[(1 + SHELF_TIERS) * workers[k]] += 1
-                    found[(1 + SHELF_TIERS) * workers[k] + cells[2 * workers[k]]] += 1
-                    workers[still] = workers[k]
-                    still += 1
-            alive = still
-        free(workers)
-        return 0
-
     def walk(self, Py_ssize_t group, hashes):
         """Tier by worker and block, holes and all; int8 [workers, blocks], -1: no page."""
         cdef Py_buffer names, view
-        cdef Py_ssize_t n, i, w, stride = 2 * self.num_workers
-        cdef int64_t place
+        cdef Py_ssize_t n, i, k
+        cdef uint32_t card
+        cdef Holder *holders
         self.check(0, group)
         n = borrow(&names, hashes, 8, b"LQ", "hashes")
         try:
             found = np.full((self.num_workers, n), -1, np.int8)
             PyObject_GetBuffer(found, &view, PyBUF_WRITABLE)
             for i in range(n):
-                place = shelf_find(self.shelves + group, (<const uint64_t *> names.buf)[i])
-                for w in range(self.num_workers if place >= 0 else 0):
-                    (<signed char *> view.buf)[w * n + i] = self.shelves[group].cells[place * stride + 2 * w] - 1
+                card = shelf_find(self.shelves + group, (<const uint64_t *> names.buf)[i])
+                if card != NO_CARD:
+                    holders = holders_of(self.shelves[group].cards + card)
+                    for k in range(self.shelves[group].cards[card].count):
+                        (<signed char *> view.buf)[holders[k].worker * n + i] = <signed char> holders[k].tier
             PyBuffer_Release(&view)
         finally:
             PyBuffer_Release(&names)
         return found
+
+
+cdef void count_runs(Shelf *f, const uint64_t *hashes, Py_ssize_t n, int32_t *found) noexcept nogil:
+    """Who has had every block so far has as many of them as there were."""
+    cdef int32_t i = 0
+    cdef uint32_t card
+    cdef Holder *holder
+    cdef Holder *end
+    cdef int32_t *own
+    cdef bint going = True
+    while going and i < n:
+        card = shelf_find(f, hashes[i])
+        if card == NO_CARD:
+            return
+        holder = holders_of(f.cards + card)
+        end = holder + f.cards[card].count
+        going = False
+        while holder < end:
+            own = found + (1 + SHELF_TIERS) * <Py_ssize_t> holder.worker
+            if own[0] == i:
+                own[0] = i + 1
+                own[1 + holder.tier] += 1
+                going = True
+            holder += 1
+        i += 1

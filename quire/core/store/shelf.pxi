@@ -1,157 +1,222 @@
-# Owns: one table per group: event hash -> for each worker the tier and priority of its page; and what they add up to.
+# Owns: one table per group: event hash -> card with the page's holders; per worker the list of its cards, their sums.
 # Does not know: records, workers by name, sockets. Both sides of a stream keep the same tables.
+#
+#     buckets ──► cards: hash, holders (worker, tier, priority, at) ◄──at── stock of a worker: its cards, sums by tier
+#
+# What workers have is what takes memory, and forgetting a worker walks its own list.
 
 cdef enum:
     SHELF_TIERS = 8
     SUM_WIDTH = 3             # number of pages, two lanes of their sum
+    NO_CARD = 0xFFFFFFFF
+
+cdef struct Stock:            # what one worker has of a group
+    uint64_t sums[SHELF_TIERS * SUM_WIDTH]
+    uint32_t *cards           # in no order
+    Py_ssize_t count
+    Py_ssize_t room
 
 cdef struct Shelf:
-    uint64_t *hashes          # 0: an empty place; its home is hash & mask
-    unsigned char *cells      # per place and worker: tier + 1 (0: no page), priority
+    Card *cards               # the free ones among them have no holders
+    Py_ssize_t room
+    uint32_t used             # cards ever taken
+    uint32_t free             # the first that is free again
+    uint32_t count            # cards with holders
+    uint32_t *buckets         # first card by hash & mask
     uint64_t mask
-    uint64_t count            # places taken
 
 
-cdef int shelf_open(Shelf *f, uint64_t places, Py_ssize_t stride) noexcept nogil:
-    """An empty table; -1 without memory."""
-    f.hashes = <uint64_t *> calloc(places, 8)
-    f.cells = <unsigned char *> calloc(places, stride)
-    f.mask, f.count = places - 1, 0
-    if f.hashes == NULL or f.cells == NULL:
-        shelf_close(f)
+cdef inline uint64_t buckets_for(uint64_t cards) noexcept nogil:
+    """At least two per card, as a power of two: a card that is looked at in vain costs a walk to memory."""
+    cdef uint64_t places = 64
+    while places < 2 * cards:
+        places *= 2
+    return places
+
+
+cdef inline void shelf_link(Shelf *f, uint32_t card) noexcept nogil:
+    """A card goes into its bucket."""
+    cdef uint32_t *bucket = f.buckets + (f.cards[card].hash & f.mask)
+    f.cards[card].next = bucket[0]
+    bucket[0] = card
+
+
+cdef int shelf_hang(Shelf *f, uint64_t places) noexcept nogil:
+    """All cards with holders, in that many buckets; -1 without memory, and then nothing has changed."""
+    cdef uint32_t *buckets = <uint32_t *> malloc(places * sizeof(uint32_t))
+    cdef uint32_t i
+    if buckets == NULL:
         return -1
+    memset(buckets, 0xFF, places * sizeof(uint32_t))
+    free(f.buckets)
+    f.buckets, f.mask = buckets, places - 1
+    for i in range(f.used):
+        if f.cards[i].count:
+            shelf_link(f, i)
     return 0
+
+
+cdef int shelf_open(Shelf *f) noexcept nogil:
+    """An empty table; -1 without memory."""
+    memset(f, 0, sizeof(Shelf))
+    f.free = NO_CARD
+    return shelf_hang(f, buckets_for(0))
 
 
 cdef void shelf_close(Shelf *f) noexcept nogil:
-    free(f.hashes)
-    free(f.cells)
-    f.hashes, f.cells = NULL, NULL
+    cdef uint32_t i
+    for i in range(f.used):
+        if f.cards[i].count > 1:
+            free(f.cards[i].held.many)
+    free(f.cards)
+    free(f.buckets)
 
 
-cdef inline int64_t shelf_find(Shelf *f, uint64_t hash) noexcept nogil:
-    """The place of a hash, or -1."""
-    cdef uint64_t i = hash & f.mask
-    while f.hashes[i]:
-        if f.hashes[i] == hash:
-            return <int64_t> i
-        i = (i + 1) & f.mask
-    return -1
+cdef inline uint32_t shelf_find(Shelf *f, uint64_t hash) noexcept nogil:
+    """The card of a hash, or NO_CARD."""
+    cdef uint32_t card = f.buckets[hash & f.mask]
+    while card != NO_CARD and f.cards[card].hash != hash:
+        card = f.cards[card].next
+    return card
 
 
-cdef inline int64_t shelf_place(Shelf *f, uint64_t hash) noexcept nogil:
-    """The place of a hash, taken if need be; there is room."""
-    cdef uint64_t i = hash & f.mask
-    while f.hashes[i] and f.hashes[i] != hash:
-        i = (i + 1) & f.mask
-    if f.hashes[i] == 0:
-        f.hashes[i] = hash
-        f.count += 1
-    return <int64_t> i
+cdef int shelf_reserve(Shelf *f, Stock *s, Py_ssize_t more) noexcept nogil:
+    """Room for that many more cards, and for as many in a worker's list; -1 without memory."""
+    cdef uint64_t wanted = <uint64_t> f.count + more
+    if wanted >= NO_CARD:
+        return -1
+    if reserve(<void **> &f.cards, &f.room, wanted, sizeof(Card)):
+        return -1
+    if reserve(<void **> &s.cards, &s.room, s.count + more, sizeof(uint32_t)):
+        return -1
+    return shelf_hang(f, buckets_for(wanted)) if 2 * wanted > f.mask + 1 else 0
 
 
-cdef inline bint is_vacant(const unsigned char *cells, Py_ssize_t stride) noexcept nogil:
-    """No worker has a page here."""
-    cdef Py_ssize_t k
-    for k in range(0, stride, 2):
-        if cells[k]:
-            return False
-    return True
+cdef inline uint32_t shelf_take(Shelf *f, uint64_t hash) noexcept nogil:
+    """A card for a hash that has none; there is room."""
+    cdef uint32_t card = f.free
+    if card == NO_CARD:
+        card = f.used
+        f.used += 1
+    else:
+        f.free = f.cards[card].next
+    f.cards[card].hash, f.cards[card].count = hash, 0
+    shelf_link(f, card)
+    f.count += 1
+    return card
 
 
-cdef void shelf_erase(Shelf *f, uint64_t i, Py_ssize_t stride) noexcept nogil:
-    """Take a place out and move those behind it back, so that no gap parts an entry from its home."""
-    cdef uint64_t j = i
-    while True:
-        j = (j + 1) & f.mask
-        if f.hashes[j] == 0:
-            break
-        if ((j - f.hashes[j]) & f.mask) >= ((j - i) & f.mask):
-            f.hashes[i] = f.hashes[j]
-            memcpy(f.cells + i * stride, f.cells + j * stride, stride)
-            i = j
-    f.hashes[i] = 0
-    memset(f.cells + i * stride, 0, stride)
+cdef void shelf_let_go(Shelf *f, uint32_t card, Holder *holder) noexcept nogil:
+    """A page has one holder less; after the last its card is free."""
+    cdef uint32_t *link = f.buckets + (f.cards[card].hash & f.mask)    # what names it
+    holder_drop(f.cards + card, holder)
+    if f.cards[card].count:
+        return
+    while link[0] != card:
+        link = &f.cards[link[0]].next
+    link[0] = f.cards[card].next
+    f.cards[card].next = f.free
+    f.free = card
     f.count -= 1
 
 
-cdef int shelf_rebuild(Shelf *f, uint64_t places, Py_ssize_t old, Py_ssize_t stride) noexcept nogil:
-    """Everything that somebody has, in a table of that many places and that stride; -1 without memory."""
-    cdef Shelf wide
-    cdef uint64_t i
-    cdef int64_t j
-    if shelf_open(&wide, places, stride):
-        return -1
-    for i in range(f.mask + 1):
-        if f.hashes[i] and not is_vacant(f.cells + i * old, old):
-            j = shelf_place(&wide, f.hashes[i])
-            memcpy(wide.cells + j * stride, f.cells + i * old, old)
-    shelf_close(f)
-    f[0] = wide
-    return 0
-
-
-cdef inline int shelf_reserve(Shelf *f, uint64_t more, Py_ssize_t stride) noexcept nogil:
-    """Room for that many more hashes; -1 without memory."""
-    cdef uint64_t places = f.mask + 1
-    while 2 * (f.count + more) > places:
-        places *= 2
-    return 0 if places == f.mask + 1 else shelf_rebuild(f, places, stride, stride)
-
-
-cdef inline void sum_add(uint64_t *sums, uint64_t hash, unsigned char *cell) noexcept nogil:
+cdef inline void sum_add(Stock *s, uint64_t hash, const Holder *holder) noexcept nogil:
     """A page counts in the sum of its tier."""
-    cdef uint64_t *sum = sums + SUM_WIDTH * (cell[0] - 1)
+    cdef uint64_t *sum = s.sums + SUM_WIDTH * holder.tier
     sum[0] += 1
-    sum[1] += fold(hash ^ K0, K1 + cell[1])
-    sum[2] += fold(hash ^ K2, K3 + cell[1])
+    sum[1] += fold(hash ^ K0, K1 + holder.priority)
+    sum[2] += fold(hash ^ K2, K3 + holder.priority)
 
 
-cdef inline void sum_drop(uint64_t *sums, uint64_t hash, unsigned char *cell) noexcept nogil:
-    cdef uint64_t *sum = sums + SUM_WIDTH * (cell[0] - 1)
+cdef inline void sum_drop(Stock *s, uint64_t hash, const Holder *holder) noexcept nogil:
+    cdef uint64_t *sum = s.sums + SUM_WIDTH * holder.tier
     sum[0] -= 1
-    sum[1] -= fold(hash ^ K0, K1 + cell[1])
-    sum[2] -= fold(hash ^ K2, K3 + cell[1])
+    sum[1] -= fold(hash ^ K0, K1 + holder.priority)
+    sum[2] -= fold(hash ^ K2, K3 + holder.priority)
 
 
-cdef inline int shelf_put(Shelf *f, uint64_t *sums, uint64_t hash, Py_ssize_t worker, Py_ssize_t stride,
-                          int tier, int priority) noexcept nogil:
-    """A worker has the page there now; 1 when it had one before. There is room."""
-    cdef unsigned char *cell = f.cells + shelf_place(f, hash) * stride + 2 * worker
-    cdef int known = cell[0] != 0
+cdef inline int shelf_put(Shelf *f, Stock *s, uint64_t hash, uint16_t worker, int tier, int priority) noexcept nogil:
+    """A worker has the page there now; 1 when it had one before, -1 without memory. There is room in the lists."""
+    cdef uint32_t card = shelf_find(f, hash)
+    cdef Holder *holder = holder_find(f.cards + card, worker) if card != NO_CARD else NULL
+    cdef int known = holder != NULL
     if known:
-        sum_drop(sums, hash, cell)
-    cell[0], cell[1] = <unsigned char> (tier + 1), <unsigned char> priority
-    sum_add(sums, hash, cell)
+        sum_drop(s, hash, holder)
+    else:
+        card = card if card != NO_CARD else shelf_take(f, hash)
+        holder = holder_add(f.cards + card, worker)
+        if holder == NULL:
+            return -1
+        holder.at = <uint32_t> s.count
+        s.cards[s.count] = card
+        s.count += 1
+    holder.tier, holder.priority = <unsigned char> tier, <unsigned char> priority
+    sum_add(s, hash, holder)
     return known
 
 
-cdef inline int shelf_change(Shelf *f, uint64_t *sums, uint64_t hash, Py_ssize_t worker, Py_ssize_t stride,
-                             int tier, int priority) noexcept nogil:
+cdef inline int shelf_change(Shelf *f, Stock *s, uint64_t hash, uint16_t worker, int tier, int priority) noexcept nogil:
     """A page is in another tier or has another priority (-1: as before); 1 when the worker has no such page."""
-    cdef int64_t i = shelf_find(f, hash)
-    cdef unsigned char *cell
-    if i < 0 or f.cells[i * stride + 2 * worker] == 0:
+    cdef uint32_t card = shelf_find(f, hash)
+    cdef Holder *holder = holder_find(f.cards + card, worker) if card != NO_CARD else NULL
+    if holder == NULL:
         return 1
-    cell = f.cells + i * stride + 2 * worker
-    sum_drop(sums, hash, cell)
+    sum_drop(s, hash, holder)
     if tier >= 0:
-        cell[0] = <unsigned char> (tier + 1)
+        holder.tier = <unsigned char> tier
     if priority >= 0:
-        cell[1] = <unsigned char> priority
-    sum_add(sums, hash, cell)
+        holder.priority = <unsigned char> priority
+    sum_add(s, hash, holder)
     return 0
 
 
-cdef inline int shelf_drop(Shelf *f, uint64_t *sums, uint64_t hash, Py_ssize_t worker, Py_ssize_t stride) noexcept nogil:
-    """A worker has the page no more; 1 when it had none."""
-    cdef int64_t i = shelf_find(f, hash)
-    cdef unsigned char *cells
-    if i < 0 or f.cells[i * stride + 2 * worker] == 0:
+cdef inline int shelf_drop(Shelf *f, Stock *s, uint64_t hash, uint16_t worker) noexcept nogil:
+    """A worker has the page no more; 1 when it had none. The last of its list takes the place."""
+    cdef uint32_t last, card = shelf_find(f, hash)
+    cdef Holder *holder = holder_find(f.cards + card, worker) if card != NO_CARD else NULL
+    if holder == NULL:
         return 1
-    cells = f.cells + i * stride
-    sum_drop(sums, hash, cells + 2 * worker)
-    cells[2 * worker] = 0
-    if is_vacant(cells, stride):
-        shelf_erase(f, <uint64_t> i, stride)
+    sum_drop(s, hash, holder)
+    s.count -= 1
+    last = s.cards[s.count]
+    if last != card:
+        s.cards[holder.at] = last
+        holder_find(f.cards + last, worker).at = holder.at
+    shelf_let_go(f, card, holder)
     return 0
+
+
+cdef void shelf_wipe(Shelf *f, Stock *s, uint16_t worker) noexcept nogil:
+    """A worker has nothing any more."""
+    cdef Py_ssize_t i
+    for i in range(s.count):
+        shelf_let_go(f, s.cards[i], holder_find(f.cards + s.cards[i], worker))
+    free(s.cards)
+    memset(s, 0, sizeof(Stock))
+
+
+cdef void shelf_pack(Shelf *f, Stock *stocks, Py_ssize_t stride) noexcept nogil:
+    """Give back what was needed by many more cards than there are; without memory to do so all stays as it is.
+
+    Cards get new numbers; workers' lists follow. `stocks` are those of this group, `stride` apart.
+    """
+    cdef Shelf small
+    cdef Holder *holders
+    cdef uint32_t i, k
+    if f.room < 4096 or 4 * <Py_ssize_t> f.count > f.room or shelf_open(&small):
+        return
+    if reserve(<void **> &small.cards, &small.room, f.count, sizeof(Card)) or shelf_hang(&small, buckets_for(f.count)):
+        shelf_close(&small)
+        return
+    for i in range(f.used):
+        if f.cards[i].count:
+            small.cards[small.used] = f.cards[i]
+            shelf_link(&small, small.used)
+            holders = holders_of(small.cards + small.used)
+            for k in range(f.cards[i].count):
+                stocks[holders[k].worker * stride].cards[holders[k].at] = small.used
+            small.used += 1
+    small.count = small.used
+    free(f.cards)
+    free(f.buckets)
+    f[0] = small
