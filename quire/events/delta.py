@@ -58,6 +58,7 @@ class Extra(msgspec.Struct, array_like=True, gc=False):
     hashes: bytes  # uint64
     priorities: bytes  # uint8
     digest: bytes  # uint64 [groups, tiers, 3]
+    number: int | None = None  # of the batch, as in the frame beside it; None: an older publisher, which does not say
 
 
 class _Batch(msgspec.Struct, array_like=True, gc=False):
@@ -89,6 +90,7 @@ _encoder = msgspec.msgpack.Encoder()
 class Delta:
     """A batch as the index takes it."""
 
+    number: int | None
     run: int
     rank: int
     names: Names
@@ -136,7 +138,7 @@ def encoded(encoder: Encoder, delta: Delta, events: list[Any], ts: float) -> byt
         VERSION, delta.run, names.block_size, list(names.media),
         [(group.kind, group.window, group.tail, group.sink) for group in names.groups], delta.form, delta.lost,
         rows.astype("<i4", copy=False).tobytes(), hashes.astype("<u8", copy=False).tobytes(), priorities.tobytes(),
-        delta.digest.astype("<u8", copy=False).tobytes(),
+        delta.digest.astype("<u8", copy=False).tobytes(), delta.number,
     )  # fmt: skip
     parts: list[bytes | bytearray] = [b"\x93", _encoder.encode(ts), b""]  # an array of three
     count = 1
@@ -157,7 +159,8 @@ def decoded(payload: bytes) -> Delta | None:
         _check(extra)
         groups = tuple(GroupNames(*group) for group in extra.groups)
         names = Names(extra.block_size, tuple(extra.tiers), groups)
-        return Delta(extra.run, batch.rank or 0, names, extra.form, extra.lost, *_arrays_of(extra))
+        head = extra.number, extra.run, batch.rank or 0, names
+        return Delta(*head, extra.form, extra.lost, *_arrays_of(extra))
     except (msgspec.DecodeError, ValueError) as error:  # ValueError: an array of the wrong length, text that is none
         raise Damaged(str(error)) from error
 

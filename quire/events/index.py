@@ -133,11 +133,13 @@ class Index:
         try:
             delta = decoded(payload)
         except Damaged:
-            track.report.damaged += 1
-            track.seen = max(track.seen, seq)
+            track.spoilt(seq)
             return
         track.foreign = delta is None
         if delta is None or track.is_late(delta):
+            return
+        if delta.number not in (None, seq):
+            track.spoilt(None)
             return
         if track.run != delta.run:
             self._begin(track, delta)

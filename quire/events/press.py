@@ -45,8 +45,9 @@ class Press:
         assert odd == 0, f"{odd} events do not follow from those before them: was the recorder read by others?"
         self.lost += lost
         form = Form.WHOLE if batch.whole else Form.CHANGES
-        payload = self._encoded(Delta(*self._head(), form, lost, records, self._digest()), batch)
-        seq, self.next = self.next, self.next + 1
+        seq = self.next
+        payload = self._encoded(Delta(*self._head(seq), form, lost, records, self._digest()), batch)
+        self.next = seq + 1
         self.archive.put(seq, payload)
         return seq, payload
 
@@ -54,16 +55,17 @@ class Press:
         """The whole state with the number of the last batch in it; None before the first."""
         if self.next == 0:
             return None
+        last = self.next - 1
         records = state_of(self._ledger, len(self._names.groups), len(self._names.media))
-        return self.next - 1, self._encoded(Delta(*self._head(), Form.WHOLE, 0, records, self._digest()), None)
+        return last, self._encoded(Delta(*self._head(last), Form.WHOLE, 0, records, self._digest()), None)
 
     def mark(self) -> tuple[int, bytes]:
         """The number of the last batch (0 before the first) and the digest after it, for those who want to be sure."""
-        delta = Delta(*self._head(), Form.MARK, 0, NOTHING, self._digest())
-        return max(0, self.next - 1), self._encoded(delta, None)
+        last = max(0, self.next - 1)
+        return last, self._encoded(Delta(*self._head(last), Form.MARK, 0, NOTHING, self._digest()), None)
 
-    def _head(self) -> tuple[int, int, Names]:
-        return self.run, self.rank, self._names
+    def _head(self, seq: int) -> tuple[int, int, int, Names]:
+        return seq, self.run, self.rank, self._names
 
     def _digest(self) -> NDArray[np.uint64]:
         return digest_of(self._ledger, 0, len(self._names.groups), len(self._names.media))

@@ -42,7 +42,7 @@ class Report:
     batches: int = 0  # applied
     gaps: int = 0  # times that something was found missing
     mismatches: int = 0  # times that digests differed
-    damaged: int = 0  # payloads that were no batch
+    damaged: int = 0  # payloads that were no batch, or not the one of their number
     checks: int = 0  # asks only to be sure
     replays: int = 0  # asks for batches
     snapshots: int = 0  # asks for the whole state
@@ -100,6 +100,13 @@ class Track:
         self.next = self._asked = None
         self.seen = -1
         self.pending.clear()
+
+    def spoilt(self, seq: int | None) -> None:
+        """A batch came that is none, or that has two numbers (None): as one is nonsense, the next is doubted."""
+        self.report.damaged += 1
+        doubted = self.next if seq is None else seq
+        if doubted is not None:
+            self.seen = max(self.seen, doubted)
 
     def keep(self, seq: int, delta: Delta) -> None:
         """It cannot be used yet; when there are too many such, a snapshot is cheaper."""

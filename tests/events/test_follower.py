@@ -14,6 +14,7 @@ from quire.events.archive import Archive
 from quire.events.desk import MAX_ASKS
 from quire.events.names import Names
 from quire.events.press import Press
+from quire.events.track import Ask
 from quire.events.wire import END, MARK, SNAPSHOT, number
 
 from .lives import build, ids, run, until
@@ -127,6 +128,24 @@ def test_a_batch_with_a_number_that_is_nonsense_does_not_last() -> None:
                 index.hear("w", *part, asked=True)
             ask = index.answered("w", ask)
     assert ask is None and index.status("w") is Status.EXACT and not index._tracks["w"].pending
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_a_whole_state_with_a_number_that_is_nonsense_is_not_believed(first: bool) -> None:
+    """Its digest is right, but every batch after it would count as late."""
+    cache, index = build(32), Index()
+    press = Press(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    index.add("w")
+    if not first:
+        index.hear("w", *press.print(cache.take_events(whole=True)))
+    run(cache, 1, ids(range(9)))
+    seq, payload = press.print(cache.take_events(whole=True))
+    ask = index.hear("w", seq + 10**6, payload)
+    assert index.status("w") is not Status.EXACT and ask == Ask(None if first else seq)
+    assert index.hear("w", seq, payload, asked=True) is None and index.status("w") is Status.EXACT
+    run(cache, 2, ids(range(50, 59)))
+    assert index.hear("w", *press.print(cache.take_events())) is None and index.status("w") is Status.EXACT
+    assert index.find(ids(range(50, 59)))["w"].tokens == 8 and index.report("w").damaged == 1
 
 
 def test_an_index_says_how_many_workers_it_has_room_for() -> None:
