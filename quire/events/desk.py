@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 import zmq
 
 from quire.events import wire
+from quire.events.crowd import Crowd
 
+MAX_PEERS = 256  # connected at once
 MAX_QUEUED = 32  # messages in the socket for one peer
+MAX_BYTES = 1 << 12  # of one that asks; who sends more is cut off
 MAX_ASKS = 8  # of one peer that wait; others are passed over
 PAUSE = 1  # milliseconds until a peer that was full is looked at again
 
@@ -21,16 +24,36 @@ Answer = Iterator[tuple[int, bytes]]
 
 
 class Desk:
-    """One ROUTER; whoever asks and reads nothing holds up itself only."""
+    """One ROUTER; whoever asks and reads nothing holds up itself only, and there are only so many."""
 
     def __init__(self, topic: bytes) -> None:
-        self.socket = wire.socket(zmq.ROUTER)
-        self.socket.set(zmq.SNDHWM, MAX_QUEUED)
-        self.socket.set(zmq.ROUTER_MANDATORY, 1)  # says when a peer is full or gone
+        self._socket = wire.socket(zmq.ROUTER)
+        self._socket.set_hwm(MAX_QUEUED)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_BYTES)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # says when a peer is full or gone
+        self._crowd: Crowd | None = None
         self._topic = topic
         self._asks: dict[bytes, deque[bytes]] = {}  # by peer, oldest first; the first is being answered
         self._parts: dict[bytes, Iterator[list[bytes]]] = {}
         self._next: dict[bytes, list[bytes]] = {}  # a message that had no room
+
+    def open(self, endpoint: str) -> str:
+        """Let peers come; the endpoint with the port it got."""
+        opened = wire.attach(self._socket, endpoint, True)
+        self._crowd = Crowd(self._socket, MAX_PEERS)
+        return opened
+
+    def close(self, linger: int) -> None:
+        """Send what is queued for so many milliseconds, then end."""
+        if self._crowd is not None:
+            self._crowd.close()
+        self._socket.close(linger)
+
+    @property
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        """Readable when there is something to `take`."""
+        return [self._socket] if self._crowd is None else [self._socket, self._crowd.news]
 
     @property
     def pause(self) -> int | None:
@@ -38,8 +61,12 @@ class Desk:
         return PAUSE if self._asks else None
 
     def take(self) -> None:
-        """One ask from the socket; what is none, or one too many of its peer, is passed over."""
-        frames = self.socket.recv_multipart()
+        """Who came and went, and one ask; what is none, or one too many of its peer, is passed over."""
+        if self._crowd is not None:
+            self._crowd.look()
+        if not self._socket.poll(0):
+            return
+        frames = self._socket.recv_multipart()
         if len(frames) == 3:
             asks = self._asks.setdefault(frames[0], deque())
             if len(asks) < MAX_ASKS:
@@ -65,7 +92,7 @@ class Desk:
                 self._parts[peer] = self._messages(answer(asks[0]))
             while message := self._next.get(peer) or next(self._parts[peer], None):
                 self._next[peer] = message
-                self.socket.send_multipart([peer, b"", *message], zmq.DONTWAIT)
+                self._socket.send_multipart([peer, b"", *message], zmq.DONTWAIT)
                 del self._next[peer]
             del self._parts[peer]
             asks.popleft()

@@ -77,10 +77,10 @@ class Publisher:
         try:
             self.endpoint = wire.attach(self._pub, endpoint, bind)
             if replay is not None:
-                self.replay_endpoint = wire.attach(self._desk.socket, replay, True)
+                self.replay_endpoint = self._desk.open(replay)
         except Exception:
             self._pub.close(0)
-            self._desk.socket.close(0)
+            self._desk.close(0)
             raise
         self._bell, self._ear = sockets.socketpair()  # rings the thread; a queue cannot be polled beside a socket
         self._bell.setblocking(False)
@@ -154,15 +154,15 @@ class Publisher:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._desk.socket, zmq.POLLIN)
-        poller.register(self._ear, zmq.POLLIN)
+        for readable in (self._ear, *self._desk.sockets):
+            poller.register(readable, zmq.POLLIN)
         try:
             while True:
                 ready = dict(poller.poll(self._desk.pause))
                 if self._ear.fileno() in ready:
                     self._ear.recv(4096)
                 self._send_waiting()
-                if self._desk.socket in ready:
+                if any(readable in ready for readable in self._desk.sockets):
                     self._desk.take()
                 self._desk.serve(self._answer)
                 if self._closing and not self._queue:
@@ -171,7 +171,7 @@ class Publisher:
             self._failure = error
         finally:
             self._pub.close(1000)
-            self._desk.socket.close(1000)
+            self._desk.close(1000)
 
     def _send_waiting(self) -> None:
         while self._queue:

@@ -40,10 +40,15 @@ def attach(socket: zmq.Socket[bytes], endpoint: str, bind: bool) -> str:
     try:
         if bind:
             socket.bind(endpoint)
-            last: Any = socket.getsockopt(zmq.LAST_ENDPOINT)
-            return str(last.rstrip(b"\0").decode()).replace("//0.0.0.0:", "//127.0.0.1:")
+            return bound_to(socket).replace("//0.0.0.0:", "//127.0.0.1:")
         socket.connect(endpoint)
     except zmq.ZMQError as error:
         verb = "bind" if bind else "connect"
         raise StateError(say(f"{verb} {endpoint}", str(error), "choose a free and valid address")) from error
     return endpoint
+
+
+def bound_to(socket: zmq.Socket[bytes]) -> str:
+    """The endpoint that a socket was bound to last, as ZMQ knows it."""
+    last: Any = socket.getsockopt(zmq.LAST_ENDPOINT)
+    return str(last.rstrip(b"\0").decode())
