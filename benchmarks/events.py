@@ -156,7 +156,7 @@ def _publish(kind: str, count: int, pipe: Any) -> None:
         if publisher.tell() is not None:
             told += 1
     while publisher.waiting:
-        time.sleep(0.0005)
+        time.sleep(0.002)
     pipe.send((begun, publisher.published, sum(len(batch.hashes) for batch in made[1:])))
     pipe.recv()
     publisher.close()

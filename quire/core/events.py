@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,21 +164,19 @@ def joined(parts: list[tuple[Arrays, int]]) -> Arrays:
     """The events of several streams as one; each comes with the number of its first group."""
     if len(parts) == 1:
         return parts[0][0]
-    records = [numbers[0] for numbers, _ in parts]
-    hash_at = token_at = 0
-    for own, ((_, hashes, _, tokens, _), first) in zip(records, parts, strict=True):
-        own[:, Column.GROUP] += first
-        own[:, Column.AT] += hash_at
-        own[:, Column.TOKEN_AT] += np.where(own[:, Column.TOKEN_AT] >= 0, token_at, 0)
-        hash_at, token_at = hash_at + len(hashes), token_at + len(tokens)
-    arrays = [numbers for numbers, _ in parts]
-    return (
-        np.concatenate(records),
-        np.concatenate([part[1] for part in arrays]),
-        np.concatenate([part[2] for part in arrays]),
-        np.concatenate([part[3] for part in arrays]),
-        sum(part[4] for part in arrays),
-    )
+    arrays = [own for own, _ in parts]
+    records, hashes, details, tokens = (np.concatenate([own[place] for own in arrays]) for place in range(4))
+    rows = [len(own[0]) for own in arrays]
+    records[:, Column.GROUP] += np.repeat([first for _, first in parts], rows)
+    records[:, Column.AT] += np.repeat(_starts([len(own[1]) for own in arrays]), rows)
+    has_tokens = records[:, Column.TOKEN_AT] >= 0
+    records[:, Column.TOKEN_AT] += np.repeat(_starts([len(own[3]) for own in arrays]), rows) * has_tokens
+    return records, hashes, details, tokens, sum(own[4] for own in arrays)
+
+
+def _starts(sizes: list[int]) -> list[int]:
+    """Where each of some things begins when they are put back to back."""
+    return [0, *accumulate(sizes[:-1])]
 
 
 def merged(batches: list[EventBatch]) -> EventBatch:
@@ -185,6 +184,6 @@ def merged(batches: list[EventBatch]) -> EventBatch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    arrays = joined([((b.records.copy(), b.hashes, b.details, b.tokens, b.lost), 0) for b in batches])
+    arrays = joined([((b.records, b.hashes, b.details, b.tokens, b.lost), 0) for b in batches])
     scopes = {root: scope for batch in batches for root, scope in batch.scopes.items()}
     return EventBatch(arrays, scopes, first.rank, first.whole)
