@@ -249,28 +249,6 @@ def test_a_full_recorder_is_counted_told_and_made_up_for() -> None:
         assert all(index.find(ids(range(seed * 100, seed * 100 + 20)))["w"].tokens == 20 for seed in range(10))
 
 
-def test_tell_never_waits_and_takes_nothing_when_the_queue_is_full() -> None:
-    cache = build(4096, 0, max_length=20_000)
-    run(cache, 1, ids(range(12_000)))
-    with published(cache, room=Room(waiting=1)) as publisher:
-        until(lambda: publisher.tell(whole=True) is None, "full", 60)
-        run(cache, 2, ids(range(50_000, 50_040)))
-        until(lambda: publisher.tell(), "told later")
-        sent(publisher)
-        assert publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 3010 and publisher.lost == 0
-
-
-def test_what_waits_is_sent_at_the_end_and_then_it_is_closed() -> None:
-    cache = build(64)
-    with published(cache) as publisher:
-        for seed in range(20):
-            run(cache, seed, ids(range(seed * 100, seed * 100 + 8)))
-            publisher.tell()
-    assert publisher.waiting == 0 and publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 40
-    with pytest.raises(StateError, match="it is closed"):
-        publisher.tell()
-
-
 def test_misuse_is_told() -> None:
     cache = build()
     with pytest.raises(InputError, match="records no events"):

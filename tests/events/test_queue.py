@@ -1,4 +1,4 @@
-"""A publisher that lags behind: what waits goes out as fewer, longer batches, and comes to the same."""
+"""A publisher's queue: it never waits, what waits goes out as fewer, longer batches, and comes to the same."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from quire import LayerGroup, Moved
+from quire import LayerGroup, Moved, StateError
 from quire.core.events import merged
+from quire.events import Room
 from quire.events.archive import Archive
 from quire.events.index import Index
 from quire.events.names import Names
@@ -16,8 +17,8 @@ from quire.events.publisher import GATHERED
 from quire.events.track import Status
 
 from .consumer import Consumer
-from .lives import FULL, MIXED, Life, build, ids, run
-from .test_publisher import published
+from .lives import FULL, MIXED, Life, build, ids, run, until
+from .test_publisher import published, sent
 
 
 @pytest.mark.parametrize("encoding", ["map", "array"])
@@ -66,3 +67,25 @@ def test_what_waits_goes_out_together_up_to_a_whole_state_or_enough_of_it() -> N
     sizes = [len(batch.hashes) for batch, _ in gathered]
     before_whole = [size for size, (after, _) in zip(sizes, gathered[1:], strict=False) if not after.whole]
     assert 4 <= len(sizes) < 10 and min(before_whole) >= GATHERED > max(sizes) - 200
+
+
+def test_tell_never_waits_and_takes_nothing_when_the_queue_is_full() -> None:
+    cache = build(4096, 0, max_length=20_000)
+    run(cache, 1, ids(range(12_000)))
+    with published(cache, room=Room(waiting=1)) as publisher:
+        until(lambda: publisher.tell(whole=True) is None, "full", 60)
+        run(cache, 2, ids(range(50_000, 50_040)))
+        until(lambda: publisher.tell(), "told later")
+        sent(publisher)
+        assert publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 3010 and publisher.lost == 0
+
+
+def test_what_waits_is_sent_at_the_end_and_then_it_is_closed() -> None:
+    cache = build(64)
+    with published(cache) as publisher:
+        for seed in range(20):
+            run(cache, seed, ids(range(seed * 100, seed * 100 + 8)))
+            publisher.tell()
+    assert publisher.waiting == 0 and publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 40
+    with pytest.raises(StateError, match="it is closed"):
+        publisher.tell()
