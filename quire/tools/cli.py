@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from quire.core.errors import QuireError
+
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell says it: 128 and the signal
 TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
@@ -36,6 +38,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     try:
         tool = importlib.import_module(TOOLS[words[0]][0])
+    except (QuireError, ImportError) as missing:  # of an extra that is not installed
+        print(f"quire {words[0]}: {missing}", file=sys.stderr)
+        return 2
+    try:
         code: int = tool.main(words[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -7,6 +7,8 @@ import importlib
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,10 @@ def test_the_benchmark_prints_every_number(capsys: pytest.CaptureFixture[str]) -
     names = "cold_8k_us hit90_8k_us full_8k_us admit_64x8k_us decode_1024_us release_8k_us event_ns_per_block"
     assert {*names.split(), "bytes_per_block", "tiers_events_factor", "gc_ms"} <= set(numbers)
     assert numbers["bytes_per_block"] <= 120
+
+
+def test_a_tool_whose_extra_is_missing_says_what_to_install() -> None:
+    code = "import sys; sys.modules['msgspec'] = None; from quire.tools import cli; sys.exit(cli.main(['disagg']))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr == "quire disagg: quire.transfer: it needs msgspec; pip install 'quire[transfer]'\n"
