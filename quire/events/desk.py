@@ -14,11 +14,10 @@ import zmq
 from quire.events import wire
 from quire.events.crowd import Crowd
 
-MAX_PEERS = 256  # connected at once
 MAX_QUEUED = 32  # messages in the socket for one peer
 MAX_BYTES = 1 << 12  # of one that asks; who sends more is cut off
 MAX_ASKS = 8  # of one peer that wait; others are passed over
-PAUSE = 1  # milliseconds until a peer that was full is looked at again
+PAUSE, CLOSED_PAUSE = 1, 50  # milliseconds until a peer that was full is looked at again, or an endpoint not had
 
 Answer = Iterator[tuple[int, bytes]]
 
@@ -26,11 +25,13 @@ Answer = Iterator[tuple[int, bytes]]
 class Desk:
     """One ROUTER; whoever asks and reads nothing holds up itself only, and there are only so many."""
 
-    def __init__(self, topic: bytes) -> None:
+    def __init__(self, topic: bytes, max_peers: int) -> None:
+        self._max_peers = max_peers
         self._socket = wire.socket(zmq.ROUTER)
         self._socket.set_hwm(MAX_QUEUED)
         self._socket.set(zmq.MAXMSGSIZE, MAX_BYTES)
         self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.BACKLOG, max(100, min(max_peers, 4096)))  # they may all come back at once
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # says when a peer is full or gone
         self._crowd: Crowd | None = None
         self._topic = topic
@@ -41,7 +42,7 @@ class Desk:
     def open(self, endpoint: str) -> str:
         """Let peers come; the endpoint with the port it got."""
         opened = wire.attach(self._socket, endpoint, True)
-        self._crowd = Crowd(self._socket, MAX_PEERS)
+        self._crowd = Crowd(self._socket, self._max_peers)
         return opened
 
     def close(self, linger: int) -> None:
@@ -58,7 +59,9 @@ class Desk:
     @property
     def pause(self) -> int | None:
         """How long to wait before `serve` may get on, in milliseconds; None: nothing waits."""
-        return PAUSE if self._asks else None
+        if self._asks:
+            return PAUSE
+        return None if self._crowd is None or self._crowd.is_open else CLOSED_PAUSE
 
     def take(self) -> None:
         """Who came and went, and one ask; what is none, or one too many of its peer, is passed over."""
@@ -74,6 +77,8 @@ class Desk:
 
     def serve(self, answer: Callable[[bytes], Answer | None]) -> None:
         """Send as much as there is room for; `answer` makes the answer to an ask when its turn comes."""
+        if self._crowd is not None and not self._crowd.is_open:
+            self._crowd.look()
         for peer in list(self._asks):
             try:
                 self._serve(peer, answer)

@@ -75,7 +75,7 @@ class Encoder:
             if len(self._stamps) >= MAX_STAMPS:
                 self._stamps.clear()
             blank = Blocks(group, None if under_root else PARENT, [HASH], [TOKEN] * self.size, label)
-            stamp = self._stamps[key] = Stamp(self._stored(blank, tier), self.size)
+            stamp = self._stamps[key] = Stamp(self._stored(blank, tier), self.size, not under_root)
         return stamp
 
     def _stored(self, chain: Blocks, tier: int) -> Any:
@@ -103,9 +103,7 @@ class Encoder:
         """Moves that follow each other: all stored there, then all removed here, group by group."""
         told: list[Any] = []
         for group, same in groupby(chains, lambda chain: chain.group):
-            run = list(same)
-            if len(run) > 1 and run[0].parent == int(run[1].hashes[0]):
-                run.reverse()  # eviction takes the deepest block first; routers want parents first
+            run = list(_parents_first(list(same)))
             gone = np.concatenate([np.asarray(chain.hashes, np.uint64) for chain in run])
             told += [self._stored(chain, target) for chain in _joined(run)]
             told.append(self._gone(group, gone, source))
@@ -129,6 +127,18 @@ class Encoder:
 
     def _cleared(self) -> Any:
         return ["AllBlocksCleared"] if self._array else {"type": "AllBlocksCleared"}
+
+
+def _parents_first(chains: list[Blocks]) -> Iterator[Blocks]:
+    """Eviction takes the deepest block first, of several sequences in turn; routers want parents first."""
+    waiting = {int(chain.hashes[-1]): chain for chain in chains}
+    for chain in chains:
+        line: list[Blocks] = []
+        above = waiting.pop(int(chain.hashes[-1]), None)
+        while above is not None:
+            line.append(above)
+            above = None if above.parent is None else waiting.pop(above.parent, None)
+        yield from reversed(line)
 
 
 def _joined(chains: list[Blocks]) -> Iterator[Blocks]:

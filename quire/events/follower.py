@@ -217,6 +217,8 @@ class Follower:
         if line.desk is None:
             return
         if line.asks and now - line.since > self._patience:
+            if line.desk.poll(0):
+                return  # it has answered; it was we who had no time to read it
             self.index.silent(line.worker)
             self._reopen(line, line.desk)
             self._ask(line, self.index.check(line.worker))

@@ -24,6 +24,7 @@ from quire.events.encode import Encoding
 from quire.events.names import Names
 from quire.events.press import Press
 
+BURST = 16  # batches sent before those who ask are looked at
 GATHERED = 1_024  # hashes from which a batch takes in no more of those that wait behind it
 HIGH_WATER = 10_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
 
@@ -35,9 +36,10 @@ class Room:
     batches: int = 10_000  # that can be asked for again
     num_bytes: int = 256 << 20  # of them
     waiting: int = 1 << 20  # hashes in the queue before `tell` takes no more
+    peers: int = 256  # connected at once to ask; routers that are more than that disturb each other
 
     def __post_init__(self) -> None:
-        for name in ("batches", "num_bytes", "waiting"):
+        for name in ("batches", "num_bytes", "waiting", "peers"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InputError(say(f"room for {value!r} {name}", "that is no room", "pass a positive int"))
@@ -71,7 +73,7 @@ class Publisher:
         self._thread.start()
 
     def _open(self, endpoint: str, replay: str | None, bind: bool) -> None:
-        self._pub, self._desk = wire.socket(zmq.PUB), Desk(self._topic)
+        self._pub, self._desk = wire.socket(zmq.PUB), Desk(self._topic, self._room.peers)
         self._pub.set_hwm(HIGH_WATER)
         self.replay_endpoint: str | None = None
         try:
@@ -158,7 +160,7 @@ class Publisher:
             poller.register(readable, zmq.POLLIN)
         try:
             while True:
-                ready = dict(poller.poll(self._desk.pause))
+                ready = dict(poller.poll(0 if self._queue else self._desk.pause))
                 if self._ear.fileno() in ready:
                     self._ear.recv(4096)
                 self._send_waiting()
@@ -174,7 +176,10 @@ class Publisher:
             self._desk.close(1000)
 
     def _send_waiting(self) -> None:
-        while self._queue:
+        """A part of it: an engine may tell as fast as this sends, and others want answers meanwhile."""
+        for _ in range(BURST):
+            if not self._queue:
+                return
             batch, lost = self._gather()
             seq, payload = self._press.print(batch, lost)
             self._pub.send_multipart([self._topic, wire.number(seq), payload])

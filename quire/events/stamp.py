@@ -30,16 +30,18 @@ class Stamp:
 
     __slots__ = ("_data", "_form")
 
-    def __init__(self, event: Any, size: int) -> None:
-        """From an event that has the marks above in its gaps, and as many tokens as a block has."""
+    def __init__(self, event: Any, size: int, has_parent: bool) -> None:
+        """From an event that has the marks above in its gaps, and as many tokens as a block has.
+
+        Gaps come before the names that others chose (adapter, salt): the first place that looks like one is one.
+        """
         self._data = msgspec.msgpack.encode(event)
         gaps: dict[str, tuple[Any, int]] = {
             "hash": (">u8", self._data.index(HASH.to_bytes(8, "big"))),
             "tokens": ((pack.TOKEN, (size,)), self._data.index(b"\xce" + TOKEN.to_bytes(4, "big"))),
         }
-        parent_at = self._data.find(PARENT.to_bytes(8, "big"))
-        if parent_at >= 0:
-            gaps["parent"] = (">u8", parent_at)
+        if has_parent:  # else a salt may hold those very bytes
+            gaps["parent"] = (">u8", self._data.index(PARENT.to_bytes(8, "big")))
         formats, offsets = zip(*gaps.values(), strict=True)
         form = {"names": list(gaps), "formats": formats, "offsets": offsets, "itemsize": len(self._data)}
         self._form = np.dtype(form)  # type: ignore[call-overload]  # NumPy's types know no subarrays here

@@ -11,12 +11,15 @@ from functools import partial
 import pytest
 import zmq
 
-from quire.events import Publisher
-from quire.events.desk import MAX_BYTES, MAX_PEERS
-from quire.events.wire import SNAPSHOT
+from quire.events import Publisher, Room
+from quire.events.crowd import SURGE, Crowd
+from quire.events.desk import MAX_BYTES
+from quire.events.wire import SNAPSHOT, bound_to
 
 from .lives import build, ids, run, until
-from .test_publisher import exact, fetch, heard, published, socket
+from .test_publisher import ANY, exact, fetch, heard, heard_by_hand, published, socket
+
+PEERS = 32  # that a publisher has room for here
 
 
 def is_cut(line: sockets.socket) -> bool:
@@ -32,16 +35,21 @@ def is_cut(line: sockets.socket) -> bool:
     return True
 
 
+def address_of(endpoint: str) -> tuple[str, int]:
+    host, port = endpoint.removeprefix("tcp://").split(":")
+    return host, int(port)
+
+
 @contextmanager
 def lines(publisher: Publisher, count: int) -> Iterator[list[sockets.socket]]:
     """Bare connections to the desk, which say nothing."""
-    host, port = str(publisher.replay_endpoint).removeprefix("tcp://").split(":")
+    address = address_of(str(publisher.replay_endpoint))
     with ExitStack() as stack:
         made: list[sockets.socket] = []
 
         def connect() -> bool:
             with suppress(ConnectionRefusedError):  # while the endpoint is closed
-                made.append(stack.enter_context(sockets.create_connection((host, int(port)), 20)))
+                made.append(stack.enter_context(sockets.create_connection(address, 20)))
             return len(made) == count
 
         until(connect, "connected", pause=0)
@@ -59,12 +67,12 @@ def are_few_open(most: int) -> bool:
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")
 def test_a_crowd_is_sent_away_and_who_lives_comes_back() -> None:
     cache = build(64)
-    with published(cache) as publisher, heard(publisher) as (index, _):
+    with published(cache, room=Room(peers=PEERS)) as publisher, heard(publisher) as (index, _):
         publisher.tell()
         until(lambda: exact(index, publisher), "exact")
-        for _ in range(3):
-            most = num_files() + MAX_PEERS + 20 + MAX_PEERS // 2
-            with lines(publisher, MAX_PEERS + 20) as crowd:
+        for count in (PEERS + 20, SURGE * PEERS + 20, SURGE * PEERS + 20):
+            most = num_files() + count + count // 2
+            with lines(publisher, count) as crowd:
                 until(partial(is_cut, crowd[0]), "the first of them is cut off")
                 until(partial(are_few_open, most), "most files of the others are closed")
         run(cache, 1, ids(range(9)))
@@ -75,9 +83,53 @@ def test_a_crowd_is_sent_away_and_who_lives_comes_back() -> None:
 
 
 def test_few_are_left_alone() -> None:
-    with published(build()) as publisher, lines(publisher, MAX_PEERS - 20) as crowd:
+    with published(build(), room=Room(peers=PEERS)) as publisher, lines(publisher, PEERS - 2) as crowd:
         until(lambda: publisher._desk._crowd is not None and len(publisher._desk._crowd) == len(crowd), "all counted")
         assert not any(map(is_cut, crowd)) and fetch(publisher, SNAPSHOT) == []
+
+
+def test_more_routers_than_there_is_room_for_are_not_sent_away_over_and_over() -> None:
+    """Each time they would lose what they had asked for; once is enough to be rid of the dead."""
+    cache = build(64)
+    with published(cache, room=Room(peers=4)) as publisher, heard_by_hand() as (index, follower):
+        for worker in range(6):
+            follower.follow(worker, publisher.endpoint, publisher.replay_endpoint)
+        run(cache, 1, ids(range(9)))
+        publisher.tell()
+        crowd = publisher._desk._crowd
+        until(lambda: crowd is not None and len(crowd) == 6, "all six are connected")
+        until(lambda: all(exact(index, publisher, worker) for worker in range(6)), "all are exact")
+        before = [index.report(worker).checks for worker in range(6)]
+        until(lambda: min(index.report(w).checks - before[w] for w in range(6)) >= 3, "each is answered again")
+        assert crowd is not None and len(crowd) == 6
+
+
+def test_an_endpoint_that_somebody_took_meanwhile_is_had_again_later() -> None:
+    with socket(zmq.ROUTER, ANY, bind=True) as router, sockets.socket() as other, ExitStack() as stack:
+        crowd, address = Crowd(router, 1), address_of(bound_to(router))
+        stack.callback(crowd.close)
+        peers = [stack.enter_context(sockets.create_connection(address, 20)) for _ in range(2)]
+
+        def looked(is_open: bool) -> bool:
+            crowd.look()
+            return crowd.is_open is is_open
+
+        def taken() -> bool:
+            with suppress(OSError):
+                other.bind(address)
+                other.listen()
+                return True
+            return False
+
+        until(lambda: looked(False), "they are too many")
+        other.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        until(taken, "somebody else has it")
+        until(lambda: is_cut(peers[0]) and is_cut(peers[1]), "both are cut off")
+        for _ in range(5):
+            assert looked(False)
+        other.close()
+        until(lambda: looked(True), "had again")
+        assert len(crowd) == 0
 
 
 @pytest.mark.parametrize(("size", "cut"), [(MAX_BYTES, False), (MAX_BYTES + 1, True)])

@@ -154,3 +154,27 @@ def test_an_index_says_how_many_workers_it_has_room_for() -> None:
         index.add(worker)
     with pytest.raises(InputError, match="4096 already"):
         index.add("one more")
+
+
+def test_an_answer_that_there_was_no_time_to_read_is_not_asked_for_again() -> None:
+    """A follower that others keep busy for longer than its patience has been answered all the same."""
+    cache, index = build(32), Index()
+    press = Press(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    seq, payload = press.print(cache.take_events(whole=True))
+    with (
+        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.XPUB, ANY, bind=True) as stream,
+        Follower(index, quiet=60.0, patience=0.5) as follower,
+    ):
+        follower.follow("w", end_of(stream), end_of(desk))
+        stream.recv()  # it listens
+        peer, _, ask = desk.recv_multipart()
+        assert ask == SNAPSHOT
+        with index._lock:
+            stream.send_multipart([b"", number(seq), payload])
+            time.sleep(0.2)  # it has been woken, and waits for the index
+            for answer in ((number(seq), payload), (END, b"")):
+                desk.send_multipart([peer, b"", b"", *answer])
+            time.sleep(0.5)
+        until(lambda: index.report("w").repair_bytes > 0, "the answer is read")
+        assert not desk.poll(200) and index.status("w") is Status.EXACT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,12 +15,13 @@ from quire.events.archive import Archive
 from quire.events.index import Index
 from quire.events.names import Names
 from quire.events.press import Press
-from quire.events.publisher import GATHERED
+from quire.events.publisher import BURST, GATHERED
 from quire.events.track import Status
+from quire.events.wire import MARK
 
 from .consumer import Consumer
 from .lives import FULL, MIXED, Life, build, ids, run, until
-from .test_publisher import published, sent
+from .test_publisher import fetch, published, sent
 
 
 @pytest.mark.parametrize("encoding", ["map", "array"])
@@ -89,3 +92,25 @@ def test_what_waits_is_sent_at_the_end_and_then_it_is_closed() -> None:
     assert publisher.waiting == 0 and publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 40
     with pytest.raises(StateError, match="it is closed"):
         publisher.tell()
+
+
+def test_who_asks_is_answered_while_the_engine_never_pauses() -> None:
+    """The queue does not run dry: it tells faster than the thread can send."""
+    cache = build(4096, 0, max_length=20_000)
+    run(cache, 1, ids(range(12_000)))
+    with published(cache) as publisher, ThreadPoolExecutor(1) as engine:
+        publisher.tell()
+        ended = threading.Event()
+
+        def never_pauses() -> None:
+            while not ended.is_set():
+                if publisher.waiting < 300_000:
+                    publisher.tell(whole=True)
+
+        telling = engine.submit(never_pauses)
+        try:
+            until(lambda: publisher.published > 2 * BURST, "sent")
+            assert len(fetch(publisher, MARK)) == 1
+        finally:
+            ended.set()
+        telling.result()
