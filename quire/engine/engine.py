@@ -104,10 +104,10 @@ class Engine:
             branch.prepared = prepared
         return run
 
-    def adopt(self, branch: Branch, first: int | torch.Tensor) -> None:
+    def adopt(self, branch: Branch, first: int | torch.Tensor, reused: int) -> None:
         """A prompt's KV has come from a peer, with its first token, or its last logits: it decodes from here on."""
         branch.sequence = self.cache.sequence(branch.id)
-        branch.run.reused = len(branch.run.prompt)
+        branch.run.reused = reused
         branch.run.times.first_token = self.clock()
         self.advance.begin(branch, first)
 

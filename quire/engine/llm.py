@@ -13,6 +13,7 @@ import torch
 from quire.core.errors import InputError, say
 from quire.core.request import Int32
 from quire.engine import smollm2
+from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.families import Model, load
 from quire.engine.loop import Loop
@@ -63,11 +64,11 @@ class LLM:
             model = load(place, device=device, dtype=dtype)
         self.model = model
         engine = Engine(model, config or fitting(model, device_bytes, host_bytes))
-        submit = None
-        if prefill_peer is not None:
-            from quire.engine.remote import Remote  # needs msgspec, which others do without
-
-            submit = Remote(engine, prefill_peer).submit
+        try:
+            submit = None if prefill_peer is None else _remote(engine, prefill_peer)
+        except BaseException:
+            engine.close()
+            raise
         self.loop = Loop(engine, submit)
 
     def tokens(self, prompt: Prompt) -> list[int]:
@@ -122,7 +123,9 @@ class LLM:
         """Compute prompts for others who know the secret, besides its own; returns where it listens."""
         from quire.engine.remote import serve
 
-        peer = self.loop.call(lambda engine: serve(engine, listen, secret, link=link, tell=tell))
+        self.loop.check_open("prompts for others")
+        gate = self.loop.gate
+        peer = self.loop.call(lambda engine: serve(engine, listen, secret, link=link, tell=tell, gate=gate))
         return str(peer.link.address)
 
     def cancel(self, stream: Stream) -> None:
@@ -138,6 +141,12 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _remote(engine: Engine, peer: PrefillPeer) -> Callable[..., Run]:
+    from quire.engine.remote import Remote  # needs msgspec, which others do without
+
+    return Remote(engine, peer).submit
 
 
 def fitting(model: Model, device_bytes: int, host_bytes: int = 0, **settings: Any) -> EngineConfig:

@@ -34,7 +34,7 @@ class Loop:
     def __init__(self, engine: Engine, submit: Callable[..., Run] | None = None) -> None:
         self.engine = engine
         self._submit = submit or engine.submit  # called in its thread
-        self._gate = Gate(engine.config.max_waiting)
+        self.gate = Gate(engine.config.max_waiting)  # how runs come in
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._door = RLock()  # a stream that nobody reads is closed by the garbage collector, in any thread
         self._closing = self._ended = False
@@ -48,7 +48,7 @@ class Loop:
     @property
     def num_waiting(self) -> int:
         """Submissions that wait for a place; the runs inside are not among them."""
-        return self._gate.num_waiting
+        return self.gate.num_waiting
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class Loop:
         try:
             for tokens in prompts:
                 stream = self._stream(sampling)
-                if not self._gate.enter(timeout):
+                if not self.gate.enter(timeout):
                     fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
                     raise EngineBusy(say("submit", fact, "submit again later, or wait longer"))
                 asked.append((stream, self._ask(stream, tokens, sampling, wishes)))
@@ -84,7 +84,7 @@ class Loop:
     async def submit_async(self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
         """The same for coroutines: a full engine makes them wait, in order."""
         stream = self._stream(sampling)
-        await self._gate.enter_async()
+        await self.gate.enter_async()
         try:
             await asyncio.wrap_future(self._ask(stream, tokens, sampling, wishes))
         except BaseException:
@@ -98,7 +98,7 @@ class Loop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
         texts = [] if tokenizer is None else [Transcript(tokenizer, sampling.stop) for _ in range(sampling.n)]
         stream = Stream(texts, self.cancel)
-        stream.on_over = self._gate.leave
+        stream.on_over = self.gate.leave
         return stream
 
     def _ask(self, stream: Stream, tokens: Tokens, sampling: Sampling, wishes: dict[str, Any]) -> Future[None]:
@@ -107,13 +107,13 @@ class Loop:
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
-                self._gate.leave()  # who asked has gone
+                self.gate.leave()  # who asked has gone
                 return
             try:
-                self._check_open()
+                self.check_open()
                 stream.run = self._submit(tokens, sampling, listener=stream, **wishes)
             except BaseException as error:
-                self._gate.leave()
+                self.gate.leave()
                 future.set_exception(error)
             else:
                 future.set_result(None)
@@ -176,12 +176,17 @@ class Loop:
                 return
         job()  # nobody else will: it finds the engine closed and says so
 
-    def _check_open(self) -> None:
-        if self._broken is not None:
-            fact = f"a step failed: {type(self._broken).__name__}: {self._broken}"
-            raise StateError(say("submit", fact, "make a new engine"))
+    @property
+    def error(self) -> str | None:
+        """Why it computes no more, if a step has failed."""
+        return None if self._broken is None else f"a step failed: {type(self._broken).__name__}: {self._broken}"
+
+    def check_open(self, ask: str = "submit") -> None:
+        """Refuse what a closed or broken engine cannot do."""
+        if self.error is not None:
+            raise StateError(say(ask, self.error, "make a new engine"))
         if self._closing:
-            raise StateError(say("submit", "the engine is closed", "make a new one"))
+            raise StateError(say(ask, "the engine is closed", "make a new one"))
 
     def _work(self) -> None:
         while self._take():
@@ -223,8 +228,14 @@ class Loop:
             self._patience = None if report is None else 0.0
 
     def _break(self, error: BaseException) -> None:
-        """A step failed: a fault of the engine or of a tier. Every run ends with it, and no more are taken."""
+        """A step failed: a fault of the engine or of a tier. Every run ends with it, and no more are taken.
+
+        Whoever is beside it leaves, so that no peer waits for a prompt in vain.
+        """
         self._broken, self._patience = error, None
         for run in list(self.engine.runs.values()):
             with contextlib.suppress(Exception):  # the others must not wait for ever because of one
                 self.engine.give_up(run, f"a step failed: {type(error).__name__}: {error}")
+        for one in self.engine.beside:
+            with contextlib.suppress(Exception):
+                one.close()

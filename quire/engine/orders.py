@@ -41,7 +41,7 @@ def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope) -> bytes:
     """What a peer needs to compute the same first token; the drawn seed, not the wish for one."""
     names = (scope.lora, scope.salt, scope.epoch)
     raw = np.ascontiguousarray(tokens, "<i4").tobytes()
-    numbers = (sampling.temperature, sampling.top_p, sampling.top_k, seed)
+    numbers = (float(sampling.temperature), float(sampling.top_p), sampling.top_k, seed)
     try:
         return _encoder.encode(_Order(raw, *numbers, needs_logits(sampling), names))
     except OverflowError:

@@ -10,8 +10,8 @@ Everything here runs in the engine's thread.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,11 @@ from quire.core.request import PLAIN, Int32, Request
 from quire.core.sequence import Sequence as Live
 from quire.core.span import Span
 from quire.engine import orders
+from quire.engine.asking import checked_prompt
 from quire.engine.branch import Branch, Run
 from quire.engine.engine import Engine
+from quire.engine.gate import Gate
+from quire.engine.prefills import Prefills
 from quire.engine.sampling import Sampling
 from quire.engine.schedule import Turn
 from quire.engine.staging import reachable
@@ -44,7 +47,6 @@ from quire.transfer import (
     Session,
     Source,
     layout_of,
-    with_logits,
 )  # fmt: skip
 from quire.transfer.verdict import check_key
 
@@ -59,8 +61,10 @@ class Peer:
 
     def __init__(
         self, engine: Engine, make_link: LinkMaker, *, model: str = "", limits: Limits | None = None,
-        serve: bool = False, staged: int = 4, tell: Callable[[str], None] = lambda _: None,
+        serve: bool = False, staged: int = 4, tell: Callable[[str], None] = lambda _: None, gate: Gate | None = None,
     ) -> None:  # fmt: skip
+        if engine.closed:
+            raise StateError(say("a peer for this engine", "it is closed", "make a new one"))
         if engine.outside.connector is not None:
             raise StateError(say("a peer for this engine", "it has a connector already", "make another engine"))
         self.engine = engine
@@ -70,33 +74,19 @@ class Peer:
         self.endpoint = Endpoint(self.link, view, facts, limits=limits, alone=False, orders=serve)
         self.pump = Pump(self.endpoint)
         self._limit = (limits or Limits()).transfer
-        self._sending: dict[object, tuple[Key, Run]] = {}  # by sequence
+        self.prefills = Prefills(engine, self.pump, self._check, gate, tell)
         self._waiting: dict[Key, tuple[Run, Source, float]] = {}  # not asked for yet; until when they wait for that
-        self._coming: dict[Key, Run] = {}
-        self._tell = tell  # a line per prompt that was sent, or was not
+        self._coming: dict[Key, tuple[Run, int]] = {}  # and how much of them was here before
+        self._closed = self._left = False
         self.num_fallbacks = 0  # prompts that did not come and were computed here
         engine.outside.connector = self
         engine.beside.append(self)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
-    def prefill(
-        self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, logits: bool = False, **wishes: Any
-    ) -> Run:
-        """Compute a prompt and its first token for somebody else, who asks for them under `key`.
-
-        With `logits`, and for several answers and beams anyway, those go with it, and the other side chooses.
-        """
-        self._check(key)
-        one = replace(sampling, max_tokens=1, drafts=0, n=1, beams=1)
-        try:
-            run = self.engine.submit(tokens, one, **wishes)
-        except QuireError as refused:
-            self._refuse(key, str(refused))
-            raise
-        run.keeps_logits = logits or orders.needs_logits(sampling)
-        self._sending[run.branches[0].id] = (key, run)
-        return run
+    def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
+        """Compute a prompt and its first token for somebody else, who asks for them under `key`."""
+        return self.prefills.start(key, tokens, sampling, **wishes)
 
     def decode(
         self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, source: str, order: bool = False,
@@ -104,128 +94,103 @@ class Peer:
     ) -> Run:  # fmt: skip
         """An answer to a prompt that `source` computes under `key`. With `order` this engine tells it to."""
         self._check(key)
-        there = Source((source,))
+        there, body = Source((source,)), b""
+        if order:
+            seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+            sampling = replace(sampling, seed=seed)  # both sides must draw the same
+            body = orders.pack(checked_prompt(tokens, self.engine.vocabulary), sampling, seed, scope)
         run = self.engine.submit(tokens, sampling, away=True, scope=scope, **wishes)
         self._waiting[key] = (run, there, self.engine.clock() + self._limit)
         with self.pump as endpoint:
             if order:
-                endpoint.order(key, source, orders.pack(run.prompt, sampling, run.seed, scope))
+                endpoint.order(key, source, body)
             endpoint.expect(key, there)
         return run
 
     def _check(self, key: Key) -> None:
         check_key(key)
-        sending = any(key == other for other, _ in self._sending.values())
         with self.pump as endpoint:
-            if sending or key in self._waiting or endpoint.knows(key):
+            if self.prefills.has(key) or key in self._waiting or endpoint.knows(key):
                 raise StateError(say(f"a transfer of {key}", "that key is in use, or over", "use another epoch"))
-
-    def _refuse(self, key: Key, reason: str) -> None:
-        with self.pump as endpoint:
-            endpoint.refuse(key, reason)
 
     @property
     def num_open(self) -> int:
         """Transfers under way, or waiting for room: the engine is not done."""
         books = self.endpoint.books
-        return len(self._sending) + len(self._waiting) + len(books.dispatches) + len(books.arrivals)
+        return len(self.prefills.runs) + len(self._waiting) + len(books.dispatches) + len(books.arrivals)
 
     # -- the engine's side: a Connector, and a turn of its own in each step ------------------------------------------
 
     def matched(self, request: Request, start: int) -> int:
-        """Prompts come whole or not at all."""
+        """Prompts come whole or not at all: nothing is brought into those that are computed here."""
         return 0
 
     def allocated(self, sequence: Live, span: Span) -> int:
-        """Nothing is brought into prompts that are computed here."""
+        """As nothing matches, it is never asked."""
         return 0
 
     def finished(self, sequence: Live, free: Callable[[], None]) -> bool:
         """Of a prompt that was computed for a peer the endpoint holds the pages; they may be released here."""
-        key, run = self._sending.pop(sequence.id, (None, None))
-        if key is None or run is None:
-            return True
-        if not run.answers[0].tokens:
-            self._refuse(key, run.error or "its prompt was not computed")
-            return True
-        aux = Aux(first_tokens=(run.answers[0].tokens[0],), cached_tokens=run.reused)
-        if run.logits is not None:
-            aux = with_logits(aux, run.logits.numpy()[None])
-        with self.pump as endpoint:
-            try:
-                endpoint.send(key, sequence.id)
-                if not endpoint.put(key, sequence.prompt_end, last=True, aux=aux):
-                    endpoint.refuse(key, "its pages could not be held")
-            except QuireError as wrong:  # too many sessions, one that is stuck, or more than staging has room for
-                endpoint.refuse(key, str(wrong))
+        self.prefills.finished(sequence)
         return True
 
     def step(self) -> None:
         """Compute what was ordered, ask for prompts that there is room for now, take what has come."""
-        for id, (key, run) in list(self._sending.items()):
-            if run.done:  # before it had pages
-                del self._sending[id]
-                self._refuse(key, run.error or "its prompt was not computed")
-        for key, body in self.endpoint.take_orders():
-            self._compute(key, body)
-        for key in self.endpoint.take_withdrawn():
-            for run in [run for other, run in self._sending.values() if other == key]:
-                self.engine.cancel(run)
+        self.prefills.step()
         self._ask()
-        for key in [key for key, run in self._coming.items() if run.done]:
+        for key in [key for key, (run, _) in self._coming.items() if run.done]:
             with self.pump as endpoint:
                 endpoint.cancel(key)
         for session in self.pump.ended():
             self._over(session)
 
-    def _compute(self, key: Key, body: bytes) -> None:
-        """What a peer has ordered; it learns why when it is not computed."""
-        try:
-            order = orders.unpack(body)
-        except QuireError as wrong:
-            self._refuse(key, str(wrong))
-            return
-        with suppress(QuireError):  # told already; or a key in use, whose session goes on
-            self.prefill(key, order.tokens, order.sampling, logits=order.logits, scope=order.scope)
-
     def _ask(self) -> None:
-        """First come, first served; who has waited too long for room is computed like anybody else."""
+        """First come, first served, beside those who wait for pages here; who has waited too long is one of them."""
+        for key in [key for key, (run, _, _) in self._waiting.items() if run.done]:
+            del self._waiting[key]
+            with self.pump as endpoint:
+                endpoint.cancel(key)
         for key, (run, source, until) in list(self._waiting.items()):
+            if self._must_wait(run):
+                return
             asked, why = None, ""
             with self.pump as endpoint:
                 if self.engine.clock() > until:
                     why = f"no room, or no hello, for {self._limit:g} s"
-                elif not run.done:
+                    endpoint.cancel(key)
+                else:
                     try:
                         asked = endpoint.receive(key, run.branches[0].request(), source)
                     except QuireError as wrong:
                         why = str(wrong)
                     if asked is None and not why and endpoint.met(source):
-                        return  # there is no room; what has a source that is not met yet holds nobody up
-                    if asked is None and not why:
-                        continue
+                        return  # there is no room; a source that is not met yet holds nobody up
+                landing = None if asked is None else endpoint.landing(asked)
+            if asked is not None:
+                self._coming[key] = (run, 0 if landing is None else landing.start)
+            if asked is not None or why:
                 del self._waiting[key]
-                if asked is not None:
-                    self._coming[key] = run
-                else:
-                    endpoint.cancel(key)
-            if why and not run.done:
+            if why:
                 self._fall_back(run, why)
+
+    def _must_wait(self, run: Run) -> bool:
+        """Somebody older waits for pages here."""
+        waiting = self.engine.scheduler.waiting
+        return bool(waiting) and waiting[0].run.arrival < run.arrival
 
     def _over(self, session: Session) -> None:
         """Give its pages back, or decode what has come; if it has not, compute it, from where all groups can start."""
         with self.pump as endpoint:
             endpoint.conclude(session)
         if not isinstance(session, Receiving):
-            sent = sum(reader.num_bytes for reader in session.readers.values())
-            self._tell(f"{session.key}: {session.length:,} tokens, {sent:,} bytes sent; {_in_words(session)}")
+            self.prefills.over(session)
             return
-        run = self._coming.pop(session.key)
+        run, here = self._coming.pop(session.key)
         assert session.verdict is not None
         delivered, run.received = session.verdict.outcome is Outcome.DELIVERED, session.num_bytes
         first = self._first(run, session.aux)
         if delivered and not run.done and first is not None:
-            self.engine.adopt(run.branches[0], first)
+            self.engine.adopt(run.branches[0], first, reused=here)
             return
         if delivered:  # and of no use: its prompt stays findable
             self.engine.cache.release(self.engine.cache.sequence(run.request.id))
@@ -258,23 +223,12 @@ class Peer:
 
     def close(self) -> bool:
         """Cancel what is under way and leave, when nobody touches pages any more; False: somebody may, for ever."""
-        for session in self.pump.close():
-            self.endpoint.conclude(session)
-        self.endpoint.alone = True  # what follows is nobody's to decide any more
-        for key in [*self._waiting, *self._coming, *self.endpoint.books.dispatches]:
-            self.endpoint.cancel(key, "the engine is closing")
-        self._waiting.clear()
-        while self.endpoint.books.dispatches or self.endpoint.books.arrivals:
-            if self.endpoint.stuck:
-                return False  # its pages are never given back: the process must end
-            self.endpoint.step(0.01)
-        return self.endpoint.close()
-
-
-def _in_words(session: Session) -> str:
-    verdict = session.verdict
-    assert verdict is not None
-    return f"{verdict.outcome}, {verdict.reason}" if verdict.reason else str(verdict.outcome)
+        if not self._closed:
+            self._closed = True
+            self.pump.close()
+            self._waiting.clear()
+        self._left = self._left or self.endpoint.leave("the engine is closing")
+        return self._left
 
 
 def _is_running(engine: Engine, holder: object) -> bool:

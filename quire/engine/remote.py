@@ -18,10 +18,12 @@ from quire.core.request import Int32
 from quire.engine.branch import Run
 from quire.engine.engine import Engine
 from quire.engine.families import Model
+from quire.engine.gate import Gate
 from quire.engine.peer import LinkMaker, Peer
 from quire.engine.sampling import Sampling
 from quire.engine.settings import PrefillPeer
 from quire.transfer import Key, Limits, NixlLink, TcpLink
+from quire.transfer.links.address import split
 
 LINKS = {"tcp": TcpLink, "nixl": NixlLink}
 SAMPLE = 256  # numbers of every tensor that tell two models apart
@@ -30,10 +32,11 @@ SAMPLE = 256  # numbers of every tensor that tell two models apart
 class Remote:
     """Prompts are computed by a peer and decoded here; what does not come is computed here after all."""
 
-    def __init__(self, engine: Engine, peer: PrefillPeer, limits: Limits | None = None) -> None:
+    def __init__(self, engine: Engine, peer: PrefillPeer) -> None:
         make = _maker(peer.link, "decode", peer.secret, None)
+        split(peer.address)  # one that is none is refused now
         self.address = peer.address
-        self.peer = Peer(engine, make, model=fingerprint(engine.model), limits=limits)
+        self.peer = Peer(engine, make, model=fingerprint(engine.model), limits=Limits(transfer=peer.patience))
         self._name = secrets.token_hex(8)  # two processes must not order under one key
         self._numbers = count()
 
@@ -45,11 +48,14 @@ class Remote:
 
 def serve(
     engine: Engine, listen: str, secret: bytes, *, link: str = "tcp", limits: Limits | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None, gate: Gate | None = None,
 ) -> Peer:  # fmt: skip
-    """Let an engine compute what peers order; `peer.link.address` is where they find it."""
+    """Let an engine compute what peers order; `peer.link.address` is where they find it.
+
+    With a `gate` orders take places among the runs that come in through it.
+    """
     make = _maker(link, "prefill", secret, listen)
-    return Peer(engine, make, model=fingerprint(engine.model), limits=limits, serve=True, tell=tell)
+    return Peer(engine, make, model=fingerprint(engine.model), limits=limits, serve=True, tell=tell, gate=gate)
 
 
 def _maker(link: str, name: str, secret: bytes, listen: str | None) -> LinkMaker:

@@ -65,3 +65,4 @@ class PrefillPeer:
     address: str  # host:port
     secret: bytes = field(repr=False)  # known to both
     link: str = "tcp"  # or nixl
+    patience: float = 60.0  # seconds from asking for a prompt until it is computed here: its queue there counts

@@ -44,6 +44,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answers")
     parser.add_argument("--drafts", type=int, default=0, metavar="N", help="guess up to N tokens from the text so far")
     parser.add_argument("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
+    parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="for a prompt to come (default 60)")
     add_link(parser)
     return parser
 
@@ -57,7 +58,7 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> tuple[LLM, Samplin
     )  # fmt: skip
     far = None
     if options.prefill_peer is not None:
-        far = PrefillPeer(options.prefill_peer, read_secret(options), options.link)
+        far = PrefillPeer(options.prefill_peer, read_secret(options), options.link, options.patience)
     return open_llm(options, tell, far), sampling
 
 

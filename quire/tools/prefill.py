@@ -10,9 +10,15 @@ import sys
 import threading
 from argparse import ArgumentParser
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from quire import QuireError
 from quire.tools.opening import add_link, add_model, open_llm, read_secret, teller
+
+if TYPE_CHECKING:
+    from quire.engine import LLM
+
+LOOK = 0.5  # seconds between looks at whether the engine is well
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,8 +38,10 @@ def main(argv: list[str] | None = None) -> int:
             print(f"quire prefill: {wrong}", file=sys.stderr)
             return 2
         print(address, flush=True)
-        _wait()
-    return 0
+        broken = _wait(llm)
+    if broken:
+        print(f"quire prefill: {broken}", file=sys.stderr)
+    return int(bool(broken))
 
 
 def _parser() -> ArgumentParser:
@@ -44,13 +52,15 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _wait() -> None:
-    """Until Ctrl-C, or until somebody says TERM."""
+def _wait(llm: LLM) -> str | None:
+    """Until Ctrl-C, until somebody says TERM, or until the engine has failed: why."""
     ended = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with suppress(KeyboardInterrupt):
-        ended.wait()
+        while llm.loop.error is None and not ended.wait(LOOK):
+            pass
+    return llm.loop.error
 
 
 if __name__ == "__main__":

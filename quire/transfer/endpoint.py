@@ -236,6 +236,25 @@ class Endpoint:
         """Try a peer again that did not fit."""
         self.books.peers.forgive(peer)
 
+    def leave(self, reason: str, patience: float = 1.0) -> bool:
+        """Cancel what is under way, end it, and close. After so many seconds the link to whoever is silent is closed.
+
+        False: somebody may still touch pages, for ever.
+        """
+        books, self.alone = self.books, True  # what follows is nobody else's to decide
+        self._told.clear()
+        for key in [*books.expected, *(session.key for session in books.every_session())]:
+            self.cancel(key, reason)
+        end = books.clock() + patience
+        while books.dispatches or books.arrivals:
+            if self.stuck:
+                return False
+            if books.clock() >= end:
+                for session in books.every_session():
+                    session.quiet_until = end
+            self.step(0.01)
+        return self.close()
+
     def close(self) -> bool:
         """Leave; False while sessions are open or somebody may still touch pages."""
         if self.books.dispatches or self.books.arrivals:

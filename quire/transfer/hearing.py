@@ -178,6 +178,8 @@ def _cancel(books: Books, peer: str, message: wire.Cancel, now: float) -> None:
     key = wire.key_of(message)
     dispatch, arrival = books.dispatches.get(key), books.arrivals.get(key)
     ordered = books.orders.withdraw(key, peer)
+    if ordered:
+        books.waiting.asks.pop((key, peer), None)
     if dispatch is not None and (ordered or peer in dispatch.session.readers):
         books.do(key, dispatch.session.cancel(message.reason, now, by_peer=peer))
     elif arrival is not None and peer in arrival.session.told:

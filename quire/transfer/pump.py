@@ -8,24 +8,29 @@ With an endpoint that is not `alone` sessions are concluded by the caller, in it
 
 from __future__ import annotations
 
+import select
+import socket
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Event, RLock, Thread
+from threading import RLock, Thread
 
 from quire.core.errors import StateError, say
 from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
 
-BUSY, IDLE = 0.0005, 0.005  # seconds between two looks at the link
+BUSY, IDLE = 0.0005, 0.005  # seconds between two looks at a link that must be polled
+OPEN, CALM = 0.05, 0.25  # and at the clock, of one that tells when there is something: with sessions, without
 
 
 class Pump:
     """Steps an endpoint again and again. Close it before the endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._lock = RLock()
-        self._wake = Event()
+        self._bell, self._ringer = socket.socketpair()
+        for end in (self._bell, self._ringer):
+            end.setblocking(False)
         self._closed = False
         self._wrong: BaseException | None = None
         self._ended: SimpleQueue[Session] = SimpleQueue()
@@ -39,11 +44,11 @@ class Pump:
         except StateError:
             self._lock.release()
             raise
-        return self._endpoint
+        return self.endpoint
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-        self._wake.set()
+        self._wake()
 
     def ended(self, timeout: float = 0.0) -> list[Session]:
         """Sessions that have ended and are quiet; waits up to `timeout` seconds for the first."""
@@ -64,7 +69,7 @@ class Pump:
     def close(self) -> list[Session]:
         """Stop the thread; the endpoint is its caller's again. Returns what has ended and was not told yet."""
         self._closed = True
-        self._wake.set()
+        self._wake()
         self._thread.join()
         return self._take()
 
@@ -74,16 +79,39 @@ class Pump:
         if self._closed:
             raise StateError(say("a transfer thread", "it was closed", "use the endpoint itself"))
 
+    def _wake(self) -> None:
+        with suppress(OSError):  # full: it rings; closed: nobody sleeps
+            self._ringer.send(b"x")
+
     def _run(self) -> None:
         try:
             while not self._closed:
                 with self._lock:
-                    ended = self._endpoint.step()
-                    books = self._endpoint.books
-                    busy = bool(books.tickets or books.arrivals)
+                    ended = self.endpoint.step()
+                    descriptor, seconds = self._next_look()
                 for session in ended:
                     self._ended.put(session)
-                self._wake.wait(BUSY if busy else IDLE)
-                self._wake.clear()
+                self._sleep(descriptor, seconds)
         except BaseException as wrong:
             self._wrong = wrong  # told to whoever asks next
+        finally:
+            self._bell.close()
+            self._ringer.close()
+
+    def _next_look(self) -> tuple[int, float]:
+        """What to listen to, besides callers, and how long at most."""
+        books = self.endpoint.books
+        descriptor = books.link.fileno()
+        if descriptor < 0:
+            return descriptor, BUSY if books.tickets or books.arrivals else IDLE
+        return descriptor, OPEN if books.dispatches or books.arrivals or books.expected else CALM
+
+    def _sleep(self, descriptor: int, seconds: float) -> None:
+        waits = select.poll()
+        waits.register(self._bell, select.POLLIN)
+        if descriptor >= 0:
+            waits.register(descriptor, select.POLLIN)
+        waits.poll(seconds * 1000)
+        with suppress(BlockingIOError):
+            while self._bell.recv(4096):
+                pass

@@ -85,14 +85,15 @@ class QuireView:
             claim = _the_claim(claims)
             wanted, start = claim.wanted_blocks, claim.start
             batch = cache.admit(claims)
+        try:
+            finished = self._run(batch.plan)  # also when nobody came in: it may have what others are owed
+        except BaseException:
+            for sequence in batch.sequences:
+                cache.release(sequence, store=False)
+            raise
         if not batch.sequences:
             return None
         (sequence,) = batch.sequences
-        try:
-            finished = self._run(batch.plan)  # pages leave the slots that a peer is about to fill
-        except BaseException:
-            cache.release(sequence, store=False)
-            raise
         spoilt = any(setback.holder is sequence for setback in finished.setbacks)
         if spoilt or self._moves([_slots(sequence, group, layer) for group, layer in enumerate(self._shape.groups)]):
             if sequence.live:

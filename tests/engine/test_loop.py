@@ -176,9 +176,9 @@ def settle(loop: Loop, places: int) -> None:
     """Nobody is inside, nobody was left to run to the end of a long answer, and every place is free."""
     until(lambda: not loop.call(lambda engine: engine.runs))
     assert loop.engine.stats.num_tokens < LONG.max_tokens
-    assert [loop._gate.enter(timeout=0) for _ in range(places + 1)] == [True] * places + [False]
+    assert [loop.gate.enter(timeout=0) for _ in range(places + 1)] == [True] * places + [False]
     for _ in range(places):
-        loop._gate.leave()
+        loop.gate.leave()
 
 
 def test_a_coroutine_cancelled_before_anybody_saw_it_gives_its_place_back(model: Model, valve: Valve) -> None:

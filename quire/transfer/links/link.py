@@ -68,6 +68,10 @@ class Link(Protocol):
         """
         ...
 
+    def fileno(self) -> int:
+        """What can be read from when `poll` has something to do; -1: it must be called again and again."""
+        ...
+
     def close(self, peer: str | None = None) -> bool:
         """Drop one peer, or everything. True: proven that nothing of it is read or written any more."""
         ...

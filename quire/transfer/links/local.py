@@ -173,6 +173,10 @@ class LocalLink:
         news, self.news = self.news, []
         return news
 
+    def fileno(self) -> int:
+        """There is none: what happens here has no descriptor."""
+        return -1
+
     def close(self, peer: str | None = None) -> bool:
         """Forget a peer; or leave the hub."""
         if peer is not None:

@@ -235,6 +235,10 @@ class NixlLink(TcpLink):
         if agent:
             self._departed.add(agent)
 
+    def fileno(self) -> int:
+        """While bytes move NIXL must be polled; otherwise what is new comes over sockets."""
+        return -1 if self._readings or self._going or self._departed else super().fileno()
+
     def close(self, peer: str | None = None) -> bool:
         """True when no READ of that peer is left."""
         super().close(peer)

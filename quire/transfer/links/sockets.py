@@ -59,6 +59,11 @@ class Sockets(ABC):
             raise StateError(say(f"address of link {self.name!r}", "it does not listen", "give `listen`"))
         return joined(*self._server.getsockname()[:2])
 
+    def fileno(self) -> int:
+        """The selector's own descriptor, where it has one."""
+        number = getattr(self._selector, "fileno", None)
+        return -1 if number is None or self._is_closed else int(number())
+
     # -- coming into being -------------------------------------------------------------------------------------------
 
     def _reach(self, peer: str) -> Connection | None:

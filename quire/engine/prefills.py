@@ -1,0 +1,138 @@
+"""Prefills: what one engine computes for others: prompts and first tokens, by request or by order. Lives in its thread.
+
+    start, or an order that came -> a run of one token -> finished: pages and token are held for whoever asks -> over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from quire.core.errors import QuireError
+from quire.core.request import Int32
+from quire.core.sequence import Sequence as Live
+from quire.engine import orders
+from quire.engine.branch import Run
+from quire.engine.engine import Engine
+from quire.engine.gate import Gate
+from quire.engine.sampling import Sampling
+from quire.transfer import Aux, Key, Pump, Sending, with_logits
+
+
+class Prefills:
+    """Context-only runs. With a `gate` those that were ordered come in through it; `check` refuses keys in use."""
+
+    def __init__(
+        self, engine: Engine, pump: Pump, check: Callable[[Key], None], gate: Gate | None, tell: Callable[[str], None]
+    ) -> None:
+        self.engine, self.pump = engine, pump
+        self._check, self._gate = check, gate
+        self._tell = tell  # a line per prompt that was sent, or was not
+        self.runs: dict[object, tuple[Key, Run]] = {}  # by sequence
+
+    def has(self, key: Key) -> bool:
+        """It is being computed."""
+        return any(key == other for other, _ in self.runs.values())
+
+    def start(
+        self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, logits: bool = False, **wishes: Any
+    ) -> Run:
+        """Compute a prompt and its first token. With `logits`, and for several answers and beams anyway, those go with
+        it, and the other side chooses.
+        """
+        self._check(key)
+        one = replace(sampling, max_tokens=1, drafts=0, n=1, beams=1)
+        try:
+            run = self.engine.submit(tokens, one, **wishes)
+        except QuireError as refused:
+            self._refuse(key, str(refused))
+            raise
+        run.keeps_logits = logits or orders.needs_logits(sampling)
+        self.runs[run.branches[0].id] = (key, run)
+        return run
+
+    def finished(self, sequence: Live) -> None:
+        """A sequence computes no more: if it was one of these, its pages are held for whoever asks."""
+        key, run = self.runs.pop(sequence.id, (None, None))
+        if key is None or run is None:
+            return
+        if not run.answers[0].tokens:
+            self._refuse(key, run.error or "its prompt was not computed")
+            return
+        aux = Aux(first_tokens=(run.answers[0].tokens[0],), cached_tokens=run.reused)
+        if run.logits is not None:
+            aux = with_logits(aux, run.logits.numpy()[None])
+        with self.pump as endpoint:
+            try:
+                endpoint.send(key, sequence.id)
+                if not endpoint.put(key, sequence.prompt_end, last=True, aux=aux):
+                    endpoint.refuse(key, "its pages could not be held")
+            except QuireError as wrong:  # too many sessions, one that is stuck, or more than staging has room for
+                endpoint.refuse(key, str(wrong))
+
+    def step(self) -> None:
+        """Start what was ordered, stop what is not wanted any more, say what will not come."""
+        for id, (key, run) in list(self.runs.items()):
+            if run.done:  # before it had pages
+                del self.runs[id]
+                self._refuse(key, run.error or "its prompt was not computed")
+        for key, body in self.pump.endpoint.take_orders():
+            self._compute(key, body)
+        for key in self.pump.endpoint.take_withdrawn():
+            self._withdraw(key)
+
+    def over(self, session: Sending) -> None:
+        """A prompt was sent, or was not."""
+        sent = sum(reader.num_bytes for reader in session.readers.values())
+        with suppress(Exception):  # who listens and fails costs nobody a prompt
+            self._tell(f"{session.key}: {session.length:,} tokens, {sent:,} bytes sent; {_in_words(session)}")
+
+    def _refuse(self, key: Key, reason: str) -> None:
+        with self.pump as endpoint:
+            endpoint.refuse(key, reason)
+
+    def _compute(self, key: Key, body: bytes) -> None:
+        """What a peer has ordered; it learns why when it is not computed."""
+        try:
+            order = orders.unpack(body)
+        except QuireError as wrong:
+            self._refuse(key, str(wrong))
+            return
+        if self._gate is not None and not self._gate.enter(0):
+            self._refuse(key, "as many runs are in the engine as it takes")
+            return
+        place = None if self._gate is None else _Place(self._gate)
+        try:
+            self.start(key, order.tokens, order.sampling, logits=order.logits, scope=order.scope, listener=place)
+        except QuireError:  # told already; or a key in use, whose session goes on
+            if self._gate is not None:
+                self._gate.leave()
+
+    def _withdraw(self, key: Key) -> None:
+        """Whoever has ordered it does not want it, wherever it is by now."""
+        for run in [run for other, run in self.runs.values() if other == key]:
+            self.engine.cancel(run)
+        with self.pump as endpoint:
+            if key in endpoint.books.dispatches:
+                endpoint.cancel(key, "whoever ordered it does not want it any more")
+
+
+class _Place:
+    """Hears of an ordered run only that it is over: its place at the gate is free again."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
+        return False
+
+    def over(self, run: Run) -> None:
+        self._gate.leave()
+
+
+def _in_words(session: Sending) -> str:
+    verdict = session.verdict
+    assert verdict is not None
+    return f"{verdict.outcome}, {verdict.reason}" if verdict.reason else str(verdict.outcome)
