@@ -55,32 +55,29 @@ Reason = Literal["slots", "tokens", "sequences", "order"]
 
 
 def admit_batch(state: State, claims: Claims, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
-    """Admit the longest prefix that fits (or all, or none); the rest is given back."""
-    _check_open(state, claims)
-    now = state.now()  # before the first change: a caller's clock may raise
+    """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back."""
+    now = state.now() if state.timed else 0  # before the first change: a caller's clock may raise
     edges = _continue(step, continuing, state.block_size) if continuing else []
     ends, refused = _fit_tokens(state, claims, step)
     others = _all_or_none(state, claims, refused) if step.all_or_nothing else []
     out, lacked = _fit_slots(state, claims)
-    if edges and state.bounded:
-        edges = [edge for edge in edges if _extend(state, *edge)]
-    sequences = _seat(state, claims, ends, now)
-    edges += [(sequence, sequence.start, end) for sequence, end in zip(sequences, ends, strict=False)]
-    for sequence, start, end in edges:
-        if start < end:
-            sequence.granted, sequence.span_end = max(sequence.granted, end), end
-        if state.bounded:
-            watch(state, sequence)
+    if edges:
+        edges = [edge for edge in edges if _go_on(state, *edge)]
+    waiting = _left_out(continuing, edges) if continuing else []
+    sequences = _seat(state, claims.claims)
+    if state.timed:
+        for stream in state.streams:
+            stream.store.refresh(now)
+    edges += _settle(state, claims.claims, sequences, ends)
     claims.claims = []
     claims.close()
     if others or out or claims.refused:
         refused = others + _slot_refusals(state, out, lacked) + refused + claims.refused
-    served = {sequence for sequence, _, _ in edges} if continuing else ()
-    waiting = [sequence for sequence in continuing if sequence not in served]
     return Batch(sequences, edges, state.take_plan(), refused, waiting)
 
 
-def _check_open(state: State, claims: Claims) -> None:
+def check_open(state: State, claims: Claims) -> None:
+    """Claims can be admitted once, by the cache that made them."""
     if claims.state is not state:
         raise UnknownError(say("admit of these claims", "another cache made them", "admit them there"))
     if claims.settled:
@@ -171,45 +168,59 @@ def _slot_refusals(state: State, out: list[Claim], lacked: Shortage | None) -> l
     return [_refusal(first, short, "slots"), *(_refusal(claim, short, "order") for claim in behind)]
 
 
-def _extend(state: State, sequence: Sequence, start: int, end: int) -> bool:
+def _go_on(state: State, sequence: Sequence, start: int, end: int) -> bool:
     """Pages for the next part of a prompt, as promised at its admission; only claims still open can be in the way."""
     prepared = sequence.prepared
-    if end <= sequence.granted:
-        return True  # handed out before: its pages are there
-    asks = charge.later_asks(state, prepared, sequence.start, Span(start, end))
-    return state.store.extend(sequence.row, asks, prepared.priorities, prepared.ticks) >= 0
+    if state.bounded and end > sequence.granted:  # else they are there
+        asks = charge.later_asks(state, prepared, sequence.start, Span(start, end))
+        if state.store.extend(sequence.row, asks, prepared.priorities, prepared.ticks) < 0:
+            return False
+    sequence.granted, sequence.span_end = max(sequence.granted, end), end
+    if state.bounded:
+        watch(state, sequence)
+    return True
 
 
-def _seat(state: State, claims: Claims, ends: list[int], now: int) -> list[Sequence]:
-    """Holds first, for all of them; then slots, onboards and copies, one request after the other."""
-    store = state.store
+def _left_out(continuing: tuple[Sequence, ...], edges: list[Edges]) -> list[Sequence]:
+    served = {sequence for sequence, _, _ in edges}
+    return [sequence for sequence in continuing if sequence not in served]
+
+
+def _seat(state: State, claims: list[Claim]) -> list[Sequence]:
+    """Holds first, for all of them."""
     sequences: list[Sequence] = []
     for claim in claims:
         prepared = claim.prepared
         root = state.roots.make(prepared.scope_key, prepared.scope) if prepared.keep and prepared.scope else NO_ROOT
         row = state.free_rows.pop()
-        store.seat(claim.hit, row, prepared.chain, root, prepared.keep)
+        state.store.seat(claim.hit, row, prepared.chain, root, prepared.keep)
         if claim.cross_hit is not None:
             _seat_across(state, claim, row)
         prepared.seated = True
-        state.timed |= prepared.timed
-        sequence = Sequence(state, prepared, row, claim.hit.start)
-        if claim.purpose == "decode":
-            sequence.granted = sequence.span_end = sequence.prompt_end  # a transfer brings the rest
-            sequence.received = state.apart
-            watch(state, sequence)
-        state.sequences[prepared.request.id] = sequence
+        sequence = state.sequences[prepared.request.id] = Sequence(state, prepared, row, claim.hit.start)
         sequences.append(sequence)
-    if state.timed:
-        for stream in state.streams:
-            stream.store.refresh(now)
-    for claim, sequence, end in zip(claims, sequences, ends, strict=False):
-        prepared, apart = claim.prepared, claim.purpose == "decode" and state.apart
+    return sequences
+
+
+def _settle(state: State, claims: list[Claim], sequences: list[Sequence], ends: list[int]) -> list[Edges]:
+    """Then slots, onboards and copies, one request after the other; what each computes now."""
+    edges: list[Edges] = []
+    for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # more ends than fitted
+        prepared, decodes = claim.prepared, claim.purpose == "decode"
+        apart = decodes and state.apart
         asks = charge.decode_asks(state, prepared) if apart else charge.asks(state, prepared, claim.hit, end)
-        store.settle(sequence.row, claim.hit, asks, prepared.priorities, prepared.ticks, *prepared.decode_retention)
+        state.store.settle(
+            sequence.row, claim.hit, asks, prepared.priorities, prepared.ticks,
+            prepared.decode_priority, prepared.decode_ticks,
+        )  # fmt: skip
         if claim.cross_hit is not None:
             _settle_across(state, claim, sequence.row)
-    return sequences
+        edges.append((sequence, sequence.start, end))
+        sequence.received = apart
+        sequence.granted = sequence.span_end = sequence.prompt_end if decodes else end  # a transfer brings the rest
+        if apart or state.bounded:
+            watch(state, sequence)
+    return edges
 
 
 def _seat_across(state: State, claim: Claim, row: int) -> None:
@@ -226,4 +237,4 @@ def _settle_across(state: State, claim: Claim, row: int) -> None:
     assert cross is not None and prepared.encoder is not None and claim.cross_hit is not None
     ask = (claim.cross_hit.blocks, prepared.encoder.blocks, 0, 0)
     asks = [ask] * (len(state.groups) - len(state.own_groups))
-    cross.store.settle(row, claim.cross_hit, asks, None, None, *prepared.decode_retention)
+    cross.store.settle(row, claim.cross_hit, asks, None, None, prepared.decode_priority, prepared.decode_ticks)

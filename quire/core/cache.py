@@ -30,6 +30,8 @@ from quire.core.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.step import Step
 from quire.core.store import StoreName
 
+NOBODY: tuple[Sequence, ...] = ()
+
 
 class Cache:
     """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them."""
@@ -68,33 +70,27 @@ class Cache:
 
     def admit(
         self, claims: Claims, *, token_budget: int | None = None, max_chunk: int | None = None,
-        all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
+        all_or_nothing: bool = False, continuing: Iterable[Sequence] = NOBODY,
     ) -> phase2.Batch:  # fmt: skip
         """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
         if not isinstance(claims, Claims):
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
-        step = self._step(token_budget, max_chunk, all_or_nothing)
+        step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._lock:
-            return phase2.admit_batch(self._state, claims, step, self._own(continuing))
+            own = self._own(continuing)
+            phase2.check_open(self._state, claims)
+            return phase2.admit_batch(self._state, claims, step, own)
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
-        all_or_nothing: bool = False, continuing: Iterable[Sequence] = (),
+        all_or_nothing: bool = False, continuing: Iterable[Sequence] = NOBODY,
     ) -> phase2.Batch:  # fmt: skip
         """Claim and admit in one call."""
-        step = self._step(token_budget, max_chunk, all_or_nothing)
+        step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._lock:
-            own = self._own(continuing)
+            own = self._own(continuing) if continuing is not NOBODY else NOBODY
             with phase1.claim_batch(self._state, requests, "compute") as claims:
                 return phase2.admit_batch(self._state, claims, step, own)
-
-    def _step(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool) -> Step:
-        """Budgets of one step; chunks are never longer than the config says, which is what was promised room."""
-        step = Step(token_budget, max_chunk, all_or_nothing, self.config.block_size)
-        longest = self.config.max_chunk
-        if longest is not None and (max_chunk is None or max_chunk > longest):
-            step.max_chunk = longest
-        return step
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
         many = tuple(listed("continuing", sequences))

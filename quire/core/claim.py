@@ -193,11 +193,11 @@ class Claims:
 
     __slots__ = ("_lock", "claims", "refused", "settled", "state")
 
-    def __init__(self, state: State, claims: list[Claim], refused: list[Refusal]) -> None:
+    def __init__(self, state: State) -> None:
         self.state = state
         self._lock = state.lock
-        self.claims = claims
-        self.refused = refused
+        self.claims: list[Claim] = []
+        self.refused: list[Refusal] = []
         self.settled = False
 
     def __len__(self) -> int:
@@ -250,11 +250,14 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
     """Hold every reusable page of the batch before any slot moves."""
     ready = ready_for(state, requests, purpose)
     check_ids(state, ready)
-    refused: list[Refusal] = []
-    claims = [
-        Claim(state, prepared, purpose) for prepared in ready if not _never_fits(state, prepared, purpose, refused)
-    ]
-    batch = Claims(state, claims, refused)
+    batch = Claims(state)
+    for prepared in ready:
+        never = _never_fits(state, prepared, purpose)
+        if never is None:
+            batch.claims.append(Claim(state, prepared, purpose))
+            state.timed = state.timed or prepared.timed
+        else:
+            batch.refused.append(never)
     state.open_claims[batch] = None
     return batch
 
@@ -276,22 +279,19 @@ def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
     return tuple([hit.num_cold(group) for group in state.own_groups])
 
 
-def _never_fits(state: State, prepared: Prepared, purpose: Purpose, refused: list[Refusal]) -> bool:
+def _never_fits(state: State, prepared: Prepared, purpose: Purpose) -> Refusal | None:
     """A request larger than the whole cache is refused at once, with the numbers."""
     request, config = prepared.request, state.config
     longest, places = prepared.length + max(request.extra_tokens, request.max_new_tokens), prepared.encoder
     if longest > config.max_length:
-        refused.append(Refusal(request, "tokens", longest, config.max_length, never=True))
-        return True
+        return Refusal(request, "tokens", longest, config.max_length, never=True)
     if state.plain and request.beams == 1 and -(-longest // state.block_size) <= state.least:
-        return False  # the usual case: every group takes the same
+        return None  # the usual case: every group takes the same
     if places is not None and places.blocks > config.encoder_columns:
         most = config.encoder_columns * config.block_size
-        refused.append(Refusal(request, "tokens", places.length, most, never=True, group=state.own_groups.stop))
-        return True
+        return Refusal(request, "tokens", places.length, most, never=True, group=state.own_groups.stop)
     for group in state.groups:
         need = charge.worst(state, prepared, group, purpose)
         if need > state.room[group]:
-            refused.append(Refusal(request, "slots", need, state.room[group], never=True, group=group))
-            return True
-    return False
+            return Refusal(request, "slots", need, state.room[group], never=True, group=group)
+    return None

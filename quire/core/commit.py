@@ -43,14 +43,22 @@ def _commit_rows(state: State, rows: Int32, numbers: Int32 | None) -> int:
 
 def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
     row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
-    length = int(state.store.length[row])
     if computed is None:
         computed = sequence.ran
-    elif type(computed) is not int or not 0 <= computed <= length:
-        raise InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
+    elif type(computed) is not int or not 0 <= computed <= state.config.max_length:
+        raise _not_computed(computed, sequence.length)
     if state.plain and not state.watched:
-        return state.store.commit_row(row, computed)
+        try:
+            return state.store.commit_row(row, computed)
+        except ValueError:
+            raise _not_computed(computed, sequence.length) from None
+    if computed > sequence.length:
+        raise _not_computed(computed, sequence.length)
     return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32))
+
+
+def _not_computed(computed: object, length: int) -> InputError:
+    return InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
 
 
 def _tell_time(state: State) -> None:
@@ -113,4 +121,4 @@ def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
         have = int(state.store.length[rows[place]])
-        raise InputError(say(f"commit of {int(numbers[place])} tokens", f"the sequence has {have}", "grow it before"))
+        raise _not_computed(int(numbers[place]), have)

@@ -24,20 +24,13 @@ class Shortage:
 
 def shortage(state: State, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
-    if _fit_at_worst(state, claims):
-        return None
-    return _run_dry(state, claims, _roles(state, claims), _cold_once(state, claims))
-
-
-def _fit_at_worst(state: State, claims: list[Claim]) -> bool:
-    """Enough even if every partial hit copies, no source is given back and no onboard is shared: the usual case."""
     for group in state.groups:
-        need = 0
+        most = 0  # if every partial hit copies, no source is given back and no onboard is shared
         for claim in claims:
-            need += claim.cold[group] + claim.takes[group]
-        if need > state.available(group):
-            return False
-    return True
+            most += claim.cold[group] + claim.takes[group]
+        if most > state.available(group):
+            return _run_dry(state, claims, _roles(state, claims), _cold_once(state, claims))
+    return None  # the usual case
 
 
 def _run_dry(state: State, claims: list[Claim], roles: Roles, cold: list[tuple[int, ...]]) -> Shortage | None:

@@ -31,8 +31,8 @@ class Prepared:
     """
 
     __slots__ = (
-        "blocks", "chain", "decode_retention", "encoder", "end", "keep", "length", "marks", "peaks", "priorities",
-        "reaches", "request", "scope", "scope_key", "seated", "spare", "state", "ticks", "timed",
+        "blocks", "chain", "decode_priority", "decode_ticks", "encoder", "end", "keep", "length", "marks", "peaks",
+        "priorities", "reaches", "request", "scope", "scope_key", "seated", "spare", "state", "ticks", "timed",
     )  # fmt: skip
 
     def __init__(self, state: State, request: Request) -> None:
@@ -47,7 +47,6 @@ class Prepared:
         self.scope_key = request.scope.key
         self.reaches: tuple[int, ...]  # tokens each group makes room for
         self.marks: Marks | None = None
-        self.peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
         self.encoder: Places | None = None
         if state.plain:
             if request.encoder is not None:
@@ -64,10 +63,10 @@ class Prepared:
         self.chain: Chain = state.chain(size, tokens, words)
         self.priorities: NDArray[np.int16] | None = None
         self.ticks: NDArray[np.int64] | None = None
-        self.decode_retention = (DEFAULT_PRIORITY, -1)
+        self.decode_priority, self.decode_ticks = DEFAULT_PRIORITY, -1
         self.timed = False
         if retention is not None:
-            self.decode_retention = (retention.decode_priority, to_ticks(retention.decode_seconds))
+            self.decode_priority, self.decode_ticks = retention.decode_priority, to_ticks(retention.decode_seconds)
             self.timed = retention.timed
             fits = self.length + request.extra_tokens <= state.config.max_length  # if not, it will be refused
             if fits and (retention.ranges or max(self.reaches) > self.length):
@@ -77,6 +76,7 @@ class Prepared:
     def _meet_groups(self, state: State, request: Request) -> None:
         """What groups other than full ones need to know of it."""
         size, layers = state.block_size, state.layers[: state.own_groups.stop]
+        self.peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
         if state.states and self.length != len(request.tokens):
             fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
             raise InputError(say(f"request {request.id!r} with length {self.length}", fact, "leave length at None"))

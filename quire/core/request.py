@@ -15,6 +15,7 @@ from quire.core.retain import Retention
 
 Int32 = NDArray[np.int32]
 PLAIN = Scope()
+NO_MEDIA: tuple[Media, ...] = ()
 _INT32 = np.dtype(np.int32)
 
 
@@ -27,7 +28,7 @@ class Request:
     scope: Scope = PLAIN
     length: int | None = None  # tokens to make room for, when that is not len(tokens)
     extra_ids: NDArray[np.int64] | None = None  # one per token; 0 is a plain token
-    media: tuple[Media, ...] = ()
+    media: tuple[Media, ...] = NO_MEDIA
     retention: Retention | None = None
     reuse: bool = True  # False: neither looked up nor stored
     reuse_limit: int | None = None  # leading tokens that may be reused, when that is not all; storing knows no limit
@@ -52,10 +53,8 @@ class Request:
         if self.retention is not None and not isinstance(self.retention, Retention):
             fact = f"its retention is a {type(self.retention).__name__}"
             raise InputError(say(f"request {self.id!r}", fact, "pass a Retention"))
-        if not isinstance(self.media, tuple) or not all(isinstance(item, Media) for item in self.media):
-            raise InputError(say(f"request {self.id!r}", "its media are no tuple of Media", "pass a tuple of Media"))
-        if self.extra_ids is not None:
-            self._check_extra_ids(self.extra_ids)
+        if self.media is not NO_MEDIA or self.extra_ids is not None:
+            self._check_words()
         if self.snapshots or self.encoder is not None:
             self._check_groups()
 
@@ -74,7 +73,12 @@ class Request:
                 fact = f"it must be a whole number of at least {least}"
                 raise InputError(say(f"request {self.id!r} with {name} {value!r}", fact, "correct it"))
 
-    def _check_extra_ids(self, ids: NDArray[np.int64]) -> None:
+    def _check_words(self) -> None:
+        if not isinstance(self.media, tuple) or not all(isinstance(item, Media) for item in self.media):
+            raise InputError(say(f"request {self.id!r}", "its media are no tuple of Media", "pass a tuple of Media"))
+        ids = self.extra_ids
+        if ids is None:
+            return
         if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.shape != self.tokens.shape:
             fact = "it must be an int64 array with one number per token"
             raise InputError(say(f"extra_ids of request {self.id!r}", fact, "use np.zeros(len(tokens), np.int64)"))

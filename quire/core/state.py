@@ -80,7 +80,7 @@ class State:
         self.holds: dict[Hold, None] = {}
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
-        self.timed = False  # some page may have a duration
+        self.timed = False  # some page may have a duration, or was claimed to get one
         self.watched: dict[int, Sequence] = {}  # by row: commits of these are checked against what they were given
 
     def _open(self, make: type[Store], groups: range, columns: int) -> Stream:

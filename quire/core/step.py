@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quire.core.config import CacheConfig
 from quire.core.errors import InputError, say
 
 
@@ -10,11 +11,16 @@ class Step:
 
     __slots__ = ("all_or_nothing", "left", "max_chunk")
 
-    def __init__(self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, block_size: int) -> None:
+    def __init__(
+        self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, config: CacheConfig
+    ) -> None:
         if token_budget is not None:
             _check_budget("token_budget", token_budget, 1)
         if max_chunk is not None:
-            _check_budget("max_chunk", max_chunk, block_size)  # chunks end on block edges
+            _check_budget("max_chunk", max_chunk, config.block_size)  # chunks end on block edges
+        longest = config.max_chunk
+        if longest is not None and (max_chunk is None or max_chunk > longest):
+            max_chunk = longest  # more was promised no room
         self.left = token_budget
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.all_or_nothing = all_or_nothing

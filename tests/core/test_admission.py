@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import InputError, Request, Span, check
+from quire import InputError, Request, Retention, Span, check
 
 from .conftest import seq, serve, small
 
@@ -214,7 +214,7 @@ def test_a_clock_that_raises_changes_nothing(store: str) -> None:
 
     good, cache._state.clock = cache._state.clock, broken
     for act in (
-        lambda: cache.add_sequence_batch([Request("n", seq(0, 8))]),
+        lambda: cache.add_sequence_batch([Request("n", seq(0, 8), retention=Retention(decode_seconds=1.0))]),
         lambda: cache.drop(held),
         lambda: cache.release(sequence),
     ):
