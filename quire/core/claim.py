@@ -53,21 +53,24 @@ class Claim:
 
     def look(self, state: State) -> None:
         """Find the hit and hold it."""
-        prepared, purpose = self.prepared, self.purpose
-        self.hit = hit = walk(state, prepared, purpose, state.policy)
-        if purpose == "decode" and state.apart:
-            state.store.claim(hit, charge.needs(state, prepared))
-            self.takes = charge.decode_takes(state, prepared, hit)
-        else:
-            state.store.claim(hit)
-            self.takes = charge.takes(state, prepared, hit)  # slots at the peak; a partial hit's copy is one of them
+        prepared, store, computes = self.prepared, state.store, self.purpose == "compute"
+        root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
+        usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
+        if prepared.request.reuse_limit is not None:
+            usable = min(usable, prepared.request.reuse_limit)
+        if computes or not state.apart:
+            self.hit = hit = store.walk(prepared.chain, root, usable, state.policy)
+            self.cold = store.claim(hit)  # hit pages per group that must be onboarded
             if hit.source >= 0 and self._source_in_the_way(state):
-                state.store.unclaim(hit)
-                self.hit = hit = walk(state, prepared, purpose, 0)
-                state.store.claim(hit)
-                self.takes = charge.takes(state, prepared, hit)
-        self.cold = num_cold(state, hit)  # hit pages per group that must be onboarded
-        self.num_tokens = prepared.end - hit.start if purpose == "compute" else 0  # left to compute
+                store.unclaim(hit)
+                self.hit = hit = store.walk(prepared.chain, root, usable, 0)
+                self.cold = store.claim(hit)
+            self.takes = charge.takes(state, prepared, hit)  # slots at the peak; a partial hit's copy is one of them
+        else:
+            self.hit = hit = store.walk(prepared.chain, root, usable, 0)
+            self.cold = store.claim(hit, charge.needs(state, prepared))
+            self.takes = charge.decode_takes(state, prepared, hit)
+        self.num_tokens = prepared.end - hit.start if computes else 0  # left to compute
         self.cross_hit = self._look_across(state) if state.cross is not None else None
 
     def _source_in_the_way(self, state: State) -> bool:
@@ -89,9 +92,8 @@ class Claim:
             return None
         root = cross.roots.find(self.request.scope.key) if places.keep else NO_ROOT
         hit = cross.store.walk(places.chain, root, places.blocks * state.block_size, 0)
-        cross.store.claim(hit)
+        self.cold += cross.store.claim(hit)
         self.takes += (places.blocks - hit.blocks,) * others
-        self.cold += tuple(hit.num_cold(group) for group in range(others))
         return hit
 
     def let_go(self, state: State) -> None:
@@ -260,23 +262,6 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
             batch.refused.append(never)
     state.open_claims[batch] = None
     return batch
-
-
-def walk(state: State, prepared: Prepared, purpose: Purpose, policy: int) -> Hit:
-    """What is there for this request; changes nothing."""
-    usable = prepared.end - (purpose == "compute")  # the last prompt token is always computed: it makes the logits
-    limit = prepared.request.reuse_limit
-    if limit is not None:
-        usable = min(usable, limit)
-    root = state.roots.find(prepared.scope_key) if prepared.keep else NO_ROOT
-    return state.store.walk(prepared.chain, root, usable, 0 if purpose == "decode" and state.apart else policy)
-
-
-def num_cold(state: State, hit: Hit) -> tuple[int, ...]:
-    """Pages of the hit per group that have no device copy."""
-    if not hit.num_nodes:
-        return state.nothing[: state.own_groups.stop]
-    return tuple([hit.num_cold(group) for group in state.own_groups])
 
 
 def _never_fits(state: State, prepared: Prepared, purpose: Purpose) -> Refusal | None:

@@ -24,11 +24,11 @@ class Shortage:
 
 def shortage(state: State, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
-    for group in state.groups:
+    for group, (store, place) in enumerate(state.pools):
         most = 0  # if every partial hit copies, no source is given back and no onboard is shared
         for claim in claims:
             most += claim.cold[group] + claim.takes[group]
-        if most > state.available(group):
+        if most > store.available(place):
             return _run_dry(state, claims, _roles(state, claims), _cold_once(state, claims))
     return None  # the usual case
 

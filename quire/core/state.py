@@ -45,8 +45,8 @@ class State:
 
     __slots__ = (
         "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "free_rows", "groups", "holds", "layers",
-        "least", "lock", "next_plan", "nothing", "open_claims", "own_groups", "plain", "plans", "policy", "pools",
-        "room", "roots", "sequences", "states", "store", "streams", "timed", "watched",
+        "least", "lock", "next_plan", "open_claims", "own_groups", "plain", "plans", "policy", "pools", "room",
+        "roots", "sequences", "states", "store", "streams", "timed", "watched",
     )  # fmt: skip
 
     def __init__(self, config: CacheConfig, clock: Callable[[], float], store: StoreName) -> None:
@@ -57,7 +57,6 @@ class State:
         num_cross = sum(group.cross for group in self.layers)
         self.groups = range(len(self.layers))
         self.own_groups = range(len(self.layers) - num_cross)  # those that read the sequence's own tokens
-        self.nothing = (0,) * len(self.layers)
         self.room = tuple(config.tiers[0].of_group(group) for group in self.groups)  # device slots
         self.least = min(self.room)
         self.bounded = any(group.bounded for group in self.layers)

@@ -102,7 +102,7 @@ cdef class Chain:
     cdef int fill(self, const int32_t *tokens, Py_ssize_t n) except -1:
         if text_room(&self.text, max(1, n)):
             raise MemoryError(f"no memory for {n} tokens")
-        if n >= 8192:
+        if n >= 65536:
             with nogil:
                 memcpy(self.text.tokens, tokens, 4 * n)
         elif n:

@@ -104,7 +104,8 @@ cdef class Door(Tables):
 
     def claim(self, Hit hit not None, needs=None):
         """Claim what the hit needs, or of each group the blocks [0, sink) and [first, stop) as far as they were there:
-        eviction passes over them."""
+        eviction passes over them. Per group, pages of them that have no copy on tier 0."""
+        cdef int32_t i
         self.check_hit(hit, FOUND, "claim")
         if self.state.open_claims >= MAX_CLAIMS:
             raise ValueError("claim: too many claims are open")
@@ -114,6 +115,7 @@ cdef class Door(Tables):
             forget_needs(&hit.path)
             raise ValueError("claim: the tree has changed since this hit was found: walk again")
         claim(&self.state, &hit.path)
+        return tuple([hit.num_cold(self.state.pools + i) for i in range(self.state.num_groups)])
 
     cdef int set_needs(self, Path *path, list needs) except -1:
         cdef int32_t sink, first, stop, i

@@ -268,9 +268,8 @@ cdef class Hit:
         """int32: the blocks of the group that the claim is on; without a claim: that one would be on."""
         return np.array(self.blocks_of(self.pool(group)), np.int32)
 
-    def num_cold(self, Py_ssize_t group):
+    cdef int32_t num_cold(self, Pool *g) noexcept:
         """Pages of the held blocks that have no copy on tier 0 now; those that are only copied need none."""
-        cdef Pool *g = self.pool(group)
         cdef Run run = runs_of(&self.path, g)
         cdef int32_t b, count = 0
         if g.num_tiers == 1 or g.current:

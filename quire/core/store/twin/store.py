@@ -70,8 +70,10 @@ class Store:
         top = None if root == admission.NO_ROOT else self._parts.tree.root(root)
         return hits.walk(self._parts.reaches, chain, top, usable, policy)
 
-    def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> None:
+    def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> tuple[int, ...]:
+        """Returns, per group, the held pages that must come to the device."""
         hits.claim(self._parts.pools, hit, needs)
+        return tuple(hit.num_cold(group) for group in range(len(self._parts.pools)))
 
     def unclaim(self, hit: Hit) -> None:
         hits.unclaim(self._parts.pools, hit)
