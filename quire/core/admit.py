@@ -172,7 +172,7 @@ def _go_on(state: State, sequence: Sequence, start: int, end: int) -> bool:
     """Pages for the next part of a prompt, as promised at its admission; only claims still open can be in the way."""
     prepared = sequence.prepared
     if state.bounded and end > sequence.granted:  # else they are there
-        asks = charge.later_asks(state, prepared, sequence.start, Span(start, end))
+        asks = charge.later_asks(state, prepared, sequence.start, (start, end))
         if state.store.extend(sequence.row, asks, prepared.priorities, prepared.ticks) < 0:
             return False
     sequence.granted, sequence.span_end = max(sequence.granted, end), end

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from quire.core.groups import LayerGroup
 from quire.core.prepare import Prepared, Purpose
-from quire.core.span import Span
 from quire.core.state import State
 
 if TYPE_CHECKING:
@@ -30,9 +29,8 @@ def peak(state: State, prepared: Prepared, group: int, start: int) -> int:
     """Own pages of a group held at once while the prompt is computed from `start` on."""
     known = prepared.peaks.get((group, start))
     if known is None:
-        span = Span(start, max(start, prepared.reaches[group]))
-        chunk = chunk_of(state, prepared, group)
-        known = state.layers[group].peak(span, chunk, state.block_size, prepared.marks)
+        end, chunk = max(start, prepared.reaches[group]), chunk_of(state, prepared, group)
+        known = state.layers[group].peak(start, end, chunk, state.block_size, prepared.marks)
         prepared.peaks[group, start] = known
     return known
 
@@ -41,11 +39,10 @@ def takes(state: State, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     """Device slots per group, at the peak, that computing takes on top of the hit's own pages."""
     if state.plain:
         return (prepared.blocks - hit.blocks + prepared.spare,) * len(prepared.reaches)
-    size, beams = state.block_size, prepared.request.beams
     counts = []
     for group in state.own_groups:
         layer, own = state.layers[group], peak(state, prepared, group, hit.start)
-        counts.append(own + layer.current + (beams - 1) * layer.forked(prepared.end, size))
+        counts.append(own + layer.current + _spare(state, prepared, layer))
     return tuple(counts)
 
 
@@ -73,45 +70,47 @@ def asks(state: State, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
     """What the store shall give a new sequence that computes up to `end` in its first step."""
     if state.plain:
         return [(hit.blocks, prepared.blocks, 0, prepared.spare)] * len(prepared.reaches)
-    size, beams = state.block_size, prepared.request.beams
-    asked: list[Ask] = []
+    start, asked = hit.start, []
     for group in state.own_groups:
-        layer = state.layers[group]
-        stored = _stored(state, prepared, group, Span(hit.start, max(end, hit.start)))
-        last = end >= prepared.end or not layer.bounded
-        promised = 0 if last else peak(state, prepared, group, hit.start)
-        asked.append((stored.start, stored.end, promised, (beams - 1) * layer.forked(prepared.end, size)))
+        first, stop, promised = _stored(state, prepared, group, start, (start, max(end, start)))
+        asked.append((first, stop, promised, _spare(state, prepared, state.layers[group])))
     return asked
 
 
 def decode_asks(state: State, prepared: Prepared) -> list[Ask]:
     """What the store shall give a sequence that only decodes: room for what a transfer brings."""
-    size, beams = state.block_size, prepared.request.beams
     asked: list[Ask] = []
     for group, layer in enumerate(state.layers[: state.own_groups.stop]):
-        room = layer.room_at(prepared.end, prepared.reaches[group], size)
-        asked.append((room.start, room.end, 0, (beams - 1) * layer.forked(prepared.end, size)))
+        room = layer.room_at(prepared.end, prepared.reaches[group], state.block_size)
+        asked.append((room.start, room.end, 0, _spare(state, prepared, layer)))
     return asked
 
 
-def later_asks(state: State, prepared: Prepared, start: int, span: Span) -> list[Ask]:
-    """What a running prompt, computed from `start` on, gets for its next step."""
+def later_asks(state: State, prepared: Prepared, origin: int, span: tuple[int, int]) -> list[Ask]:
+    """What a running prompt, computed from `origin` on, gets for its next step."""
     asked: list[Ask] = []
     for group in state.own_groups:
-        layer = state.layers[group]
-        stored = _stored(state, prepared, group, span) if layer.bounded else Span(0, 0)
-        last = span.end >= prepared.end or not layer.bounded
-        asked.append((stored.start, stored.end, 0 if last else peak(state, prepared, group, start), 0))
+        bounded = state.layers[group].bounded
+        first, stop, promised = _stored(state, prepared, group, origin, span) if bounded else (0, 0, 0)
+        asked.append((first, stop, promised, 0))
     return asked
 
 
-def _stored(state: State, prepared: Prepared, group: int, span: Span) -> Span:
-    """Columns that get pages for this step: with the last step, and where nothing is forgotten, up to the very end."""
-    layer: LayerGroup = state.layers[group]
-    whole = span.end >= prepared.end or not layer.bounded
-    return layer.stored_at(
-        Span(span.start, max(span.start, prepared.reaches[group])) if whole else span, state.block_size, prepared.marks
-    )
+def _stored(state: State, prepared: Prepared, group: int, origin: int, span: tuple[int, int]) -> tuple[int, int, int]:
+    """Columns, from and to, that get pages for this step, and the peak promised for later ones.
+
+    With the last step, and where nothing is forgotten, all pages up to the very end, and no promise.
+    """
+    layer, (start, end) = state.layers[group], span
+    if layer.bounded and end < prepared.end:
+        return (*layer.stored_at(start, end, state.block_size, prepared.marks), peak(state, prepared, group, origin))
+    return (*layer.stored_at(start, max(start, prepared.reaches[group]), state.block_size, prepared.marks), 0)
+
+
+def _spare(state: State, prepared: Prepared, layer: LayerGroup) -> int:
+    """Pages set aside for the beams that the prompt will be forked into."""
+    beams = prepared.request.beams
+    return (beams - 1) * layer.forked(prepared.end, state.block_size) if beams > 1 else 0
 
 
 def worst(state: State, prepared: Prepared, group: int, purpose: Purpose) -> int:

@@ -28,16 +28,19 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
 
 
 def _commit_rows(state: State, rows: Int32, numbers: Int32 | None) -> int:
-    if state.watched:
-        _check_watched(state, rows, numbers)
+    for place, row in enumerate(rows.tolist() if state.watched else ()):
+        if row in state.watched:
+            asked = int(state.store.length[row]) if numbers is None else int(numbers[place])
+            _check_watched(state.watched[row], asked)
     _tell_time(state)
     readers = _readers(state, rows, numbers)
     try:
         added = state.store.commit(rows, numbers)
     except LookupError as unknown:
         raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
-    if state.watched:
-        _unwatch(state, rows)
+    for row in rows.tolist() if state.watched else ():
+        if row in state.watched:
+            watch(state, state.watched[row])
     return added + _commit_across(state, readers)
 
 
@@ -47,14 +50,21 @@ def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
         computed = sequence.ran
     elif type(computed) is not int or not 0 <= computed <= state.config.max_length:
         raise _not_computed(computed, sequence.length)
-    if state.plain and not state.watched:
-        try:
-            return state.store.commit_row(row, computed)
-        except ValueError:
-            raise _not_computed(computed, sequence.length) from None
-    if computed > sequence.length:
-        raise _not_computed(computed, sequence.length)
-    return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32))
+    if state.cross is not None:
+        if computed > sequence.length:
+            raise _not_computed(computed, sequence.length)
+        return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32))
+    watched = row in state.watched
+    if watched:
+        _check_watched(sequence, computed)
+    _tell_time(state)
+    try:
+        added = state.store.commit_row(row, computed)
+    except ValueError:
+        raise _not_computed(computed, sequence.length) from None
+    if watched:
+        watch(state, sequence)
+    return added
 
 
 def _not_computed(computed: object, length: int) -> InputError:
@@ -83,26 +93,16 @@ def _commit_across(state: State, rows: Int32) -> int:
     return 0 if state.cross is None else state.cross.store.commit(rows, None)
 
 
-def _check_watched(state: State, rows: Int32, numbers: Int32 | None) -> None:
+def _check_watched(sequence: Sequence, asked: int) -> None:
     """What a transfer brings is there when all of it is; of a prompt under way only handed-out tokens have pages."""
-    for place, row in enumerate(rows.tolist()):
-        sequence = state.watched.get(row)
-        if sequence is None:
-            continue
-        asked = int(state.store.length[row]) if numbers is None else int(numbers[place])
-        name = f"commit of {asked} tokens of {sequence.id!r}"
-        if sequence.received and asked < sequence.prompt_end:
-            fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
-            raise InputError(say(name, fact, "commit when it has arrived; to compute instead, release and claim again"))
-        if not sequence.received and asked > sequence.granted:
-            fact = f"{sequence.granted} were handed out to be computed"
-            raise InputError(say(name, fact, "pass it as continuing, and commit what admit hands out"))
-
-
-def _unwatch(state: State, rows: Int32) -> None:
-    for row in rows.tolist():
-        if row in state.watched:
-            watch(state, state.watched[row])
+    if sequence.received and asked < sequence.prompt_end:
+        fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
+        cure = "commit when it has arrived; to compute instead, release and claim again"
+        raise InputError(say(f"commit of {asked} tokens of {sequence.id!r}", fact, cure))
+    if not sequence.received and asked > sequence.granted:
+        fact = f"{sequence.granted} were handed out to be computed"
+        cure = "pass it as continuing, and commit what admit hands out"
+        raise InputError(say(f"commit of {asked} tokens of {sequence.id!r}", fact, cure))
 
 
 def _bounded(computed: int) -> int:

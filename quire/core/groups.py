@@ -159,12 +159,12 @@ class LayerGroup:
             stops.append((start // self.snapshot_every + 1) * self.snapshot_every)
         return min(end, *stops) if stops else end
 
-    def stored_at(self, span: Span, size: int, marks: Marks | None = NO_MARKS) -> Span:
-        """Blocks that get a page of their own when the tokens of `span` are computed in one step."""
+    def stored_at(self, start: int, end: int, size: int, marks: Marks | None = NO_MARKS) -> tuple[int, int]:
+        """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
         if self.snapshot_every is not None:
-            stop = span.end // size
-            return Span(stop - self.is_stop(span.end, marks, size), stop)
-        return Span(span.start // size, max(span.start // size, -(-span.end // size)))
+            stop = end // size
+            return stop - self.is_stop(end, marks, size), stop
+        return start // size, max(start // size, -(-end // size))
 
     def room_at(self, length: int, reach: int, size: int) -> Span:
         """Blocks, sinks aside, that a sequence which only decodes after `length` has pages for, up to `reach`."""
@@ -173,12 +173,12 @@ class LayerGroup:
         first = 0 if self.window is None else max(0, length - self.window + 1) // size
         return Span(first, -(-reach // size))
 
-    def peak(self, span: Span, chunk: int | None, size: int, marks: Marks | None = NO_MARKS) -> int:
-        """Pages of its own that a sequence holds at once while `span` is computed, `chunk` tokens in a step."""
+    def peak(self, start: int, end: int, chunk: int | None, size: int, marks: Marks | None = NO_MARKS) -> int:
+        """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step."""
         if self.snapshot_every is not None:
-            return int(self.is_stop(self.next_stop(span.start, span.end, marks, size), marks, size))
-        first = span.start // size
-        blocks = -(-span.end // size) - first
+            return int(self.is_stop(self.next_stop(start, end, marks, size), marks, size))
+        first = start // size
+        blocks = -(-end // size) - first
         if self.window is None or chunk is None:
             return blocks
         return min(blocks, max(0, self.sink(size) - first) + max(1, self.tail(size)) + -(-chunk // size))
@@ -202,7 +202,7 @@ class LayerGroup:
         if self.window is None:
             return plain
         reads = self.sink(size) + self.tail(size)  # hit pages may stay with others when they leave
-        first = reads + self.peak(Span(0, reach), chunk, size) + spare
+        first = reads + self.peak(0, reach, chunk, size) + spare
         return min(plain, max(first, self.sink(size) + beams * self.running(size)))
 
     def most_decoding(self, lengths: tuple[int, int, int], beams: int, size: int) -> int:

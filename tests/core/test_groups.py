@@ -23,8 +23,7 @@ def test_a_full_group_reads_every_block() -> None:
     group = LayerGroup("full")
     assert group.live_blocks(9, 4) == (Span(0, 3),) == group.needs_at(9, 4)
     assert group.live_blocks(0, 4) == ()
-    assert group.stored_at(Span(4, 9), 4) == Span(1, 3)
-    assert not group.stored_at(Span(4, 4), 4)
+    assert group.stored_at(4, 9, 4) == (1, 3) and group.stored_at(4, 4, 4) == (1, 1)
     assert (group.tail(4), group.sink(4), group.keep(4), group.kind) == (ALL, 0, ALL, "full")
 
 
@@ -67,9 +66,7 @@ def test_snapshots_are_taken_every_so_often_and_where_a_request_says() -> None:
     while ends[-1] < 39:
         ends.append(group.next_stop(ends[-1], 39, marks, 4))
     assert ends == [0, 4, 16, 32, 36, 39]
-    assert [group.stored_at(Span(a, b), 4, marks) for a, b in pairwise(ends)] == [
-        Span(0, 1), Span(3, 4), Span(7, 8), Span(8, 9), Span(9, 9),
-    ]  # fmt: skip
+    assert [group.stored_at(a, b, 4, marks) for a, b in pairwise(ends)] == [(0, 1), (3, 4), (7, 8), (8, 9), (9, 9)]
     rare = LayerGroup("s", snapshot_every=0, snapshot_at_end=False)
     assert [at for at in range(41) if rare.is_stop(at, marks, 4)] == [4]
     assert group.next_stop(0, 39, None, 4) == 39 and not group.is_stop(16, None, 4)
@@ -84,7 +81,7 @@ def test_no_chunking_holds_more_of_a_window_than_its_peak(
     group = LayerGroup("w", window=window, sinks=sinks)
     start, length = hit * size, hit * size + sum(chunks) * size + 1
     longest = max(chunks) * size
-    peak = group.peak(Span(start, length), longest, size)
+    peak = group.peak(start, length, longest, size)
     ends = [start]
     for chunk in chunks:
         ends.append(ends[-1] + chunk * size)
