@@ -118,6 +118,8 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
         return 0
     p, before = o.slots[slot].page, o.slots[slot].prev
     kind = g.empty_class if p < 0 else FIRST + priority_of(page_at(g, p))
+    if p < 0:
+        wanted = min(wanted, MAX_RUN // 4)        # nothing far away to be fetched: what is near is used at once
     while count < wanted and slot < o.size:
         p = o.slots[slot].page
         if p < 0:

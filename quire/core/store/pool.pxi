@@ -10,7 +10,7 @@ cdef enum:
     ONE_CLAIM = 0x100
     PARTIAL_FROM = 20         # of those, partial hits
     NUM_COUNTERS = 28
-    MAX_RUN = 12
+    MAX_RUN = 32
 
 cdef struct Page:             # `num_tiers` slots long
     int32_t node              # -1: open; of a free page: the next free one, or -1
