@@ -203,7 +203,7 @@ class LayerGroup:
             return plain
         reads = self.sink(size) + self.tail(size)  # hit pages may stay with others when they leave
         first = reads + self.peak(0, reach, chunk, size) + spare
-        return min(plain, max(first, self.sink(size) + beams * self.running(size)))
+        return min(plain, max(first, self._later(prompt, beams, size)))
 
     def most_decoding(self, lengths: tuple[int, int, int], beams: int, size: int) -> int:
         """The same for a sequence whose prompt a transfer brings."""
@@ -212,7 +212,12 @@ class LayerGroup:
         if self.window is None:
             return plain
         first = self.sink(size) + len(self.room_at(prompt, reach, size)) + (beams - 1) * self.forked(prompt, size)
-        return min(plain, max(first, self.sink(size) + beams * self.running(size)))
+        return min(plain, max(first, self._later(prompt, beams, size)))
+
+    def _later(self, prompt: int, beams: int, size: int) -> int:
+        """Pages that beams hold at most while they decode: they share the sinks that the prompt has filled."""
+        shared = min(self.sink(size), prompt // size)
+        return shared + beams * (self.sink(size) - shared + self.running(size))
 
     def running(self, size: int) -> int:
         """Pages a decoding sequence of a bounded group holds at most, sinks aside."""

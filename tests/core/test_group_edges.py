@@ -159,3 +159,13 @@ def test_two_state_slots_are_enough_for_one_sequence_at_a_time(store: StoreName)
         cache.release(compute(cache, sequence))
     plain = build(store, (FULL, LayerGroup("state", snapshot_every=8)), (64, 1), reuse=False)
     assert len(admit(plain, Request("a", tokens((0, 9)))).sequences) == 1
+
+
+@pytest.mark.parametrize("purpose", ["compute", "decode"])
+def test_beams_that_part_among_the_sinks_each_fill_their_own(store: StoreName, purpose: Any) -> None:
+    """One token, three beams to nine tokens: three blocks each, two of them sinks. Eight slots can never do."""
+    cache = build(store, (LayerGroup("near", window=1, sinks=5),), (8,))
+    asked = Request("a", tokens((0, 1)), beams=3, max_new_tokens=8)
+    with cache.claim([asked], purpose=purpose) as claims:
+        (refusal,) = claims.refused
+    assert refusal.never and (refusal.need, refusal.have) == (9, 8)

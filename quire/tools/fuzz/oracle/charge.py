@@ -101,7 +101,9 @@ class Charge:
         room = self.room()
         begin = room.stop - room.first if purpose == "decode" else tail + self.peak(0)
         first = sink + begin + self.spare
-        return min(most, max(first, sink + ask.beams * (tail + 2 + self.blocks(group.extra or 0))))
+        apart = max(0, sink - shared)  # sinks that beams fill after they have parted
+        each = apart + tail + 2 + self.blocks(group.extra or 0)
+        return min(most, max(first, sink - apart + ask.beams * each))
 
 
 def next_stop(world: World, ask: Ask, start: int, end: int) -> int:
