@@ -16,6 +16,7 @@ from quire.transfer.links.link import Door, Lost, Message, Moved, News, check_so
 from quire.transfer.rows import Rows
 from quire.transfer.slices import Places
 
+NOTICED = 0.001  # seconds until the other end sees that a link was closed
 Fate = Callable[[str, str, str], Sequence[float]]  # what, from, to -> delays of its copies; none: it is lost
 
 
@@ -183,7 +184,7 @@ class LocalLink:
             self.news += self.lose(peer, "closed")
             if peer in self.hub.links:
                 lose = self.hub.links[peer].lose
-                self.hub.post(peer, 0.0, lambda: lose(self.name, "it has closed the link"))
+                self.hub.post(peer, NOTICED, lambda: lose(self.name, "it has closed the link"))
             return self.hub.fenced
         self.dead = True
         self.hub.links.pop(self.name, None)
