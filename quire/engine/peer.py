@@ -46,8 +46,9 @@ from quire.transfer import (
     Receiving,
     Session,
     Source,
+    StagedView,
     layout_of,
-)  # fmt: skip
+)
 from quire.transfer.verdict import check_key
 
 LinkMaker = Callable[[list[Bytes]], Link]  # from pages it can address, uint8 [slots, page_bytes] per group
@@ -74,7 +75,8 @@ class Peer:
         self.endpoint = Endpoint(self.link, view, facts, limits=limits, alone=False, orders=serve)
         self.pump = Pump(self.endpoint)
         self._limit = (limits or Limits()).transfer
-        self.prefills = Prefills(engine, self.pump, self._check, gate, tell)
+        eager = not isinstance(view, StagedView)
+        self.prefills = Prefills(engine, self.pump, self._check, gate, tell, eager=eager)
         self._waiting: dict[Key, tuple[Run, Source, float]] = {}  # not asked for yet; until when they wait for that
         self._coming: dict[Key, tuple[Run, int]] = {}  # and how much of them was here before
         self._closed = self._left = False
@@ -116,8 +118,9 @@ class Peer:
     @property
     def num_open(self) -> int:
         """Transfers under way, or waiting for room: the engine is not done."""
-        books = self.endpoint.books
-        return len(self.prefills.runs) + len(self._waiting) + len(books.dispatches) + len(books.arrivals)
+        books, prefills = self.endpoint.books, self.prefills
+        here = len(prefills.runs) + len(prefills.late) + len(self._waiting)
+        return here + len(books.dispatches) + len(books.arrivals)
 
     # -- the engine's side: a Connector, and a turn of its own in each step ------------------------------------------
 
@@ -131,8 +134,7 @@ class Peer:
 
     def finished(self, sequence: Live, free: Callable[[], None]) -> bool:
         """Of a prompt that was computed for a peer the endpoint holds the pages; they may be released here."""
-        self.prefills.finished(sequence)
-        return True
+        return self.prefills.finished(sequence, free)
 
     def step(self) -> None:
         """Compute what was ordered, ask for prompts that there is room for now, take what has come."""
@@ -150,27 +152,33 @@ class Peer:
             del self._waiting[key]
             with self.pump as endpoint:
                 endpoint.cancel(key)
+        strangers: set[Source] = set()  # not met yet: they hold nobody up, and in one round none of theirs is asked for
         for key, (run, source, until) in list(self._waiting.items()):
             if self._must_wait(run):
                 return
             asked, why = None, ""
+            if self.engine.clock() > until:
+                why = f"no room, or no hello, for {self._limit:g} s"
+            elif source in strangers:
+                continue  # of one source prompts are asked for in order: or both sides end up waiting for room
             with self.pump as endpoint:
-                if self.engine.clock() > until:
-                    why = f"no room, or no hello, for {self._limit:g} s"
+                met = endpoint.met(source)
+                try:
+                    asked = endpoint.receive(key, run.branches[0].request(), source) if not why else None
+                except QuireError as wrong:
+                    why = str(wrong)
+                if why:
                     endpoint.cancel(key)
-                else:
-                    try:
-                        asked = endpoint.receive(key, run.branches[0].request(), source)
-                    except QuireError as wrong:
-                        why = str(wrong)
-                    if asked is None and not why and endpoint.met(source):
-                        return  # there is no room; a source that is not met yet holds nobody up
                 landing = None if asked is None else endpoint.landing(asked)
+            if asked is None and not why:
+                if met:
+                    return  # there is no room
+                strangers.add(source)
+                continue
+            del self._waiting[key]
             if asked is not None:
                 self._coming[key] = (run, 0 if landing is None else landing.start)
-            if asked is not None or why:
-                del self._waiting[key]
-            if why:
+            else:
                 self._fall_back(run, why)
 
     def _must_wait(self, run: Run) -> bool:

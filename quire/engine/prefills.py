@@ -25,12 +25,15 @@ class Prefills:
     """Context-only runs. With a `gate` those that were ordered come in through it; `check` refuses keys in use."""
 
     def __init__(
-        self, engine: Engine, pump: Pump, check: Callable[[Key], None], gate: Gate | None, tell: Callable[[str], None]
-    ) -> None:
+        self, engine: Engine, pump: Pump, check: Callable[[Key], None], gate: Gate | None, tell: Callable[[str], None],
+        *, eager: bool,
+    ) -> None:  # fmt: skip
         self.engine, self.pump = engine, pump
+        self._eager = eager  # else pages are put when they are asked for: room to send them is not for who may not come
         self._check, self._gate = check, gate
         self._tell = tell  # a line per prompt that was sent, or was not
         self.runs: dict[object, tuple[Key, Run]] = {}  # by sequence
+        self.late: dict[Key, tuple[int, Aux, Callable[[], None]]] = {}  # computed; to be put when there is room to send
 
     def has(self, key: Key) -> bool:
         """It is being computed."""
@@ -53,24 +56,43 @@ class Prefills:
         self.runs[run.branches[0].id] = (key, run)
         return run
 
-    def finished(self, sequence: Live) -> None:
-        """A sequence computes no more: if it was one of these, its pages are held for whoever asks."""
+    def finished(self, sequence: Live, free: Callable[[], None]) -> bool:
+        """A sequence computes no more: if it was one of these, its pages are held for whoever asks.
+
+        False: they cannot be held yet. The sequence keeps them until `free` is called.
+        """
         key, run = self.runs.pop(sequence.id, (None, None))
         if key is None or run is None:
-            return
+            return True
         if not run.answers[0].tokens:
             self._refuse(key, run.error or "its prompt was not computed")
-            return
+            return True
         aux = Aux(first_tokens=(run.answers[0].tokens[0],), cached_tokens=run.reused)
         if run.logits is not None:
             aux = with_logits(aux, run.logits.numpy()[None])
         with self.pump as endpoint:
             try:
                 endpoint.send(key, sequence.id)
-                if not endpoint.put(key, sequence.prompt_end, last=True, aux=aux):
-                    endpoint.refuse(key, "its pages could not be held")
-            except QuireError as wrong:  # too many sessions, one that is stuck, or more than staging has room for
+            except QuireError as wrong:  # too many sessions, or one that is stuck
                 endpoint.refuse(key, str(wrong))
+                return True
+        self.late[key] = (sequence.prompt_end, aux, free)
+        return self._put(key)
+
+    def _put(self, key: Key) -> bool:
+        """Send it if that can be done now."""
+        length, aux, _ = self.late[key]
+        with self.pump as endpoint:
+            if not self._eager and not endpoint.is_asked_for(key):
+                return False
+            try:
+                done = endpoint.put(key, length, last=True, aux=aux)
+            except QuireError as wrong:  # more than staging has room for, or its session is over
+                endpoint.refuse(key, str(wrong))
+                done = True
+        if done:
+            del self.late[key]
+        return done
 
     def step(self) -> None:
         """Start what was ordered, stop what is not wanted any more, say what will not come."""
@@ -78,6 +100,9 @@ class Prefills:
             if run.done:  # before it had pages
                 del self.runs[id]
                 self._refuse(key, run.error or "its prompt was not computed")
+        for key, (_, _, free) in list(self.late.items()):
+            if self._put(key):
+                free()
         for key, body in self.pump.endpoint.take_orders():
             self._compute(key, body)
         for key in self.pump.endpoint.take_withdrawn():

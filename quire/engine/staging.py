@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
+from quire.core.groups import LayerGroup
 from quire.engine.engine import Engine
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes
@@ -12,13 +15,19 @@ from quire.transfer import CacheView, StagedView
 
 def reachable(view: CacheView, engine: Engine, prompts: int) -> tuple[CacheView, list[Bytes]]:
     """A view and the pages it names; on a GPU room for so many of the longest prompts, in pinned memory."""
-    arenas = engine.pages.arenas
     if engine.model.device.type == "cpu":
-        return view, [arena.numpy() for arena in arenas]
-    shape, length = view.shape(), engine.config.max_length
-    counts = [sum(map(len, group.needs_at(length, shape.block_size))) for group in shape.groups]
-    slots = [min(len(arena), prompts * count) for arena, count in zip(arenas, counts, strict=True)]
-    sizes = [group.page_bytes for group in shape.groups]
-    pairs = zip(slots, sizes, strict=True)
-    pinned = [torch.zeros(count, size, dtype=torch.uint8, pin_memory=True).numpy() for count, size in pairs]
+        return view, [arena.numpy() for arena in engine.pages.arenas]
+    pinned = [
+        torch.zeros(slots, group.page_bytes, dtype=torch.uint8, pin_memory=True).numpy()
+        for slots, group in slots_for(view, engine, prompts)
+    ]
     return StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", pinned)), pinned
+
+
+def slots_for(view: CacheView, engine: Engine, prompts: int) -> Iterator[tuple[int, LayerGroup]]:
+    """Per group, how many slots so many of the longest prompts need; never more than the device has."""
+    size, longest = view.shape().block_size, engine.config.max_length
+    for group, arena in zip(view.shape().groups, engine.pages.arenas, strict=True):
+        lengths = range(max(1, longest - size + 1), longest + 1)  # a window may need one block more inside a block
+        most = max(sum(map(len, group.needs_at(length, size))) for length in lengths)
+        yield min(len(arena), prompts * most), group

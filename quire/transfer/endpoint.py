@@ -212,6 +212,11 @@ class Endpoint:
         """Sessions whose pages can never be given back: somebody may still touch them. Restart this worker."""
         return [session for session in self.books.every_session() if session.stuck]
 
+    def is_asked_for(self, key: Key) -> bool:
+        """A receiver waits for what is sent under that key, or it is over."""
+        dispatch = self.books.dispatches.get(key)
+        return dispatch is None or dispatch.session.verdict is not None or bool(dispatch.session.readers)
+
     def knows(self, key: Key) -> bool:
         """A session of that key is open here, or was."""
         return bool(self.books.sessions(key)) or key in self.books.waiting.over

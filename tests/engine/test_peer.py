@@ -289,6 +289,10 @@ def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: 
     there.engine.submit(words(1, 40), Sampling(max_tokens=30))
     prompt, sampling = words(5, 30), Sampling(max_tokens=5)
     run = here.decode(Key("r"), prompt, sampling, source=there.link.address, order=True)
+    books, end = there.endpoint.books, time.monotonic() + MOST_SECONDS
+    while not books.orders._found and not books.orders._refused:  # before the run that is in its way is done
+        assert time.monotonic() < end
+        time.sleep(0.001)
     drive(there, here)
     assert here.num_fallbacks == 1 and reason in run.fallback
     assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])

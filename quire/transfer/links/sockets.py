@@ -60,9 +60,17 @@ class Sockets(ABC):
         return joined(*self._server.getsockname()[:2])
 
     def fileno(self) -> int:
-        """The selector's own descriptor, where it has one."""
+        """The selector's own descriptor, where it has one; it knows of everything that waits to be sent."""
         number = getattr(self._selector, "fileno", None)
-        return -1 if number is None or self._is_closed else int(number())
+        if number is None or self._is_closed:
+            return -1
+        self._listen_to_all()
+        return int(number())
+
+    def _listen_to_all(self) -> None:
+        for connection in self._peers.values():
+            if connection.sock is not None:
+                self._selector.modify(connection.sock, connection.interest, connection)
 
     # -- coming into being -------------------------------------------------------------------------------------------
 
@@ -153,9 +161,8 @@ class Sockets(ABC):
     def _serve(self, timeout: float) -> None:
         """One round: accept, look up, receive, send; who has not proven itself in time is lost."""
         now = time.monotonic()
+        self._listen_to_all()
         for connection in self._peers.values():
-            if connection.sock is not None:
-                self._selector.modify(connection.sock, connection.interest, connection)
             if not connection.is_open:
                 timeout = min(timeout, max(connection.deadline - now, 0.0))
         for key, events in self._selector.select(timeout):
