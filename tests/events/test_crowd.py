@@ -48,7 +48,7 @@ def lines(publisher: Publisher, count: int) -> Iterator[list[sockets.socket]]:
         made: list[sockets.socket] = []
 
         def connect() -> bool:
-            with suppress(ConnectionRefusedError):  # while the endpoint is closed
+            with suppress(ConnectionRefusedError, ConnectionResetError):  # while the endpoint is closed, or closes
                 made.append(stack.enter_context(sockets.create_connection(address, 20)))
             return len(made) == count
 
