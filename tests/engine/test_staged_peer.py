@@ -10,6 +10,7 @@ pytest.importorskip("msgspec")
 
 from quire.engine import peer as peer_module  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.peer import Peer  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.staging import slots_for  # noqa: E402
 from quire.tiers import ArenaTier, Bytes  # noqa: E402
@@ -27,23 +28,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("prompts", [1, 4])
-@pytest.mark.parametrize("sides", ["both", "there", "here"])
-def test_tokens_are_those_of_one_engine(
-    name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With room to stage one prompt or four; who finds none waits, and nobody falls back or hangs."""
-
-    def apart(view: CacheView, engine: Engine, _: int) -> tuple[CacheView, list[Bytes]]:
-        memory = [np.zeros((slots, group.page_bytes), np.uint8) for slots, group in slots_for(view, engine, prompts)]
-        return StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", memory)), memory
-
-    plain = peer_module.reachable
-    reference = Reference(families.build(name))
-    monkeypatch.setattr(peer_module, "reachable", apart if sides != "here" else plain)
-    there = open_peer(name, pages=40, serve=True, limits=LONG)
-    monkeypatch.setattr(peer_module, "reachable", apart if sides != "there" else plain)
-    here = open_peer(name, pages=40, limits=LONG)
+def assert_same_over(there: Peer, here: Peer, reference: Reference) -> None:
+    """Twelve prompts, more than memory holds at once, some cancelled: all others come, and nothing is left staged."""
     asks = []
     for nth in range(12):
         prompt, sampling = words(nth % 3, 20 + 9 * nth) + words(nth, 6), Sampling(max_tokens=8)
@@ -61,3 +47,22 @@ def test_tokens_are_those_of_one_engine(
         if isinstance(view, StagedView):
             assert not any(view.num_used(group) for group in range(len(view.shape().groups)))
         one.engine.close()
+
+
+@pytest.mark.parametrize("prompts", [1, 4])
+@pytest.mark.parametrize("sides", ["both", "there", "here"])
+def test_tokens_are_those_of_one_engine(
+    name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room to stage one prompt or four; who finds none waits, and nobody falls back or hangs."""
+
+    def apart(view: CacheView, engine: Engine, _: int) -> tuple[CacheView, list[Bytes]]:
+        memory = [np.zeros((slots, group.page_bytes), np.uint8) for slots, group in slots_for(view, engine, prompts)]
+        return StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", memory)), memory
+
+    plain = peer_module.reachable
+    monkeypatch.setattr(peer_module, "reachable", apart if sides != "here" else plain)
+    there = open_peer(name, pages=40, serve=True, limits=LONG)
+    monkeypatch.setattr(peer_module, "reachable", apart if sides != "there" else plain)
+    here = open_peer(name, pages=40, limits=LONG)
+    assert_same_over(there, here, Reference(families.build(name)))
