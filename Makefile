@@ -27,9 +27,10 @@ lint: $(VENV)/ready
 	@$(BIN)/ruff check --quiet .
 	@echo "== mypy"
 	@$(BIN)/mypy --strict quire
+	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py
 
 bench: $(VENV)/ready
-	@$(BIN)/quire bench $(ARGS)
+	@$(BIN)/python benchmarks/bench.py $(ARGS)
 
 fuzz: $(VENV)/ready
 	@$(BIN)/quire fuzz $(ARGS)

@@ -13,7 +13,6 @@ TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "chat": ("quire.tools.chat", "talk to a model; shows what of each prompt was reused, and how soon it answered"),
     "prefill": ("quire.tools.prefill", "compute prompts for `quire chat --prefill-peer` in another process"),
-    "bench": ("quire.tools.bench", "what the cache costs, beside a floor in C and, if installed, vLLM"),
     "replay": ("quire.tools.replay", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.tools.replay.grid", "a replay for every size and policy, beside the offline optimum"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),

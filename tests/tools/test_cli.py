@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
-import json
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.tools import bench, cli, demo, twice
+from quire.tools import cli, demo, twice
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,7 +68,7 @@ def test_the_readme_example_runs() -> None:
 def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert all(tool in told for tool in ("demo", "chat", "bench", "replay"))
+    assert all(tool in told for tool in ("demo", "chat", "events", "replay"))
     assert cli.main([]) == 2
     assert cli.main(["--version"]) == 0
     assert cli.main(["frobnicate"]) == 2
@@ -87,17 +86,6 @@ def test_every_link_of_the_docs_resolves() -> None:
             target = part.split(")")[0].split("#")[0]
             if target and "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("quire.core.store._compiled") is None, reason="the workload is too large for the twin"
-)
-def test_the_benchmark_prints_every_number(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main(["--json", "--rounds", "1", "--quick"]) == 0
-    numbers = json.loads(capsys.readouterr().out)
-    names = "cold_8k_us hit90_8k_us full_8k_us admit_64x8k_us decode_1024_us release_8k_us event_ns_per_block"
-    assert {*names.split(), "bytes_per_block", "tiers_events_factor", "gc_ms"} <= set(numbers)
-    assert numbers["bytes_per_block"] <= 120
 
 
 def test_a_tool_whose_extra_is_missing_says_what_to_install() -> None:

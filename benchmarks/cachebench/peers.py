@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,24 +11,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[1]
 
 
 class Peer:
-    """A process that measures one round for each line it reads and prints the result as JSON."""
+    """A process that measures one round, or one row, for each line it reads and prints the result as JSON."""
 
     def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
 
-    def round(self) -> dict[str, float]:
-        """The next round's numbers; empty when the process has died."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the process has no pipes")
+        self._into, self._from = self._process.stdin, self._process.stdout
+
+    def round(self, row: str = "round") -> dict[str, float]:
+        """The next round's numbers, or those of a row; empty when the process has died."""
         if self._process.poll() is not None:
             return {}
-        self._process.stdin.write("round\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
+        with contextlib.suppress(BrokenPipeError):
+            self._into.write(row + "\n")
+            self._into.flush()
+        for line in self._from:
             if line.startswith("{"):
                 numbers: dict[str, float] = json.loads(line)
                 return numbers
@@ -35,10 +40,9 @@ class Peer:
 
     def close(self) -> None:
         """No more rounds."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        self._into.close()
         self._process.wait(timeout=60)
-        self._process.stdout.close()
+        self._from.close()
 
 
 def open_floor(rounds: int) -> Peer | None:

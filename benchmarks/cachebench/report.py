@@ -15,7 +15,7 @@ FACTS = {
     "event_ns_per_block": "of which recording and hashing, ns per block",
     "groups_cold_factor": "8k prompt in 4 chunks, full + window + state, over full alone",
     "groups_hit_factor": "the same, three quarters cached",
-    "groups_step_factor": "decode step of 1,024, full + window + state, over full alone",
+    "groups_decode_factor": "decode step of 1,024, full + window + state, over full alone",
     "bytes_per_block": "metadata bytes per cached block, beyond its tokens",
     "scale_1m_over_10k": "cost at 1M indexed blocks over 10k (worse of cold and hit)",
     "gc_ms": "full garbage collection beside 89k cached blocks, ms",

@@ -6,10 +6,10 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from cachebench import workload as load
+from cachebench.rows import DECODE, advance
+from cachebench.workload import BLOCK, PROMPT, SLOTS
 from quire import Cache, CacheConfig, LayerGroup, Request, TierConfig
-from quire.tools.bench import workload as load
-from quire.tools.bench.rows import DECODE, advance
-from quire.tools.bench.workload import BLOCK, PROMPT, SLOTS
 
 CHUNK = 2048
 ONE = (LayerGroup("full"),)
@@ -51,7 +51,7 @@ class Mix:
         cache.release(sequence)
         return took
 
-    def cold(self) -> int:
+    def cold_8k_us(self) -> int:
         """Nothing cached."""
         self.seed += 1
         tokens = load.text(self.seed, PROMPT)
@@ -59,7 +59,7 @@ class Mix:
         self.cache.truncate(Request("t", tokens))
         return took
 
-    def hit(self) -> int:
+    def hit75_8k_us(self) -> int:
         """Three quarters cached, up to a snapshot."""
         self.seed += 1
         tokens = np.concatenate([self.document[: 3 * CHUNK], load.text(self.seed, PROMPT - 3 * CHUNK)])
@@ -67,6 +67,6 @@ class Mix:
         self.cache.truncate(Request("t", tokens), 3 * CHUNK)
         return took
 
-    def step(self) -> int:
+    def decode_1024_us(self) -> int:
         """One token for every running sequence."""
         return advance(self.cache, self.rows, self.tokens)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
+from time import perf_counter_ns
 
-from quire.tools.bench import workload as load
-from quire.tools.bench.groups import ONE, THREE, Mix
-from quire.tools.bench.peers import Peer, open_floor, open_vllm
-from quire.tools.bench.rows import Decode, Rows
+from cachebench import workload as load
+from cachebench.peers import Peer, open_floor, open_vllm
+from cachebench.rows import Rows
+from cachebench.samples import ROWS, Samples, fewest_us
 
 Numbers = dict[str, float]
 BLOCKS = load.PROMPT // load.BLOCK
-REPEATS = 21  # samples of a row in a round
 
 
 class Best:
@@ -22,57 +21,35 @@ class Best:
     def __init__(self) -> None:
         self.numbers: Numbers = {}
 
-    def take(self, name: str, sample: Callable[[], int], repeats: int = REPEATS) -> None:
+    def take(self, name: str, sample: Callable[[], int], repeats: int = 21) -> None:
         """A few samples with the collector off."""
-        gc.collect()
-        gc.disable()
-        try:
-            best = min(sample() for _ in range(repeats)) / 1000
-        finally:
-            gc.enable()
+        best = fewest_us(sample, repeats)
         self.numbers[name] = min(best, self.numbers.get(name, best))
 
 
 def measure(rounds: int, vllm_python: str | None, *, quick: bool) -> Numbers:
     """All rows, interleaved round by round."""
-    best = Best()
+    best, samples = Best(), Samples()
     peers = [peer for peer in (open_floor(rounds), open_vllm(vllm_python, rounds)) if peer is not None]
-    plain = _warmed()
-    full, rich, decode = _warmed(), _warmed(host=20_000, events=True), Decode()
-    full.fill()
     for number in range(rounds):
         _progress(number, rounds)
-        for name in ("cold_8k_us", "hit90_8k_us", "release_8k_us"):
-            best.take(name, getattr(plain, name))
-        best.take("full_8k_us", full.full_8k_us)
-        best.take("admit_64x8k_us", full.admit_64x8k_us, 3)
-        best.take("decode_1024_us", decode.step, 2 * load.BLOCK)
-        best.take("rich_cold_8k_us", lambda: _drained(rich))
+        for name in ROWS:
+            best.take(name, *samples.row(name))
         for peer in peers:
             _merge(best.numbers, peer)
     numbers = best.numbers
     numbers["tiers_events_factor"] = numbers.pop("rich_cold_8k_us") / numbers["cold_8k_us"]
     numbers["event_ns_per_block"] = (numbers["tiers_events_factor"] - 1) * numbers["cold_8k_us"] * 1000 / BLOCKS
-    numbers |= _groups(rounds)
-    numbers["bytes_per_block"] = _bytes_per_block(plain)
-    numbers["gc_ms"] = _gc_ms(plain)
+    for short, row in (("cold", "cold_8k_us"), ("hit", "hit75_8k_us"), ("decode", "decode_1024_us")):
+        three, one = numbers.pop(f"three_groups_{row}"), numbers.pop(f"one_group_{row}")
+        numbers[f"groups_{short}_factor"] = three / one
+    numbers["bytes_per_block"] = _bytes_per_block(samples.plain)
+    numbers["gc_ms"] = _gc_ms(samples.plain)
     if not quick:
         numbers["scale_1m_over_10k"] = _scale()
     for peer in peers:
         peer.close()
     return numbers
-
-
-def _warmed(*, host: int = 0, events: bool = False) -> Rows:
-    cache = load.make_cache(host=host, events=events)
-    load.warm(cache)
-    return Rows(cache)
-
-
-def _drained(rows: Rows) -> int:
-    took = rows.cold_8k_us()
-    rows.cache.take_events()
-    return took
 
 
 def _merge(numbers: Numbers, peer: Peer) -> None:
@@ -87,31 +64,16 @@ def _bytes_per_block(rows: Rows) -> float:
 
 def _gc_ms(rows: Rows) -> float:
     """A full collection beside a cache of 100k blocks."""
-    best = Best()
+    import gc
 
     def collect() -> int:
-        from time import perf_counter_ns
-
         began = perf_counter_ns()
         gc.collect()
         return perf_counter_ns() - began
 
-    assert rows.cache.usage().idle > 80_000
-    best.take("gc", collect)
-    return best.numbers["gc"] / 1000
-
-
-def _groups(rounds: int) -> Numbers:
-    """Three kinds of layer groups over one full group, the same steps, interleaved."""
-    best = Best()
-    worlds = {"one": Mix(ONE), "three": Mix(THREE)}
-    for _ in range(rounds):
-        for name, mix in worlds.items():
-            for row in ("cold", "hit"):
-                best.take(f"{name}_{row}", getattr(mix, row))
-            best.take(f"{name}_step", mix.step, 2 * load.BLOCK)
-    numbers = best.numbers
-    return {f"groups_{row}_factor": numbers[f"three_{row}"] / numbers[f"one_{row}"] for row in ("cold", "hit", "step")}
+    if rows.cache.usage().idle <= 80_000:
+        raise RuntimeError(f"the cache should hold 89k idle blocks and has {rows.cache.usage().idle}")
+    return fewest_us(collect, 21) / 1000
 
 
 def _scale() -> float:

@@ -1,4 +1,7 @@
-"""quire bench: interleaved minima of Quire, of a floor in C and, when it is installed, of vLLM's own block manager."""
+"""Interleaved minima of Quire, of a floor in C and, when it is installed, of vLLM's own block manager.
+
+    python benchmarks/bench.py [--rounds 15] [--quick] [--vllm-python PYTHON] [--json]
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import argparse
 import json
 import sys
 
-from quire.tools.bench.measure import measure
-from quire.tools.bench.report import render
+from cachebench.measure import measure
+from cachebench.report import render
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; --json for machines."""
-    parser = argparse.ArgumentParser(prog="quire bench", description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object")
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds; minima are reported (default 15)")
     parser.add_argument("--vllm-python", metavar="PYTHON", help="interpreter of an environment that has vLLM")
