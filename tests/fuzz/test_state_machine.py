@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
     @rule(asks=BATCHES, purpose=st.sampled_from(("compute", "compute", "decode")))
     def claim(self, asks: list[Ask], purpose: str) -> None:
         if len(self.player.open) < 2:
-            self.player.claim(self.named(asks), purpose)
+            self.player.claim(self.player.name("b"), self.named(asks), purpose)
 
     @precondition(lambda self: self.player.open)
     @rule(place=PLACE, budget=BUDGETS)
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.player.rows)
     @rule(place=PLACE)
     def fork(self, place: int) -> None:
-        self.player.fork(self.pick(place, self.player.rows), 1)
+        self.player.fork(self.pick(place, self.player.rows), [self.player.name("f")])
 
     @precondition(lambda self: self.player.rows)
     @rule(place=PLACE, store=st.sampled_from((True, True, True, False)))
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.player.rows)
     @rule(place=PLACE, start=st.integers(0, 8), end=st.integers(0, 12))
     def hold(self, place: int, start: int, end: int) -> None:
-        self.player.hold(self.pick(place, self.player.rows), start, end)
+        self.player.hold(self.player.name("h"), self.pick(place, self.player.rows), start, end)
 
     @precondition(lambda self: self.player.held)
     @rule(place=PLACE)
@@ -193,7 +193,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(num_pages=st.integers(0, 2), place=PLACE)
     def offload(self, num_pages: int, place: int) -> None:
-        self.player.trial.do("offload", num_pages, place % self.player.world.num_groups)
+        self.player.offload(num_pages, place % self.player.world.num_groups)
 
     @rule(seconds=st.integers(0, 3))
     def pass_time(self, seconds: int) -> None:
@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.player.trial.flush()
+        self.player.flush()
 
 
 @pytest.mark.parametrize("mix", ["full", "mixed"])

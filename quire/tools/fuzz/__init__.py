@@ -1,7 +1,7 @@
 """quire fuzz: random calls on a real cache with real bytes, compared with an oracle that answers by definition.
 
-driver (what to call) --> trial --> oracle     what must happen, from the definitions
-                               \\--> subject    the cache, its bytes, its events
+driver (what to call) --> player (as an engine does) --> trial --> oracle     what must happen, from the definitions
+replay (a list of calls) -^                                   \\--> subject    the cache, its bytes, its events
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from random import SystemRandom
+from tempfile import gettempdir
 
+from quire.tools.fuzz.calls import load
+from quire.tools.fuzz.replay import find_failure
 from quire.tools.fuzz.session import Limits, Report, run_session
 from quire.tools.fuzz.subject import StoreName, available_stores
 from quire.tools.fuzz.worlds import MIXES
@@ -28,14 +32,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             "quire fuzz: the compiled store does not import; install a C compiler or use --store twin", file=sys.stderr
         )
         return 2
+    return _replay(options.replay, stores) if options.replay is not None else _run(options, stores)
+
+
+def _run(options: Namespace, stores: tuple[StoreName, ...]) -> int:
     seed = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     seconds = 10.0 if options.seconds is None and options.operations is None else options.seconds
     tell = _progress if sys.stderr.isatty() else None
     report = run_session(seed, stores, Limits(options.operations, seconds, options.groups), options.world, tell)
     if tell is not None:
         print(file=sys.stderr)
+    if report.recording is not None and (report.failure is not None or options.record is not None):
+        folder = options.record or Path(gettempdir())
+        path = folder / f"quire-fuzz-{seed}-{options.world + report.worlds - 1}.json"
+        report.recording.save(path)
+        if report.failure is not None:
+            report.failure["recording"] = str(path)
     print(json.dumps(report.facts(), indent=2) if options.json else _summary(report, options.groups))
     return 1 if report.mismatches else 0
+
+
+def _replay(path: Path, stores: tuple[StoreName, ...]) -> int:
+    recording = load(path)
+    failure = find_failure(recording, stores)
+    said = "no mismatch" if failure is None else str(failure)
+    print(f"{len(recording.calls)} calls of {path} on {' and '.join(stores)}: {said}")
+    return 0 if failure is None else 1
 
 
 def _parse(argv: Sequence[str] | None) -> Namespace:
@@ -49,6 +71,8 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
     )
     parser.add_argument("--groups", choices=MIXES, default="any", help="kinds of layer groups (default: any)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="where the calls of the last world go as a file")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="play a file of calls instead of random ones")
     return parser.parse_args(argv)
 
 
@@ -79,4 +103,5 @@ def _summary(report: Report, mix: str) -> str:
         again = f"quire fuzz --seed {report.seed} --world {number} --operations {report.failure['operation']}"
         store = "both" if len(report.stores) > 1 else report.stores[0]
         lines.append(f"again: {again} --groups {mix} --store {store}")
+        lines.append(f"   or: quire fuzz --replay {report.failure['recording']} --store {store}")
     return "\n".join(lines)

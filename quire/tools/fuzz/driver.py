@@ -6,22 +6,17 @@ from collections.abc import Sequence
 from random import Random
 
 from quire.tools.fuzz.asks import Asks
+from quire.tools.fuzz.calls import Recording
 from quire.tools.fuzz.ending import Last, wind_up
-from quire.tools.fuzz.misuse import misuses, refused
+from quire.tools.fuzz.misuse import misuses
 from quire.tools.fuzz.oracle.reach import bounded
 from quire.tools.fuzz.plain import Admission, Ask, Budget
 from quire.tools.fuzz.player import Player
 from quire.tools.fuzz.subject import StoreName
-from quire.tools.fuzz.trial import Bad, same
+from quire.tools.fuzz.trial import Bad
+from quire.tools.fuzz.weights import SHARES, VERBS
 from quire.tools.fuzz.worlds import random_world
 
-WEIGHTS = {
-    "add": 11, "claim": 8, "admit": 9, "drop_claim": 2, "step": 25, "tell": 3, "go_on": 3, "grow": 10, "trim": 3,
-    "fork": 4, "release": 18, "suspend": 2, "hold": 2, "drop_hold": 8, "truncate": 0.6, "clear": 0.1, "offload": 2,
-    "refresh": 2, "flush": 2, "probe": 3, "misuse": 1, "run_plans": 2, "retry": 4, "hold_prompt": 3, "overtell": 1,
-    "beams": 2,
-}  # fmt: skip
-VERBS, SHARES = list(WEIGHTS), list(WEIGHTS.values())
 LASTS = 4  # requests that have the cache to themselves at the end
 MAX_OPEN = 3  # batches claimed at once, and readers of prompts
 EXCHANGE = 3
@@ -47,6 +42,10 @@ class Driver:
             wind_up(self.player, self.lasts(), self.chunk())
         finally:
             self.trial.close()
+
+    def recording(self, what: str = "") -> Recording:
+        """All calls so far, and what came of them."""
+        return Recording(self.world, self.player.notes.calls(), what)
 
     def lasts(self) -> list[Last]:
         """Requests that get the cache to themselves while it is full of what others left."""
@@ -110,9 +109,11 @@ class Driver:
         """Open a batch of claims."""
         purpose = "decode" if self.chance(0.1 if self.world.is_plain else 0.25) else "compute"
         if self.chance(0.15):
-            self.player.claim_in_vain(self.batch(), purpose)
+            asks = self.batch()
+            self.player.claim_in_vain(self.player.name("b"), asks, purpose)
         elif len(self.player.open) < MAX_OPEN:
-            self.player.claim(self.batch(), purpose)
+            asks = self.batch()
+            self.player.claim(self.player.name("b"), asks, purpose)
 
     def admit(self) -> None:
         """Admit one of the open batches."""
@@ -150,14 +151,14 @@ class Driver:
 
     def run_plans(self) -> None:
         """Carry out plans, and finish them later."""
-        self.trial.run_plans(self.bad())
+        self.player.run_plans(self.bad())
 
     def step(self) -> None:
         """Finish all plans; then a step of the model, which may be cancelled before it was told."""
         doubted = (self.rng.randrange(3),) if self.world.flaky and self.chance(0.25) else ()
         back = self.player.settle(self.bad(), doubted)
         if back and self.chance(0.5):
-            self.trial.do("commit", back, None)  # nothing was handed out since: it counts nothing
+            self.player.tell_nothing(back)
         self.player.compute(self.some(list(self.player.ready())))
         if self.chance(0.15):
             self.grow_ahead()
@@ -186,7 +187,7 @@ class Driver:
         self.player.tell(default=True)
         still = [name for name, row in self.player.rows.items() if row.computed == self.player.ran(name)]
         if still and self.chance(0.3):
-            self.trial.do("commit", still, None)
+            self.player.tell_nothing(still)
 
     def hold_prompt(self) -> None:
         """A reader keeps the beginning of a prompt that goes on, step by step."""
@@ -198,17 +199,17 @@ class Driver:
                 if name in self.player.unfinished_prompts():
                     self.player.add((), Budget(None, self.chunk()), [name])
                     if turn < 2 and len(self.player.held) < MAX_OPEN:
-                        self.player.hold(name, 0, self.player.slots(self.player.rows[name]))
+                        self.player.hold(self.player.name("h"), name, 0, self.player.slots(self.player.rows[name]))
                     self.step()
 
     def overtell(self) -> None:
         """Part of a transfer, or more than was handed out: refused."""
-        for name, row in self.player.rows.items():
+        for name, row in list(self.player.rows.items()):
             length = len(row.tokens)
             if row.received and row.computed < row.prompt_end:
-                self.trial.do("commit", [name], [self.rng.randrange(row.prompt_end)])
+                self.player.overtell(name, self.rng.randrange(row.prompt_end))
             elif any(map(bounded, self.world.kinds)) and row.granted < min(row.prompt_end, length):
-                self.trial.do("commit", [name], [self.rng.randint(row.granted + 1, length)])
+                self.player.overtell(name, self.rng.randint(row.granted + 1, length))
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -217,7 +218,8 @@ class Driver:
         num_tokens = self.rng.choice((1, 1, 1, 2, 3))
         names = self.some(list(self.player.rows), 3)
         tokens = [[self.asks.token() for _ in range(num_tokens)] for _ in names]
-        self.player.grow(names, None if self.chance(0.1) else tokens, num_tokens)
+        if names:
+            self.player.grow(names, None if self.chance(0.1) else tokens, num_tokens)
 
     def trim(self) -> None:
         """Take back drafts; sometimes none, which gives back slots only; seldom a part of the prompt."""
@@ -229,13 +231,13 @@ class Driver:
     def fork(self) -> None:
         """Beams, or copies at any time."""
         for name in self.one():
-            self.player.fork(name, self.rng.choice((1, 1, 2)))
+            self.player.fork(name, self.player.names("f", self.rng.choice((1, 1, 2))))
 
     def beams(self) -> None:
         """All beams that were charged, right after the prompt."""
         for name, row in list(self.player.rows.items()):
             if row.ask.beams > 1 and self.player.is_charged(name, row.ask.beams - 1):
-                self.player.fork(name, row.ask.beams - 1)
+                self.player.fork(name, self.player.names("f", row.ask.beams - 1))
 
     def release(self) -> None:
         """A sequence ends, sometimes cancelled; one that waits for a transfer more often than others."""
@@ -254,7 +256,8 @@ class Driver:
         early = self.player.unfinished_prompts()
         for name in self.some(early, 1) if early and self.chance(0.5) else self.one():
             length = len(self.player.rows[name].tokens)
-            self.player.hold(name, self.rng.randint(0, length), self.rng.randint(0, length + 3))
+            start, end = self.rng.randint(0, length), self.rng.randint(0, length + 3)
+            self.player.hold(self.player.name("h"), name, start, end)
 
     def drop_hold(self) -> None:
         """A reader is done."""
@@ -274,7 +277,7 @@ class Driver:
 
     def offload(self) -> None:
         """Early shadows."""
-        self.trial.do("offload", self.rng.randint(0, 3), self.rng.randrange(self.world.num_groups))
+        self.player.offload(self.rng.randint(0, 3), self.rng.randrange(self.world.num_groups))
 
     def refresh(self) -> None:
         """Time passes."""
@@ -282,7 +285,7 @@ class Driver:
 
     def flush(self) -> None:
         """A router hears what happened."""
-        self.trial.flush()
+        self.player.flush()
 
     def probe(self) -> None:
         """Ask without asking for."""
@@ -293,7 +296,5 @@ class Driver:
     def misuse(self) -> None:
         """Wrong calls raise and change nothing."""
         place, ask = self.rng.random(), self.asks.make(self.player.name("w"))
-        with self.trial.nothing_changes():
-            for subject in self.trial.subjects:
-                wrongs = list(misuses(subject, ask))
-                same("a wrong call", refused(wrongs[int(place * len(wrongs))]), None)
+        wrongs = [name for name, _ in misuses(self.trial.subjects[0], ask)]
+        self.player.misuse(wrongs[int(place * len(wrongs))], ask)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from quire.tools.fuzz.calls import recorded
+from quire.tools.fuzz.compare import same
 from quire.tools.fuzz.plain import Ask, Budget
 from quire.tools.fuzz.player import Player
-from quire.tools.fuzz.trial import same
 
 TURNS = 99  # steps after which a prompt counts as stuck
 
@@ -35,7 +36,13 @@ def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None
     for name in list(player.rows):
         grow_up(player, name)
     for last in lasts:
-        live_alone(player, last)
+        live_alone(player, *last)
+    come_to_rest(player)
+
+
+@recorded
+def come_to_rest(player: Player) -> None:
+    """Nothing lives and nothing is held: all that was promised and held has come back."""
     player.settle()
     player.trial.compare_all()
     player.trial.check()
@@ -43,7 +50,8 @@ def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None
     same("free slots when nothing is held", player.trial.oracle.brief(), player.world.tiers[0])
 
 
-def finish_prompts(player: Player, chunk: int | None) -> None:
+@recorded
+def finish_prompts(player: Player, chunk: int | None = None) -> None:
     """Every prompt under way is computed to its end; without claims nothing is in its way."""
     player.tell()
     for _ in range(TURNS):
@@ -63,12 +71,13 @@ def step(player: Player) -> None:
     player.tell(default=True)
 
 
+@recorded
 def grow_up(player: Player, name: str) -> None:
     """A sequence, and the beams it was charged for, generate all they said they would; then they end."""
     row, names = player.rows[name], [name]
     beams = row.ask.beams - 1
     if beams and player.is_charged(name, beams):
-        player.fork(name, beams)
+        player.fork(name, [f"{name}.{beam}" for beam in range(beams)])
         names = list(player.rows)
     longest = min(row.ask.room + row.ask.max_new_tokens, player.world.max_length)
     while len(row.tokens) < longest:
@@ -81,13 +90,14 @@ def grow_up(player: Player, name: str) -> None:
         player.release(each, True)
 
 
-def live_alone(player: Player, last: Last) -> None:
+@recorded
+def live_alone(player: Player, ask: Ask, purpose: str = "compute", chunk: int | None = None) -> None:
     """A request that has the cache to itself is admitted and ends well, unless it was told that it never can be."""
-    ask, budget = last.ask, Budget(None, last.chunk)
-    if last.purpose == "compute":
+    budget = Budget(None, chunk)
+    if purpose == "compute":
         admission = player.add([ask], budget)
     else:
-        player.claim([ask], last.purpose)
+        player.claim(f"{ask.name} alone", [ask], purpose)
         admission = player.admit(player.open[-1], budget) if player.open else None
     if admission is None:
         return
@@ -97,5 +107,5 @@ def live_alone(player: Player, last: Last) -> None:
     player.trial.reached["alone"] += 1
     same("sequences of a request that is alone", len(admission.rows), 1)
     step(player)
-    finish_prompts(player, last.chunk)
+    finish_prompts(player, chunk)
     grow_up(player, ask.name)

@@ -9,46 +9,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from quire.tools.fuzz import build
-from quire.tools.fuzz.oracle.life import final
-from quire.tools.fuzz.oracle.state import Row
-from quire.tools.fuzz.plain import Admission, Ask, Budget, World
-from quire.tools.fuzz.subject import StoreName
-from quire.tools.fuzz.trial import Bad, Trial, same
+from quire.tools.fuzz.calls import recorded
+from quire.tools.fuzz.compare import same
+from quire.tools.fuzz.misuse import misuses, refused
+from quire.tools.fuzz.plain import Admission, Ask, Budget
+from quire.tools.fuzz.trial import Bad
+from quire.tools.fuzz.view import View
+
+NO_LIMITS = Budget()
 
 
-class Player:
+class Player(View):
     """The engine's side of one world."""
-
-    def __init__(
-        self, world: World, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5
-    ) -> None:
-        self.world = world
-        self.trial = Trial(world, stores, check_every, compare_every)
-        self.spans: dict[str, int] = {}  # sequence -> end of the span it was handed last
-        self.waiting: list[Ask] = []  # suspended
-        self.open: list[str] = []  # claimed batches
-        self.held: list[str] = []
-        self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
-        self.forked: set[str] = set()  # sequences whose beams have come
-        self.count = 0
-
-    @property
-    def rows(self) -> dict[str, Row]:
-        """Live sequences, as the oracle knows them."""
-        return self.trial.oracle.state.rows
-
-    def name(self, letter: str) -> str:
-        """A name never used before."""
-        self.count += 1
-        return f"{letter}{self.count}"
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
-    def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
+    @recorded
+    def add(
+        self, asks: Sequence[Ask] = (), budget: Budget = NO_LIMITS, continuing: Sequence[str] = ()
+    ) -> Admission | None:
         """Claim and admit in one call; None when one of them must not be asked at all."""
         return self._admitted(self.trial.do("add", asks, budget, continuing))
 
-    def add_watched(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
+    @recorded
+    def add_watched(
+        self, asks: Sequence[Ask] = (), budget: Budget = NO_LIMITS, continuing: Sequence[str] = ()
+    ) -> Admission | None:
         """The same; when all are refused, nothing at all may have changed."""
         rows: list[Any] = []
         with self.trial.nothing_changes(unless=rows):
@@ -57,20 +43,21 @@ class Player:
                 rows += admission.rows or admission.spans or admission.plan.moves  # a plan also brings older moves
         return admission
 
-    def claim(self, asks: Sequence[Ask], purpose: str) -> None:
-        """Open a batch of claims."""
-        key = self.name("b")
+    @recorded
+    def claim(self, key: str, asks: Sequence[Ask] = (), purpose: str = "compute") -> None:
+        """Open a batch of claims, under a key."""
         if self.trial.do("claim", key, asks, purpose) is not None:
             self.open.append(key)
 
-    def claim_in_vain(self, asks: Sequence[Ask], purpose: str) -> None:
+    @recorded
+    def claim_in_vain(self, key: str, asks: Sequence[Ask] = (), purpose: str = "compute") -> None:
         """Claim and drop: nothing at all may have changed."""
         with self.trial.nothing_changes():
-            key = self.name("b")
             if self.trial.do("claim", key, asks, purpose) is not None:
                 self.trial.do("drop_claim", key)
 
-    def admit(self, key: str, budget: Budget, continuing: Sequence[str] = ()) -> Admission | None:
+    @recorded
+    def admit(self, key: str, budget: Budget = NO_LIMITS, continuing: Sequence[str] = ()) -> Admission | None:
         """Admit an open batch; None when one of its names was taken meanwhile, so that it can only be dropped."""
         admission = self.trial.do("admit", key, budget, continuing)
         if admission is None:
@@ -79,6 +66,7 @@ class Player:
         self.open.remove(key)
         return self._admitted(admission)
 
+    @recorded
     def drop_claim(self, key: str) -> None:
         """Drop an open batch."""
         self.open.remove(key)
@@ -94,13 +82,9 @@ class Player:
                 self.spans[name] = self.rows[name].prompt_end
         return admission
 
-    def unfinished_prompts(self) -> list[str]:
-        """Sequences that still have prompt tokens to be granted; what a transfer brings is not computed."""
-        rows = [(name, row) for name, row in self.rows.items() if not row.ahead]
-        return [name for name, row in rows if row.computed < min(row.prompt_end, len(row.tokens))]
-
     # -- plans and steps ---------------------------------------------------------------------------------------------
 
+    @recorded
     def settle(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> list[str]:
         """Carry out and finish all plans; a sequence that was lost is gone, one that was set back has run nothing."""
         if self.world.has_state and self.trial.oracle.state.moves:
@@ -119,38 +103,20 @@ class Player:
             self.untold.pop(name, None)
         return back
 
-    def ran(self, name: str) -> int:
-        """Tokens with KV after a step that ran as it was told to; behind the prompt a step computes all there is."""
-        row = self.rows[name]
-        span = self.spans.get(name, row.prompt_end)
-        return len(row.tokens) if span >= row.prompt_end else min(span, len(row.tokens))
+    @recorded
+    def run_plans(self, bad: Sequence[Bad] = ()) -> None:
+        """Carry out all plans, to finish them later."""
+        self.trial.run_plans(bad)
 
-    def ready(self) -> dict[str, int]:
-        """Sequences that can compute something, and up to where."""
-        found: dict[str, int] = {}
-        for name, row in self.rows.items():
-            end = self.ran(name)
-            if row.ahead and row.computed < row.prompt_end:
-                end = row.prompt_end  # a transfer brings this much
-            end = min(end, self.slots(row))
-            heard = end > row.computed or (end == len(row.tokens) and self.unheard(name))
-            if heard and not (self.world.has_state and name in self.untold):
-                found[name] = end  # a state that has moved on cannot be computed again
-        return found
-
-    def slots(self, row: Row) -> int:
-        """Tokens it has slots for; a state needs none."""
-        kinds = zip(row.pages, self.world.kinds, strict=False)
-        reach = (len(pages) * self.world.block_size for pages, kind in kinds if kind.kind != "state")
-        return min(reach, default=len(row.tokens))
-
-    def compute(self, names: Sequence[str]) -> None:
+    @recorded
+    def compute(self, names: Sequence[str] = ()) -> None:
         """A step of the model on some sequences that are ready."""
         ready = self.ready()
         for name in names:
             self.trial.compute(name, ready[name])
             self.untold[name] = ready[name]
 
+    @recorded
     def tell(self, default: bool = False) -> None:
         """Commit what was computed, by default what was handed out; calls and plans may have come in between."""
         names, ends = list(self.untold), list(self.untold.values())
@@ -161,6 +127,16 @@ class Player:
         if names:
             self.trial.do("commit", names, None if whole else ends)
 
+    @recorded
+    def tell_nothing(self, names: Sequence[str]) -> None:
+        """Commit by default what was not handed out again since it was told, or set back: it counts nothing."""
+        self.trial.do("commit", names, None)
+
+    @recorded
+    def overtell(self, name: str, computed: int) -> None:
+        """Part of a transfer, or more than was handed out: refused."""
+        self.trial.do("commit", [name], [computed])
+
     def _tell_first(self, name: str) -> None:
         """A state that has moved on without being told must not be copied nor kept as what it was."""
         if self.world.has_state and name in self.untold:
@@ -168,7 +144,10 @@ class Player:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> bool:
+    @recorded
+    def grow(
+        self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None = None, num_tokens: int = 1
+    ) -> bool:
         """More tokens, or slots only, for those that are not too long for it; False without room."""
         extra = max(kind.extra or 0 for kind in self.world.kinds)
         last = self.world.blocks(self.world.max_length) * self.world.block_size - extra
@@ -176,12 +155,8 @@ class Player:
         some = None if tokens is None else [tokens[place] for place in fit]
         return not fit or self.trial.do("grow", [names[place] for place in fit], some, num_tokens) is not None
 
-    def open_tokens(self, name: str) -> int:
-        """Tail tokens that are not committed."""
-        row = self.rows[name]
-        return len(row.tokens) - final(self.trial.oracle.state, row)
-
-    def trim(self, name: str, num_tokens: int) -> None:
+    @recorded
+    def trim(self, name: str, num_tokens: int = 0) -> None:
         """Take back tail tokens, but leave one."""
         self._tell_first(name)
         row = self.rows[name]
@@ -189,37 +164,27 @@ class Player:
         if name in self.untold:
             self.untold[name] = min(self.untold[name], len(row.tokens))
 
-    def fork(self, name: str, count: int) -> None:
+    @recorded
+    def fork(self, name: str, forks: Sequence[str]) -> None:
         """Beams, or copies at any time."""
         self._tell_first(name)
-        names, charged = [self.name("f") for _ in range(count)], self.is_charged(name, count)
-        done = self.trial.do("fork", name, names) is not None
+        charged = self.is_charged(name, len(forks))
+        done = self.trial.do("fork", name, forks) is not None
         if charged:
             self.trial.reached["forked into its beams"] += 1
             same(f"forks of {name} into beams that were charged", done, True)
         if done:
-            self.forked |= {name, *names}
-            self.spans.update(dict.fromkeys(names, self.spans.get(name, self.rows[name].prompt_end)))
+            self.forked |= {name, *forks}
+            self.spans.update(dict.fromkeys(forks, self.spans.get(name, self.rows[name].prompt_end)))
 
-    def is_charged(self, name: str, count: int) -> bool:
-        """Its prompt is computed and no more, and its beams, which were charged when it was admitted, have not come."""
-        row = self.rows[name]
-        fits = count < row.ask.beams and count <= len(self.trial.oracle.model.free_rows)
-        fresh = name not in self.forked and len(row.tokens) == row.ask.compute_end == row.prompt_end
-        return fits and fresh and row.computed == row.prompt_end and not self.unheard(name)
-
-    def unheard(self, name: str) -> bool:
-        """The KV of its encoder is still to come."""
-        across = self.trial.oracle.model.cross
-        row = None if across is None else across.rows.get(name)
-        return row is not None and row.computed < len(row.tokens)
-
-    def release(self, name: str, store: bool) -> None:
+    @recorded
+    def release(self, name: str, store: bool = True) -> None:
         """A sequence ends."""
         self._tell_first(name)
         self.trial.do("release", name, store)
         self._forget(name)
 
+    @recorded
     def suspend(self, name: str) -> None:
         """Preempt a sequence; it waits to be asked for again."""
         self._tell_first(name)
@@ -232,14 +197,16 @@ class Player:
         self.untold.pop(name, None)
         self.forked.discard(name)
 
-    def hold(self, name: str, start: int, end: int) -> None:
+    @recorded
+    def hold(self, key: str, name: str, start: int = 0, end: int = 0) -> None:
         """Keep some pages of a sequence for a reader; ends beyond its slots are cut."""
         self._tell_first(name)
-        last, key = self.slots(self.rows[name]), self.name("h")
+        last = self.slots(self.rows[name])
         if self.trial.do("hold", key, name, min(start, end, last), min(max(start, end), last)) is not None:
             self.held.append(key)
             self.trial.reached["hold of promised pages"] += any(self.rows[name].extras)
 
+    @recorded
     def drop_hold(self, key: str) -> None:
         """The reader is done."""
         self.held.remove(key)
@@ -247,22 +214,36 @@ class Player:
 
     # -- tree, tiers, time -------------------------------------------------------------------------------------------
 
-    def truncate(self, ask: Ask, keep: int) -> None:
+    @recorded
+    def truncate(self, ask: Ask, keep: int = 0) -> None:
         """Forget the end of something, unless claims are open."""
         if not self.open:
             self.trial.do("truncate", ask, keep)
 
+    @recorded
     def clear(self) -> None:
         """Forget everything, unless claims are open."""
         if not self.open:
             self.trial.do("clear")
 
-    def refresh(self, seconds: int) -> None:
+    @recorded
+    def offload(self, num_pages: int = 0, group: int = 0) -> None:
+        """Early shadows."""
+        self.trial.do("offload", num_pages, group)
+
+    @recorded
+    def flush(self) -> None:
+        """A router hears what happened."""
+        self.trial.flush()
+
+    @recorded
+    def refresh(self, seconds: int = 0) -> None:
         """Time passes."""
         self.trial.pass_time(seconds)
         self.trial.do("refresh")
 
-    def probe(self, ask: Ask, purpose: str, then_add: bool) -> None:
+    @recorded
+    def probe(self, ask: Ask, purpose: str = "compute", then_add: bool = False) -> None:
         """Ask without asking for; what was told must come true when it is added right after."""
         with self.trial.nothing_changes():
             told = self.trial.do("probe", ask, purpose)
@@ -275,3 +256,10 @@ class Player:
                 kinds = zip(spent, told.slots, self.world.kinds, strict=False)
                 wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
                 same("slots of an admission beyond what its probe told", wrong, [])
+
+    @recorded
+    def misuse(self, wrong: str, ask: Ask) -> None:
+        """A wrong call raises and changes nothing."""
+        with self.trial.nothing_changes():
+            for subject in self.trial.subjects:
+                same("a wrong call", refused((wrong, dict(misuses(subject, ask))[wrong])), None)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from quire.tools.fuzz.calls import Recording
+from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.driver import Driver
 from quire.tools.fuzz.subject import StoreName
-from quire.tools.fuzz.trial import Mismatch
 
 WORLD_OPERATIONS = 400
 
@@ -36,6 +37,7 @@ class Report:
     mismatches: int = 0
     reached: Counter[str] = field(default_factory=Counter)  # how often the rarer things happened
     failure: dict[str, Any] | None = None
+    recording: Recording | None = None  # of the world that failed, or of the last one
 
     def facts(self) -> dict[str, Any]:
         """The report as JSON takes it."""
@@ -84,26 +86,35 @@ def _done(report: Report, limits: Limits) -> bool:
 
 def _run_world(report: Report, name: str, operations: int, mix: str) -> None:
     driver = Driver(name, report.stores, mix=mix)
+    report.recording = None
     try:
         driver.run(operations)
-    except Mismatch:
+    except Exception as error:
         report.mismatches += 1
-        report.failure = pinned_down(name, report.stores, operations, mix)
+        report.failure, report.recording = pinned_down(name, report.stores, operations, mix, said(error))
+    report.recording = report.recording or driver.recording()
     report.operations += driver.trial.operations
     report.reached += driver.trial.reached
 
 
-def pinned_down(name: str, stores: Sequence[StoreName], operations: int, mix: str) -> dict[str, Any]:
+def said(error: Exception) -> str:
+    """What a failure says; one that is not a mismatch is an error of the library or of the fuzzer."""
+    return str(error) if isinstance(error, Mismatch) else f"{type(error).__name__}: {error}"
+
+
+def pinned_down(
+    name: str, stores: Sequence[StoreName], operations: int, mix: str, first: str
+) -> tuple[dict[str, Any], Recording | None]:
     """Run a world again with every comparison after every call: the failure, and the calls that led to it."""
-    driver = Driver(name, stores, check_every=1, compare_every=1, mix=mix)
-    said = "it did not happen again with comparisons after every call"
+    driver, what = Driver(name, stores, check_every=1, compare_every=1, mix=mix), ""
     try:
         driver.run(operations)
-    except Mismatch as mismatch:
-        said = str(mismatch)
-    return {
+    except Exception as error:
+        what = said(error)
+    failure = {
         "world": repr(driver.world),
         "operation": driver.trial.operations,
-        "what": said,
+        "what": what or f"{first} (it did not happen again with comparisons after every call)",
         "trace": driver.trial.calls(),
     }
+    return failure, driver.recording(what) if what else None

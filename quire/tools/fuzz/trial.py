@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from quire import QuireError, check
 from quire.tools.fuzz.build import Known
+from quire.tools.fuzz.compare import Mismatch, same
 from quire.tools.fuzz.content import encoded, values
 from quire.tools.fuzz.mirror import Hashes
 from quire.tools.fuzz.oracle import Oracle
@@ -23,10 +23,6 @@ TWINS = 6  # place of the count of private copies in a dumped row, which the ora
 TRACE = 30  # calls kept for the report
 KINDS = ("onboard", "offload", "copy", "exchange")
 Bad = tuple[int, str, int]  # tier, verb, slot that fail
-
-
-class Mismatch(Exception):
-    """A cache did not do what the oracle says."""
 
 
 class Clock:
@@ -243,25 +239,3 @@ class Trial:
 def firm(answer: Any) -> Any:
     """An answer without what is free to differ."""
     return answer.firm() if isinstance(answer, Closing) else answer
-
-
-def same(what: str, found: Any, expected: Any) -> None:
-    """Equal, or a mismatch that says where."""
-    if found != expected:
-        raise Mismatch(f"{what}: {_difference(found, expected)}")
-
-
-def _difference(found: Any, expected: Any) -> str:
-    if is_dataclass(found) and type(found) is type(expected):
-        found, expected = (
-            {field.name: getattr(item, field.name) for field in fields(found)} for item in (found, expected)
-        )
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in [*found, *(set(expected) - set(found))]:
-            if key not in found or key not in expected or found[key] != expected[key]:
-                return f"[{key!r}] {_difference(found.get(key, 'absent'), expected.get(key, 'absent'))}"
-    if isinstance(found, list | tuple) and type(found) is type(expected) and len(found) == len(expected) > 0:
-        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-            if one != other:
-                return f"[{place}] {_difference(one, other)}"
-    return f"it is {found!r}, expected {expected!r}"
