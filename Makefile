@@ -12,7 +12,7 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/*.pxi)
 
-.PHONY: demo test lint bench fuzz coverage clean
+.PHONY: demo test lint bench fuzz soak coverage clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -34,6 +34,10 @@ bench: $(VENV)/ready
 
 fuzz: $(VENV)/ready
 	@$(BIN)/quire fuzz $(ARGS)
+
+# Until it is stopped. Where nothing can be installed: python3 -m tests.soak, with numpy and the extension built in place.
+soak: $(VENV)/ready
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 coverage: $(VENV)/ready
 	@$(BIN)/python -m pytest -q -m "not slow" --cov=quire/core --cov-report=term --cov-report=html --cov-fail-under=95 $(ARGS)

@@ -15,8 +15,9 @@ from random import SystemRandom
 from tempfile import gettempdir
 
 from quire.tools.fuzz.calls import load
-from quire.tools.fuzz.replay import find_failure
+from quire.tools.fuzz.replay import outcome
 from quire.tools.fuzz.session import Limits, Report, run_session
+from quire.tools.fuzz.shrink import Shrinker, as_test
 from quire.tools.fuzz.subject import StoreName, available_stores
 from quire.tools.fuzz.worlds import MIXES
 
@@ -32,10 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             "quire fuzz: the compiled store does not import; install a C compiler or use --store twin", file=sys.stderr
         )
         return 2
-    return _replay(options.replay, stores) if options.replay is not None else _run(options, stores)
+    failed = _run(options, stores) if options.replay is None else _replay(options.replay, stores)
+    if failed is not None and options.shrink:
+        _shrink(failed, stores)
+    return 0 if failed is None else 1
 
 
-def _run(options: Namespace, stores: tuple[StoreName, ...]) -> int:
+def _run(options: Namespace, stores: tuple[StoreName, ...]) -> Path | None:
+    """Random calls; the file of those that failed."""
     seed = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     seconds = 10.0 if options.seconds is None and options.operations is None else options.seconds
     tell = _progress if sys.stderr.isatty() else None
@@ -49,15 +54,30 @@ def _run(options: Namespace, stores: tuple[StoreName, ...]) -> int:
         if report.failure is not None:
             report.failure["recording"] = str(path)
     print(json.dumps(report.facts(), indent=2) if options.json else _summary(report, options.groups))
-    return 1 if report.mismatches else 0
+    return None if report.failure is None else Path(report.failure["recording"])
 
 
-def _replay(path: Path, stores: tuple[StoreName, ...]) -> int:
+def _replay(path: Path, stores: tuple[StoreName, ...]) -> Path | None:
+    """The calls of a file; the file itself when they fail."""
     recording = load(path)
-    failure = find_failure(recording, stores)
-    said = "no mismatch" if failure is None else str(failure)
+    failure = outcome(recording, stores).failure
+    said = "no mismatch" if failure is None else failure
     print(f"{len(recording.calls)} calls of {path} on {' and '.join(stores)}: {said}")
-    return 0 if failure is None else 1
+    return None if failure is None else path
+
+
+def _shrink(path: Path, stores: tuple[StoreName, ...]) -> None:
+    """The shortest list that still fails, as a test and as a file."""
+    shrinker = Shrinker(load(path), stores, _shrinking if sys.stderr.isatty() else None)
+    short, name = shrinker.run(), path.name.split(".")[0]
+    target = path.with_name(f"{name}-short.json")
+    short.save(target)
+    print(f"\n# {len(short.calls)} calls are left after {shrinker.tries:,} tries: {target}")
+    print(as_test(short, name.replace("-", "_")))
+
+
+def _shrinking(tries: int, calls: int) -> None:
+    print(f"\rshrinking: {calls} calls left after {tries:,} tries ", end="", file=sys.stderr, flush=True)
 
 
 def _parse(argv: Sequence[str] | None) -> Namespace:
@@ -73,6 +93,7 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--record", type=Path, metavar="DIR", help="where the calls of the last world go as a file")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a file of calls instead of random ones")
+    parser.add_argument("--shrink", action="store_true", help="make a failing list as short as it goes: a ready test")
     return parser.parse_args(argv)
 
 
@@ -103,5 +124,5 @@ def _summary(report: Report, mix: str) -> str:
         again = f"quire fuzz --seed {report.seed} --world {number} --operations {report.failure['operation']}"
         store = "both" if len(report.stores) > 1 else report.stores[0]
         lines.append(f"again: {again} --groups {mix} --store {store}")
-        lines.append(f"   or: quire fuzz --replay {report.failure['recording']} --store {store}")
+        lines.append(f"short: quire fuzz --replay {report.failure['recording']} --store {store} --shrink")
     return "\n".join(lines)

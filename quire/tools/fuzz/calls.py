@@ -114,7 +114,8 @@ def recording(data: Mapping[str, Any]) -> Recording:
     given = tupled(dict(data["world"]))
     groups = tuple(Group(**group) for group in data["world"].get("groups", ()))
     world = World(**{**given, "groups": groups})
-    return Recording(world, [_call(line, world.block_size) for line in data["calls"]], data.get("what", ""))
+    calls = [_call(line, world.block_size) for line in data["calls"]]
+    return Recording(world, calls, data.get("what", ""))
 
 
 def plain(value: Any) -> Any:

@@ -14,10 +14,11 @@ class Mismatch(Exception):
         super().__init__(f"{what}: {difference}" if difference else what)
         self.what = what
 
-    @property
-    def kind(self) -> str:
-        """What went wrong, without the numbers and names of this one time: equal for failures of one kind."""
-        return re.sub(r"'[^']*'|\[.*?\]|\b[a-z]?\d+\b", "#", self.what)
+
+def kind_of(error: Exception) -> str:
+    """What went wrong, without the numbers and names of this one time: equal for failures of one kind."""
+    what = error.what if isinstance(error, Mismatch) else f"{type(error).__name__}: {error}"
+    return re.sub(r"'[^']*'|\[.*?\]|\b[a-z]?\d+\b", "#", what)
 
 
 def same(what: str, found: Any, expected: Any) -> None:

@@ -6,40 +6,55 @@ So any part of a list can be taken out and the rest is still what a well-behaved
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.tools.fuzz import ending
 from quire.tools.fuzz.calls import CALLS, Call, Recording
-from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.misuse import misuses
 from quire.tools.fuzz.oracle.reach import bounded
+from quire.tools.fuzz.plain import World
 from quire.tools.fuzz.player import Player
 from quire.tools.fuzz.subject import StoreName
 
-__all__ = ["find_failure", "play", "replay"]
+__all__ = ["Outcome", "outcome", "play", "replay"]
 Args = dict[str, Any]
 
 
 def replay(recording: Recording, stores: Sequence[StoreName], check_every: int = 1, compare_every: int = 1) -> Player:
     """Play all calls, everything compared after each; raises the mismatch. Who played, for what was reached."""
     player = Player(recording.world, stores, check_every, compare_every)
+    play_all(player, recording.calls)
+    return player
+
+
+def play_all(player: Player, calls: Sequence[Call]) -> None:
+    """Play all calls, and a last look at everything."""
     try:
-        for call in recording.calls:
+        for call in calls:
             play(player, call)
         player.trial.compare_all()
         player.trial.check()
     finally:
         player.trial.close()
-    return player
 
 
-def find_failure(recording: Recording, stores: Sequence[StoreName]) -> Mismatch | None:
-    """How a list fails; None when it does not."""
+class Outcome(NamedTuple):
+    """What came of a list: the failure, if there is one, and the calls that were really made until then."""
+
+    world: World
+    calls: Sequence[Call]
+    failure: Exception | None
+
+
+def outcome(recording: Recording, stores: Sequence[StoreName]) -> Outcome:
+    """Play a list to its end or to its failure; what is no list at all raises."""
+    player = Player(recording.world, stores, check_every=1, compare_every=1)
+    failure: Exception | None = None
     try:
-        replay(recording, stores)
-    except Mismatch as mismatch:
-        return mismatch
-    return None
+        play_all(player, recording.calls)
+    except Exception as error:
+        failure = error
+    return Outcome(recording.world, player.notes.calls(), failure)
 
 
 def play(player: Player, call: Call) -> bool:
