@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -72,3 +74,21 @@ def test_a_mismatch_is_reported_with_its_calls(
     assert main(["--operations", "20000", "--seed", "5", "--store", "twin", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
     assert facts["mismatches"] == 1 and facts["failure"]["trace"][-1].startswith(("release", "suspend"))
+
+
+WITHOUT_ASSERTS = """
+from quire import Removed
+from quire.tools.fuzz.driver import Driver
+driver = Driver("O/1", ("twin",), mix="mixed")
+driver.run(150)
+subject = driver.trial.subjects[0]
+print(len(driver.trial.known.meaning), len(subject.keys), len(subject.mirror.groups[0]))
+subject.mirror.replay([Removed(0, (7,))])
+"""
+
+
+def test_it_compares_the_same_without_asserts() -> None:
+    """Under python -O identities and keys are learned, and a removal of what was never told is found."""
+    done = subprocess.run([sys.executable, "-O", "-c", WITHOUT_ASSERTS], capture_output=True, text=True)
+    assert all(int(number) > 0 for number in done.stdout.split()), done.stdout
+    assert "it was not there" in done.stderr, done.stderr

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from quire import CacheConfig, Encoder, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, TierConfig
 from quire.tools.fuzz import plain
+from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.plain import Ask, Budget, Identity, Runs, World
 
 WORD = 8  # bytes one token writes into each plane of a page
@@ -199,10 +200,10 @@ class Known:
 
     def _learn(self, across: bool, identities: tuple[Identity, ...], meant: list[tuple[object, ...]]) -> None:
         for identity, meaning in zip(identities, meant, strict=False):  # an encoder's may have no meaning
-            assert self.meaning.setdefault((across, identity), meaning) == meaning, (
-                f"{identity} means {meaning} and something else"
-            )
-            assert self.identity.setdefault((across, meaning), identity) == identity, f"{meaning} is coded in two ways"
+            if self.meaning.setdefault((across, identity), meaning) != meaning:
+                raise Mismatch(f"{identity} means {meaning} and something else")
+            if self.identity.setdefault((across, meaning), identity) != identity:
+                raise Mismatch(f"{meaning} is coded in two ways")
 
 
 def limits(budget: Budget) -> dict[str, int | bool | None]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quire import Plan
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierError, TierInfo
 from quire.tools.fuzz.build import page_bytes
+from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.plain import Identity, World
 
 Words = NDArray[np.uint64]
@@ -104,7 +105,8 @@ class Content:
         """Compute tokens: their numbers go into the pages behind these device slots."""
         which = np.fromiter(places, np.int64)
         blocks, inside = np.divmod(which, self.world.block_size)
-        assert (slots[blocks] >= 0).all(), f"a token to compute has no slot in group {group}"
+        if not (slots[blocks] >= 0).all():
+            raise Mismatch(f"a token to compute has no slot in group {group}")
         self.words[0][group][slots[blocks], :, inside] = (np.array(numbers, np.uint64)[which] ^ self.planes).T
 
     def wrong(self, group: int, slots: NDArray[np.int32], numbers: list[int], blocks: Iterable[int]) -> int | None:
@@ -119,7 +121,8 @@ class Content:
 
     def write_state(self, group: int, slot: int, number: int) -> None:
         """The state after some tokens takes the place of the one before."""
-        assert slot >= 0, f"a state to compute has no slot in group {group}"
+        if slot < 0:
+            raise Mismatch(f"a state to compute has no slot in group {group}")
         self.words[0][group][slot] = np.uint64(number) ^ self.planes
 
     def is_state(self, group: int, tier: int, slot: int, number: int) -> bool:

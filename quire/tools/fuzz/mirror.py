@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quire import Cleared, Created, Event, Moved, Removed, Retained, Stored
+from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.plain import Block, Path
 
 _MASK = (1 << 64) - 1
@@ -33,22 +34,29 @@ class Mirror:
                 self._stored(event, known)
                 known.update((name, (0, priority)) for name, priority in zip(hashes, priorities, strict=True))
             case Moved(hash=name, source=source, target=target):
-                assert known[name][0] == source != target, f"{event}: it is in tier {known[name][0]}"
+                if not known[name][0] == source != target:
+                    raise Mismatch(f"{event}: it is in tier {known[name][0]}")
                 known[name] = (target, known[name][1])
             case Retained(hash=name, old=old, new=new):
-                assert known[name][1] == old != new, f"{event}: it has priority {known[name][1]}"
+                if not known[name][1] == old != new:
+                    raise Mismatch(f"{event}: it has priority {known[name][1]}")
                 known[name] = (known[name][0], new)
             case Removed(hashes=hashes):
-                assert hashes, "a removal of nothing"
+                if not hashes:
+                    raise Mismatch("a removal of nothing")
                 for name in hashes:
-                    assert known.pop(name, None) is not None, f"{event}: it was not there"
+                    if known.pop(name, None) is None:
+                        raise Mismatch(f"{event}: it was not there")
             case Cleared():
                 known.clear()
 
     def _stored(self, event: Stored, known: Facts) -> None:
-        assert not set(event.hashes) & set(known), f"{event}: it was there"
-        assert len(event.tokens) == len(event.hashes) * event.tokens_per_block, f"{event}: tokens are missing"
-        assert event.scope is not None, f"{event}: its scope has no name"
+        if set(event.hashes) & set(known):
+            raise Mismatch(f"{event}: it was there")
+        if len(event.tokens) != len(event.hashes) * event.tokens_per_block:
+            raise Mismatch(f"{event}: tokens are missing")
+        if event.scope is None:
+            raise Mismatch(f"{event}: its scope has no name")
 
 
 class Hashes:

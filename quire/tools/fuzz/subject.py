@@ -14,6 +14,7 @@ from quire.core.errors import ConfigWarning
 from quire.core.stats import NUM_COUNTERS
 from quire.core.store import open_store
 from quire.tools.fuzz import build
+from quire.tools.fuzz.compare import Mismatch, same
 from quire.tools.fuzz.content import Content
 from quire.tools.fuzz.engine import Engine
 from quire.tools.fuzz.mirror import Mirror
@@ -129,7 +130,8 @@ class Subject:
             setbacks.append((kind, str(name), item.old_start, item.start, item.lost))
             if item.lost:
                 self.engine.wanted.pop(self.live.pop(str(name)), None)
-                assert item.request is not None, "a lost sequence says what to claim again"
+                if item.request is None:
+                    raise Mismatch("a lost sequence that does not say what to claim again")
                 self.resumable[str(name)] = item.request
         return Closing(tuple(setbacks), None if finished.plan is None else self._plan(finished.plan))
 
@@ -146,10 +148,10 @@ class Subject:
         end = (found.hit_blocks + 1) * self.world.block_size
         named = ask.encoder is None or ask.encoder.told != "nothing"
         prefix = (ask.root, ask.identities[:end]) if named and end <= ask.compute_end else None
-        assert (prefix is None) == (found.next_key is None), f"next_key {found.next_key} of {ask}"
+        same(f"whether {ask.name} has a next key", found.next_key is None, prefix is None)
         if prefix is not None and found.next_key is not None:
-            assert self.keys.setdefault(found.next_key, prefix) == prefix, "one key, two prefixes"
-            assert self.prefixes.setdefault(prefix, found.next_key) == found.next_key, "one prefix, two keys"
+            same("the prefix of a key", self.keys.setdefault(found.next_key, prefix), prefix)
+            same("the key of a prefix", self.prefixes.setdefault(prefix, found.next_key), found.next_key)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -256,9 +258,9 @@ class Subject:
         live, groups = self.live[name], range(self.world.num_groups)
         facts, to_come = [], self.cache.slots_to_completion(live)
         for group in groups:
-            assert not (to_come[group] and self.world.kinds[group].kind == "state"), "a snapshot that cannot wait"
+            same("a snapshot that cannot wait", self.world.kinds[group].kind == "state" and to_come[group] > 0, False)
             pages, slots = tuple(live.pages(group).tolist()), tuple(live.slots(group).tolist())
-            assert live.state_slot(group) == self.cache.state_table(group)[live.row], "two slots for one state"
+            same("the slot of a state", live.state_slot(group), self.cache.state_table(group)[live.row])
             facts.append((pages, slots, live.state_slot(group), _runs(live.held(group))))
         return live.start, live.length, live.computed, live.committed, live.encoder_computed, tuple(facts)
 

@@ -228,8 +228,8 @@ class Trial:
                 same(f"{name} of the events of {subject.store} equal the other's", equal, True)
             try:
                 subject.mirror.replay(batch)
-            except (AssertionError, LookupError) as error:
-                raise Mismatch(f"events of {subject.store}: {error!r}") from error
+            except (Mismatch, LookupError) as error:
+                raise Mismatch(f"events of {subject.store}", repr(error)) from error
             for known, (stream, place) in zip(subject.mirror.groups, self.oracle.model.groups(), strict=True):
                 pages = {self.hashes.of(path): pages[place] for path, pages in stream.tree.at.items()}
                 facts = {name: (page.hottest, page.priority) for name, page in pages.items() if page}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.oracle import reach
 from quire.tools.fuzz.oracle.page import Page
 from quire.tools.fuzz.oracle.state import Claim, State
@@ -24,7 +25,8 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     claim.walked = state.tree.depth(path)
     claim.blocks = longest(state, claim.found, claim.walked)
     claim.start = claim.blocks * size
-    assert claim.blocks >= simple_rule(state, claim.found, claim.walked), "more is computed again than need be"
+    if claim.blocks < simple_rule(state, claim.found, claim.walked):
+        raise Mismatch("more is computed again than need be")
     claim.pages = needed_pages(state, claim)
     if state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
         query = ask.identities[claim.start : min(claim.start + size, usable)]
