@@ -15,6 +15,7 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     """KV exists up to `computed` (None: what was handed out has run): make full pages findable; returns new ones."""
     if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
         return _commit_one(state, sequences, computed)
+    told = computed is not None
     if computed is None and not isinstance(sequences, np.ndarray | Sequence):
         sequences = listed("sequences", sequences)
         for sequence in sequences:
@@ -24,16 +25,16 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
         _check_computed(state, rows, numbers)
-    return _commit_rows(state, rows, numbers)
+    return _commit_rows(state, rows, numbers, told)
 
 
-def _commit_rows(state: State, rows: Int32, numbers: Int32 | None) -> int:
+def _commit_rows(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> int:
     for place, row in enumerate(rows.tolist() if state.watched else ()):
         if row in state.watched:
             asked = int(state.store.length[row]) if numbers is None else int(numbers[place])
             _check_watched(state.watched[row], asked)
     _tell_time(state)
-    readers = _readers(state, rows, numbers)
+    readers = _readers(state, rows, numbers, told)
     try:
         added = state.store.commit(rows, numbers)
     except LookupError as unknown:
@@ -46,6 +47,7 @@ def _commit_rows(state: State, rows: Int32, numbers: Int32 | None) -> int:
 
 def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
     row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
+    told = computed is not None
     if computed is None:
         computed = sequence.ran
     elif type(computed) is not int or not 0 <= computed <= state.config.max_length:
@@ -53,7 +55,7 @@ def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
     if state.cross is not None:
         if computed > sequence.length:
             raise _not_computed(computed, sequence.length)
-        return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32))
+        return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32), told)
     watched = row in state.watched
     if watched:
         _check_watched(sequence, computed)
@@ -77,15 +79,21 @@ def _tell_time(state: State) -> None:
         state.store.refresh(state.now())
 
 
-def _readers(state: State, rows: Int32, numbers: Int32 | None) -> Int32:
-    """Rows that have just read the encoder's KV for the first time: it is there, then, the whole of it."""
+def _readers(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> Int32:
+    """Rows whose encoder's KV is there now, the whole of it: a step that has run has read it.
+
+    Where all text was found no step has run when it comes: whoever brings it tells the length, and a bare commit, which
+    counts what was handed out, counts nothing.
+    """
     if state.cross is None or (len(rows) and not 0 <= rows.min() <= rows.max() < state.config.max_sequences):
         return rows[:0]
     own, across = state.store, state.cross.store
     length = own.length[rows]
     done = length if numbers is None else numbers
-    ran = (done > own.computed[rows]) | (done >= length)
-    first: Int32 = rows[ran & (across.length[rows] > across.computed[rows])]
+    there = done > own.computed[rows]
+    if told:
+        there |= done >= length
+    first: Int32 = rows[there & (across.length[rows] > across.computed[rows])]
     return first
 
 

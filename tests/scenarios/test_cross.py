@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from quire import Encoder, InputError, LayerGroup, Request, Scope, Span, Stored
@@ -174,3 +175,47 @@ def test_pages_of_both_streams_are_counted_apart(store):
     assert (across.missed, across.reused, across.allocated) == (3, 3, 3)
     stored = [(event.group, len(event.hashes)) for event in cache.take_events() if isinstance(event, Stored)]
     assert sorted(stored) == [(0, 1), (0, 1), (0, 2), (0, 2), (1, 3)]
+
+
+def waiting(cache):
+    """A sequence to decode: its text is all there, of its encoder's places a transfer is to bring 4..10."""
+    for place in (0, 50):
+        run(cache, Request(place, tokens(range(place, place + 8)), encoder=heard(range(place, place + 10))))
+    with cache.claim([Request("a", tokens(range(8)), encoder=heard(range(10)))], purpose="decode") as claims:
+        assert (claims[0].start, claims[0].encoder_start, claims[0].wanted_blocks[1]) == (8, 4, (Span(1, 3),))
+        batch = cache.admit(claims)
+    finish(cache, batch.plan)
+    (sequence,) = batch.sequences
+    return sequence
+
+
+@pytest.mark.parametrize("form", ["one", "many", "rows"])
+def test_a_bare_commit_does_not_make_an_encoder_s_pages(store, form):
+    """cross-13: what a transfer brings of the encoder is there once the length is told; a bare commit counts none."""
+    cache = build_pair(store, 4)
+    sequence = waiting(cache)
+    named = {"one": sequence, "many": [sequence], "rows": np.array([sequence.row], np.int32)}[form]
+    assert (cache.commit(named), sequence.encoder_computed) == (0, 4)
+    check(cache)
+    assert found(cache, tokens(range(70, 78)), heard(range(10)))[1] == 4
+    assert (cache.commit(named, np.array([8], np.int32)), sequence.encoder_computed) == (2, 10)
+    check(cache)
+    assert found(cache, tokens(range(70, 78)), heard(range(10)))[1] == 10
+
+
+@pytest.mark.parametrize("store_it", [True, False])
+def test_an_encoder_that_never_came_is_not_found(store, store_it):
+    """cross-14: such a sequence is released before the transfer comes: its encoder's pages are nobody's."""
+    cache = build_pair(store, 4)
+    sequence = waiting(cache)
+    compute(cache, sequence)
+    release(cache, sequence, store=store_it)
+    assert found(cache, tokens(range(70, 78)), heard(range(10)))[1] == 4
+
+
+def test_a_step_has_read_its_encoder(store):
+    """cross-15: such a sequence grows and runs: the commit of that step, bare, makes its encoder's pages findable."""
+    cache = build_pair(store, 4)
+    sequence = waiting(cache)
+    finish(cache, cache.grow(sequence, tokens(8)))
+    assert (sequence.encoder_computed, compute(cache, sequence), sequence.encoder_computed) == (4, 2, 10)

@@ -99,12 +99,12 @@ cdef class Desk(Door):
 
     cdef int find_tip(self, Path *path, Text *text, int32_t root) except -1:
         """The node of the hit's last block, the row's tip to be, is made again if it went: the claim may be on other
-        blocks than that."""
+        blocks than that. Where nothing kept it, its number and its root's may be those of others by now."""
         cdef State *s = &self.state
-        cdef bint there = has_tip(s, path, text)
-        if (there and path.root != root) or text.length < <Py_ssize_t> path.blocks * s.block_size:
+        cdef bint kept = keeps_tip(s, path)
+        if (kept and path.root != root) or text.length < <Py_ssize_t> path.blocks * s.block_size:
             raise ValueError(f"seat: the hit does not lie under root {root}")
-        if there:
+        if kept or (path.root == root and has_nodes(s, path, text, path.blocks)):
             return 0
         if text_keys(text, path.blocks) or tree_reserve(&s.tree, path.blocks, text.extras != NULL):
             raise MemoryError("seat: no memory for nodes")

@@ -119,15 +119,13 @@ cdef bint has_nodes(State *s, Path *path, Text *text, int32_t blocks) noexcept n
     return True
 
 
-cdef bint has_tip(State *s, Path *path, Text *text) noexcept nogil:
-    """Whether the node of the hit's last block is there: it is while a page there or below is claimed."""
+cdef bint keeps_tip(State *s, Path *path) noexcept nogil:
+    """Whether the claim keeps the node of the hit's last block in place: it is on a page there, or below."""
     cdef int32_t i
-    if path.drops == s.tree.drops:
-        return True
     for i in range(s.num_groups):
         if end_of(s, path, s.pools + i) >= path.blocks:
             return True
-    return has_nodes(s, path, text, path.blocks)
+    return False
 
 
 cdef bint has_source(State *s, Path *path, Text *text) noexcept nogil:

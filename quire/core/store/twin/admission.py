@@ -59,10 +59,11 @@ def new_row(parts: Parts, hit: Hit, chain: Chain, root: int, keep: bool) -> Row:
 def _tip(parts: Parts, hit: Hit, chain: Chain, root: Node) -> Node:
     """The node of the hit's last block, made again when it went: the claim may be on other blocks than that."""
     tip = hit.nodes[hit.blocks - 1] if hit.blocks else root
+    kept = any(_reach_of(hit, pool.group) >= hit.blocks for pool in parts.pools)  # by a page there, or below
+    if (kept and tip.root is not root) or len(chain) < hit.blocks * parts.rules.block_size:
+        raise ValueError(f"the hit does not lie under root {root.number}")
     if tip.alive and tip.root is root:
         return tip
-    if tip.alive or len(chain) < hit.blocks * parts.rules.block_size:
-        raise ValueError(f"the hit does not lie under root {root.number}")
     tip = root
     for block in range(hit.blocks):
         tip = parts.tree.child(tip, chain.block(block))

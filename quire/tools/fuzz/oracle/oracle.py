@@ -114,14 +114,15 @@ class Oracle:
         return self.model.take_plan() if life.grow(self.state, rows, new, num_tokens) else None
 
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
-        """KV exists so far; who has run has read all of the encoder's."""
+        """KV exists so far; who has run has read all of the encoder's, or the length was told when that came."""
         rows = [self.state.rows[name] for name in names]
         marks = [row.ran for row in rows] if computed is None else computed
         life.check_commit(self.state, rows, marks)
         if forgets(self.state):
             for pools in self.state.pools:
                 pools.refresh(self.state.now())
-        ran = [row for row, mark in zip(rows, marks, strict=True) if mark > row.computed or mark >= len(row.tokens)]
+        told, pairs = computed is not None, zip(rows, marks, strict=True)
+        ran = [row for row, mark in pairs if mark > row.computed or (told and mark >= len(row.tokens))]
         fresh = sum(commit(self.state, row, mark) for row, mark in zip(rows, marks, strict=True))
         for row in ran if self.model.cross is not None else ():
             assert self.model.cross is not None
