@@ -8,7 +8,7 @@ from quire.core.check import check
 from quire.core.claim import Claim, Claims, Refusal
 from quire.core.config import CacheConfig, TierConfig
 from quire.core.encoder import Encoder
-from quire.core.errors import ConfigWarning, InputError, QuireError, StateError, UnknownError
+from quire.core.errors import BrokenInvariant, ConfigWarning, InputError, QuireError, StateError, UnknownError
 from quire.core.events import Cleared, Created, Event, EventBatch, Moved, Removed, Retained, Stored
 from quire.core.finish import Finished, Setback
 from quire.core.groups import LayerGroup
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts", "Created", "Encoder",
-    "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media", "Move", "Moved", "Plan",
-    "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention",
-    "Scope", "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",
+    "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts",
+    "Created", "Encoder", "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media",
+    "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange",
+    "Retained", "Retention", "Scope", "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig",
+    "UnknownError", "Usage", "check",
 ]  # fmt: skip
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+from pathlib import Path
 
 import pytest
+
+# Helper modules assert as tests do, with the values in the message, and under `python -O` too.
+pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 
 
 @pytest.fixture(params=["twin", "compiled"])

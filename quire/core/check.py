@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from quire.core.cache import Cache
+from quire.core.errors import BrokenInvariant
 from quire.core.state import State, Stream
 
 EMPTY, SHADOW, FIRST_PRIORITY = 0, 1, 2
@@ -13,7 +14,7 @@ EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 
 
 def check(cache: Cache) -> None:
-    """Assert every invariant; the message names the first that is broken."""
+    """Look at every invariant; raises BrokenInvariant, which names the first that does not hold, also under -O."""
     with cache._lock:
         state = cache._state
         for stream in state.streams:
@@ -56,21 +57,25 @@ class GroupView:
         """A slot holds one copy of one page, or is empty and listed as such; nothing is lost, nothing is twice."""
         for tier, capacity in enumerate(self.slots):
             copies = Counter(page[3][tier] for page in self.pages.values() if page[3][tier] >= 0)
-            assert all(count == 1 for count in copies.values()), f"tier {tier}: a slot holds two pages: {copies}"
+            if not all(count == 1 for count in copies.values()):
+                raise BrokenInvariant(f"tier {tier}: a slot holds two pages: {copies}")
             listed = Counter(slot for slots in self.orders[tier].values() for slot in slots)
-            assert all(count == 1 for count in listed.values()), f"tier {tier}: a slot is listed twice"
+            if not all(count == 1 for count in listed.values()):
+                raise BrokenInvariant(f"tier {tier}: a slot is listed twice")
             empty = set(listed) - set(copies)
-            assert len(empty) + len(copies) == capacity, (
-                f"tier {tier}: {len(empty)} empty + {len(copies)} used != {capacity}"
-            )
-            assert all(0 <= slot < capacity for slot in [*copies, *listed]), f"tier {tier}: a slot is out of range"
+            if len(empty) + len(copies) != capacity:
+                raise BrokenInvariant(f"tier {tier}: {len(empty)} empty + {len(copies)} used != {capacity}")
+            if not all(0 <= slot < capacity for slot in [*copies, *listed]):
+                raise BrokenInvariant(f"tier {tier}: a slot is out of range")
 
     def pages_have_copies(self) -> None:
         """A page has at least one copy; page ids are all either in use or free, once."""
         for page, (_, _, _, slots, *_) in self.pages.items():
-            assert any(slot >= 0 for slot in slots), f"page {page} has no copy"
+            if not any(slot >= 0 for slot in slots):
+                raise BrokenInvariant(f"page {page} has no copy")
         ids = Counter([*self.pages, *self.dump["groups"][self.place]["free_pages"]])
-        assert sorted(ids) == list(range(sum(self.slots))) and max(ids.values()) == 1, "page ids are lost or doubled"
+        if sorted(ids) != list(range(sum(self.slots))) or max(ids.values()) != 1:
+            raise BrokenInvariant("page ids are lost or doubled")
 
     def order_lists_what_may_go(self) -> None:
         """Listed: empty slots, shadows, and the hottest copy of an idle page by its priority. Nothing else."""
@@ -89,19 +94,21 @@ class GroupView:
             for slot in set(range(capacity)) - owner[tier]:
                 expected[tier][empty_class, slot] += 1
             listed = Counter((klass, slot) for klass, slots in self.orders[tier].items() for slot in slots)
-            assert listed == expected[tier], (
-                f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}"
-            )
+            if listed != expected[tier]:
+                raise BrokenInvariant(f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}")
 
     def committed_pages_are_in_the_tree(self) -> None:
         """A committed page is the page of exactly its node; an open page has no node and somebody holds it."""
         of_node = {path: pages[self.place] for path, _, pages, _, _ in self.dump["nodes"] if pages[self.place] >= 0}
         for page, (path, holders, *_) in self.pages.items():
             if path is None:
-                assert holders > 0, f"open page {page} is held by nobody"
+                if holders <= 0:
+                    raise BrokenInvariant(f"open page {page} is held by nobody")
             else:
-                assert of_node.pop(path, None) == page, f"page {page} is not its node's page"
-        assert not of_node, f"nodes name pages that do not know them: {list(of_node.values())}"
+                if of_node.pop(path, None) != page:
+                    raise BrokenInvariant(f"page {page} is not its node's page")
+        if of_node:
+            raise BrokenInvariant(f"nodes name pages that do not know them: {list(of_node.values())}")
 
     def holders_are_counted(self) -> None:
         """Holders of a page = entries in all rows + spares + current states + holds."""
@@ -113,8 +120,10 @@ class GroupView:
         for held in self.state.holds:
             found.update(held.pages[self.group].tolist())
         for page, (_, holders, *_) in self.pages.items():
-            assert holders == found.pop(page, 0), f"page {page}: holder count {holders} is wrong"
-        assert not found, f"pages that do not exist are held: {found}"
+            if holders != found.pop(page, 0):
+                raise BrokenInvariant(f"page {page}: holder count {holders} is wrong")
+        if found:
+            raise BrokenInvariant(f"pages that do not exist are held: {found}")
 
     def claims_are_counted(self) -> None:
         """Claims of a page = open claims whose hit it is part of."""
@@ -128,9 +137,8 @@ class GroupView:
                     )
         for page, (_, _, num_claims, *_) in self.pages.items():
             node = self.store.page_info(self.place, page)[0]
-            assert num_claims == (found[node] if node >= 0 else 0), (
-                f"page {page}: {num_claims} claims, {found[node]} expected"
-            )
+            if num_claims != (found[node] if node >= 0 else 0):
+                raise BrokenInvariant(f"page {page}: {num_claims} claims, {found[node]} expected")
 
     def free_count_is_true(self) -> None:
         """Free = device slots that are empty or hold an idle page nobody claims, less what is promised."""
@@ -144,8 +152,10 @@ class GroupView:
             own, peak = facts[13][self.place], facts[14][self.place]
             promised += max(0, peak - own) if peak else 0
         free = self.slots[0] - used + idle - promised
-        assert self.store.available(self.place) == free, f"free count is not {free}"
-        assert free >= 0 or self.state.open_claims, f"{-free} promised slots are not there"
+        if self.store.available(self.place) != free:
+            raise BrokenInvariant(f"free count is not {free}")
+        if free < 0 and not self.state.open_claims:
+            raise BrokenInvariant(f"{-free} promised slots are not there")
 
     def rows_show_their_pages(self) -> None:
         """A row's slots are its pages' device slots; beyond its capacity there is nothing."""
@@ -154,15 +164,18 @@ class GroupView:
             slots = self.store.slots[self.place][row].tolist()
             capacity = int(self.store.capacity[self.place][row])
             shown = [self.pages[page][3][0] if page >= 0 else -1 for page in pages]
-            assert slots == shown, f"row {row}: slots {slots} are not the pages' device slots {shown}"
-            assert all(page < 0 for page in pages[capacity:]), f"row {row} has pages beyond its capacity"
-            assert all(slot >= 0 for page, slot in zip(pages, slots, strict=True) if page >= 0), f"row {row}: no slot"
+            if slots != shown:
+                raise BrokenInvariant(f"row {row}: slots {slots} are not the pages' device slots {shown}")
+            if not all(page < 0 for page in pages[capacity:]):
+                raise BrokenInvariant(f"row {row} has pages beyond its capacity")
+            if not all(slot >= 0 for page, slot in zip(pages, slots, strict=True) if page >= 0):
+                raise BrokenInvariant(f"row {row}: no slot")
             current = int(self.store.currents[self.place][row])
             slot = int(self.store.current_slots[self.place][row])
-            assert (current >= 0) == bool(self.layer.current and row in self.dump["rows"]), (
-                f"row {row}: state {current}"
-            )
-            assert slot == (self.pages[current][3][0] if current >= 0 else -1), f"row {row}: state in slot {slot}"
+            if (current >= 0) != bool(self.layer.current and row in self.dump["rows"]):
+                raise BrokenInvariant(f"row {row}: state {current}")
+            if slot != (self.pages[current][3][0] if current >= 0 else -1):
+                raise BrokenInvariant(f"row {row}: state in slot {slot}")
 
     def what_will_be_read_is_there(self) -> None:
         """Every block that the next query reads has a page, and so has every one that is being written."""
@@ -174,7 +187,8 @@ class GroupView:
                 needed |= set(range(computed // size, capacity))
             if self.dump["rows"][row][16]:  # it waits for a transfer: what it was given stands beyond `computed`
                 needed &= {block for block, page in enumerate(pages) if page >= 0}
-            assert all(pages[block] >= 0 for block in needed), f"row {row}: holes in {sorted(needed)} of {pages}"
+            if not all(pages[block] >= 0 for block in needed):
+                raise BrokenInvariant(f"row {row}: holes in {sorted(needed)} of {pages}")
 
     def written_pages_are_private(self) -> None:
         """From its first uncomputed token on, a sequence writes only into open pages that no other row shows."""
@@ -186,8 +200,10 @@ class GroupView:
             for page in self.row_pages(row)[computed // self.state.block_size : capacity]:
                 if page < 0 or ahead:
                     continue  # a hole, or a sequence that waits for a transfer: it writes only what it wanted
-                assert self.pages[page][0] is None, f"row {row} would write into committed page {page}"
-                assert shown[page] == 1, f"row {row} would write into page {page} of another row"
+                if self.pages[page][0] is not None:
+                    raise BrokenInvariant(f"row {row} would write into committed page {page}")
+                if shown[page] != 1:
+                    raise BrokenInvariant(f"row {row} would write into page {page} of another row")
 
     def shared_pages_hold_the_right_tokens(self) -> None:
         """A committed page in a row stands for exactly that row's tokens, from the first one on."""
@@ -197,9 +213,8 @@ class GroupView:
                 path = self.pages[page][0] if page >= 0 else None
                 if path is not None:
                     meant = [identity[0] for part in path[1:] for identity in part]
-                    assert meant == tokens[: (block + 1) * size], (
-                        f"row {row} block {block}: page {page} is of other tokens"
-                    )
+                    if meant != tokens[: (block + 1) * size]:
+                        raise BrokenInvariant(f"row {row} block {block}: page {page} is of other tokens")
 
 
 def the_tree_is_whole(dump: dict[str, Any], block_size: int) -> None:
@@ -208,12 +223,17 @@ def the_tree_is_whole(dump: dict[str, Any], block_size: int) -> None:
     roots = {(root,) for root, _ in dump["roots"]}
     for path, (size, pages, children, tips) in nodes.items():
         above = path[:-1]
-        assert above in nodes or above in roots, f"a node has no parent: {path}"
-        assert size == len(path[-1]), f"size {size} of {path}"
-        assert above in roots or nodes[above][0] == block_size, f"a partial block is a parent: {above}"
-        assert any(page >= 0 for page in pages) or children or tips, f"a node stands for nothing: {path}"
+        if above not in nodes and above not in roots:
+            raise BrokenInvariant(f"a node has no parent: {path}")
+        if size != len(path[-1]):
+            raise BrokenInvariant(f"size {size} of {path}")
+        if above not in roots and nodes[above][0] != block_size:
+            raise BrokenInvariant(f"a partial block is a parent: {above}")
+        if not (any(page >= 0 for page in pages) or children or tips):
+            raise BrokenInvariant(f"a node stands for nothing: {path}")
     born = Counter(path[:-1] for path in nodes)
-    assert all(children == born[path] for path, (_, _, children, _) in nodes.items()), "child counts are wrong"
+    if not all(children == born[path] for path, (_, _, children, _) in nodes.items()):
+        raise BrokenInvariant("child counts are wrong")
 
 
 def lengths_are_ordered(state: State, stream: Stream, dump: dict[str, Any]) -> None:
@@ -221,16 +241,21 @@ def lengths_are_ordered(state: State, stream: Stream, dump: dict[str, Any]) -> N
     size = state.block_size
     paged = [g for g in range(len(dump["groups"])) if not state.layers[stream.first + g].current]
     for row, (length, computed, committed, tokens, *_) in dump["rows"].items():
-        assert committed * size <= computed <= length == len(tokens), f"row {row}: {committed}, {computed}, {length}"
-        assert all(stream.store.capacity[g][row] * size >= computed for g in paged), f"row {row} lacks slots"
+        if not committed * size <= computed <= length == len(tokens):
+            raise BrokenInvariant(f"row {row}: {committed}, {computed}, {length}")
+        if not all(stream.store.capacity[g][row] * size >= computed for g in paged):
+            raise BrokenInvariant(f"row {row} lacks slots")
 
 
 def rows_belong_to_sequences(state: State) -> None:
     """Live rows are the live sequences' rows; the others are free, once each."""
     rows = sorted(sequence.row for sequence in state.sequences.values())
     live = sorted(state.store.dump()["rows"])
-    assert rows == live, f"rows {live} vs sequences {rows}"
-    assert sorted(rows + state.free_rows) == list(range(state.config.max_sequences)), "rows are lost or doubled"
+    if rows != live:
+        raise BrokenInvariant(f"rows {live} vs sequences {rows}")
+    if sorted(rows + state.free_rows) != list(range(state.config.max_sequences)):
+        raise BrokenInvariant("rows are lost or doubled")
     if state.cross is not None:
         across = {s.row for s in state.sequences.values() if s.prepared.encoder is not None}
-        assert set(state.cross.store.dump()["rows"]) == across, "the encoder's stream has other rows"
+        if set(state.cross.store.dump()["rows"]) != across:
+            raise BrokenInvariant("the encoder's stream has other rows")

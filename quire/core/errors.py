@@ -3,7 +3,8 @@
     QuireError             every error Quire raises on purpose
     ├── InputError         what was passed cannot be used (type, size, order); also a ValueError
     ├── UnknownError       it names nothing that exists here; also a LookupError
-    └── StateError         the right thing at the wrong time: released, admitted, still claimed
+    ├── StateError         the right thing at the wrong time: released, admitted, still claimed
+    └── BrokenInvariant    Quire itself is wrong: what must always hold does not; also an AssertionError
 
 A ConfigWarning is no error: the configuration works, but some of it can never take effect.
 "No room" is not an error: calls return None, or a refusal with its numbers. A message gives ask, fact and cure.
@@ -31,6 +32,10 @@ class UnknownError(QuireError, LookupError):
 
 class StateError(QuireError, RuntimeError):
     """The right thing at the wrong time."""
+
+
+class BrokenInvariant(QuireError, AssertionError):
+    """What must always hold does not: a fault of Quire, found by `check(cache)` or before it could do harm."""
 
 
 class ConfigWarning(UserWarning):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.errors import BrokenInvariant, InputError, StateError, UnknownError, say
 from quire.core.request import Int32
 from quire.core.sequence import Sequence
 from quire.core.span import Span
@@ -77,7 +77,8 @@ def _hold_group(state: State, group: int, row: int, blocks: Int32) -> Int32:
     if not len(blocks):
         return blocks
     held = store.hold(place, row, int(blocks[0]), int(blocks[-1]) + 1)
-    assert held is not None and len(held) == len(blocks), "counted before"
+    if held is None or len(held) != len(blocks):
+        raise BrokenInvariant(f"hold of blocks {blocks.tolist()} of row {row}: their room was counted before")
     return held
 
 

@@ -69,7 +69,8 @@ cdef int64_t settle_check(State *s, Path *path, Ask *ask) except -1:
     retention_check(s, ask)
     for i in range(s.num_groups):
         wanted = slots_wanted(s, s.pools + i, path, ask, take_over)
-        assert wanted >= 0, f"settle: group {i} has only {s.pools[i].available} slots available"
+        if wanted < 0:
+            raise BrokenInvariant(f"settle: group {i} has only {s.pools[i].available} slots available")
         total += wanted
     spares_reserve(s, ask.row)
     return total
@@ -161,12 +162,12 @@ cdef class Desk(Door):
         cdef int64_t taken
         if hit is not None:
             self.check_moves(settle_check(&self.state, &hit.path, ask))
-            assert settle(&self.state, &hit.path, ask) == 0, "settle: nothing available"
+            expect(settle(&self.state, &hit.path, ask) == 0, "settle")
             return None
         retention_check(&self.state, ask)
         if not extend_check(&self.state, ask):
             return -1
         self.check_needs()
         taken = extend(&self.state, ask)
-        assert taken >= 0, "extend: nothing available"
+        expect(taken >= 0, "extend")
         return taken

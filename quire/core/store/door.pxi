@@ -15,6 +15,13 @@ cdef int refused(State *s, int why, str act) except -1:
     return 0
 
 
+cdef int expect(bint happened, str act) except -1:
+    """What was counted before must have happened."""
+    if not happened:
+        raise BrokenInvariant(f"{act}: nothing available, although it was counted before")
+    return 0
+
+
 cdef class Door(Tables):
     """What comes in."""
 

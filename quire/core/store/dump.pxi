@@ -52,7 +52,8 @@ cdef dict dump_order(Order *o):
             slot = o.slots[slot].next
         if slots:
             lists[kind] = slots
-        assert bool(slots) == bool(o.filled[kind >> 6] >> (kind & 63) & 1)
+        if bool(slots) != bool(o.filled[kind >> 6] >> (kind & 63) & 1):
+            raise BrokenInvariant(f"class {kind} has {len(slots)} slots, and its mark says otherwise")
     return lists
 
 

@@ -72,7 +72,7 @@ cdef class Store(Desk):
         if tokens != NULL and append(&self.state, rows, n, tokens, k):
             raise MemoryError("grow: no memory for tokens")
         grown = grow(&self.state, rows, 0 if tokens != NULL else k)
-        assert grown >= 0, "grow: nothing available"
+        expect(grown >= 0, "grow")
         return grown
 
     def trim(self, int32_t row, int32_t k):
@@ -101,7 +101,7 @@ cdef class Store(Desk):
         taken = fork(&self.state, src, dst, &chain.text)
         Py_INCREF(chain)
         self.state.rows[dst].chain = <PyObject *> chain
-        assert taken >= 0, "fork: nothing available"
+        expect(taken >= 0, "fork")
         return taken
 
     def fork_needs(self, int32_t row):
@@ -141,7 +141,7 @@ cdef class Store(Desk):
             return -1
         self.check_needs()
         taken = recut(&self.state, row, cut)
-        assert taken >= 0, "recut: nothing available"
+        expect(taken >= 0, "recut")
         return taken
 
     def tokens(self, int32_t row):

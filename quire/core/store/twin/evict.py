@@ -8,6 +8,7 @@ caller has made sure that there is a slot to take.
                     else           -> drop
 """
 
+from quire.core.errors import BrokenInvariant
 from quire.core.store.twin.log import Move
 from quire.core.store.twin.page import Page
 from quire.core.store.twin.pool import COPIED, COPIED_TOKENS, DEMOTED, DROPPED, NEW, OFFLOADED, ONBOARDED, TOTAL, Pool
@@ -48,7 +49,8 @@ def copy_tokens(pool: Pool, source: Page, target: Page, tokens: int) -> None:
 
 def _pick_device(pool: Pool) -> int:
     slot = pool.orders[0].pick()
-    assert slot >= 0, f"group {pool.group} has no device slot left: the caller must look at available() first"
+    if slot < 0:
+        raise BrokenInvariant(f"group {pool.group} has no device slot left: the caller must look at available() first")
     pool.count(TOTAL)
     return slot
 
@@ -56,7 +58,8 @@ def _pick_device(pool: Pool) -> int:
 def evict_copy(pool: Pool, tier: int, slot: int) -> None:
     """The idle page whose hottest copy is in this slot loses it; the slot is the caller's then."""
     victim = pool.owner(tier, slot)
-    assert victim is not None and victim.is_idle
+    if victim is None or not victim.is_idle:
+        raise BrokenInvariant(f"slot {slot} of tier {tier} is to be had, and its page is in use")
     pool.strip(victim, tier)
     colder = victim.hottest
     if colder >= 0:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
+from quire.core.errors import BrokenInvariant
 from quire.core.store.twin.page import DEFAULT_PRIORITY, Page
 
 EMPTY = 0
@@ -81,7 +82,8 @@ class Order:
         return len(self.empty_slots)
 
     def push_empty(self, slot: int) -> None:
-        assert self.owner[slot] is None
+        if self.owner[slot] is not None:
+            raise BrokenInvariant(f"slot {slot} is to be listed as empty, and it holds a page")
         self.empty_slots[slot] = None
         self._push(slot, self.empty_class)
 
@@ -94,7 +96,8 @@ class Order:
         self._push(slot, IDLE + priority)
 
     def _push(self, slot: int, level: int) -> None:
-        assert self.level[slot] == UNLISTED
+        if self.level[slot] != UNLISTED:
+            raise BrokenInvariant(f"slot {slot} is listed already")
         self.level[slot] = level
         self.queues[level].push(slot, self._turn)
         self._turn += 1

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
+from quire.core.errors import BrokenInvariant
 from quire.core.store.twin.log import Events, Moves, Place
 from quire.core.store.twin.order import Order
 from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
@@ -149,7 +150,8 @@ class Pool:
 
     def free(self, page: Page) -> None:
         """An unheld page outside the tree goes back, with every copy it has."""
-        assert page.is_free and page.claims == 0
+        if not page.is_free or page.claims:
+            raise BrokenInvariant(f"page {page.number} of group {self.group} is to be freed, and it is in use")
         for tier, slot in enumerate(page.slots):
             if slot >= 0:
                 self.discard_copy(page, tier)

@@ -1,0 +1,91 @@
+"""`python -O` changes nothing: what the package does, and what it refuses, is the same without asserts."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quire import BrokenInvariant, Cache, CacheConfig, QuireError, TierConfig, check
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "quire"
+OPTIMIZED = sys.flags.optimize > 0
+
+# What runs a second time, under -O: the compiled store in all that is not random or long, tiers, one engine.
+WHAT = ("tests/core", "tests/scenarios", "tests/tiers", "tests/test_optimized.py",
+        "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")  # fmt: skip
+LEFT_OUT = ("twin", "hybrid_hit", "transitions", "test_sizes", "threads", "test_gains", "torch_tier", "catalogue",
+            "plans_mean", "batches_keep", "window_of_the_prompts_length")  # fmt: skip
+
+ELSEWHERE = ("quire/tools/fuzz/", "quire/tools/bench/")  # tools for tests and measuring, which guard nobody's data
+PURE = {"len", "all", "any", "isinstance", "sorted", "set", "sum", "min", "max", "list", "range", "bool", "type"}
+
+
+def under_o(*args: str) -> subprocess.CompletedProcess[str]:
+    """pytest in an interpreter that ignores asserts, but for those in test modules and their helpers."""
+    names = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    quiet = "ignore:assertions not in test modules:pytest.PytestConfigWarning"
+    command = [sys.executable, "-O", "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-W", quiet]
+    return subprocess.run([*command, *args], cwd=ROOT, env=names, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
+def test_what_the_package_does_is_the_same_without_asserts() -> None:
+    ran = under_o("-m", "not slow", "-k", " and ".join(f"not {name}" for name in LEFT_OUT), *WHAT)
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-1000:]
+    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) > 900
+
+
+@pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
+def test_a_test_that_must_fail_fails_without_asserts(tmp_path: Path) -> None:
+    (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    assert 1 == 2\n", encoding="utf-8")
+    ran = under_o(str(tmp_path / "test_wrong.py"))
+    assert ran.returncode == 1
+    assert "1 failed" in ran.stdout
+
+
+def test_tests_and_their_helpers_assert_in_both_ways() -> None:
+    helper = importlib.import_module("tests.tiers.conformance")
+    assert type(helper.__loader__).__name__ == "AssertionRewritingHook"
+    with pytest.raises(AssertionError):
+        assert not helper
+
+
+def test_a_broken_cache_is_found_in_both_ways(store: str) -> None:
+    cache = Cache(CacheConfig(block_size=4, tiers=(TierConfig("device", 8),), max_length=16), store=store)  # type: ignore[arg-type]
+    check(cache)
+    cache._state.free_rows.pop()
+    with pytest.raises(BrokenInvariant, match="rows are lost") as broken:
+        check(cache)
+    assert isinstance(broken.value, QuireError)
+    assert isinstance(broken.value, AssertionError)
+
+
+def called(node: ast.AST) -> list[str]:
+    """Names of what an expression calls, pure ones left out."""
+    calls = [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
+    names = [func.id if isinstance(func, ast.Name) else getattr(func, "attr", "?") for func in calls]
+    return [name for name in names if name not in PURE]
+
+
+def test_no_assert_does_work() -> None:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assert) and called(node.test):
+                found.append(f"{path.relative_to(ROOT).as_posix()}:{node.lineno} calls {called(node.test)}")
+    assert not [place for place in found if not place.startswith(ELSEWHERE)]
+
+
+def test_the_compiled_store_has_no_asserts() -> None:
+    native = sorted([*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi")])
+    assert native
+    found = [path.name for path in native if re.search(r"^\s*assert\b", path.read_text(encoding="utf-8"), re.MULTILINE)]
+    assert not found
