@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from quire.core.errors import InputError, say
 from quire.core.request import Request
 from quire.transfer import messages as wire
@@ -22,7 +24,7 @@ def order(books: Books, key: Key, peer: str, body: bytes) -> bool:
     """Tell a peer what to compute; if it gets lost on the way, `receive` says so."""
     if len(body) > wire.MAX_ORDER:
         raise InputError(say(f"an order of {len(body)} bytes", f"{wire.MAX_ORDER} may travel", "shorten it"))
-    said = books.peers.greet(peer, books.clock()) and books.say(peer, wire.encode(wire.Order(*key, body)))
+    said = books.peers.greet(peer) and books.say(peer, wire.encode(wire.Order(*key, body)))
     books.orders.give(key, peer, said)
     return said
 
@@ -32,12 +34,11 @@ def receive(books: Books, key: Key, request: Request, source: Source, aux: bool)
     now = books.clock()
     told, expected = writers(books, source)
     early = books.waiting.cancelled(key, told)
-    wrong = books.orders.failure(key) or _against(books, told, source, now)
+    wrong = books.orders.failure(key) or _against(books, key, source, told)
     landing = None if early or wrong else _land(books, key, request, told)
     if landing is None and not early and not wrong:
         return None
-    books.orders.settle(key)
-    books.expected.pop(key, None)
+    knowing = _settle(books, key)
     books.waiting.drop_cancels(key)
     room, wants = books.aux_room if aux else None, () if landing is None else landing.wants
     session = Receiving(
@@ -50,16 +51,30 @@ def receive(books: Books, key: Key, request: Request, source: Source, aux: bool)
         session.cancel(early[1], now, by_peer=early[0])
     else:
         session.fail(wrong or "", now)
+    done = {*session.told, early[0] if early else ""}
+    if session.verdict is not None:  # who was told to compute it, and not asked for it, need not
+        _call_off(books, key, [peer for peer in knowing if peer not in done], session.verdict.reason)
     return session
 
 
-def _against(books: Books, told: tuple[str, ...], source: Source, now: float) -> str | None:
+def _against(books: Books, key: Key, source: Source, told: tuple[str, ...]) -> str | None:
     """The first thing that speaks against asking these peers."""
-    peers = books.peers
+    peers, now, mine = books.peers, books.clock(), books.layout
+    if not told:
+        return f"there is nobody to ask: no rank of {source.grid} has pages of rank {mine.rank} of {mine.grid}"
     wrong = [peers.meet(peer, now) for peer in told]
     known = [(peer, peers.layouts[peer]) for peer in told if peer in peers.layouts]
     wrong += [source.denies(peer, layout.grid, layout.rank) for peer, layout in known]
-    return next(filter(None, wrong), None)
+    if any(wrong):
+        return next(filter(None, wrong))
+    strangers = [peer for peer in told if peer not in peers.layouts]
+    if not strangers:
+        books.strange.pop(key, None)
+        return peers.lack(source)
+    if now < books.wait_for_hello(key, now) + books.limits.transfer:
+        return None
+    peers.give_up(strangers)
+    return f"{strangers[0]} has not said hello within {books.limits.transfer:g} s"
 
 
 def _land(books: Books, key: Key, request: Request, told: tuple[str, ...]) -> Landing | None:
@@ -95,10 +110,19 @@ def _publish(books: Books, arrival: Arrival, landing: Landing, now: float) -> No
 
 def give_up(books: Books, key: Key, reason: str) -> None:
     """What was ordered or expected, and not asked for, is not wanted: whoever was to compute it is told. It is over."""
-    ordered, told = books.orders.settle(key), list(books.expected.pop(key, ()))
-    if ordered is not None and ordered not in told:
-        told.append(ordered)
-    for peer in told:
-        books.say(peer, wire.encode(wire.Cancel(*key, reason[:1000])))
+    told = _settle(books, key)
+    _call_off(books, key, told, reason)
     if told and not books.sessions(key):
         books.waiting.close(key)
+
+
+def _settle(books: Books, key: Key) -> dict[str, None]:
+    """It is asked for now, or never: who knows so far that it is wanted, each once."""
+    books.strange.pop(key, None)
+    ordered, told = books.orders.settle(key), dict.fromkeys(books.expected.pop(key, ()))
+    return told if ordered is None else told | {ordered: None}
+
+
+def _call_off(books: Books, key: Key, peers: Iterable[str], reason: str) -> None:
+    for peer in peers:
+        books.say(peer, wire.encode(wire.Cancel(*key, reason[:1000])))

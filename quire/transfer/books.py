@@ -155,10 +155,11 @@ class Books:
         self.dispatches: dict[Key, Dispatch] = {}
         self.arrivals: dict[Key, Arrival] = {}
         self.tickets: dict[int, tuple[Key, str]] = {}
-        self.peers = Peers(layout, limits.transfer, self.say)
+        self.peers = Peers(layout, self.say)
         self.waiting = Waiting(limits)
         self.orders = Orders(limits, orders)
         self.expected: dict[Key, tuple[str, ...]] = {}  # receivers-to-be send heartbeats for these
+        self.strange: OrderedDict[Key, float] = OrderedDict()  # since when they wait for a hello
         self.next_beat = 0.0
         self.notes: Counter[str] = Counter()  # messages that changed nothing, by reason
         self.last_refusal = ""  # why the last message was not understood
@@ -173,6 +174,13 @@ class Books:
         """All that are open."""
         sending = [dispatch.session for dispatch in self.dispatches.values()]
         return [*sending, *(arrival.session for arrival in self.arrivals.values())]
+
+    def wait_for_hello(self, key: Key, now: float) -> float:
+        """Since when that one waits: from its own first try on, whoever has tried before it."""
+        since = self.strange.setdefault(key, now)
+        if len(self.strange) > REMEMBERED:
+            self.strange.popitem(last=False)
+        return since
 
     def say(self, peer: str, message: bytes) -> bool:
         """Hand a message to the link; False when it cannot be sent, also to what is no peer at all."""
@@ -206,7 +214,7 @@ class Books:
                 by_peer.setdefault(peer, []).append(key)
         for peer, keys in by_peer.items():
             for first in range(0, len(keys), wire.MAX_KEYS):
-                if self.peers.greet(peer, now):
+                if self.peers.greet(peer):
                     self.say(peer, wire.encode(wire.Beat(tuple(keys[first : first + wire.MAX_KEYS]))))
 
     def _awaited(self) -> Iterable[tuple[Key, Iterable[str]]]:

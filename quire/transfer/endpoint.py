@@ -60,11 +60,11 @@ class Endpoint:
         assert first is not None, "an empty span is always there"
         session = Sending(key, books.shape, first.length, first.content, limits=books.limits, now=now)
         books.dispatches[key] = Dispatch(session, id, [first])
-        early = books.waiting.cancelled(key)
+        early, asks = books.waiting.cancelled(key), books.waiting.take_asks(key)
         books.waiting.drop_cancels(key)
-        if early is not None:
+        if early is not None and not asks:  # else somebody waits for it
             session.cancel(early[1], now, by_peer=early[0])
-        for peer, ask in books.waiting.take_asks(key):
+        for peer, ask in asks:
             hearing.ask(books, peer, ask, now)
         return session
 
@@ -164,12 +164,15 @@ class Endpoint:
         return ended
 
     def _quieten(self, session: Session, now: float) -> None:
-        """Shut its door; after its grace close the link to whoever is silent; prove it, or keep the pages for good."""
+        """Shut its door; after its grace close the link to who is silent; its pages stay taken until all is proven."""
         books = self.books
         if isinstance(session, Receiving) and not session.proven:
             door = books.arrivals[session.key].door
             session.proven = door is None or door.shut()
-        if _is_quiet(session) or session.stuck or session.quiet_until is None or now < session.quiet_until:
+        if _is_quiet(session):
+            session.stuck = False  # the proof has come after all
+            return
+        if session.stuck or session.quiet_until is None or now < session.quiet_until:
             return
         if session.closed_at is None:
             session.closed_at = now
@@ -209,7 +212,7 @@ class Endpoint:
 
     @property
     def stuck(self) -> list[Session]:
-        """Sessions whose pages can never be given back: somebody may still touch them. Restart this worker."""
+        """Sessions whose pages cannot be given back: somebody may touch them. If that lasts, restart this worker."""
         return [session for session in self.books.every_session() if session.stuck]
 
     def is_asked_for(self, key: Key) -> bool:
@@ -244,7 +247,7 @@ class Endpoint:
     def leave(self, reason: str, patience: float = 1.0) -> bool:
         """Cancel what is under way, end it, and close. After so many seconds the link to whoever is silent is closed.
 
-        False: somebody may still touch pages, for ever.
+        False: somebody may still touch pages; call it again, it may be proven later that nobody does.
         """
         books, self.alone = self.books, True  # what follows is nobody else's to decide
         self._told.clear()
@@ -252,12 +255,12 @@ class Endpoint:
             self.cancel(key, reason)
         end = books.clock() + patience
         while books.dispatches or books.arrivals:
-            if self.stuck:
-                return False
             if books.clock() >= end:
                 for session in books.every_session():
                     session.quiet_until = end
             self.step(0.01)
+            if self.stuck:
+                return False
         return self.close()
 
     def close(self) -> bool:
@@ -273,7 +276,7 @@ class Endpoint:
             raise StateError(say(f"a session for {key}", fact, "use another epoch for another attempt"))
         if self.stuck:
             fact = f"{self.stuck[0].key} may still be written to by a peer that is gone"
-            raise StateError(say(f"a session for {key}", fact, "restart this worker"))
+            raise StateError(say(f"a session for {key}", fact, "wait until it is proven quiet, or restart this worker"))
         if len(known) >= self.books.limits.sessions:
             fact = f"{len(known)} are open, the most there may be"
             raise StateError(say(f"a session for {key}", fact, "wait until some have ended"))

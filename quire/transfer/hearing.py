@@ -9,7 +9,7 @@ from quire.transfer.books import Books
 from quire.transfer.layout import PER_GROUP, Layout
 from quire.transfer.links.link import Lost, Message, Moved, News
 from quire.transfer.ranks import meets
-from quire.transfer.sending import reader_of
+from quire.transfer.sending import Reader, Sending, reader_of
 from quire.transfer.shards import overlap
 from quire.transfer.slices import only
 from quire.transfer.verdict import Key, failed
@@ -34,7 +34,7 @@ def hear(books: Books, news: News, now: float) -> None:
 def _message(books: Books, peer: str, message: wire.Any, now: float) -> None:
     match message:
         case wire.Hello():
-            books.peers.met(peer, message, now)
+            books.peers.met(peer, message)
         case wire.Refuse(reason):
             _refuse(books, peer, reason, now)
         case wire.Order():
@@ -135,6 +135,7 @@ def _serve(books: Books, peer: str, message: wire.Ask, theirs: Layout, now: floa
         fragments = [overlap(here, there, turn) for here, there in zip(mine.pages, theirs.pages, strict=True)]
         reader = reader_of(message, fragments, [page.page_bytes for page in theirs.pages], now)
         expected = len(meets(mine.grid, mine.seat, theirs.grid, turn))
+        _check_alone(session, message, reader, theirs)
     except QuireError as wrong:
         _turn_down(books, peer, message, str(wrong))
         return
@@ -144,6 +145,15 @@ def _serve(books: Books, peer: str, message: wire.Ask, theirs: Layout, now: floa
             for group, places in zip(books.shape.groups, reader.targets, strict=True)
         )
     books.do(session.key, session.asked(peer, reader, expected, now))
+
+
+def _check_alone(session: Sending, message: wire.Ask, reader: Reader, theirs: Layout) -> None:
+    """One session has one receiver: its ranks, each of them once. A second one under its key would share its fate."""
+    reader.place = (theirs.grid, theirs.seat.group, theirs.rank)
+    for known in session.readers.values():
+        if known.place[:2] != reader.place[:2] or known.place[2] == theirs.rank:
+            fact = "another receiver has asked for it under this key"
+            raise InputError(say(f"an ask for {message.request}", fact, "send it under a key of its own"))
 
 
 def _check_lists(books: Books, message: wire.Ask, lengths: list[int]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from quire.core.errors import InputError, say
 from quire.transfer.messages import Hello, WirePage, WireSection
 from quire.transfer.ranks import Grid, Seat
-from quire.transfer.shards import PageShape, Section, Shard, misfit, opaque
+from quire.transfer.shards import PageShape, Section, Shard, gaps, misfit, opaque, overlap, short
 from quire.transfer.view import Shape
 
 PER_GROUP = "per-group wants"
@@ -63,6 +63,19 @@ def misfits(mine: Layout, theirs: Layout) -> str | None:
         shapes = (misfit(here, there) for here, there in zip(mine.pages, theirs.pages, strict=True))
         wrong += [f"group {nth}: {why}" for nth, why in enumerate(shapes) if why is not None]
     return "; ".join(wrong)[:1000] or None
+
+
+def uncovered(mine: Layout, writers: Sequence[Layout]) -> str | None:
+    """Which bytes of a page here none of these peers would fill; None when together they fill every byte."""
+    for group, page in enumerate(mine.pages):
+        sent = [overlap(theirs.pages[group], page, mine.seat.group) for theirs in writers]
+        missing = gaps(page.page_bytes, [fragment for fragments in sent for fragment in fragments])
+        if missing:
+            (start, end), there = missing[0], sorted({layer for peer in writers for layer in peer.pages[group].layers})
+            more = f" and {len(missing) - 1} more parts" if len(missing) > 1 else ""
+            layers = f"layers {short(page.layers)} here, {short(there)} there"
+            return f"bytes [{start}, {end}){more} of group {group}'s page are nobody's: {layers}"
+    return None
 
 
 def hello(layout: Layout) -> Hello:

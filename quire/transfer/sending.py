@@ -17,6 +17,7 @@ from quire.core.errors import InputError, StateError, say
 from quire.core.span import merged
 from quire.transfer import messages as wire
 from quire.transfer.pieces import Piece, part_of
+from quire.transfer.ranks import ONE_RANK, Grid
 from quire.transfer.rows import NO_ROWS, Rows, num_bytes, rows_of
 from quire.transfer.shards import Fragment
 from quire.transfer.slices import Places, Spans, pairs, spans_at, spans_of
@@ -60,6 +61,7 @@ class Reader:
     delivered: list[Spans] = field(default_factory=list)
     coming: list[Spans] = field(default_factory=list)  # delivered, once what is under way has landed
     num_bytes: int = 0
+    place: tuple[Grid, int, int] = (ONE_RANK, 0, 0)  # its instance's ranks, and which group and rank of them it is
 
 
 class Sending:

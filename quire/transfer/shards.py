@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,6 +64,10 @@ class PageShape:
     layers: tuple[int, ...]
     sections: tuple[Section, ...]
 
+    def __post_init__(self) -> None:
+        if len(set(self.layers)) != len(self.layers):
+            raise InputError(say("a page", f"a layer is there twice in {short(self.layers)}", "name each layer once"))
+
     @property
     def layer_bytes(self) -> int:
         """Bytes of one layer."""
@@ -73,6 +77,11 @@ class PageShape:
     def page_bytes(self) -> int:
         """Bytes of the page."""
         return len(self.layers) * self.layer_bytes
+
+
+def short(numbers: Sequence[int]) -> str:
+    """A few of them, for a message."""
+    return f"{list(numbers[:8])}"[:-1] + (", ...]" if len(numbers) > 8 else "]")
 
 
 def opaque(page_bytes: int) -> PageShape:
@@ -146,6 +155,16 @@ def _common(source: Section, target: Section, turn: int) -> Iterator[Fragment]:
     shift = (0, inside) if fine is mine else (inside, 0)
     for row in range(rows):
         yield Fragment(row * wide[0] + shift[0], row * wide[1] + shift[1], size)
+
+
+def gaps(page_bytes: int, fragments: Iterable[Fragment]) -> list[tuple[int, int]]:
+    """Bytes [start, end) of a target page that none of these fills, whoever sends them."""
+    found, filled = [], 0
+    for start, end in sorted((fragment.target, fragment.target + fragment.num_bytes) for fragment in fragments):
+        if start > filled:
+            found.append((filled, start))
+        filled = max(filled, end)
+    return [*found, (filled, page_bytes)] if filled < page_bytes else found
 
 
 def joined(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:

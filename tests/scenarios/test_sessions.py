@@ -292,6 +292,28 @@ def test_what_cannot_be_proven_quiet_is_kept_for_good():
     assert not rig.d.close()
 
 
+def test_what_is_proven_quiet_after_all_is_given_back():
+    """talk-16: the write that could not be stopped comes to its end, as of a sender that was frozen and goes on."""
+    def fate(what, source, target):
+        return (100.0,) if what == "write" else (0.0,)
+
+    rig = Rig(fate=fate, fenced=False)
+    rig.serve(request(), KEY)
+    session = rig.ask(request(), KEY)
+    for seconds in (0.01, 0.01, 10, 10, 2):
+        rig.step(seconds)
+    assert rig.d.stuck == [session] and any(rig.sides["d"].taken())
+    ended = rig.step(100)
+    assert session in ended and not rig.d.stuck and not session.stuck and outcome(session) is FAILED
+    assert rig.sides["d"].taken() == [0, 0, 0] and rig.sides["p"].taken() != [0, 0, 0]
+    rig.hub.fate = lambda *_: (0.0,)
+    rig.p.send(Key("r", 2), "r")
+    rig.p.put(Key("r", 2), len(request().tokens), last=True, aux=FIRST)
+    again = rig.ask(request(), Key("r", 2))
+    rig.step()
+    assert outcome(again) is DELIVERED and rig.empty()
+
+
 def test_a_door_that_is_proven_shut_needs_no_word():
     """talk-17: the same on a link that can: cancelled and quiet at once, the late write lands nowhere."""
     def fate(what, source, target):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire import InputError, Request
-from quire.transfer import Key, Source
+from quire.transfer import Grid, Key, PageShape, Section, Source
 from quire.transfer import messages as wire
 from quire.transfer.layout import hello, layout_of
 from quire.transfer.links.local import LocalLink
@@ -139,3 +139,41 @@ def test_what_cannot_be_said_will_not_come(rig: Rig) -> None:
     assert not rig.d.order(KEY, "nobody", b"")
     session = rig.d.receive(KEY, ASKED, Source(("nobody",)))
     assert session is not None and session.verdict is not None and "nobody could not be asked" in session.verdict.reason
+
+
+@pytest.mark.parametrize("why", ["rank", "layers", "unsent", "cancelled", "refused"])
+def test_an_order_whose_receive_fails_is_withdrawn(rig: Rig, why: str) -> None:
+    """Twenty of them: none is computed for nobody, and no page is held for one who will not ask."""
+    shape = rig.p.books.shape
+    if why == "layers":
+        pages = [PageShape((nth,), (Section("page", group.page_bytes),)) for nth, group in enumerate(shape.groups)]
+        rig.ends["p"] = rig.end("p", layout=layout_of(shape, "p", pages=pages), orders=True)
+    peers = ("gone", "p") if why == "unsent" else ("p",)
+    grid = {"rank": Grid(context=1, groups=1, tensor=1, stages=(2,)), "unsent": Grid(tensor=2)}.get(why, Grid())
+    if why == "unsent":
+        rig.ends["p"] = rig.end("p", layout=layout_of(shape, "p", grid=grid, rank=1), orders=True)
+        gone = rig.hub.link("gone", [])
+        gone.send("d", wire.encode(hello(layout_of(shape, "gone", grid=grid))))
+    keys = [Key("many", nth) for nth in range(20)]
+    for nth, key in enumerate(keys):
+        assert rig.d.order(key, "p", b"a prompt")
+        rig.d.expect(key, Source(peers, grid))
+        if nth == 9:
+            rig.step()
+            assert len(rig.p.take_orders()) == 10  # half of them are being computed
+    rig.step()
+    if why == "unsent":
+        del rig.hub.links["gone"]
+    elif why == "refused":
+        rig.links["p"].send("d", wire.encode(wire.Refuse("not you")))
+    for key in keys if why == "cancelled" else ():
+        rig.links["p"].send("d", wire.encode(wire.Cancel(*key, "no")))
+    rig.step()
+    for nth, key in enumerate(keys):
+        session = rig.d.receive(key, Request(nth, ASKED.tokens), Source(peers, grid))
+        assert session is not None and session.verdict is not None and session.verdict.outcome != "delivered"
+        rig.step()
+    if why == "cancelled":  # by the one who was to compute them: it knows
+        return
+    assert rig.p.take_orders() == [] and sorted(rig.p.take_withdrawn()) == keys[:10]
+    assert rig.empty() and not rig.p.books.waiting.cancels

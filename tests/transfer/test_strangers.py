@@ -30,8 +30,8 @@ def said(link: LocalLink) -> list[wire.Any]:
     return [wire.decode(news.data) for news in link.poll()]
 
 
-def ask(content: bytes, length: int) -> bytes:
-    wishes = tuple(wire.Wish(6, ()) for _ in range(3))
+def ask(content: bytes, length: int, *, state: bool = False) -> bytes:
+    wishes = tuple(wire.Wish(6, (), state and nth == 2) for nth in range(3))
     return wire.encode(wire.Ask(*KEY, 0, 1, length, content, wishes, 0, 5.0))
 
 
@@ -335,3 +335,104 @@ def test_many_layer_groups_and_long_names() -> None:
     assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
     with pytest.raises(InputError, match="a message from a peer"):
         rig.end("p", layout=layout_of(rig.p.books.shape, "p", model="m" * 2000))
+
+
+def test_the_first_request_after_an_outage_waits_for_its_own_hello() -> None:
+    """However long ago another one has given up on that peer."""
+    rig = Rig()
+    rig.hub.link("late", [])
+    assert rig.d.receive(KEY, ASKED, Source(("late",))) is None
+    rig.hub.kill("late")
+    rig.step()
+    session = rig.d.receive(KEY, ASKED, Source(("late",)))
+    assert session is not None and session.verdict is not None and "it has died" in session.verdict.reason
+    link = rig.hub.link("late", rig.sides["p"].pages)
+    rig.step(1000)
+    assert rig.d.receive(Key("r", 2), ASKED, Source(("late",))) is None
+    link.send("d", wire.encode(hello(layout_of(rig.p.books.shape, "late"))))
+    rig.step()
+    again = rig.d.receive(Key("r", 2), ASKED, Source(("late",)))
+    assert again is not None and again.verdict is None
+
+
+def test_each_of_two_requests_waits_for_a_hello_as_long() -> None:
+    rig = Rig()
+    rig.hub.link("deaf", [])
+    source, first, second = Source(("deaf",)), Key("r", 1), Key("r", 2)
+    assert rig.d.receive(first, ASKED, source) is None
+    rig.step(6)
+    assert rig.d.receive(second, Request("s", ASKED.tokens), source) is None
+    rig.step(6)
+    session = rig.d.receive(first, ASKED, source)
+    assert session is not None and session.verdict is not None
+    assert session.verdict.reason == "deaf has not said hello within 10 s"
+    assert rig.d.receive(second, Request("s", ASKED.tokens), source) is None
+    rig.d.cancel(second)
+    rig.step()
+    assert not rig.d.books.strange
+
+
+def second(rig: Rig, grid: Grid | None = None, rank: int = 0) -> LocalLink:
+    """Another receiver, with a cache like the first one's."""
+    link = rig.hub.link("x", rig.sides["d"].pages)
+    link.send("p", wire.encode(hello(layout_of(rig.p.books.shape, "x", grid=grid, rank=rank))))
+    return link
+
+
+@pytest.mark.parametrize("grid", [None, Grid(tensor=2), Grid(groups=2)])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_second_receiver_under_one_key_is_refused_and_harms_nobody(early: bool, grid: Grid | None) -> None:
+    """Its asks, its cancel and its death are its own: the first one is served."""
+    rig = Rig()
+    link = second(rig, grid, 0 if grid is None else 1)
+    if not early:
+        rig.sides["p"].compute(ASKED)
+        rig.p.send(KEY, "r")
+    session = rig.ask(ASKED, KEY)
+    rig.step()
+    content = rig.d.landing(session).content  # type: ignore[union-attr]
+    link.send("p", ask(content, 22, state=True))
+    rig.step()
+    if early:
+        rig.sides["p"].compute(ASKED)
+        rig.p.send(KEY, "r")
+        rig.step()
+    _, word = said(link)
+    assert isinstance(word, wire.Result) and word.last and not word.ok and "under this key" in word.reason
+    link.send("p", wire.encode(wire.Cancel(*KEY, "no")))
+    rig.step()
+    rig.hub.kill("x")
+    rig.step()
+    assert session.verdict is None and list(rig.p.books.dispatches[KEY].session.readers) == ["d"]
+    assert rig.p.put(KEY, 22, last=True, aux=FIRST)
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
+
+
+def test_who_asks_early_and_cancels_does_not_cancel_for_another_who_waits() -> None:
+    rig = Rig()
+    link = second(rig)
+    link.send("p", ask(b"", 22, state=True))
+    session = rig.ask(ASKED, KEY)
+    rig.step()
+    link.send("p", wire.encode(wire.Cancel(*KEY, "no")))
+    rig.step()
+    rig.serve(ASKED, KEY)
+    rig.step()
+    assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
+
+
+def test_ranks_of_one_receiver_are_served_under_one_key() -> None:
+    rig = Rig()
+    grid = Grid(tensor=2)
+    content = b""
+    rig.sides["p"].compute(ASKED)
+    rig.p.send(KEY, "r")
+    links = []
+    for rank in range(2):
+        links.append(rig.hub.link(f"x{rank}", rig.sides["d"].pages))
+        links[-1].send("p", wire.encode(hello(layout_of(rig.p.books.shape, "x", grid=grid, rank=rank))))
+        content = rig.p.books.dispatches[KEY].offers[0].content
+        links[-1].send("p", ask(content, 22, state=True))
+    rig.step()
+    assert list(rig.p.books.dispatches[KEY].session.readers) == ["x0", "x1"]
