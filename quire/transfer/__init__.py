@@ -17,6 +17,7 @@ from quire.transfer.layout import Layout, layout_of
 from quire.transfer.links import Link, LocalHub
 from quire.transfer.links.nixl import NixlLink
 from quire.transfer.links.tcp import TcpLink
+from quire.transfer.links.tls import Tls
 from quire.transfer.plain_view import BlockLists
 from quire.transfer.pump import Pump
 from quire.transfer.quire_view import QuireView
@@ -31,6 +32,6 @@ from quire.transfer.view import CacheView, Landing, Offer
 __all__ = [
     "Aux", "AuxRoom", "BlockLists", "CacheView", "Endpoint", "Grid", "Key", "Landing", "Layout", "Limits", "Link",
     "LocalHub", "NixlLink", "Offer", "Outcome", "PageShape", "Pump", "QuireView", "Receiving", "Section", "Sending",
-    "Session", "Shard", "Source", "StagedView", "TcpLink", "Verdict", "Vote", "agree", "check_key", "layout_of",
+    "Session", "Shard", "Source", "StagedView", "TcpLink", "Tls", "Verdict", "Vote", "agree", "check_key", "layout_of",
     "with_logits",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
+from quire.transfer.links.tls import TlsSocket
 
 HEAD = struct.Struct("<BxxxI")
 MESSAGE, DATA, DONE = 1, 2, 3
@@ -52,7 +53,7 @@ class Connection:
     """One peer."""
 
     def __init__(self, peer: str, seal: Seal, owner: Owner, deadline: float) -> None:
-        self.sock: socket.socket | None = None  # while its peer's name is looked up
+        self.sock: socket.socket | TlsSocket | None = None  # while its peer's name is looked up
         self.peer = peer
         self.name = ""
         self.is_open = False
@@ -71,7 +72,7 @@ class Connection:
         self._kind = 0
         self._views: Views = deque()  # where page bytes go; empty: a frame is being read
 
-    def attach(self, sock: socket.socket) -> None:
+    def attach(self, sock: socket.socket, tls: TlsSocket | None = None) -> None:
         """Its socket. Probes find out that a silent peer is gone, the last limit that one takes no bytes."""
         sock.setblocking(False)
         limits = {
@@ -86,12 +87,13 @@ class Connection:
             for name, value in limits.items():
                 if hasattr(socket, name):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self.sock = sock
+        self.sock = tls or sock
 
     @property
     def interest(self) -> int:
         """What to wait for."""
-        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self.wants_out else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.wants_out else 0)
+        return self.sock.interest(wanted) if isinstance(self.sock, TlsSocket) else wanted
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Connection:
         """As much as there is, frame by frame; page bytes go where they belong."""
         assert self.sock is not None
         budget = BUDGET
-        while budget > 0:
+        while budget > 0 or (isinstance(self.sock, TlsSocket) and self.sock.has_more):
             views = [self._views[nth] for nth in range(min(len(self._views), MAX_VIEWS))]
             try:
                 got = self.sock.recvmsg_into(views or [memoryview(self._buffer)[self._have : self._need]])[0]

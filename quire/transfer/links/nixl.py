@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from quire.core.errors import StateError, say
+from quire.core.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.going import WRITE, Going
 from quire.transfer.links.link import Door, News
 from quire.transfer.links.pulls import Pulls, Write
 from quire.transfer.links.tcp import TcpLink
+from quire.transfer.links.tls import Tls
 from quire.transfer.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 
 AGENT, PULL = 16, 17
@@ -60,8 +61,11 @@ class NixlLink(TcpLink):
 
     def __init__(
         self, name: str, pages: Sequence[Bytes], secret: bytes, *, listen: str | None = "127.0.0.1:0",
-        patience: float = 5.0, thread: bool = False,
+        patience: float = 5.0, thread: bool = False, tls: Tls | None = None,
     ) -> None:  # fmt: skip
+        if tls is not None:
+            fact = "NIXL moves page bytes beside the sockets, in clear"
+            raise InputError(say("TLS for a link over NIXL", fact, "use the tcp link, or a network that encrypts"))
         api = _api()
         super().__init__(name, pages, secret, listen=listen, patience=patience)
         config = api.nixl_agent_config(enable_prog_thread=thread, backends=[])

@@ -7,6 +7,7 @@ The handshake's deadline counts from the dial.
 from __future__ import annotations
 
 import contextlib
+import errno
 import selectors
 import socket
 import struct
@@ -17,11 +18,14 @@ from quire.core.errors import InputError, StateError, say
 from quire.transfer.links.address import Place, encoded, joined, numeric_place, split
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import Broken, Connection, Views
+from quire.transfer.links.crowd import Crowd
 from quire.transfer.links.link import Lost, News
 from quire.transfer.links.lookup import Lookups
+from quire.transfer.links.tls import Tls, TlsSocket
 
-MOST_UNPROVEN = 64  # that have dialled us and have not shown that they know the secret
 MOST_GUESTS = 4096  # that have dialled us
+BACKLOG = 1024  # that wait to be let in
+ENTRIES = 32  # let in at once, so that those who are here go on in between
 
 WRONG = (Broken, OSError, InputError, struct.error)  # the last one: a body too short for its kind
 
@@ -29,7 +33,7 @@ WRONG = (Broken, OSError, InputError, struct.error)  # the last one: a body too 
 class Sockets(ABC):
     """A peer is `host:port` to dial, or `name@host:port` when it has dialled us."""
 
-    def __init__(self, name: str, secret: bytes, listen: str | None, patience: float) -> None:
+    def __init__(self, name: str, secret: bytes, listen: str | None, patience: float, tls: Tls | None = None) -> None:
         Seal(secret, name, dialled=True)  # refuse a bad secret or name now, not at the first connection
         self.name = name
         self._secret = secret
@@ -39,13 +43,16 @@ class Sockets(ABC):
         self._peers: dict[str, Connection] = {}
         self._news: list[News] = []
         self._lookups: Lookups[Connection] | None = None  # once a name is dialled
+        self._crowd: Crowd[Connection] = Crowd()
+        self._outward = None if tls is None else tls.outward()
+        self._inward = None if tls is None or listen is None else tls.inward()
         self._server = self._listen(listen) if listen is not None else None
 
     def _listen(self, where: str) -> socket.socket:
         host, port = split(where)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            server = socket.create_server((host, port), family=family)
+            server = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except (OSError, TypeError, UnicodeError) as wrong:
             raise StateError(say(f"listen on {where}", str(wrong), "choose a free address")) from wrong
         server.setblocking(False)
@@ -126,21 +133,34 @@ class Sockets(ABC):
         return None
 
     def _accept(self) -> None:
+        """Let some in; when there is no room for one more unproven one, the crowd says who goes."""
         assert self._server is not None
-        try:
-            sock, address = self._server.accept()
-        except OSError:
-            return  # it has gone again
-        guests = [known.is_open for known in self._peers.values() if "@" in known.peer]
-        if guests.count(False) >= MOST_UNPROVEN or len(guests) >= MOST_GUESTS:
-            sock.close()
-            return
-        self._join(self._new("?@" + joined(*address[:2]), dialled=False), sock)
+        proven = sum("@" in known.peer for known in self._peers.values()) - len(self._crowd)
+        for _ in range(ENTRIES):
+            try:
+                sock, address = self._server.accept()
+            except OSError as wrong:  # nobody is there, or it has gone again
+                leaves = self._crowd.choose(time.monotonic()) if wrong.errno in (errno.EMFILE, errno.ENFILE) else None
+                if leaves is not None:
+                    self._lose(leaves, "there are too many open files")
+                return
+            if proven >= MOST_GUESTS:
+                sock.close()
+                continue
+            connection = self._new("?@" + joined(*address[:2]), dialled=False)
+            self._join(connection, sock)
+            leaves = self._crowd.enter(connection, address[0], time.monotonic())
+            if leaves is not None:
+                self._lose(leaves, "others who have proven nothing wait, too many of them")
 
     def _join(self, connection: Connection, sock: socket.socket) -> None:
-        connection.attach(sock)
+        dialled = "@" not in connection.peer
+        context = self._outward if dialled else self._inward
+        host = split(connection.peer)[0] if dialled else None
+        tls = None if context is None else TlsSocket(sock, context, host)
+        connection.attach(sock, tls)
         self._enter(connection)
-        self._selector.register(sock, connection.interest, connection)
+        self._selector.register(tls or sock, connection.interest, connection)
 
     def _enter(self, connection: Connection) -> None:
         """A name belongs to one connection: an older one from the same address is over."""
@@ -151,6 +171,7 @@ class Sockets(ABC):
 
     def opened(self, connection: Connection) -> None:
         """A peer that dialled us is known by its name from now on."""
+        self._crowd.leave(connection)
         if connection.peer.startswith("?@"):
             del self._peers[connection.peer]
             connection.peer = connection.name.replace("@", "-") + connection.peer[1:]
@@ -180,6 +201,7 @@ class Sockets(ABC):
     def _turn(self, connection: Connection, events: int) -> None:
         try:
             if events & selectors.EVENT_READ:
+                self._crowd.heard(connection)
                 connection.receive_some()
             if events & selectors.EVENT_WRITE:
                 connection.send_some()
@@ -196,6 +218,7 @@ class Sockets(ABC):
         if self._peers.get(connection.peer) is not connection:
             return
         del self._peers[connection.peer]
+        self._crowd.leave(connection)
         if connection.sock is not None:
             self._selector.unregister(connection.sock)
             connection.sock.close()

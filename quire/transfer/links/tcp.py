@@ -19,6 +19,7 @@ from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broke
 from quire.transfer.links.going import CHUNK, WRITE, Coming, Going
 from quire.transfer.links.link import Door, Message, Moved, News, check_source
 from quire.transfer.links.sockets import Sockets
+from quire.transfer.links.tls import Tls
 from quire.transfer.rows import Rows, from_bytes
 from quire.transfer.slices import Places
 
@@ -31,7 +32,7 @@ class TcpLink(Sockets):
 
     def __init__(
         self, name: str, pages: Sequence[Bytes], secret: bytes, *, listen: str | None = "127.0.0.1:0",
-        patience: float = 5.0,
+        patience: float = 5.0, tls: Tls | None = None,
     ) -> None:  # fmt: skip
         for page in pages:
             if page.dtype != np.uint8 or page.ndim != 2 or not page.flags.c_contiguous or not page.flags.writeable:
@@ -43,7 +44,7 @@ class TcpLink(Sockets):
         self._spoilt: dict[Connection, set[int]] = {}  # writes of which a frame was refused
         self._going: dict[int, Going] = {}
         self._numbers = int.from_bytes(np.random.default_rng().bytes(4), "little") << 16
-        super().__init__(name, secret, listen, patience)
+        super().__init__(name, secret, listen, patience, tls)
 
     # -- the contract ------------------------------------------------------------------------------------------------
 
