@@ -30,10 +30,10 @@ class Advance:
 
     def __init__(
         self, cache: Cache, scheduler: Scheduler, eos_ids: frozenset[int], *, carry: Callable[[Plan], None],
-        let_go: LetGo, finish: Callable[[Run], None], fail: Callable[[Run, str], None],
+        let_go: LetGo, finish: Callable[[Run], None], fail: Callable[[Run, str], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self.cache, self.scheduler, self.eos_ids = cache, scheduler, eos_ids
-        self.carry, self.let_go, self.finish, self.fail = carry, let_go, finish, fail
+        self.carry, self.let_go, self.finish, self.fail, self.clock = carry, let_go, finish, fail, clock
         self.num_forks = self.num_copies = self.num_accepted = 0
         self._serial = count()
 
@@ -42,6 +42,9 @@ class Advance:
         ends = np.cumsum([work.num_logits for work in works])
         rows = {work.branch: (int(end) - work.num_logits, int(end)) for work, end in zip(works, ends, strict=True)}
         picks, scores = self._read([work.branch for work in works if work.num_logits], rows, logits)
+        now = self.clock()  # the tokens are on the host: a device may have been computing until just now
+        for branch in [*picks, *scores]:
+            branch.run.times.first_token = branch.run.times.first_token or now
         for branch in picks:
             if len(branch.drafts):
                 self._judge(branch, picks)
@@ -281,7 +284,6 @@ class Advance:
                 self._tell(run, nth, list(best.tokens))
         if not run.done:  # by a listener that has cancelled it
             self.finish(run)
-
 
     def _why(self, run: Run, last: int) -> Finish:
         if last in self.eos_ids and not run.sampling.ignore_eos:

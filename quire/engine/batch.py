@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.cache import Cache
+from quire.core.errors import StateError, say
 from quire.core.request import Int32
 
 Int64 = NDArray[np.int64]
@@ -93,16 +94,23 @@ def pack(cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment
     states: dict[int, Int32] = {}
     for group, window in enumerate(windows):
         if window is None:
-            states[group] = cache.state_table(group)[rows]
+            states[group] = _backed(cache.state_table(group)[rows], "a sequence", "state")
             continue
         table = cache.table(group)[rows, :columns]
-        slots = table[owner, blocks]
-        assert slots.min() >= 0, "a token to compute has no page"
+        slots = _backed(table[owner, blocks], "a token", "page")
         lanes[group] = Lane(window, table, torch.from_numpy(slots.astype(np.int64)).to(device), place)
     return Packed(
         torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device), offsets, starts, lanes, states,
         torch.from_numpy(_trailing(offsets[1:], logits)).to(device),
     )  # fmt: skip
+
+
+def _backed(slots: Int32, who: str, what: str) -> Int32:
+    """The slots as they are: -1 would be written to as well, and is the last slot, somebody else's."""
+    if slots.min() < 0:
+        fact = f"{who} to compute has no {what}"
+        raise StateError(say("pack a step", fact, "compute what admit or grow has given slots to, and nothing else"))
+    return slots
 
 
 def _trailing(ends: Int64, counts: Int64) -> Int64:

@@ -96,7 +96,7 @@ class Run:
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds from submission to the first token of an answer; nan when none came."""
+        """Seconds from submission until the first token of an answer was on the host; nan when none came."""
         return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")
 
     def __repr__(self) -> str:

@@ -61,7 +61,7 @@ class Engine:
         self.runs: dict[object, Run] = {}
         self.advance = Advance(
             self.cache, self.scheduler, model.eos_ids, carry=self.moves.carry, let_go=self._let_go,
-            finish=self._finish, fail=self.fail,
+            finish=self._finish, fail=self.fail, clock=clock,
         )  # fmt: skip
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
@@ -163,13 +163,11 @@ class Engine:
         watch.mark("moves")
         works = list(turn.works.values())
         num_tokens = turn.num_tokens
-        assert num_tokens <= self.config.max_num_tokens, "a step exceeds its token budget"
+        if num_tokens > self.config.max_num_tokens:
+            fact = f"{num_tokens} tokens are due, max_num_tokens is {self.config.max_num_tokens}"
+            raise StateError(say("a step", fact, "this is a fault of the scheduler: report it"))
         if works:
             logits = self._compute([work.segment() for work in works], watch)
-            now = self.clock()
-            for work in works:
-                if work.num_logits and not work.branch.run.times.first_token:
-                    work.branch.run.times.first_token = now
             self.advance.after(works, logits)
             watch.mark("advance")
         report = StepReport(num_tokens, len(works), len(turn.admitted), len(self.scheduler.waiting), watch.seconds)

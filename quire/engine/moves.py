@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from quire.core.cache import Cache
+from quire.core.errors import StateError, say
 from quire.core.finish import Finished, Setback
 from quire.core.plan import Plan
 from quire.tiers.mover import Mover, Ticket
@@ -24,7 +25,9 @@ class Moves:
 
     def run(self, plan: Plan) -> Finished:
         """Let it run, now, and say how it went. Requires: nothing else is under way."""
-        assert not self._open, "plans run in the order they were made"
+        if self._open:
+            fact = f"{len(self._open)} earlier plans are still under way"
+            raise StateError(say(f"plan {plan.number}", fact, "plans run in the order they were made: settle first"))
         failed = self.mover.run(plan) if len(plan) else []
         finished = self.cache.finish(plan, failed)
         if failed:

@@ -14,7 +14,7 @@ class StepReport:
     num_branches: int  # that computed something
     num_admitted: int
     num_waiting: int  # branches without pages
-    seconds: dict[str, float]  # by part: schedule, moves, pack, model, advance
+    seconds: dict[str, float]  # by part: schedule, moves, pack, model, advance (on a GPU it waits there for the model)
 
 
 @dataclass(slots=True)
