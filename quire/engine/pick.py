@@ -17,7 +17,7 @@ from quire.engine.sampling import Sampling
 
 HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
 WIDER = 16  # times as many, when they are not
-COLDEST = 1e-30  # temperatures below it are this one: float32 could not divide by them
+COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 could not divide by others
 _WORD = (1 << 64) - 1
 
 
@@ -104,7 +104,7 @@ def _drawn(logits: torch.Tensor, wishes: Sequence[Wish]) -> list[int]:
 def _weights(logits: torch.Tensor, temperatures: Sequence[float]) -> torch.Tensor:
     """softmax(logits / temperature) up to a factor, as int64 whose row sums do not overflow."""
     bits = 62 - logits.shape[-1].bit_length()
-    divisor = _column([max(heat, COLDEST) for heat in temperatures], logits).float()
+    divisor = _column([min(max(heat, COLDEST), HOTTEST) for heat in temperatures], logits).float()
     return (torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / divisor) * 2.0**bits).long()
 
 

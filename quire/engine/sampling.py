@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from quire.core.errors import InputError, say
 
 SEEDS = 1 << 64
 MOST = 1024  # answers to one prompt
+LARGEST = (1 << 31) - 1  # other whole numbers
 STEEPEST = 16.0  # length penalties beyond it say nothing, and could overflow
+MOST_STOPS = 16  # stop strings
+LONGEST_STOP = 256  # characters of one
+MOST_STOP_IDS = 256
+LONGEST_NGRAM = 64
+SHOWN = 80  # characters of a wrong value that an error repeats
 
 _LEAST = {"max_tokens": 1, "top_k": 0, "n": 1, "beams": 1, "drafts": 0, "ngram": 1}
+_MOST = {"n": MOST, "beams": MOST, "ngram": LONGEST_NGRAM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +30,35 @@ class Sampling:
     top_p: float = 1.0  # the most likely tokens that together have this mass; 1: all
     top_k: int = 0  # so many of the most likely tokens; 0: all
     seed: int | None = None  # None: drawn by the engine when temperature > 0
-    stop: tuple[str, ...] = ()  # the answer ends before the first of them
-    stop_ids: tuple[int, ...] = ()  # they end the answer, as the model's eos does, and are its last token
+    stop: tuple[str, ...] = ()  # the answer ends before the first of them; at most 16, of 256 characters each
+    stop_ids: tuple[int, ...] = ()  # they end the answer, as the model's eos does, and are its last token; at most 256
     ignore_eos: bool = False
     n: int = 1  # answers, by fork; with beams: the n best
     beams: int = 1  # > 1: beam search
     length_penalty: float = 1.0  # beam search: scores are divided by length ** length_penalty
     drafts: int = 0  # prompt-lookup speculation: at most so many draft tokens per step
-    ngram: int = 2  # longest n-gram looked up
+    ngram: int = 2  # longest n-gram looked up; at most 64
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             number = getattr(self, name)
             if type(number) is not int or number < least:
                 raise _wrong(name, number, f"a whole number >= {least}")
-        if self.n > MOST:
-            raise _wrong("n", self.n, f"at most {MOST}")
+            if number > (most := _MOST.get(name, LARGEST)):
+                raise _wrong(name, number, f"at most {most}")
         _check_numbers(self)
-        if not _tuple_of(str, self.stop) or "" in self.stop:
-            raise _wrong("stop", self.stop, "a tuple of strings that are not empty")
-        if not _tuple_of(int, self.stop_ids) or min(self.stop_ids, default=0) < 0:
-            raise _wrong("stop_ids", self.stop_ids, "a tuple of token ids")
+        _check_stops(self)
         if type(self.ignore_eos) is not bool:
             raise _wrong("ignore_eos", self.ignore_eos, "True or False")
         if self.beams > 1:
             _check_beams(self)
+
+    def __repr__(self) -> str:
+        """What differs from a plain one; stop strings are a user's words, and only counted."""
+        changed = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        for name in changed.keys() & {"stop", "stop_ids"}:
+            changed[name] = f"<{len(changed[name])}>"
+        return f"Sampling({', '.join(f'{name}={value}' for name, value in changed.items())})"
 
     @property
     def greedy(self) -> bool:
@@ -67,6 +78,22 @@ def _check_numbers(sampling: Sampling) -> None:
         raise _wrong("seed", sampling.seed, "a whole number with 0 <= seed < 2**64, or None")
 
 
+def _check_stops(sampling: Sampling) -> None:
+    """Stop strings and stop ids, as many as every token of every answer may be compared with."""
+    stops, ids = sampling.stop, sampling.stop_ids
+    if not _tuple_of(str, stops) or "" in stops:
+        raise _wrong("stop", stops, "a tuple of strings that are not empty")
+    if len(stops) > MOST_STOPS:
+        raise InputError(say("sampling", f"stop has {len(stops)} strings", f"give at most {MOST_STOPS}"))
+    if (longest := max(map(len, stops), default=0)) > LONGEST_STOP:
+        fact = f"a stop string has {longest} characters"
+        raise InputError(say("sampling", fact, f"give strings of at most {LONGEST_STOP}"))
+    if not _tuple_of(int, ids) or not 0 <= min(ids, default=0) <= max(ids, default=0) <= LARGEST:
+        raise _wrong("stop_ids", ids, "a tuple of token ids")
+    if len(ids) > MOST_STOP_IDS:
+        raise InputError(say("sampling", f"stop_ids has {len(ids)} ids", f"give at most {MOST_STOP_IDS}"))
+
+
 def _check_beams(sampling: Sampling) -> None:
     """Beam search leaves nothing to chance and drafts nothing; its answers are beams."""
     ask = f"sampling with beams {sampling.beams}"
@@ -75,13 +102,18 @@ def _check_beams(sampling: Sampling) -> None:
     if sampling.n > sampling.beams:
         raise InputError(say(ask, f"n is {sampling.n}", "ask for at most as many answers as beams"))
     if sampling.stop:
-        raise InputError(say(ask, f"stop is {sampling.stop!r}", "beam search ends on tokens: use stop_ids"))
+        raise InputError(say(ask, f"stop is {shown(sampling.stop)}", "beam search ends on tokens: use stop_ids"))
     if sampling.drafts:
         raise InputError(say(ask, f"drafts is {sampling.drafts}", "beam search needs drafts 0"))
 
 
 def _real(number: object) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        return False
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def _tuple_of(kind: type, things: object) -> bool:
@@ -89,4 +121,13 @@ def _tuple_of(kind: type, things: object) -> bool:
 
 
 def _wrong(name: str, value: object, cure: str) -> InputError:
-    return InputError(say("sampling", f"{name} is {value!r}", f"give {cure}"))
+    return InputError(say("sampling", f"{name} is {shown(value)}", f"give {cure}"))
+
+
+def shown(value: object) -> str:
+    """A wrong value in an error: not longer than a line, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # a whole number of too many digits, or somebody's own repr
+        return f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

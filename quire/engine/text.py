@@ -6,18 +6,24 @@ begins with tokens already shown, its context: a tokenizer that leaves out the f
 Text is settled when no later token can change it. Two things can: a last U+FFFD may be a character whose other bytes
 are still to come, and in a run of byte tokens (`<0xE4>`) one bad byte spoils the whole run, from its beginning.
 The clean-up of spaces that some old tokenizers do is off: it takes back text that was already shown.
+
+Each settled character is one step of the stops' automaton (`stops.py`), and what may be the beginning of a stop string
+is held back. A run is read ahead, byte by byte: a stop in it ends the answer at once, if the tokenizer reads it so too.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from quire.engine.stops import ROOT, Stops, stops_of
+
 CONTEXT = 8  # tokens of context: a character has at most four bytes, hence lies in four tokens
 LONGEST = 24  # tokens in the window before it is cut back to the context
 LOST = "\N{REPLACEMENT CHARACTER}"
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Tokenizer(Protocol):
@@ -40,10 +46,13 @@ class Transcript:
         self.stopped = False
         self.count = 0  # tokens read; those behind a stop string are not
         self._tokenizer = tokenizer
-        self._stop = stop
+        self._stops = stops_of(stop) if stop else None
         self._silent = {token for token, word in tokenizer.added_tokens_decoder.items() if word.special}
         self._window: list[int] = []
         self._settled = 0  # characters of the window's text that are settled
+        self._open = ""  # the rest of that text, as it was before a run
+        self._run: _Run | None = None
+        self._node = ROOT  # where the settled text has led the automaton
         self._held = ""  # settled, but perhaps the beginning of a stop string
         self._pieces: list[str] = []
 
@@ -60,11 +69,10 @@ class Transcript:
         """The rest: no more tokens come."""
         if self.stopped:
             return ""
-        rest = self._held + self._decoded()[self._settled :]
+        final = self._settle(self._decoded()[self._settled :])
+        final += self._hand_out(self._held)
         self._window, self._settled, self._held = [], 0, ""
-        place = self._stop_in(rest)
-        self.stopped = place is not None
-        return self._hand_out(rest[:place])
+        return final
 
     def _read(self, token: int) -> str:
         """The final text after one more token. One at a time, so that it does not matter how tokens come in."""
@@ -73,44 +81,75 @@ class Transcript:
         if word is None or token in self._silent:  # special, or no token of this tokenizer: it has no text
             return ""
         self._window.append(token)
-        in_run = BYTE.fullmatch(word) is not None
-        if in_run and not self._stop:
-            return ""
+        if byte := BYTE.fullmatch(word):
+            return self._look_ahead(int(byte[1], 16))
         text = self._decoded()
-        settled = len(text.rstrip(LOST)) if in_run else len(text) - text.endswith(LOST)
-        fresh = self._held + text[self._settled : settled]
-        place = self._stop_in(fresh)
-        if place is not None:  # no token comes after this one, so that even a run is as it is
-            self.stopped = True
-            return self._hand_out(fresh[:place])
-        if in_run:
+        settled = len(text) - text.endswith(LOST)
+        final = self._settle(text[self._settled : settled])
+        self._run, self._settled, self._open = None, settled, text[settled:]
+        self._cut()
+        return final
+
+    def _look_ahead(self, byte: int) -> str:
+        """One byte of a run more: nothing of it is settled, unless a stop is complete: then no token comes after it."""
+        if self._stops is None:
             return ""
-        self._settled = settled
-        self._cut(len(text) - settled)
-        final = len(fresh) - self._may_begin_stop(fresh)
+        if self._run is None:
+            self._run = _Run(self._stops, self._node, self._open)
+        if not self._run.reaches_stop(byte):
+            return ""
+        text = self._decoded()[self._settled :]
+        return self._settle(text) if self._stops.read(self._node, text).found else ""
+
+    def _settle(self, text: str) -> str:
+        """Settled text more: what of it is final."""
+        if self._stops is None:
+            return self._hand_out(text)
+        self._node, found = self._stops.read(self._node, text)
+        fresh, self._held = self._held + text, ""
+        if found is not None:
+            self.stopped = True
+            behind, length = len(text) - found[0], found[1]
+            return self._hand_out(fresh[: len(fresh) - behind - length])
+        final = len(fresh) - self._stops.depth(self._node)
         self._held = fresh[final:]
         return self._hand_out(fresh[:final])
 
-    def _cut(self, num_open: int) -> None:
-        """Cuts the window back to its context, in which only the last `num_open` characters are not settled."""
+    def _cut(self) -> None:
+        """Cuts the window back to its context, if it has become long."""
         if len(self._window) > LONGEST:
             del self._window[:-CONTEXT]
-            self._settled = len(self._decoded()) - num_open
+            self._settled = len(self._decoded()) - len(self._open)
 
     def _decoded(self) -> str:
         text: str = self._tokenizer.decode(self._window, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    def _stop_in(self, text: str) -> int | None:
-        """Where the stop string begins that is complete first; of several, the longest."""
-        found = [(place + len(stop), place) for stop in self._stop if (place := text.find(stop)) >= 0]
-        return min(found)[1] if found else None
-
-    def _may_begin_stop(self, text: str) -> int:
-        """Characters at the end of the text that a stop string begins with."""
-        sizes = [size for stop in self._stop for size in range(1, len(stop)) if text.endswith(stop[:size])]
-        return max(sizes, default=0)
-
     def _hand_out(self, piece: str) -> str:
         self._pieces.append(piece)
         return piece
+
+
+class _Run:
+    """Byte tokens as UTF-8, each read once. A bad byte spoils the run, and so does a stop: it is reported once."""
+
+    def __init__(self, stops: Stops, node: int, before: str) -> None:
+        self._stops, self._node = stops, node
+        self._before = before  # text that only a character behind it settles
+        self._characters = codecs.getincrementaldecoder("utf-8")()
+        self._spoilt = False
+
+    def reaches_stop(self, byte: int) -> bool:
+        """Whether a stop is complete with it."""
+        if self._spoilt:
+            return False
+        try:
+            text = self._characters.decode(bytes([byte]))
+        except UnicodeDecodeError:
+            self._spoilt = True
+            return False
+        if not text:
+            return False
+        self._node, found = self._stops.read(self._node, self._before + text)
+        self._before, self._spoilt = "", found is not None
+        return self._spoilt

@@ -113,6 +113,10 @@ def test_the_hottest_temperature_is_uniform() -> None:
     assert_fits(draws(ROW, Sampling(temperature=1e300), 8_000), [1 / 8] * 8)
 
 
+def test_no_temperature_draws_what_is_forbidden() -> None:
+    assert set(draws([-math.inf, 0.0, -math.inf, 1.0], Sampling(temperature=1e300), 50)) == {1, 3}
+
+
 def test_greedy_takes_the_lowest_of_equals() -> None:
     assert pick(torch.tensor([[0.0, 3.0, 3.0], [1.0, 1.0, 1.0]]), [Wish(Sampling(), 0, 0, 0)] * 2) == [1, 0]
     assert pick(torch.tensor([[0.0, 3.0, 3.0]]).bfloat16(), [Wish(Sampling(), 0, 0, 0)]) == [1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.core.errors import InputError
-from quire.engine.sampling import Sampling
+from quire.engine.sampling import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS, Sampling, shown
 
 
 def test_by_default_greedy() -> None:
@@ -74,13 +74,47 @@ def test_what_can_be_asked(values: dict[str, Any]) -> None:
         {"length_penalty": 17.0},
         {"drafts": -1},
         {"ngram": 0},
+        {"temperature": 10**400},
+        {"temperature": -(10**5000)},
+        {"temperature": None},
+        {"temperature": True},
+        {"temperature": 1j},
+        {"top_p": 10**400},
+        {"length_penalty": 10**400},
+        {"max_tokens": 10**5000},
+        {"max_tokens": None},
+        {"top_k": 1 << 31},
+        {"n": 1025},
+        {"beams": 10**400},
+        {"drafts": 1 << 40},
+        {"ngram": 65},
+        {"seed": 10**5000},
+        {"stop": None},
+        {"stop": b"END"},
+        {"stop_ids": (1 << 70,)},
+        {"stop_ids": (True,)},
     ],
-    ids=str,
+    ids=lambda values: next(f"{name}-{shown(value)[:20]}" for name, value in values.items()),
 )
 def test_what_cannot_be_asked(values: dict[str, Any]) -> None:
     [name] = values
-    with pytest.raises(InputError, match=f"sampling: {name} is .*; give "):
+    with pytest.raises(InputError, match=f"sampling: {name} is .*; give ") as told:
         Sampling(**values)
+    assert len(str(told.value)) < 200
+
+
+def test_stops_are_few_and_short() -> None:
+    """Every token of every answer is compared with them, in the engine's thread."""
+    Sampling(stop=("x" * LONGEST_STOP,) * MOST_STOPS, stop_ids=tuple(range(MOST_STOP_IDS)))
+    with pytest.raises(InputError, match="a stop string has 200000 characters; give strings of at most 256"):
+        Sampling(stop=("a", "x" * 200_000))
+    with pytest.raises(InputError, match="stop has 17 strings; give at most 16"):
+        Sampling(stop=("x",) * (MOST_STOPS + 1))
+    with pytest.raises(InputError, match="stop_ids has 257 ids; give at most 256"):
+        Sampling(stop_ids=tuple(range(MOST_STOP_IDS + 1)))
+    with pytest.raises(InputError, match="beam search ends on tokens") as told:
+        Sampling(beams=2, stop=("x" * LONGEST_STOP,) * MOST_STOPS)
+    assert len(str(told.value)) < 200
 
 
 @pytest.mark.parametrize(

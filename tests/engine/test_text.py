@@ -19,6 +19,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers  # noqa: E402
 from quire.engine.text import LONGEST, LOST, Transcript  # noqa: E402
 
 SPECIAL = ["<end>", "<turn>"]
+LONG = 8  # characters: longer than any stop here
 TEXTS = [
     "Hello world, hello there. The end of the story, THE END.\n\nStop: hello hello",
     "Ünïcödé: 你好、世界。 👩‍👩‍👧‍👦 🏳️‍🌈 नमस्ते ภาษาไทย",
@@ -139,6 +140,10 @@ def transcribed(tokenizer: Any, chunks: list[list[int]], stops: tuple[str, ...] 
         pieces.append(transcript.add(chunk))
         assert transcript.text == "".join(pieces)
         assert not any(stop in transcript.text for stop in stops)
+        if not transcript.stopped:
+            known = decoded(tokenizer, [token for one in chunks[: len(pieces)] for token in one]).removesuffix(LOST)
+            begun = [known[place:] for place in range(max(0, len(known) - LONG), len(transcript.text))]
+            assert not any(stop.startswith(rest) for rest in begun for stop in stops), "shown too early"
     pieces.append(transcript.end())
     assert transcript.text == "".join(pieces)
     assert transcript.end() == ""
@@ -297,3 +302,33 @@ def test_a_byte_token_can_complete_a_stop_string() -> None:
     transcript = Transcript(tokenizer, ("\n",))
     assert transcript.add(tokenizer.convert_tokens_to_ids(["▁he", "llo", "<0x0A>"])) == "hello"
     assert transcript.stopped
+
+
+def test_a_run_of_bytes_is_decoded_once() -> None:
+    """However long it is: a token of it costs one byte."""
+    tokenizer = byte_fallback()
+    run = tokenizer.convert_tokens_to_ids([f"<0x{byte:02X}>" for byte in "你好".encode() * 200])
+    hello, stop = tokenizer.convert_tokens_to_ids(["llo", "<0x0A>"])
+    transcript = Transcript(tokenizer, ("\n", "好好"))
+    assert transcript.add([hello]) == "llo"
+    tokenizer.most = 0
+    assert transcript.add(run) == "" and tokenizer.most == 0
+    assert transcript.add([hello]) == "你好" * 200 + "llo" and tokenizer.most == len(run) + 2
+    transcript.add(run)
+    assert transcript.add([stop]) == "你好" * 200 and transcript.stopped
+
+
+@pytest.mark.parametrize(
+    ("stops", "tokens", "pieces", "stopped"),
+    [
+        ((" a",), ["<0x20>", "<0x61>"], ["", "", "a"], False),  # a first space is left out: that is no stop
+        ((LOST + "A",), [LOST, "<0x41>"], ["", "", ""], True),  # what follows shows that it was no part of a character
+        (("\n",), ["<0xFF>", "llo", "<0x0A>"], ["", LOST + "llo", "", ""], True),  # a bad byte spoils its own run only
+        (("\n",), ["<0xFF>", "<0x0A>", "llo"], ["", "", LOST * 2 + "llo", ""], False),
+    ],
+)
+def test_runs_and_stops(stops: tuple[str, ...], tokens: list[str], pieces: list[str], stopped: bool) -> None:
+    tokenizer = byte_fallback()
+    transcript = Transcript(tokenizer, stops)
+    found = [transcript.add([token]) for token in tokenizer.convert_tokens_to_ids(tokens)]
+    assert transcript.stopped == stopped and [*found, transcript.end()] == pieces
