@@ -1,6 +1,7 @@
 """quire chat: talk to a model in the terminal; after each answer, what of the prompt was reused and how soon it came.
 
-Lines are read from standard input, so a script can pipe questions in. Ctrl-C stops an answer, Ctrl-D ends the chat.
+Lines are read from standard input, so a script can pipe questions in. Ctrl-C stops an answer, Ctrl-D ends the chat. An
+answer that fails is told; an engine that has failed ends the chat, with the code 1.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     with llm:
         tell(HELP)
-        Chat(llm, sampling, options.system).run()
-    return 0
+        broken = Chat(llm, sampling, options.system).run()
+    if broken is not None:
+        print(f"quire chat: {broken}", file=sys.stderr)
+    return int(broken is not None)
 
 
 def _parser() -> ArgumentParser:
@@ -71,9 +74,9 @@ class Chat:
         self.messages = list(self.first)
         self.tell = teller()
 
-    def run(self) -> None:
-        """Until the input ends or somebody says so."""
-        while (line := self._ask()) is not None and line != "/quit":
+    def run(self) -> str | None:
+        """Until the input ends or somebody says so; or until the engine has failed: why."""
+        while self.llm.loop.error is None and (line := self._ask()) is not None and line != "/quit":
             if line == "/new":
                 self.messages = list(self.first)
                 self.tell("a new conversation")
@@ -81,6 +84,7 @@ class Chat:
                 self.tell(HELP)
             elif line:
                 self.turn(line)
+        return self.llm.loop.error
 
     def _ask(self) -> str | None:
         try:
@@ -105,12 +109,14 @@ class Chat:
             self.tell(f"{wrong} (/new forgets the conversation)")
             return
         except QuireError as wrong:
+            print(end="\n" if pieces else "", flush=True)  # what came of the answer stands on a line of its own
             self.tell(str(wrong))
             return
         print(flush=True)
         if text := "".join(pieces):
             self.messages = [*messages, {"role": "assistant", "content": text}]
-        self.tell("stopped" if stream is None else cost(stream.wait()))
+        run = None if stream is None else stream.wait()
+        self.tell("stopped" if run is None else run.error or cost(run))
 
 
 def cost(run: Run) -> str:

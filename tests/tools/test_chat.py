@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -153,18 +153,81 @@ def test_a_question_that_is_too_long_is_refused_and_the_chat_goes_on(
     assert len(costs(notes)) == 1
 
 
+def fails_after(llm: LLM, steps: int) -> None:
+    """So many steps go well."""
+    left = iter(range(steps))
+
+    def fail(*_: object) -> None:
+        if next(left, None) is None:
+            raise ArithmeticError("it fell over")
+
+    llm.model.module.register_forward_pre_hook(fail)
+
+
 def test_a_failed_answer_is_told(folder: str, say: Say, capsys: pytest.CaptureFixture[str]) -> None:
     say("one\ntwo\n")
     with LLM(folder, device_bytes=1 << 22) as llm:
+        fails_after(llm, 0)
+        talk = chat.Chat(llm, Sampling(max_tokens=4), "")
+        assert talk.run() == "a step failed: ArithmeticError: it fell over"
+        talk.turn("two")
+    out, notes = capsys.readouterr()
+    assert out == "" and notes.splitlines() == [
+        "a step failed: ArithmeticError: it fell over",
+        "submit: a step failed: ArithmeticError: it fell over; make a new engine",
+    ]
 
-        def fail(*_: object) -> None:
-            raise ArithmeticError("it fell over")
 
-        llm.model.module.register_forward_pre_hook(fail)
-        chat.Chat(llm, Sampling(max_tokens=4), "").run()
-    notes = capsys.readouterr().err.splitlines()
-    assert notes[0] == "a step failed: ArithmeticError: it fell over"
-    assert notes[1] == "submit: a step failed: ArithmeticError: it fell over; make a new engine"
+def test_an_engine_that_fails_ends_the_chat_and_its_code_says_so(
+    folder: str, say: Say, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of an answer: what came of it stands on a line of its own, the next question is not read."""
+    opened = chat.open_llm
+
+    def open_frail(*words: object) -> LLM:
+        llm = opened(*words)  # type: ignore[arg-type]
+        fails_after(llm, 3)
+        return llm
+
+    monkeypatch.setattr(chat, "open_llm", open_frail)
+    say("one\ntwo\n")
+    assert chat.main(["--model", folder, "--max-tokens", "40"]) == 1
+    out, notes = capsys.readouterr()
+    failure = "a step failed: ArithmeticError: it fell over"
+    assert len(out) >= 1 and out.count("\n") == 1 and out.endswith("\n")
+    assert notes.splitlines()[-2:] == [failure, f"quire chat: {failure}"] and sys.stdin.read() == "two\n"
+
+
+class Watched(io.StringIO):
+    """Standard output that says when something has been written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched = Event()
+
+    def write(self, text: str) -> int:
+        self.touched.set()
+        return super().write(text)
+
+
+@needs_signals
+def test_an_answer_that_fails_while_it_is_stopped_is_told(
+    folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Watched()
+    monkeypatch.setattr(sys, "stdout", out)
+    with LLM(folder, device_bytes=1 << 22) as llm, interruptible() as send:
+        steps = iter(range(1000))
+
+        def interrupt(*_: object) -> None:
+            if next(steps) > 0:
+                assert out.touched.wait(PATIENCE)
+                send()
+                raise ArithmeticError("it fell over")
+
+        llm.model.module.register_forward_pre_hook(interrupt)
+        chat.Chat(llm, Sampling(max_tokens=9, ignore_eos=True), "").turn("one")
+    assert capsys.readouterr().err == "a step failed: ArithmeticError: it fell over\n"
 
 
 @needs_signals
