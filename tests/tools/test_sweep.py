@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -24,10 +25,13 @@ from quire.tools.replay import curves
 from quire.tools.replay.grid import spread
 from quire.tools.replay.settings import Settings
 from quire.tools.replay.sweep import Here, Source, Sweep, _own, find_optima, room_of, run_one, sweep
+from tests.engine.threads import PATIENCE, Crew
 from tests.tools.test_replay_counts import some_asks, some_settings
 from tests.tools.test_replay_page import check_alone
 from tests.tools.test_replay_trace import written
 
+HEAR = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell may have said no
+RUN = "import sys; from quire.tools.cli import main; sys.exit(main(sys.argv[1:]))"
 EVICTIONS = ("empty_first", "release_order")
 TIMED = ("requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds")
 
@@ -120,6 +124,36 @@ def test_ctrl_c_ends_the_processes_without_a_word_and_starts_no_more(trace: str)
     with pytest.raises(KeyboardInterrupt):
         sweep(trace, grid_of(*[24] * 30), workers=2, tell=interrupted)
     assert told == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"])
+def test_no_process_outlives_the_sweep(trace: str, tmp_path: Path, how: str) -> None:
+    """The trace is a pipe, new for each reader: a worker that has opened it waits there, at work, until it is ended."""
+    pipe, text = tmp_path / "pipe", Path(trace).read_bytes()
+    os.mkfifo(pipe)
+
+    def serve(whole: bool) -> IO[bytes]:
+        file = pipe.open("wb", buffering=0)  # somebody has come to read
+        pipe.unlink()
+        os.mkfifo(pipe)
+        file.write(text if whole else text[:10])
+        return file
+
+    options = ["--workers", "2", "--device", "4GB,8GB", "--host", "0"]
+    command = [sys.executable, "-c", HEAR + RUN, "sweep", str(pipe), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            with Crew() as crew:
+                for _ in range(2):  # the command looks at the trace, and so does the sweep
+                    crew.start(serve, True).result(PATIENCE).close()
+                with crew.start(serve, False).result(PATIENCE):
+                    process.send_signal(getattr(signal, how))
+                    crew.start(process.communicate).result(PATIENCE)  # its output ends when nobody has it any more
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == (130 if how == "SIGINT" else -getattr(signal, how))
 
 
 def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from quire import InputError, QuireError, RetainRange, Retention, Scope
 from quire.core.errors import say
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
+LONGEST_LINE = 1 << 22  # bytes
 PLAIN = Scope()
 _SCOPE = ("lora", "salt", "epoch")
 _OWN = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
@@ -67,6 +68,8 @@ class Reader:
     def read(self, text: bytes) -> Line | None:
         """The line, or None for an empty one."""
         self.number += 1
+        if len(text) > LONGEST_LINE:
+            raise self.wrong(f"it is longer than {LONGEST_LINE:,} bytes", "write one request per line")
         if not text.strip():
             return None
         try:

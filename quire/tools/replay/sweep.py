@@ -12,8 +12,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from signal import SIG_DFL, SIGINT, signal
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 from warnings import catch_warnings, simplefilter
 
@@ -115,17 +116,33 @@ def sweep(
 
 @contextmanager
 def _own(count: int) -> Iterator[Executor]:
-    """Processes of our own, which Ctrl-C ends without a word; a single one is this one."""
+    """Processes of our own, none of which outlives this block, however it ends; a single one is this one."""
     if count == 1:
         yield Here()
         return
-    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_DFL))
+    context = get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)  # nothing is ever sent: its end is the word
+    pool = ProcessPoolExecutor(count, context, initializer=_follow, initargs=(theirs,))
     try:
         yield pool
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)  # what has not begun need not
+        ours.close()  # what has begun need not go on
         raise
-    pool.shutdown()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for end in (theirs, ours):
+            end.close()
+
+
+def _follow(parent: Connection) -> None:
+    """In a process of ours: Ctrl-C ends it without a word, and so does the end of whoever started it, by any signal."""
+    signal(SIGINT, SIG_DFL)
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Connection) -> None:
+    parent.poll(None)  # until the other end is closed: by hand, or by the system when its process is gone
+    os._exit(1)
 
 
 class Done:

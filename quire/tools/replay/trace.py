@@ -18,11 +18,14 @@ import numpy as np
 
 from quire import InputError, RetainRange, Scope
 from quire.core.errors import say
-from quire.tools.replay.lines import PLAIN, Line, Reader, TraceError
+from quire.tools.replay.lines import LONGEST_LINE, PLAIN, Line, Reader, TraceError
 from quire.tools.replay.units import Int64
 
 SAMPLE = Path(__file__).parent / "samples" / "conversation-1000.jsonl.gz"
 MOONCAKE_BLOCK = 512
+MOST_ASKS = 1 << 22  # of one trace; each takes about a kilobyte here
+MOST_PARTS = 1 << 26  # of all its prompts together; each takes up to 40 bytes
+MOST_BAD = 1 << 16  # lines that are skipped
 _TOKEN_IDS = 1 << 31
 Stream = gzip.GzipFile | io.BufferedReader
 
@@ -95,14 +98,18 @@ def read_trace(
     reader = Reader(source.name, unit)
     found: list[Line] = []
     skipped: list[TraceError] = []
+    room = MOST_PARTS
     try:
-        with _opened(source) as stream:
-            for fact in _facts(stream, reader):
+        with source.open("rb") as file:
+            for fact in _facts(_unzipped(file), reader):
                 if isinstance(fact, TraceError):
                     if not skip_bad:
                         raise fact
                     skipped.append(fact)
+                    _check_bad(reader, skipped)
                     continue
+                room -= len(fact.names)
+                _check_room(reader, len(found), room)
                 found.append(fact)
                 if limit is not None and len(found) >= limit:
                     break
@@ -115,17 +122,38 @@ def read_trace(
     return Trace(source.name, _asks(found, own), own, tuple(skipped))
 
 
-def _opened(source: Path) -> Stream:
-    with source.open("rb") as stream:
-        zipped = stream.read(2) == b"\x1f\x8b"
-    return gzip.open(source, "rb") if zipped else source.open("rb")
+def _check_bad(reader: Reader, skipped: list[TraceError]) -> None:
+    if len(skipped) > MOST_BAD:
+        raise reader.wrong(f"{MOST_BAD:,} lines before it are broken, too", "pass a trace (docs/replay.md)")
+
+
+def _check_room(reader: Reader, num_asks: int, room: int) -> None:
+    """A file of any size, zipped or not, takes bounded memory."""
+    if num_asks >= MOST_ASKS or room < 0:
+        most = f"{MOST_ASKS:,} requests" if room >= 0 else f"{MOST_PARTS:,} parts of prompts"
+        cure = "split the trace, or take its beginning (--limit)"
+        raise reader.wrong(f"{most} are the most that can be replayed", cure)
+
+
+def _unzipped(file: io.BufferedReader) -> Stream:
+    """What it says; read once from its beginning to its end, so a pipe will do."""
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+
+
+def _texts(stream: Stream) -> Iterator[bytes]:
+    """Its lines; of one that is too long only the beginning, and the rest is passed over."""
+    while text := stream.readline(LONGEST_LINE + 1):
+        yield text
+        while len(text) > LONGEST_LINE and not text.endswith(b"\n"):
+            text = stream.readline(LONGEST_LINE + 1)
 
 
 def _facts(stream: Stream, reader: Reader) -> Iterator[Line | TraceError]:
     """Lines as they come, and what is wrong with the others; a broken file ends the trace."""
+    texts = _texts(stream)
     while True:
         try:
-            text = stream.readline()
+            text = next(texts, b"")
         except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
             yield reader.wrong(f"the gzip data ends or breaks here ({broken})", "fetch the file again", ahead=1)
             return
@@ -143,7 +171,7 @@ def _facts(stream: Stream, reader: Reader) -> Iterator[Line | TraceError]:
 def _asks(lines: list[Line], unit: int) -> list[Ask]:
     """In order of arrival, parts numbered so that their tokens fit into int32."""
     lines.sort(key=lambda line: line.time)  # stable
-    names: dict[int | str, int] = {}
+    names: dict[object, int] = {}
     dense = unit > 0 and all(max(line.names) < _TOKEN_IDS // unit for line in lines)  # type: ignore[type-var, operator]
     asks = []
     for number, line in enumerate(lines):
@@ -160,11 +188,9 @@ def _asks(lines: list[Line], unit: int) -> list[Ask]:
     return asks
 
 
-def _numbered(names: dict[int | str, int], name: int | str | None) -> int:
+def _numbered(names: dict[object, int], name: int | str | None) -> int:
     """In order of appearance; a part without a name is like no other."""
-    if name is None:
-        name = f"\0private {len(names)}"
-    return names.setdefault(name, len(names))
+    return names.setdefault(object() if name is None else name, len(names))
 
 
 def shared(one: Ask, other: Ask) -> int:
