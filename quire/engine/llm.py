@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.sizes import pages_in
 from quire.engine.stream import RunFailed, Stream
+
+if TYPE_CHECKING:
+    from quire.transfer import Tls
 
 Message = dict[str, str]  # role and content
 Prompt = str | Int32 | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
@@ -57,6 +60,8 @@ class LLM:
         dtype: str = "float32", device_bytes: int = 512 * MIB, host_bytes: int = 0,
         prefill_peer: PrefillPeer | None = None, tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
+        if prefill_peer is not None:
+            _check_peer(prefill_peer)
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else Path(model)
@@ -118,14 +123,15 @@ class LLM:
         return self.generate(messages, sampling, **wishes)[0]
 
     def serve_prompts(
-        self, listen: str, secret: bytes, *, link: str = "tcp", tell: Callable[[str], None] = lambda _: None
-    ) -> str:
+        self, listen: str, secret: bytes, *, link: str = "tcp", tell: Callable[[str], None] = lambda _: None,
+        tls: Tls | None = None,
+    ) -> str:  # fmt: skip
         """Compute prompts for others who know the secret, besides its own; returns where it listens."""
         from quire.engine.remote import serve
 
         self.loop.check_open("prompts for others")
         gate = self.loop.gate
-        peer = self.loop.call(lambda engine: serve(engine, listen, secret, link=link, tell=tell, gate=gate))
+        peer = self.loop.call(lambda engine: serve(engine, listen, secret, link=link, tell=tell, gate=gate, tls=tls))
         return str(peer.link.address)
 
     def cancel(self, stream: Stream) -> None:
@@ -141,6 +147,12 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_peer(peer: PrefillPeer) -> None:
+    from quire.engine.remote import check_way_out
+
+    check_way_out(peer)
 
 
 def _remote(engine: Engine, peer: PrefillPeer) -> Callable[..., Run]:

@@ -22,7 +22,7 @@ from quire.engine.gate import Gate
 from quire.engine.peer import LinkMaker, Peer
 from quire.engine.sampling import Sampling
 from quire.engine.settings import PrefillPeer
-from quire.transfer import Key, Limits, NixlLink, TcpLink
+from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls
 from quire.transfer.links.address import split
 
 LINKS = {"tcp": TcpLink, "nixl": NixlLink}
@@ -33,7 +33,7 @@ class Remote:
     """Prompts are computed by a peer and decoded here; what does not come is computed here after all."""
 
     def __init__(self, engine: Engine, peer: PrefillPeer) -> None:
-        make = _maker(peer.link, "decode", peer.secret, None)
+        make = _maker(peer.link, "decode", peer.secret, None, peer.tls)
         split(peer.address)  # one that is none is refused now
         self.address = peer.address
         self.peer = Peer(engine, make, model=fingerprint(engine.model), limits=Limits(transfer=peer.patience))
@@ -48,20 +48,32 @@ class Remote:
 
 def serve(
     engine: Engine, listen: str, secret: bytes, *, link: str = "tcp", limits: Limits | None = None,
-    tell: Callable[[str], None] = lambda _: None, gate: Gate | None = None,
+    tell: Callable[[str], None] = lambda _: None, gate: Gate | None = None, tls: Tls | None = None,
 ) -> Peer:  # fmt: skip
     """Let an engine compute what peers order; `peer.link.address` is where they find it.
 
     With a `gate` orders take places among the runs that come in through it.
     """
-    make = _maker(link, "prefill", secret, listen)
+    make = _maker(link, "prefill", secret, listen, tls)
     return Peer(engine, make, model=fingerprint(engine.model), limits=limits, serve=True, tell=tell, gate=gate)
 
 
-def _maker(link: str, name: str, secret: bytes, listen: str | None) -> LinkMaker:
+def _maker(link: str, name: str, secret: bytes, listen: str | None, tls: Tls | None) -> LinkMaker:
     if link not in LINKS:
         raise InputError(say(f"link {link!r}", f"there are {', '.join(LINKS)}", "name one of them"))
-    return lambda pages: LINKS[link](name, pages, secret, listen=listen)
+    return lambda pages: LINKS[link](name, pages, secret, listen=listen, tls=tls)
+
+
+def check_way_out(peer: PrefillPeer) -> None:
+    """What would keep a link to that peer from being made, found out before a model is loaded."""
+    split(peer.address)
+    Limits(transfer=peer.patience)
+    _maker(peer.link, "decode", peer.secret, None, peer.tls)([]).close()
+
+
+def check_way_in(listen: str, secret: bytes, *, link: str = "tcp", tls: Tls | None = None) -> None:
+    """The same for a link that others dial: a secret, certificates, and an address that is free."""
+    _maker(link, "prefill", secret, listen, tls)([]).close()
 
 
 def fingerprint(model: Model) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from quire.core.config import CacheConfig, TierConfig
 from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
+
+if TYPE_CHECKING:
+    from quire.transfer import Tls  # needs msgspec, which others do without
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +70,4 @@ class PrefillPeer:
     secret: bytes = field(repr=False)  # known to both
     link: str = "tcp"  # or nixl
     patience: float = 60.0  # seconds from asking for a prompt until it is computed here: its queue there counts
+    tls: Tls | None = None  # of quire.transfer; tcp only

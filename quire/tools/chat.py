@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
-from quire.tools.opening import add_link, add_model, open_llm, read_secret, teller
+from quire.tools.opening import add_link, add_model, open_llm, read_secret, read_tls, teller
 
 if TYPE_CHECKING:
     from quire.engine import LLM, Run, Sampling, Stream
@@ -61,7 +61,8 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> tuple[LLM, Samplin
     )  # fmt: skip
     far = None
     if options.prefill_peer is not None:
-        far = PrefillPeer(options.prefill_peer, read_secret(options), options.link, options.patience)
+        ways = (options.link, options.patience, read_tls(options))
+        far = PrefillPeer(options.prefill_peer, read_secret(options), *ways)
     return open_llm(options, tell, far), sampling
 
 

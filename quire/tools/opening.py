@@ -14,6 +14,7 @@ from quire.core.errors import say
 
 if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer
+    from quire.transfer import Tls
 
 MIB = 1 << 20
 
@@ -31,6 +32,9 @@ def add_link(parser: ArgumentParser) -> None:
     """How another process is reached, and who may."""
     parser.add_argument("--secret-file", metavar="FILE", help="what both sides know; default: $QUIRE_SECRET")
     parser.add_argument("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel (default tcp)")
+    parser.add_argument("--tls-cert", metavar="PEM", help="this end's certificate: what travels is encrypted (tcp)")
+    parser.add_argument("--tls-key", metavar="PEM", help="and its key")
+    parser.add_argument("--tls-ca", metavar="PEM", help="whom to believe; in `prefill`: who dials shows a certificate")
 
 
 def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: PrefillPeer | None = None) -> LLM:
@@ -53,6 +57,14 @@ def read_secret(options: Namespace) -> bytes:
         return os.environ["QUIRE_SECRET"].encode()
     cure = "put at least 16 bytes into a file, the same for both, and pass --secret-file FILE; or set QUIRE_SECRET"
     raise InputError(say("a link to another process", "no secret was given", cure))
+
+
+def read_tls(options: Namespace) -> Tls | None:
+    """TLS, if one of its options was given."""
+    from quire.transfer import Tls
+
+    files = (options.tls_cert, options.tls_key, options.tls_ca)
+    return Tls(*files) if any(files) else None
 
 
 def teller() -> Callable[[str], None]:

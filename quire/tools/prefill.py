@@ -8,15 +8,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire import QuireError
-from quire.tools.opening import add_link, add_model, open_llm, read_secret, teller
+from quire.tools.opening import add_link, add_model, open_llm, read_secret, read_tls, teller
 
 if TYPE_CHECKING:
     from quire.engine import LLM
+    from quire.transfer import Tls
 
 LOOK = 0.5  # seconds between looks at whether the engine is well
 
@@ -26,14 +27,15 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     tell = teller()
     try:
-        secret = read_secret(options)
+        secret, tls = read_secret(options), read_tls(options)
+        _check(options, secret, tls)
         llm = open_llm(options, tell)
     except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
         print(f"quire prefill: {wrong}", file=sys.stderr)
         return 2
     with llm:
         try:
-            address = llm.serve_prompts(options.listen, secret, link=options.link, tell=tell)
+            address = llm.serve_prompts(options.listen, secret, link=options.link, tell=tell, tls=tls)
         except (QuireError, OSError) as wrong:
             print(f"quire prefill: {wrong}", file=sys.stderr)
             return 2
@@ -50,6 +52,13 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--listen", default="127.0.0.1:5710", metavar="HOST:PORT", help="default %(default)s")
     add_link(parser)
     return parser
+
+
+def _check(options: Namespace, secret: bytes, tls: Tls | None) -> None:
+    """Secret, certificates, address and port: a model takes long to load."""
+    from quire.engine.remote import check_way_in
+
+    check_way_in(options.listen, secret, link=options.link, tls=tls)
 
 
 def _wait(llm: LLM) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from quire import InputError, Scope, StateError, check  # noqa: E402
 from quire.engine import LLM, EngineConfig, PrefillPeer, Sampling  # noqa: E402
 from quire.engine import families as engine_families  # noqa: E402
 from quire.engine.peer import Peer  # noqa: E402
-from quire.transfer import Key, Limits  # noqa: E402
+from quire.transfer import Key, Limits, Tls  # noqa: E402
 
+from ..transfer.certificates import Authority, needs_openssl  # noqa: E402
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
 from .test_peer import MOST_SECONDS, SECRET, drive, open_peer, words  # noqa: E402
@@ -193,6 +195,19 @@ def test_orders_and_local_prompts_share_the_places() -> None:
         assert there.loop.call(lambda engine: check(engine.cache)) is None
         for _ in range(2):
             assert there.loop.gate.enter(5), "every place was given back"
+
+
+@needs_openssl
+def test_prompts_come_inside_tls(tmp_path: Path) -> None:
+    """And whoever is not believed computes here."""
+    ours = Authority(tmp_path)
+    tls = ours.issue("worker")
+    with open_llm() as there:
+        address = there.serve_prompts("127.0.0.1:0", SECRET, tls=tls)
+        for way, comes in ((tls, True), (Tls(ca=ours.ca), False), (None, False)):
+            with open_llm(prefill_peer=PrefillPeer(address, SECRET, tls=way)) as here:
+                run = here.stream(words(1, 20), Sampling(max_tokens=2)).wait(MOST_SECONDS)
+                assert run.error is None and bool(run.received) == comes == (not run.fallback)
 
 
 def test_what_is_wrong_is_refused_before_anything_is_left_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import ssl
 import time
@@ -190,6 +191,21 @@ def test_an_idle_crowd_keeps_nobody_out_of_tls(good: Tls, monkeypatch: pytest.Mo
             assert time.monotonic() < limit
             heard += sum(isinstance(news, Message) for news in link.poll(0.001))
             assert not any(isinstance(news, Lost) for peer in peers for news in peer.poll())
+        link.close()
+
+
+def test_a_handshake_waits_for_the_other_end_and_does_not_spin(good: Tls) -> None:
+    """There is much to say, and room in the socket; but it is the other end's turn."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        peer = f"127.0.0.1:{silent.getsockname()[1]}"
+        link = TcpLink("a", [], SECRET, listen=None, tls=good, patience=60)
+        assert link.send(peer, b"hello") and link._peers[peer].interest == selectors.EVENT_WRITE  # it is being dialled
+        there = silent.accept()[0]
+        link.poll(5)
+        assert there.recv(5)[:3] == b"\x16\x03\x01"  # its part of the handshake
+        link._listen_to_all()
+        assert link._selector.select(0) == [] and link._peers[peer].interest == selectors.EVENT_READ
+        there.close()
         link.close()
 
 
