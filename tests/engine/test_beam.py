@@ -167,3 +167,13 @@ def test_wrong_log_probabilities(wrong: Any) -> None:
 def test_nothing_to_search(width: int, max_tokens: int) -> None:
     with pytest.raises(InputError, match="nothing to search"):
         Beams(width, max_tokens, EOS, 1.0)
+
+
+def test_a_beam_that_could_only_draw_level_ends_the_search() -> None:
+    """The best running beam is exactly as good as the worst finished one: that is no improvement."""
+    beams = Beams(2, 100, EOS, 0.0)
+    assert beams.advance(probs([0.5, 0.25, 0.15, 0.1])) == [(0, 1), (0, 2)]
+    rows = probs([0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25])  # [1, 0] ends with 1/8, [1, 1] would go on with it
+    assert beams.advance(rows) == [] and beams.done
+    assert [one.tokens for one in beams.best(2)] == [[0], [1, 0]]
+    assert beams.best(2)[1].score == pytest.approx(math.log(1 / 8))
