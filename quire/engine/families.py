@@ -19,7 +19,7 @@ import torch
 
 from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
-from quire.engine.quiet import quiet
+from quire.engine import folders
 
 KNOWN = ("full_attention", "sliding_attention", "linear_attention")
 ALIGNMENT = 16  # bytes; parts of a state page begin at multiples of it
@@ -124,19 +124,12 @@ def of(module: Any, tokenizer: Any = None) -> Model:
 
 
 def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Model:
-    """A decoder and its tokenizer from a local folder in transformers' format."""
-    place = Path(folder)
-    if not (place / "config.json").is_file():
-        raise InputError(say(f"model {str(folder)!r}", "there is no config.json in it", "name a folder with a model"))
-    kind = getattr(torch, dtype, None)
+    """A decoder and its tokenizer from a local folder in transformers' format. Nothing in it is run as code."""
+    place = folders.checked(folder)
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(say(f"dtype {dtype!r}", "it is no floating point type of torch", "use float32 or bfloat16"))
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    has_words = any((place / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
-    with quiet():
-        module = AutoModelForCausalLM.from_pretrained(place, dtype=kind, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True) if has_words else None
+    module, tokenizer = folders.read(place, kind)
     return of(module.to(device), tokenizer)
 
 

@@ -16,6 +16,7 @@ from quire.engine import smollm2
 from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.families import Model, load
+from quire.engine.folders import checked
 from quire.engine.loop import Loop
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
@@ -64,7 +65,7 @@ class LLM:
             _check_peer(prefill_peer)
         if not isinstance(model, Model):
             check_device(device)
-            place = smollm2.folder(tell) if model is None else Path(model)
+            place = smollm2.folder(tell) if model is None else checked(model)
             tell(f"loading {place.name}")
             model = load(place, device=device, dtype=dtype)
         self.model = model

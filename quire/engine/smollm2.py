@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire.core.errors import InputError, say
+from quire.engine.folders import LOCAL
 from quire.engine.quiet import quiet
 
 NAME = "SmolLM2-135M-Instruct"
@@ -78,10 +79,10 @@ def _convert(weights: Path, made: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     with quiet():
-        tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name, **LOCAL)
         module = AutoModelForCausalLM.from_pretrained(
-            weights.parent, gguf_file=weights.name, dtype=torch.bfloat16, local_files_only=True,
-            quantization_config=GgufConfig(dequantize=True),
+            weights.parent, gguf_file=weights.name, dtype=torch.bfloat16,
+            quantization_config=GgufConfig(dequantize=True), **LOCAL,
         )  # fmt: skip
         tokenizer.save_pretrained(made)
         module.save_pretrained(made)

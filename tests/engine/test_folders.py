@@ -1,0 +1,140 @@
+"""Folders with a model: what is in them is read, never run."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from quire import InputError  # noqa: E402
+from quire.engine import LLM, load  # noqa: E402
+from quire.engine.folders import LOCAL, SAFE  # noqa: E402
+
+from . import families  # noqa: E402
+from .words import byte_tokenizer  # noqa: E402
+
+PROGRAM = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+Path({mark!r}).write_text("it ran")
+class Config(LlamaConfig):
+    model_type = "homemade"
+class Module(LlamaForCausalLM):
+    config_class = Config
+class Words(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model")
+    families.build("llama").save_pretrained(place)
+    byte_tokenizer().save_pretrained(place)
+    return place
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(whole, tmp_path / "model"))
+
+
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | values))
+
+
+@pytest.mark.parametrize("what", ["model", "tokenizer"])
+def test_a_folder_with_a_program_is_refused_and_nobody_is_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Somebody pipes a `y` into standard input: that is no leave to run what is in a folder."""
+    mark = tmp_path / "mark"
+    (folder / "homemade.py").write_text(PROGRAM.format(mark=str(mark)))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 10))
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    if what == "model":
+        classes = {"AutoConfig": "homemade.Config", "AutoModelForCausalLM": "homemade.Module"}
+        change(folder / "config.json", model_type="homemade", auto_map=classes)
+    else:
+        words = {"AutoTokenizer": [None, "homemade.Words"]}
+        change(folder / "tokenizer_config.json", tokenizer_class="Words", auto_map=words)
+        change(folder / "config.json", model_type="llama")
+    with pytest.raises(InputError, match="it brings Python code of its own, and Quire runs none; use a model that"):
+        load(folder)
+    assert not mark.exists() and len(sys.stdin.read()) == 20
+
+
+def test_a_program_beside_a_known_model_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    (folder / "homemade.py").write_text(PROGRAM.format(mark=str(mark)))
+    change(folder / "config.json", auto_map={"AutoModelForCausalLM": "homemade.Module"})
+    assert type(load(folder).module).__name__ == "LlamaForCausalLM" and not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])
+def test_pickled_weights_are_refused_with_the_cure(folder: Path, name: str) -> None:
+    torch.save(families.build("llama").state_dict(), folder / name)
+    load(folder)  # beside safe ones they are not looked at
+    (folder / f"model{SAFE}").unlink()
+    with pytest.raises(InputError, match=f"{name} holds pickled weights.*; convert it .*save_pretrained") as told:
+        LLM(folder)
+    assert str(folder) in str(told.value) and "\n" not in str(told.value)
+
+
+def test_the_cure_works(folder: Path, tmp_path: Path) -> None:
+    weights = families.build("llama").state_dict()
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / f"model{SAFE}").unlink()
+    transformers.AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "another")
+    again = load(tmp_path / "another").module.state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in weights.items())
+
+
+def test_an_index_that_names_pickled_parts(folder: Path) -> None:
+    torch.save(families.build("llama").state_dict(), folder / "part.bin")
+    (folder / f"model{SAFE}").unlink()
+    index = folder / f"model{SAFE}.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {"lm_head.weight": "part.bin"}}))
+    with pytest.raises(InputError, match=r"part\.bin holds pickled weights"):
+        load(folder)
+    for nonsense in ("[]", "{", '{"weight_map": 7}', "[" * 100_000):
+        index.write_text(nonsense)
+        with pytest.raises(InputError, match="is no index of weights"):
+            load(folder)
+
+
+def test_what_transformers_cannot_load_is_told_in_a_line(folder: Path) -> None:
+    (folder / f"model{SAFE}").write_bytes(b"\x00" * 64)
+    with pytest.raises(InputError, match=r"transformers cannot load it: .*; name a folder with a whole model") as told:
+        load(folder)
+    assert "\n" not in str(told.value)
+    (folder / f"model{SAFE}").unlink()
+    with pytest.raises(InputError, match="transformers cannot load it: OSError"):
+        load(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(InputError, match="transformers cannot load it"):
+        load(folder)
+
+
+@pytest.mark.parametrize("wrong", [7, b"folder", "a\0b", ["folder"], 1.5, "x" * 10_000])
+def test_what_is_no_folder(wrong: Any) -> None:
+    with pytest.raises(InputError, match="name a folder with a model"):
+        LLM(wrong)
+
+
+def test_every_reader_says_that_it_trusts_nobody() -> None:
+    """Whoever adds another call says it too."""
+    assert LOCAL == {"local_files_only": True, "trust_remote_code": False}
+    for path in Path(sys.modules["quire.engine"].__file__ or "").parent.glob("*.py"):
+        for part in path.read_text("utf-8").split(".from_pretrained(")[1:]:
+            call = part.split("\n\n")[0][:250]
+            assert "**LOCAL" in call or "save_pretrained" in call, f"{path.name}: {call}"
