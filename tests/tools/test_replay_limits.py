@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import quire.tools.replay.trace as traces
-from quire.tools.replay.lines import LONGEST_LINE
-from quire.tools.replay.trace import TraceError, read_trace
+from quire import InputError
+from quire.tools.replay.lines import LONGEST, LONGEST_LINE
+from quire.tools.replay.settings import Settings
+from quire.tools.replay.trace import Trace, TraceError, read_trace
 
 from ..engine.threads import Crew
 from .test_replay_trace import GOOD, OWN, written
@@ -108,3 +110,14 @@ def test_a_trace_comes_through_a_pipe(tmp_path: Path, zipped: bool) -> None:
     with Crew() as crew:
         crew.start(pipe.write_bytes, text)
         assert len(read_trace(pipe)) == 2
+
+
+def test_tables_have_rows_for_the_requests_that_there_are(tmp_path: Path) -> None:
+    """One line with a very long prompt takes one row; many of them at once are refused before anything is allocated."""
+    long = {**OWN, "prompt": [["a", LONGEST - 1]]}
+    one = read_trace(written(tmp_path, long))
+    assert Settings().config(one).max_sequences == 1 and Settings(max_sequences=4).config(one).max_sequences == 1
+    many = Trace("many", one.asks * 200)
+    assert Settings(max_sequences=100).config(many).max_sequences == 100
+    with pytest.raises(InputError, match="128 sequences of up to 16,777,220 tokens may run at once, too many"):
+        Settings(max_sequences=128).config(many)

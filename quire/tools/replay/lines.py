@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from quire import InputError, QuireError, RetainRange, Retention, Scope
 from quire.core.errors import say
+from quire.tools.replay.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
 LONGEST_LINE = 1 << 22  # bytes
@@ -82,7 +83,7 @@ class Reader:
             raise self.wrong(*wrong.args) from None
         except QuireError as wrong:
             fact, _, cure = str(wrong).rpartition("; ")  # as `say` puts them together
-            raise self.wrong(fact, cure) from None
+            raise self.wrong(cut(fact, 200), cut(cure, 200)) from None
         self.kind = kind
         return line
 
@@ -102,7 +103,7 @@ class Reader:
 
     def _own(self, fields: dict[str, Any]) -> Line:
         for name in fields.keys() - _OWN:
-            raise Wrong(f"field {name!r} is unknown", f"the fields are {', '.join(sorted(_OWN))}")
+            raise Wrong(f"field {shown(name)} is unknown", f"the fields are {', '.join(sorted(_OWN))}")
         names: list[int | str | None] = []
         sizes: list[int] = []
         for part in _list(fields, "prompt"):
@@ -199,5 +200,8 @@ def _retain(fields: dict[str, Any]) -> tuple[RetainRange, ...]:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value) if not isinstance(value, str) else repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    """As it stands in the file, or about so."""
+    try:
+        return cut(json.dumps(value) if not isinstance(value, str) else repr(value), 40)
+    except RecursionError:
+        return shown(value)

@@ -111,10 +111,18 @@ class Settings:
                 fact = f"it holds no page of group {group.name!r} ({group.page_bytes} bytes)"
                 raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
         return CacheConfig(
-            tuple(tiers), self.block_size, groups, self.max_sequences, trace.longest, self.max_chunk,
+            tuple(tiers), self.block_size, groups, self._rows(trace), trace.longest, self.max_chunk,
             eviction=self.eviction, offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
             shadows=self.shadows,
         )  # fmt: skip
+
+    def _rows(self, trace: Trace) -> int:
+        """Rows of the cache's tables: no more than there are requests."""
+        rows = min(self.max_sequences, len(trace))
+        if rows * (trace.longest // self.block_size + 1) > MOST_PAGES:
+            fact = f"{rows} sequences of up to {trace.longest:,} tokens may run at once, too many for tables in memory"
+            raise InputError(say(f"trace {trace.name!r}", fact, "allow fewer (--max-sequences), or use larger blocks"))
+        return rows
 
     def times(self, trace: Trace) -> list[float]:
         """When each ask comes, in seconds after the first one."""

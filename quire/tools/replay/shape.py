@@ -9,7 +9,12 @@ from typing import Any
 
 from quire import InputError, LayerGroup
 from quire.core.errors import say
+from quire.tools.replay.units import cut, shown
 
+MOST = 1 << 48  # of any number here: far beyond a machine, and exact in every sum
+LEAST_SHARE = 1e-9
+LONGEST_NAME = 200
+LONGEST_FILE = 1 << 16  # bytes
 TYPICAL = 16384  # tokens of the prompt by which memory is divided between groups
 
 
@@ -27,19 +32,22 @@ class Layers:
     share: float | None = None  # of every memory; None: by what a typical prompt takes
 
     def __post_init__(self) -> None:
-        taken = self.bytes_per_token if self.snapshot_every is None else self.state_bytes
-        name = "bytes_per_token" if self.snapshot_every is None else "state_bytes"
-        if type(taken) is not int or taken < 1:
-            raise InputError(say(f"layer group {self.name!r}", f"its {name} is {taken!r}", "give bytes, at least 1"))
-        if type(self.snapshot_at_end) is not bool:
-            fact = f"its snapshot_at_end is {self.snapshot_at_end!r}"
-            raise InputError(say(f"layer group {self.name!r}", fact, "write true or false"))
+        if type(self.name) is not str or len(self.name) > LONGEST_NAME:
+            raise self._wrong("name", f"write a text of at most {LONGEST_NAME} characters")
+        taken = "bytes_per_token" if self.snapshot_every is None else "state_bytes"
         for key in ("window", "sinks", "snapshot_every", "bytes_per_token", "state_bytes"):
-            number = getattr(self, key)
-            if number is not None and (type(number) is not int or number < 0):
-                raise InputError(say(f"layer group {self.name!r}", f"its {key} is {number!r}", "give a whole number"))
-        if self.share is not None and not (type(self.share) in (int, float) and 0 < self.share <= 1):
-            raise InputError(say(f"layer group {self.name!r}", f"its share is {self.share!r}", "give 0 < share <= 1"))
+            number, least = getattr(self, key), 1 if key in (taken, "window") else 0
+            if number is None and key in ("window", "snapshot_every"):
+                continue
+            if type(number) is not int or not least <= number <= MOST:
+                raise self._wrong(key, f"give a whole number from {least} to {MOST}")
+        if type(self.snapshot_at_end) is not bool:
+            raise self._wrong("snapshot_at_end", "write true or false")
+        if self.share is not None and not (type(self.share) in (int, float) and LEAST_SHARE <= self.share <= 1):
+            raise self._wrong("share", f"give {LEAST_SHARE} <= share <= 1")
+
+    def _wrong(self, key: str, cure: str) -> InputError:
+        return InputError(say(f"layer group {shown(self.name)}", f"its {key} is {shown(getattr(self, key))}", cure))
 
     def group(self, block_size: int) -> LayerGroup:
         """As the cache knows it."""
@@ -122,28 +130,39 @@ def find_shape(name: str) -> Shape:
         fact = f"the presets are {', '.join(PRESETS)}"
         raise InputError(say(f"shape {name!r}", fact, "name one of them or a .toml file"))
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(_text(path))
+    except RecursionError:
+        raise InputError(say(f"shape {name!r}", "it is nested too deep", "see docs/replay.md")) from None
     except (OSError, ValueError) as wrong:
-        raise InputError(say(f"shape {name!r}", f"it cannot be read ({wrong})", "see docs/replay.md")) from None
+        fact = f"it cannot be read ({cut(str(wrong), 200)})"
+        raise InputError(say(f"shape {name!r}", fact, "see docs/replay.md")) from None
     return _shape(path.stem, table)
 
 
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        text = file.read(LONGEST_FILE + 1)
+    if len(text) > LONGEST_FILE:
+        raise ValueError(f"it is longer than {LONGEST_FILE:,} bytes")
+    return text.decode()
+
+
 def _shape(name: str, table: dict[str, Any]) -> Shape:
+    def wrong(fact: str, cure: str) -> InputError:
+        return InputError(say(f"shape {name!r}", fact, cure))
+
     groups = table.get("group")
     if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
-        raise InputError(say(f"shape {name!r}", "it has no [[group]]", "write one [[group]] table per layer group"))
+        raise wrong("it has no [[group]]", "write one [[group]] table per layer group")
     for key in table.keys() - {"name", "typical_tokens", "group"}:
-        cure = "the keys are name, typical_tokens and [[group]]"
-        raise InputError(say(f"shape {name!r}", f"it has the key {key!r}", cure))
+        raise wrong(f"it has the key {shown(key)}", "the keys are name, typical_tokens and [[group]]")
     known = {field.name for field in fields(Layers)}
     for group in groups:
         for key in group.keys() - known:
-            fact = f"a group has the key {key!r}"
-            raise InputError(say(f"shape {name!r}", fact, f"the keys are {', '.join(sorted(known))}"))
-    typical = table.get("typical_tokens", TYPICAL)
-    if type(typical) is not int or typical < 1:
-        raise InputError(say(f"shape {name!r}", f"typical_tokens is {typical!r}", "give a number of tokens"))
-    try:
-        return Shape(str(table.get("name", name)), tuple(Layers(**group) for group in groups), typical)
-    except TypeError as wrong:
-        raise InputError(say(f"shape {name!r}", str(wrong), "see docs/replay.md")) from None
+            raise wrong(f"a group has the key {shown(key)}", f"the keys are {', '.join(sorted(known))}")
+    typical, said = table.get("typical_tokens", TYPICAL), table.get("name", name)
+    if type(typical) is not int or not 1 <= typical <= MOST:
+        raise wrong(f"typical_tokens is {shown(typical)}", "give a number of tokens")
+    if type(said) is not str or len(said) > LONGEST_NAME:
+        raise wrong(f"its name is {shown(said)}", f"write a text of at most {LONGEST_NAME} characters")
+    return Shape(said, tuple(Layers(**group) for group in groups), typical)

@@ -1,4 +1,4 @@
-"""Numbers as people write them: amounts of memory. Knows nothing else."""
+"""Values as people write and read them: amounts of memory, and whatever stands in an error. Knows nothing else."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ def say_bytes(number: float) -> str:
         if abs(number) >= factor:
             return f"{number / factor:.1f} {word}"
     return f"{number:.0f} B"
+
+
+def shown(value: object, most: int = 60) -> str:
+    """Any value in an error: short, on one line, whatever somebody put there."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # too many digits, too deep
+        text = f"a {type(value).__name__} too large to be shown"
+    return cut(text, most)
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= most else text[: most - 3] + "..."
