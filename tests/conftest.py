@@ -1,4 +1,4 @@
-"""What all tests share: each store in turn."""
+"""What all tests share: each store in turn, and an environment that is the same everywhere."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import pytest
 
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
+# Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+for name in ("PYTHONWARNINGS", "QUIRE_SECRET", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+    os.environ.pop(name, None)  # what the person who runs them has set for themselves
 
 
 @pytest.fixture(params=["twin", "compiled"])

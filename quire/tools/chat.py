@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
@@ -23,6 +24,9 @@ HELP = "/new forgets the conversation, /quit ends, /help shows this; Ctrl-C stop
 def main(argv: list[str] | None = None) -> int:
     """Load, then talk until the input ends."""
     options = _parser().parse_args(argv)
+    for stream in (sys.stdin, sys.stdout):  # a terminal that lacks a character shows another one
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     tell = teller()
     try:
         llm, sampling = _open(options, tell)

@@ -499,9 +499,9 @@ def with_children(store: str, count: int) -> Cache:
 
 
 def seconds(cache: Cache, ask: list[Request]) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()
     cache.probe(ask)
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def test_a_recorder_that_nobody_reads_stays_small(store: str) -> None:

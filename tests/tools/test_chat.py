@@ -88,6 +88,16 @@ def test_a_conversation(folder: str, say: Say, capsys: pytest.CaptureFixture[str
     assert f"loading {Path(folder).name}" in notes and notes.count(chat.HELP) == 2 and "a new conversation" in notes
 
 
+def test_a_terminal_that_knows_few_characters_shows_others(
+    folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Sch\xc3\xb6n\xff\n"), encoding="ascii"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    assert chat.main(["--model", folder, "--max-tokens", "12", "--temperature", "3", "--seed", "1"]) == 0
+    assert b"?" in raw.getvalue() and raw.getvalue().isascii() and len(costs(capsys.readouterr().err)) == 1
+
+
 def test_the_end_of_the_input_ends_the_chat(folder: str, say: Say, capsys: pytest.CaptureFixture[str]) -> None:
     say("")
     assert cli.main(["chat", "--model", folder]) == 0
