@@ -58,7 +58,7 @@ def row(workers: int, shared: float, pages: int) -> dict[str, float]:
     prompts = prompts[:: max(1, len(prompts) // 400)]
     begun = time.perf_counter()
     for prompt in prompts:
-        ledger.runs(0, prompt)
+        ledger.runs(0, prompt, list(range(workers)))
     looked = time.perf_counter() - begun
     begun = time.perf_counter()
     ledger.clear(workers - 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import Literal
 
 from quire.core.errors import InputError, say
@@ -11,6 +12,8 @@ from quire.core.groups import LayerGroup
 MAX_TIERS = 8
 LARGEST = 1 << 31  # the store counts in 32 bits
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
+SEED_BYTES = 16
+EVENT_SEED = os.urandom(SEED_BYTES)  # of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class CacheConfig:
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
+    event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes: caches with one seed give equal ones
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -73,6 +77,9 @@ class CacheConfig:
                 )
         if type(self.rank) is not int or not 0 <= self.rank < LARGEST:
             raise InputError(say(f"rank {self.rank!r}", "it must be a whole number of at least 0", "pass an int"))
+        if not isinstance(self.event_seed, bytes) or len(self.event_seed) != SEED_BYTES:
+            fact, cure = f"it must be {SEED_BYTES} bytes that nobody can guess", "use secrets.token_bytes(16)"
+            raise InputError(say("this event_seed", fact, cure))
         if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
             fact = f"chunks end on block edges, every {self.block_size} tokens"
             raise InputError(say(f"max_chunk {self.max_chunk!r}", fact, "give at least one block, or None"))

@@ -35,9 +35,10 @@ class Scope:
         key = b"".join(_typed(value) for value in (self.lora, self.salt, self.epoch, self.space))
         object.__setattr__(self, "key", key)
 
-    def event_hash(self) -> int:
-        """64-bit name of the scope in events, the same in every process."""
-        return int.from_bytes(blake2b(self.key, digest_size=8, person=b"quire-scope").digest(), "little") or 1
+    def event_hash(self, seed: bytes) -> int:
+        """64-bit name of the scope in the events of caches with that seed (CacheConfig.event_seed)."""
+        name = blake2b(self.key, digest_size=8, key=seed, person=b"quire-scope").digest()
+        return int.from_bytes(name, "little") or 1
 
 
 def _typed(value: ScopeValue) -> bytes:

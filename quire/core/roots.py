@@ -16,10 +16,11 @@ NO_ROOT = -1
 class Roots:
     """Scope -> root node of its tree. A root goes when nothing is left below it."""
 
-    __slots__ = ("_gone", "_lost", "_made", "_names", "_nodes", "_scopes", "_store", "_told")
+    __slots__ = ("_gone", "_lost", "_made", "_names", "_nodes", "_scopes", "_seed", "_store", "_told")
 
-    def __init__(self, store: Store, told: bool) -> None:
+    def __init__(self, store: Store, told: bool, seed: bytes) -> None:
         self._store = store
+        self._seed = seed  # of event hashes
         self._told = told  # events are on: a scope is named until its last events were taken
         self._names: dict[int, Scope] = {}  # by the number that events name them with
         self._gone: dict[int, Scope] = {}  # the same, of roots that went since events were last taken
@@ -37,7 +38,7 @@ class Roots:
         node = self._nodes.get(key, NO_ROOT)
         if node == NO_ROOT:
             self._sweep()
-            name = scope.event_hash()
+            name = scope.event_hash(self._seed)
             node = self._nodes[key] = self._store.new_root(name)
             self._scopes[node] = (key, scope)
             if self._told:
@@ -59,7 +60,7 @@ class Roots:
             key, scope = self._scopes.pop(node)
             del self._nodes[key]
             if self._told:
-                name = scope.event_hash()
+                name = scope.event_hash(self._seed)
                 scope = self._names.pop(name)
                 if self._made.pop(name, None) != mark:  # else nothing was recorded in its life
                     self._gone[name] = scope

@@ -30,10 +30,10 @@ class Stream:
 
     __slots__ = ("first", "roots", "store")
 
-    def __init__(self, store: Store, first: int, told: bool) -> None:
+    def __init__(self, store: Store, first: int, told: bool, seed: bytes) -> None:
         self.store = store
         self.first = first  # number of its first group
-        self.roots = Roots(store, told)
+        self.roots = Roots(store, told, seed)
 
     def has(self, row: int) -> bool:
         """Whether that live row is in this stream; a request may come without encoder."""
@@ -88,8 +88,9 @@ class State:
         store = make(
             size, facts, config.max_sequences, columns, int(config.eviction == "release_order"), config.shadows,
             config.offload_min_priority, config.events, config.max_events, config.partial_hits,
+            config.event_seed,
         )  # fmt: skip
-        return Stream(store, groups.start, config.events)
+        return Stream(store, groups.start, config.events, config.event_seed)
 
     def _groups_of(self, stream: Stream) -> range:
         return self.own_groups if stream.first == 0 else range(stream.first, self.groups.stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quire.core.config import CacheConfig, TierConfig
+from quire.core.config import EVENT_SEED, CacheConfig, TierConfig
 from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
 
@@ -31,6 +31,7 @@ class EngineConfig:
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     events: bool = False  # record what a Publisher tells routers
     rank: int = 0  # of this engine among data-parallel ones, as events say it
+    event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
 
     def __post_init__(self) -> None:
         for name in ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting"):
@@ -59,6 +60,7 @@ class EngineConfig:
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
+            event_seed=self.event_seed,
         )  # fmt: skip
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from quire.core.errors import StateError
 from quire.engine.engine import Engine
+
+_log = logging.getLogger("quire")
 
 
 class Publishes(Protocol):
@@ -31,12 +34,13 @@ class Teller:
         engine.beside.append(self)
 
     def step(self) -> None:
-        """Once per step; a publisher that has failed stops no engine."""
+        """Once per step; a publisher that has failed stops no engine, but it is told: in the log, and in `error`."""
         if self.error is None:
             try:
                 self.publisher.tell()
             except StateError as error:
                 self.error = error
+                _log.error("routers hear nothing of this engine any more: %s", error)
 
     def close(self) -> bool:
         """Tell the end, then stop publishing."""

@@ -1,4 +1,4 @@
-"""Delta: what a batch changes, as arrays, with the digest of what is published then. Owns our field of the wire.
+"""Delta: what a batch changes, as arrays, with the digest of what is published then. Owns what our field means.
 
 It rides in every batch, in an event that means nothing to other consumers. Tiers are numbers here, priorities and
 partial blocks are told too, and one call applies it: that is why our index reads this and not the events.
@@ -7,82 +7,27 @@ partial blocks are told too, and one call applies it: that is why our index read
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.config import MAX_TIERS
 from quire.core.events import Column, EventBatch, Fact
 from quire.events import pack
 from quire.events.encode import Encoder
+from quire.events.field import VERSION, Extra, Form, Refused, carried
 from quire.events.names import GroupNames, Names
 from quire.events.stamp import Stamped
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Ledger
 
-VERSION = 1
-MAX_GROUPS, MAX_BLOCK_SIZE = 64, 65535  # of a ledger, of a chain
 _COLUMNS = np.array([Column.KIND, Column.GROUP, Column.COUNT, Column.BEFORE, Column.AFTER])
+KEPT = 1_024  # bytes, about, of a delta without its arrays
 _CREATED = int(Fact.CREATED)  # NumPy takes an int quicker than a name
 Records = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint8]]
 NOTHING: Records = (np.empty((0, 5), np.int32), np.empty(0, np.uint64), np.empty(0, np.uint8))
-
-
-class Damaged(Exception):
-    """Bytes that are no batch; as good as lost."""
-
-
-class Form(IntEnum):
-    """What a batch says about the state."""
-
-    CHANGES = 0  # since the batch before
-    WHOLE = 1  # all of it
-    MARK = 2  # nothing but its digest
-
-
-class Extra(msgspec.Struct, array_like=True, gc=False):
-    """Our field; numbers are little-endian."""
-
-    version: int
-    run: int  # of the publisher: another one, another stream
-    block_size: int
-    tiers: list[str]
-    groups: list[tuple[str, int | None, int, int]]  # as GroupNames
-    form: Form
-    lost: int  # hashes the recorder had no room for, and which a whole state makes up for
-    records: bytes  # int32 [n, 5]
-    hashes: bytes  # uint64
-    priorities: bytes  # uint8
-    digest: bytes  # uint64 [groups, tiers, 3]
-    number: int | None = None  # of the batch, as in the frame beside it; None: an older publisher, which does not say
-
-
-class _Batch(msgspec.Struct, array_like=True, gc=False):
-    ts: float
-    events: list[msgspec.Raw]
-    rank: int | None = None
-
-
-class _MapCarrier(msgspec.Struct, gc=False):
-    quire: Extra | None = None
-
-
-class _ArrayCarrier(msgspec.Struct, array_like=True, gc=False):
-    type: str
-    hashes: Any = None
-    medium: Any = None
-    group: Any = None
-    locality: Any = None
-    ownership: Any = None
-    quire: Extra | None = None
-
-
-_batches = msgspec.msgpack.Decoder(_Batch)
-_maps, _arrays = msgspec.msgpack.Decoder(_MapCarrier), msgspec.msgpack.Decoder(_ArrayCarrier)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -90,7 +35,7 @@ _encoder = msgspec.msgpack.Encoder()
 class Delta:
     """A batch as the index takes it."""
 
-    number: int | None
+    number: int
     run: int
     rank: int
     names: Names
@@ -98,6 +43,11 @@ class Delta:
     lost: int
     records: Records
     digest: NDArray[np.uint64]  # [groups, tiers, 3]: pages, and two lanes of their sum
+
+    @property
+    def num_bytes(self) -> int:
+        """What keeping it takes."""
+        return KEPT + self.digest.nbytes + sum(part.nbytes for part in self.records)
 
 
 def records_of(batch: EventBatch) -> Records:
@@ -138,7 +88,7 @@ def encoded(encoder: Encoder, delta: Delta, events: list[Any], ts: float) -> byt
         VERSION, delta.run, names.block_size, list(names.media),
         [(group.kind, group.window, group.tail, group.sink) for group in names.groups], delta.form, delta.lost,
         rows.astype("<i4", copy=False).tobytes(), hashes.astype("<u8", copy=False).tobytes(), priorities.tobytes(),
-        delta.digest.astype("<u8", copy=False).tobytes(), delta.number,
+        delta.digest.astype("<u8", copy=False).tobytes(), delta.number, names.seed,
     )  # fmt: skip
     parts: list[bytes | bytearray] = [b"\x93", _encoder.encode(ts), b""]  # an array of three
     count = 1
@@ -150,40 +100,26 @@ def encoded(encoder: Encoder, delta: Delta, events: list[Any], ts: float) -> byt
 
 
 def decoded(payload: bytes) -> Delta | None:
-    """What our field says; None for a batch of another publisher. Damaged: no batch at all."""
-    try:
-        batch = _batches.decode(payload)
-        extra = _carried(batch.events[-1]) if batch.events else None
-        if extra is None:
-            return None
-        _check(extra)
-        groups = tuple(GroupNames(*group) for group in extra.groups)
-        names = Names(extra.block_size, tuple(extra.tiers), groups)
-        head = extra.number, extra.run, batch.rank or 0, names
-        return Delta(*head, extra.form, extra.lost, *_arrays_of(extra))
-    except (msgspec.DecodeError, ValueError) as error:  # ValueError: an array of the wrong length, text that is none
-        raise Damaged(str(error)) from error
-
-
-def _check(extra: Extra) -> None:
-    """What follows relies on: sizes that a cache may have."""
-    if extra.version != VERSION:
-        raise Damaged(f"version {extra.version}, we read {VERSION}")
-    sizes = (len(extra.groups), MAX_GROUPS), (len(extra.tiers), MAX_TIERS), (extra.block_size, MAX_BLOCK_SIZE)
-    if not all(1 <= size <= most for size, most in sizes):
-        raise Damaged(f"{len(extra.groups)} groups, {len(extra.tiers)} tiers, blocks of {extra.block_size}")
-
-
-def _carried(event: msgspec.Raw) -> Extra | None:
-    """Our field of a batch's last event; events are maps or arrays."""
-    head = memoryview(event)[0]
-    is_map = 0x80 <= head <= 0x8F or head in (0xDE, 0xDF)
-    return _maps.decode(event).quire if is_map else _arrays.decode(event).quire
+    """What our field says; None for a batch of another publisher. Damaged: no batch; Refused: none of a cache."""
+    found = carried(payload)
+    if found is None:
+        return None
+    rank, extra = found
+    groups = tuple(GroupNames(*group) for group in extra.groups)
+    names = Names(extra.block_size, tuple(extra.tiers), groups, extra.seed)
+    if not names.own_groups or any(group.sink < 0 for group in groups):
+        raise Refused(f"nothing can be resumed with groups {[group.kind for group in groups]}")
+    records, digest = _arrays_of(extra)
+    return Delta(extra.number, extra.run, rank, names, extra.form, extra.lost, records, digest)
 
 
 def _arrays_of(extra: Extra) -> tuple[Records, NDArray[np.uint64]]:
-    rows = np.frombuffer(extra.records, "<i4").astype(np.int32, copy=False).reshape(-1, 5)
-    hashes = np.frombuffer(extra.hashes, "<u8").astype(np.uint64, copy=False)
-    digest = np.frombuffer(extra.digest, "<u8").astype(np.uint64, copy=False)
-    shape = (len(extra.groups), len(extra.tiers), 3)
-    return (rows, hashes, np.frombuffer(extra.priorities, np.uint8)), digest.reshape(shape)
+    """As a ledger takes them, which looks at the records one by one."""
+    try:
+        rows = np.frombuffer(extra.records, "<i4").astype(np.int32, copy=False).reshape(-1, 5)
+        hashes = np.frombuffer(extra.hashes, "<u8").astype(np.uint64, copy=False)
+        digest = np.frombuffer(extra.digest, "<u8").astype(np.uint64, copy=False)
+        digest = digest.reshape(len(extra.groups), len(extra.tiers), 3)
+    except ValueError as error:
+        raise Refused(f"an array of the wrong length: {error}") from None
+    return (rows, hashes, np.frombuffer(extra.priorities, np.uint8)), digest

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from quire.core.errors import InputError, UnknownError, say
 from quire.core.identity import Media, Scope, token_words
 from quire.core.store import StoreName, open_store
-from quire.events.delta import Damaged, Delta, Form, decoded, digest_of
+from quire.events.delta import Delta, decoded
+from quire.events.field import MAX_NUMBER, Damaged, Form, Refused
 from quire.events.names import Names
 from quire.events.reuse import leading, resumable
 from quire.events.track import Ask, Report, Status, Track
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PLAIN = Scope()
 MAX_WORKERS = 4096  # a ledger has no room for more
+PENDING_BYTES = 256 << 20  # of batches of all workers that came too early
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,12 @@ class Holding:
 class Index:
     """The pages of many workers, kept from their events. May be used from several threads."""
 
-    def __init__(self, *, store: StoreName = "auto") -> None:
+    def __init__(self, *, max_pages: int = 1 << 23, store: StoreName = "auto") -> None:
+        """A worker that tells of more than `max_pages` pages is not believed: it could fill this side's memory."""
+        if type(max_pages) is not int or max_pages < 1:
+            raise InputError(say(f"max_pages {max_pages!r}", "that is no room", "pass a positive int"))
         module = open_store(store)
+        self._max_pages = max_pages
         self._chain: type[Chain] = module.Chain
         self._ledger: Ledger = module.Ledger(8, 1)
         self._groups, self._room = 1, 8
@@ -86,7 +92,8 @@ class Index:
     def report(self, worker: Hashable) -> Report:
         """What became of a worker's stream so far."""
         with self._lock:
-            return replace(self._track(worker).report)
+            track = self._track(worker)
+            return replace(track.report, reason=track.reason)
 
     def pages(self, worker: Hashable, group: int = 0) -> dict[int, tuple[int, int]]:
         """Everything known of one group of a worker: event hash -> tier, priority."""
@@ -131,14 +138,25 @@ class Index:
 
     def _hear(self, track: Track, seq: int, payload: bytes) -> None:
         try:
+            if not 0 <= seq <= MAX_NUMBER:
+                raise Refused(f"a batch of number {seq}")
             delta = decoded(payload)
-        except Damaged:
-            track.spoilt(seq)
+            if delta is not None and delta.run == track.run and delta.names != track.names:
+                raise Refused("its parts have other names than before")
+        except Damaged as error:
+            track.spoilt(seq if 0 <= seq <= MAX_NUMBER else None)
+            track.refused = str(error) if isinstance(error, Refused) else track.refused
             return
         track.foreign = delta is None
-        if delta is None or track.is_late(delta):
-            return
-        if delta.number not in (None, seq):
+        if delta is None:
+            track.refused = "its batches have no field of ours: nothing in them can be checked"
+        elif not (track.is_late(delta) or delta.run == track.barred):
+            track.refused = ""
+            self._enter(track, seq, delta)
+
+    def _enter(self, track: Track, seq: int, delta: Delta) -> None:
+        """A batch of the run that is followed, or of a new one."""
+        if delta.number != seq:
             track.spoilt(None)
             return
         if track.run != delta.run:
@@ -175,7 +193,7 @@ class Index:
         if track.next is not None and seq < track.next:
             return  # a duplicate, or late
         if seq != track.next and delta.form is Form.CHANGES:
-            track.keep(seq, delta)
+            track.keep(seq, delta, PENDING_BYTES - self._pending_bytes() + track.pending_bytes)
             return
         self._apply(track, seq, delta)
         while track.next is not None and track.next in track.pending:
@@ -192,10 +210,19 @@ class Index:
             exact = False
         track.report.lost += delta.lost
         track.reached(seq, exact, delta.form is Form.WHOLE)
+        if (pages := self._ledger.num_pages(track.slot)) > self._max_pages:
+            self._ledger.clear(track.slot)
+            track.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
 
     def _agrees(self, track: Track, delta: Delta) -> bool:
-        shape = (len(delta.names.groups), len(delta.names.media))
-        return np.array_equal(digest_of(self._ledger, track.slot, *shape), delta.digest)
+        """Whether its pages add up to what it says, and all are in groups and tiers that it has."""
+        groups, tiers = len(delta.names.groups), len(delta.names.media)
+        sums = self._ledger.sums_by_tier(track.slot)[:groups, :tiers]
+        told = int(delta.digest[:, :, 0].sum())
+        return np.array_equal(sums, delta.digest) and self._ledger.num_pages(track.slot) == told
+
+    def _pending_bytes(self) -> int:
+        return sum(track.pending_bytes for track in self._tracks.values())
 
     def _compare(self, track: Track, seq: int, delta: Delta) -> None:
         """A mark: is what is known what was published up to a number?"""
@@ -222,7 +249,8 @@ class Index:
         found: dict[Hashable, Holding] = {}
         with self._lock:
             for names, alike in self._shapes.items():
-                hashes = self._chain(names.block_size, tokens, words).event_hashes(scope.event_hash())
+                chain, root = self._chain(names.block_size, tokens, words), scope.event_hash(names.seed)
+                hashes = chain.event_hashes(root, names.seed)
                 slots = [track.slot for _, track in alike]
                 held = (leading if names.plain else resumable)(self._ledger, names, hashes, slots)
                 for (worker, track), counts in zip(alike, held, strict=True):

@@ -6,7 +6,7 @@ Routers drop what they cannot name: a medium must be one of MEDIA, and a salt mu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from quire.core.config import CacheConfig
@@ -44,6 +44,7 @@ class Names:
     block_size: int
     media: tuple[str, ...]  # per tier
     groups: tuple[GroupNames, ...]
+    seed: bytes = field(repr=False)  # of its event hashes
 
     @property
     def own_groups(self) -> tuple[int, ...]:
@@ -68,7 +69,8 @@ class Names:
             if name not in MEDIA:
                 raise InputError(say(f"medium {name!r}", "routers drop it", f"use one of {', '.join(MEDIA)}"))
         layers = (group.clamped(config.max_length) for group in config.groups)
-        return Names(config.block_size, chosen, tuple(_group(layer, config.block_size) for layer in layers))
+        groups = tuple(_group(layer, config.block_size) for layer in layers)
+        return Names(config.block_size, chosen, groups, config.event_seed)
 
 
 def _medium(tier: int, name: str) -> str:

@@ -66,6 +66,7 @@ class Publisher:
         self._queue: deque[tuple[EventBatch, int]] = deque()  # what was told, and how much it makes up for
         self._waiting = 0  # hashes in the queue
         self._whole = True  # what is told next is the state itself: nobody knows anything yet
+        self.repairs = 0  # times that events did not follow from those before them, and the whole state was told next
         self._closing = False
         self._failure: Exception | None = None
         self._open(endpoint, replay, wire.is_bound(endpoint) if bind is None else bind)
@@ -103,7 +104,7 @@ class Publisher:
             batch, lost = self._take(whole or self._whole)
             if not len(batch):
                 return 0
-            self._whole = False
+            self._whole = False  # else the thread has seen what only the whole state mends
             self._waiting += len(batch.hashes)
             self._queue.append((batch, lost))
         self._ring()
@@ -180,20 +181,24 @@ class Publisher:
         for _ in range(BURST):
             if not self._queue:
                 return
-            batch, lost = self._gather()
+            batches, lost = self._gather()
+            batch, odd = merged(batches), self._press.odd
             seq, payload = self._press.print(batch, lost)
             self._pub.send_multipart([self._topic, wire.number(seq), payload])
             with self._lock:
                 self._waiting -= len(batch.hashes)
+                if self._press.odd > odd and not batches[-1].whole:  # else telling it again would not help
+                    self._whole = True
+                    self.repairs += 1
 
-    def _gather(self) -> tuple[EventBatch, int]:
+    def _gather(self) -> tuple[list[EventBatch], int]:
         """The next batch to send, with those right behind it: a thread that lags behind makes fewer, longer ones."""
         first, lost = self._queue.popleft()
         batches, size = [first], len(first.hashes)
         while self._queue and size < GATHERED and not self._queue[0][0].whole:
             batches.append(self._queue.popleft()[0])  # of these nothing is lost: a loss is followed by a whole state
             size += len(batches[-1].hashes)
-        return merged(batches), lost
+        return batches, lost
 
     def _answer(self, ask: bytes) -> Answer | None:
         """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from quire.events.delta import Damaged, decoded
+from quire.events.delta import decoded
+from quire.events.field import Damaged
 
 STORED = (
     "type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",

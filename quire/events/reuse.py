@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[list[int]]:
     """With one group that needs every block: per worker, leading tokens and how many of them in each tier."""
-    runs = ledger.runs(names.own_groups[0], hashes)[slots] * names.block_size
+    runs = ledger.runs(names.own_groups[0], hashes, slots) * names.block_size
     counts: list[list[int]] = runs.tolist()
     return counts
 
@@ -31,7 +31,7 @@ def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: l
     """
     size = len(hashes)
     ends = np.arange(1, size + 1)
-    tiers = [ledger.walk(group, hashes)[slots] for group in names.own_groups]
+    tiers = [ledger.walk(group, hashes, slots) for group in names.own_groups]
     good = np.ones((len(slots), size), bool)
     for group, found in zip(names.own_groups, tiers, strict=True):
         tail, sink = names.groups[group].tail, names.groups[group].sink

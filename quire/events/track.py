@@ -16,6 +16,7 @@ from quire.events.delta import Delta
 from quire.events.names import Names
 
 MAX_PENDING = 1_000  # batches kept while one before them is missing
+PENDING_BYTES = 16 << 20  # of them
 RETIRED = 8  # earlier publishers whose late batches are known for what they are
 
 
@@ -49,14 +50,15 @@ class Report:
     repair_bytes: int = 0  # fetched by asking
     rank: int = 0  # of the worker's cache
     lost: int = 0  # hashes the worker's own recorder had no room for
+    reason: str = ""  # why it is UNKNOWN
 
 
 class Track:
     """One worker's stream."""
 
     __slots__ = (
-        "_asked", "_doubted", "_retired", "fetched", "foreign", "mendable", "names", "next", "pending", "report", "run",
-        "seen", "silent", "slot",
+        "_asked", "_doubted", "_retired", "barred", "fetched", "foreign", "mendable", "names", "next",
+        "pending", "pending_bytes", "refused", "report", "run", "seen", "silent", "slot",
     )  # fmt: skip
 
     def __init__(self, slot: int, mendable: bool) -> None:
@@ -67,8 +69,11 @@ class Track:
         self.run: int | None = None  # of the publisher heard last
         self.next: int | None = None  # the number expected; None: only a whole state helps
         self.pending: dict[int, Delta] = {}  # came too early
+        self.pending_bytes = 0  # of them
         self.seen = -1  # the highest number known of, whether its batch came or not
-        self.foreign = False  # batches without our field come: nothing in them can be checked
+        self.refused = ""  # why what came last is not believed; what comes next may be
+        self.foreign = False  # it had no field of ours: nothing in it can be checked
+        self.barred: int | None = None  # a run of which nothing more is taken
         self.silent = False  # the worker does not answer
         self.fetched = False  # what is being heard is an answer
         self._asked: Ask | None = None  # under way
@@ -77,16 +82,32 @@ class Track:
 
     @property
     def status(self) -> Status:
-        if self.run is None or self.foreign or self.silent:
+        if self.run is None or self.refused or self.silent:
             return Status.UNKNOWN
         if self.is_whole:
             return Status.EXACT
         return Status.REPAIRING if self.mendable else Status.UNKNOWN
 
     @property
+    def reason(self) -> str:
+        """Why it is UNKNOWN; nothing when it is not."""
+        if self.status is not Status.UNKNOWN:
+            return ""
+        if self.refused:
+            return self.refused
+        if self.silent:
+            return "it does not answer"
+        return "nothing was heard yet" if self.run is None else "something is missing, and there is no way to ask"
+
+    @property
     def is_whole(self) -> bool:
         """Nothing is known to be missing."""
         return self.next is not None and not self.pending and self.seen < self.next
+
+    @property
+    def is_barred(self) -> bool:
+        """Nothing of this publisher is taken any more."""
+        return self.run is not None and self.run == self.barred
 
     def is_late(self, delta: Delta) -> bool:
         """It comes from a publisher that another one has replaced."""
@@ -99,7 +120,17 @@ class Track:
         self.run, self.report.rank, self.names = delta.run, delta.rank, delta.names
         self.next = self._asked = None
         self.seen = -1
+        self.forget_pending()
+
+    def forget_pending(self) -> None:
+        """Give up what came too early."""
         self.pending.clear()
+        self.pending_bytes = 0
+
+    def bar(self, why: str) -> None:
+        """Nothing more is taken of this publisher."""
+        self.refused, self.barred, self.next = why, self.run, None
+        self.forget_pending()
 
     def spoilt(self, seq: int | None) -> None:
         """A batch came that is none, or that has two numbers (None): as one is nonsense, the next is doubted."""
@@ -108,12 +139,21 @@ class Track:
         if doubted is not None:
             self.seen = max(self.seen, doubted)
 
-    def keep(self, seq: int, delta: Delta) -> None:
-        """It cannot be used yet; when there are too many such, a snapshot is cheaper."""
-        if len(self.pending) >= MAX_PENDING:
-            self.pending.clear()
+    def keep(self, seq: int, delta: Delta, room: int) -> None:
+        """It cannot be used yet; when there are too many such, or no room for their bytes, a snapshot is cheaper."""
+        self._unkeep(seq)
+        if len(self.pending) >= MAX_PENDING or self.pending_bytes + delta.num_bytes > min(room, PENDING_BYTES):
+            self.forget_pending()
             self.next = None
+            self.seen = max(self.seen, seq)
+            if delta.num_bytes > min(room, PENDING_BYTES):
+                return
         self.pending[seq] = delta
+        self.pending_bytes += delta.num_bytes
+
+    def _unkeep(self, seq: int) -> None:
+        gone = self.pending.pop(seq, None)
+        self.pending_bytes -= 0 if gone is None else gone.num_bytes
 
     def reached(self, seq: int, exact: bool, whole: bool) -> None:
         """Everything up to a number has been applied; if the digests differ only a whole state helps."""
@@ -121,13 +161,13 @@ class Track:
         corrects = whole and self.fetched  # numbers that were nonsense
         self.seen = seq if corrects else max(self.seen, seq)
         for old in [number for number in self.pending if number <= seq or (corrects and number in self._doubted)]:
-            del self.pending[old]
+            self._unkeep(old)
         self.report.batches += 1
         self.report.mismatches += not exact
 
     def wants(self) -> Ask | None:
         """What to ask for; None when nothing is missing, or when it is on its way."""
-        if self.status is Status.EXACT or self.foreign:
+        if self.status is Status.EXACT or self.foreign or self.is_barred:
             self._asked = None
             return None
         ask = Ask(self.next)
@@ -148,7 +188,7 @@ class Track:
 
     def checks(self) -> Ask:
         """What to ask for to be sure, or again what has not been answered."""
-        return self.asks(Ask(self.next, check=self.is_whole))
+        return self.asks(Ask(self.next, check=self.is_whole or self.is_barred))
 
     def is_ahead(self, seq: int) -> bool:
         """A mark says less than was known when it was asked for: that number was nonsense."""

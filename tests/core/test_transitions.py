@@ -37,6 +37,7 @@ from quire import (
     TierConfig,
     check,
 )  # fmt: skip
+from quire.core.config import EVENT_SEED
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
 play = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -353,7 +354,7 @@ class Mirror:
 
     def stored(self, event: Stored) -> None:
         assert event.scope is not None
-        path = (event.scope.event_hash(),) if event.parent is None else self.paths[event.parent]
+        path = (event.scope.event_hash(EVENT_SEED),) if event.parent is None else self.paths[event.parent]
         for place, (name, priority) in enumerate(zip(event.hashes, event.priorities, strict=True)):
             size = event.tokens_per_block
             path = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from quire.core.store.twin import Chain, Hit, Store
+from quire.core.store.twin.hashing import halves, siphash
 
 T = 4
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
@@ -1121,14 +1123,10 @@ def test_a_full_log_is_discarded_as_a_lump_and_counted() -> None:
     assert r.store.take_events()[4] == 0
 
 
-def test_the_event_hash_is_the_documented_arithmetic() -> None:
-    m, k0, k1 = (1 << 64) - 1, 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-    k2, k3 = 0x165667B19E3779F9, 0xD6E8FEB86659FD93
-
-    def fold(a: int, b: int) -> int:
-        return ((a & m) * (b & m) & m) ^ ((a & m) * (b & m) >> 64)
-
-    store = Store(3, [full(4)], 2, 4, 0, True, 35, True, 100)
+def test_the_event_hash_is_the_documented_one() -> None:
+    """SipHash-2-4 of parent and tokens; of that, with place and words of each token that has some, and a one."""
+    seed = bytes(range(16))
+    store = Store(3, [full(4)], 2, 4, 0, True, 35, True, 100, True, seed)
     store.take_events()
     root = store.new_root(7)
     words = np.array([[0, 0, 0], [5, 6, 1 << 63], [0, 0, 0]], np.uint64)
@@ -1138,12 +1136,8 @@ def test_the_event_hash_is_the_documented_arithmetic() -> None:
     store.seat(hit, 0, chain, root, True)
     store.settle(0, hit, [(0, 1, 0, 0)], None, None, 35, -1)
     store.commit(np.array([0], np.int32), None)
-    seed = fold(7 ^ k0, 3 + k1)
-    a = fold(seed ^ (0xFFFFFFFF | 2 << 32), k2) + k1 & m
-    b = fold(seed ^ k3 ^ 3, k0) + k3 & m
-    value = fold(a ^ k1, b ^ k2)
-    for word, factor in ((5, k0 + 1), (6, k1), (1 << 63, k2)):
-        value = fold(value ^ word, factor)
+    plain = siphash(halves(seed), struct.pack("<Q3i", 7, -1, 2, 3))
+    value = siphash(halves(seed), struct.pack("<5QB", plain, 1, 5, 6, 1 << 63, 1))
     assert store.take_events()[1].tolist() == [value]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from quire import Cache, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span
 from quire.events.archive import Archive
-from quire.events.delta import Form, decoded
+from quire.events.delta import decoded
+from quire.events.field import Form
 from quire.events.names import Names
 from quire.events.press import Press
 from quire.events.read import read

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, UnknownError
+from quire.core.config import EVENT_SEED
 from quire.events.archive import Archive
 from quire.events.index import Index
 from quire.events.names import Names
@@ -72,7 +73,8 @@ def test_a_window_without_its_sinks_is_no_use() -> None:
     worker.tell()
     (probe,) = worker.cache.probe([Request("q", prompt)])
     assert probe.start == 0 and index.find(prompt[:-1]) == {}
-    tiers = index._ledger.walk(0, index._chain(4, prompt, None).event_hashes(Scope().event_hash()))
+    root = Scope().event_hash(EVENT_SEED)
+    tiers = index._ledger.walk(0, index._chain(4, prompt, None).event_hashes(root, EVENT_SEED), [0])
     assert tiers[0].tolist() == [-1, 0, 0, 0]
 
 
@@ -212,7 +214,8 @@ def test_what_is_no_batch_counts_as_lost(payload: bytes) -> None:
     index = Index()
     worker = Worker(index, "w")
     assert index.hear("w", 1, payload) == Ask(1)
-    assert index.status("w") is Status.REPAIRING and index.report("w").damaged == 1
+    assert index.status("w") is not Status.EXACT and index.report("w").damaged == 1
+    assert (index.status("w") is Status.UNKNOWN) == bool(index.report("w").reason)
     run(worker.cache, 1, ids(range(8)))
     assert worker.tell() is None and index.status("w") is Status.EXACT
 
@@ -279,7 +282,7 @@ def test_any_slice_of_tokens_will_do() -> None:
     assert index.find(ids(range(16))[::2])["w"].tokens == 8
 
 
-BAD_FIELDS = ((0, 2), (2, 0), (2, 1 << 20), (3, []), (4, []), (5, 9), (10, b"123"), (8, b"1"))
+BAD_FIELDS = ((0, 1), (2, 0), (2, 1 << 20), (3, []), (4, []), (5, 9), (10, b"123"), (8, b"1"))
 
 
 @pytest.mark.parametrize(("place", "value"), BAD_FIELDS)
@@ -292,4 +295,5 @@ def test_a_field_of_ours_with_impossible_sizes_counts_as_lost(place: int, value:
     batch = msgspec.msgpack.decode(payload)
     batch[1][-1]["quire"][place] = value
     assert index.hear("w", seq, msgspec.msgpack.encode(batch)) == Ask(1) and index.report("w").damaged == 1
+    assert index.status("w") is Status.UNKNOWN and index.report("w").reason
     assert index.hear("w", seq, payload) is None and index.find(ids(range(8)))["w"].tokens == 8

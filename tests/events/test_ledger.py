@@ -30,9 +30,10 @@ def facts(ledger, workers: int, groups: int, query: np.ndarray) -> list[object]:
     """Everything a ledger can be asked."""
     told: list[object] = [len(ledger)]
     for group in range(groups):
-        told += [ledger.runs(group, query).tolist(), ledger.walk(group, query).tolist()]
+        for some in (list(range(workers)), list(range(workers - 1, -1, -2))):
+            told += [ledger.runs(group, query, some).tolist(), ledger.walk(group, query, some).tolist()]
         told += [sorted(zip(*(part.tolist() for part in ledger.pages(w, group)), strict=True)) for w in range(workers)]
-    return [*told, *(ledger.sums_by_tier(worker).tolist() for worker in range(workers))]
+    return [*told, *((ledger.num_pages(worker), ledger.sums_by_tier(worker).tolist()) for worker in range(workers))]
 
 
 @pytest.mark.parametrize("seed", range(40))

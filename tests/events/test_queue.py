@@ -65,7 +65,8 @@ def test_what_waits_goes_out_together_up_to_a_whole_state_or_enough_of_it() -> N
         publisher._queue.append((cache.take_events(whole=whole), 7 * whole))
     gathered = []
     while publisher._queue:
-        gathered.append(publisher._gather())
+        batches, lost = publisher._gather()
+        gathered.append((merged(batches), lost))
     assert [(batch.whole, lost) for batch, lost in gathered if batch.whole or lost] == [(True, 7), (True, 7)]
     sizes = [len(batch.hashes) for batch, _ in gathered]
     before_whole = [size for size, (after, _) in zip(sizes, gathered[1:], strict=False) if not after.whole]

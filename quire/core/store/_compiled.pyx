@@ -23,7 +23,8 @@ from libc.string cimport memcpy, memmove, memset
 from quire.core.errors import BrokenInvariant
 
 include "memory.pxi"      # growable blocks, borrowed buffers
-include "hash.pxi"        # multiply-fold, private keys, event hashes
+include "hash.pxi"        # multiply-fold, private keys
+include "siphash.pxi"     # event hashes
 include "chain.pxi"       # Chain: tokens and their keys
 include "tree.pxi"        # nodes, roots, the index of full blocks
 include "children.pxi"    # siblings in token order, the partial candidate

@@ -163,16 +163,18 @@ cdef class Chain:
             raise MemoryError(f"no memory for {block + 1} keys")
         return self.text.keys[block]
 
-    def event_hashes(self, uint64_t root):
+    def event_hashes(self, uint64_t root, seed=bytes(16)):
         """The event hashes of all full blocks under a root's, uint64."""
         cdef Py_ssize_t i, size = self.text.block_size, full = self.text.length // size
         cdef uint64_t hash = root
+        cdef uint64_t[2] keys
         cdef Py_buffer view
+        read_seed(keys, seed)
         hashes = np.empty(full, np.uint64)
         if full:
             PyObject_GetBuffer(hashes, &view, PyBUF_WRITABLE)
             for i in range(full):
-                hash = event_hash(hash, self.text.tokens + i * size, extras_of(&self.text, i), size)
+                hash = event_hash(keys, hash, self.text.tokens + i * size, extras_of(&self.text, i), size)
                 (<uint64_t *> view.buf)[i] = hash
             PyBuffer_Release(&view)
         return hashes

@@ -1,5 +1,5 @@
-# Owns: the multiply-fold, the private key of a block under its parent's key, the public event hash.
-# Does not know: who keeps keys or hashes, what a node is.
+# Owns: the multiply-fold, the private key of a block under its parent's key.
+# Does not know: who keeps keys, what a node is.
 
 cdef extern from *:
     """
@@ -135,23 +135,3 @@ cdef uint64_t extras_key(uint64_t key, const uint64_t *extras, Py_ssize_t n) noe
             key = fold(key ^ extras[3 * i], SECRET[6] + <uint64_t> i)
             key = fold(key ^ extras[3 * i + 1], SECRET[7] ^ extras[3 * i + 2])
     return key
-
-
-cdef uint64_t event_hash(uint64_t parent, const int32_t *tokens, const uint64_t *extras, Py_ssize_t n) noexcept nogil:
-    """The hash routers see: the same in every process and in the twin, bit for bit."""
-    cdef uint64_t h = fold(parent ^ K0, <uint64_t> n + K1), a = h, b = h ^ K3, w
-    cdef Py_ssize_t i
-    for i in range(0, n, 2):
-        w = pair(tokens + i) if i + 1 < n else <uint64_t> <uint32_t> tokens[i]
-        if i & 2:
-            b = fold(b ^ w, K0) + K3
-        else:
-            a = fold(a ^ w, K2) + K1
-    h = fold(a ^ K1, b ^ K2)
-    if extras != NULL:
-        for i in range(n):
-            if not is_plain(extras + 3 * i):
-                h = fold(h ^ extras[3 * i], K0 + <uint64_t> i)
-                h = fold(h ^ extras[3 * i + 1], K1)
-                h = fold(h ^ extras[3 * i + 2], K2)
-    return h if h else 1

@@ -153,6 +153,14 @@ cdef class Ledger:
         for g in range(self.num_groups):
             self.wipe(worker, g)
 
+    def num_pages(self, Py_ssize_t worker):
+        """Pages of a worker, in all its groups."""
+        cdef Py_ssize_t g, count = 0
+        self.check(worker, 0)
+        for g in range(self.num_groups):
+            count += self.stock(worker, g).count
+        return count
+
     def sums_by_tier(self, Py_ssize_t worker):
         """Per group and tier: number of pages and two lanes of their sum; uint64 [groups, 8, 3]."""
         self.check(worker, 0)
@@ -181,45 +189,74 @@ cdef class Ledger:
         PyBuffer_Release(&view)
         return found[:, 0].copy(), found[:, 1].astype(np.uint8), found[:, 2].astype(np.uint8)
 
-    def runs(self, Py_ssize_t group, hashes):
-        """Per worker the number of leading blocks it has, and how many of them in each tier; int32 [workers, 9]."""
+    cdef int32_t *rows_of(self, list workers) except NULL:
+        """The row of each worker in an answer about some of them, -1 for the others; to be freed."""
+        cdef int32_t *rows
+        cdef Py_ssize_t worker
+        cdef int32_t row = 0
+        for worker in workers:
+            self.check(worker, 0)
+        rows = <int32_t *> malloc(self.num_workers * sizeof(int32_t))
+        if rows == NULL:
+            raise MemoryError("no memory for an answer")
+        memset(rows, 0xFF, self.num_workers * sizeof(int32_t))
+        for worker in workers:
+            rows[worker] = row
+            row += 1
+        return rows
+
+    def runs(self, Py_ssize_t group, hashes, list workers not None):
+        """Of some workers the number of leading blocks each has, and how many in each tier; int32 [workers, 9]."""
         cdef Py_buffer names, view
         cdef Py_ssize_t n
+        cdef int32_t *rows
         self.check(0, group)
-        found = np.zeros((self.num_workers, 1 + SHELF_TIERS), np.int32)
+        found = np.zeros((len(workers), 1 + SHELF_TIERS), np.int32)
         n = borrow(&names, hashes, 8, b"LQ", "hashes")
         try:
+            rows = self.rows_of(workers)
             PyObject_GetBuffer(found, &view, PyBUF_WRITABLE)
-            count_runs(self.shelves + group, <const uint64_t *> names.buf, n, <int32_t *> view.buf)
+            count_runs(self.shelves + group, <const uint64_t *> names.buf, n, rows, <int32_t *> view.buf)
             PyBuffer_Release(&view)
+            free(rows)
         finally:
             PyBuffer_Release(&names)
         return found
 
-    def walk(self, Py_ssize_t group, hashes):
+    def walk(self, Py_ssize_t group, hashes, list workers not None):
         """Tier by worker and block, holes and all; int8 [workers, blocks], -1: no page."""
         cdef Py_buffer names, view
-        cdef Py_ssize_t n, i, k
-        cdef uint32_t card
-        cdef Holder *holders
+        cdef Py_ssize_t n
+        cdef int32_t *rows
         self.check(0, group)
         n = borrow(&names, hashes, 8, b"LQ", "hashes")
         try:
-            found = np.full((self.num_workers, n), -1, np.int8)
+            found = np.full((len(workers), n), -1, np.int8)
+            rows = self.rows_of(workers)
             PyObject_GetBuffer(found, &view, PyBUF_WRITABLE)
-            for i in range(n):
-                card = shelf_find(self.shelves + group, (<const uint64_t *> names.buf)[i])
-                if card != NO_CARD:
-                    holders = holders_of(self.shelves[group].cards + card)
-                    for k in range(self.shelves[group].cards[card].count):
-                        (<signed char *> view.buf)[holders[k].worker * n + i] = <signed char> holders[k].tier
+            mark_tiers(self.shelves + group, <const uint64_t *> names.buf, n, rows, <signed char *> view.buf)
             PyBuffer_Release(&view)
+            free(rows)
         finally:
             PyBuffer_Release(&names)
         return found
 
 
-cdef void count_runs(Shelf *f, const uint64_t *hashes, Py_ssize_t n, int32_t *found) noexcept nogil:
+cdef void mark_tiers(Shelf *f, const uint64_t *hashes, Py_ssize_t n, const int32_t *rows,
+                     signed char *found) noexcept nogil:
+    cdef Py_ssize_t i, k
+    cdef uint32_t card
+    cdef Holder *holders
+    for i in range(n):
+        card = shelf_find(f, hashes[i])
+        if card != NO_CARD:
+            holders = holders_of(f.cards + card)
+            for k in range(f.cards[card].count):
+                if rows[holders[k].worker] >= 0:
+                    found[rows[holders[k].worker] * n + i] = <signed char> holders[k].tier
+
+
+cdef void count_runs(Shelf *f, const uint64_t *hashes, Py_ssize_t n, const int32_t *rows, int32_t *found) noexcept nogil:
     """Who has had every block so far has as many of them as there were."""
     cdef int32_t i = 0
     cdef uint32_t card
@@ -235,8 +272,8 @@ cdef void count_runs(Shelf *f, const uint64_t *hashes, Py_ssize_t n, int32_t *fo
         end = holder + f.cards[card].count
         going = False
         while holder < end:
-            own = found + (1 + SHELF_TIERS) * <Py_ssize_t> holder.worker
-            if own[0] == i:
+            own = found + (1 + SHELF_TIERS) * <Py_ssize_t> rows[holder.worker]
+            if rows[holder.worker] >= 0 and own[0] == i:
                 own[0] = i + 1
                 own[1 + holder.tier] += 1
                 going = True

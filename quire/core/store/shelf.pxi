@@ -22,7 +22,7 @@ cdef struct Shelf:
     uint32_t used             # cards ever taken
     uint32_t free             # the first that is free again
     uint32_t count            # cards with holders
-    uint32_t *buckets         # first card by hash & mask
+    uint32_t *buckets         # first card by a secret function of its hash
     uint64_t mask
 
 
@@ -34,9 +34,14 @@ cdef inline uint64_t buckets_for(uint64_t cards) noexcept nogil:
     return places
 
 
+cdef inline uint64_t bucket_of(const Shelf *f, uint64_t hash) noexcept nogil:
+    """Workers say which hashes they have: one that cannot guess our secret cannot put them all in one bucket."""
+    return fold(hash ^ SECRET[0], SECRET[1] | 1) & f.mask
+
+
 cdef inline void shelf_link(Shelf *f, uint32_t card) noexcept nogil:
     """A card goes into its bucket."""
-    cdef uint32_t *bucket = f.buckets + (f.cards[card].hash & f.mask)
+    cdef uint32_t *bucket = f.buckets + bucket_of(f, f.cards[card].hash)
     f.cards[card].next = bucket[0]
     bucket[0] = card
 
@@ -74,7 +79,7 @@ cdef void shelf_close(Shelf *f) noexcept nogil:
 
 cdef inline uint32_t shelf_find(Shelf *f, uint64_t hash) noexcept nogil:
     """The card of a hash, or NO_CARD."""
-    cdef uint32_t card = f.buckets[hash & f.mask]
+    cdef uint32_t card = f.buckets[bucket_of(f, hash)]
     while card != NO_CARD and f.cards[card].hash != hash:
         card = f.cards[card].next
     return card
@@ -108,7 +113,7 @@ cdef inline uint32_t shelf_take(Shelf *f, uint64_t hash) noexcept nogil:
 
 cdef void shelf_let_go(Shelf *f, uint32_t card, Holder *holder) noexcept nogil:
     """A page has one holder less; after the last its card is free."""
-    cdef uint32_t *link = f.buckets + (f.cards[card].hash & f.mask)    # what names it
+    cdef uint32_t *link = f.buckets + bucket_of(f, f.cards[card].hash)    # what names it
     holder_drop(f.cards + card, holder)
     if f.cards[card].count:
         return

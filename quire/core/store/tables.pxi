@@ -90,7 +90,7 @@ cdef class Tables:
     cdef readonly object committed
 
     def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
-                  int offload_min, bint events, Py_ssize_t max_events, bint tails=True):
+                  int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16)):
         cdef State *s = &self.state
         if not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or order not in (0, 1):
             raise ValueError(f"block_size {block_size} (to 65535) rows {rows}, columns {columns}, order {order} (0, 1) "
@@ -98,6 +98,7 @@ cdef class Tables:
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
         s.tails = tails
+        read_seed(s.tree.seed, seed)
         self.numbers = {}
         s.pools = <Pool *> calloc(s.num_groups, sizeof(Pool))
         s.rows = <Row *> calloc(rows, sizeof(Row))

@@ -23,6 +23,7 @@ cdef struct Tree:
     int32_t *tokens
     uint64_t **extras         # NULL until a block has some
     uint64_t *hashes          # event hashes; NULL with events off
+    uint64_t seed[2]          # they are made with
     int32_t *roots            # the root above each node; NULL with events off
     uint64_t *index           # key << 32 | node + 1; its home is key & mask
     uint64_t mask
@@ -252,7 +253,7 @@ cdef inline int32_t new_block(Tree *t, int32_t parent, const int32_t *tokens, co
         memcpy(t.extras[n], extras, 24 * size)
         t.num_extras += size
     if t.hashes != NULL:
-        t.hashes[n] = event_hash(t.hashes[parent], tokens, extras, size)
+        t.hashes[n] = event_hash(t.seed, t.hashes[parent], tokens, extras, size)
         t.roots[n] = t.roots[parent]
     t.num_nodes += 1
     return n

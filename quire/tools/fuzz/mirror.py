@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import pack
 
 from quire import Cleared, Created, Event, Moved, Removed, Retained, Stored
+from quire.tools.fuzz.build import SEED as SEED
 from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.plain import Block, Path
 
 _MASK = (1 << 64) - 1
-_K0, _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93
 Facts = dict[int, tuple[int, int]]  # hash -> tier, priority
 
 
@@ -75,26 +76,39 @@ class Hashes:
         return found
 
 
-def fold(a: int, b: int) -> int:
-    """Low half xor high half of the product of two 64-bit numbers."""
-    product = (a & _MASK) * (b & _MASK)
-    return (product & _MASK) ^ (product >> 64)
-
-
 def event_hash(parent: int, block: Block) -> int:
-    """The hash of a block under its parent's, in two lanes of token pairs."""
-    tokens = [identity[0] & 0xFFFFFFFF for identity in block]
-    seed = fold(parent ^ _K0, len(tokens) + _K1)
-    pairs = list(zip(tokens[::2], [*tokens[1::2], 0], strict=False))
-    words = [low | high << 32 for low, high in pairs]
-    a, b = seed, seed ^ _K3
-    for word in words[0::2]:
-        a = (fold(a ^ word, _K2) + _K1) & _MASK
-    for word in words[1::2]:
-        b = (fold(b ^ word, _K0) + _K3) & _MASK
-    name = fold(a ^ _K1, b ^ _K2)
-    for place, (_, *extra) in enumerate(block):
-        if any(extra):
-            for word, factor in zip(extra, (_K0 + place, _K1, _K2), strict=True):
-                name = fold(name ^ word, factor)
-    return name or 1
+    """The hash of a block under its parent's: its tokens, then what they carry."""
+    name = keyed(pack(f"<Q{len(block)}i", parent, *(token for token, *_ in block)))
+    words = [pack("<4Q", place, *extra) for place, (_, *extra) in enumerate(block) if any(extra)]
+    return (keyed(pack("<Q", name) + b"".join(words) + b"\x01") if words else name) or 1
+
+
+def keyed(message: bytes) -> int:
+    """SipHash-2-4 of a message with the seed of all worlds, as its paper says it."""
+    k0, k1 = (int.from_bytes(half, "little") for half in (SEED[:8], SEED[8:]))
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+    padded = message + b"\0" * (-(len(message) + 1) % 8) + bytes([len(message) & 0xFF])
+    for place in range(0, len(padded), 8):
+        word = int.from_bytes(padded[place : place + 8], "little")
+        v[3] ^= word
+        _rounds(v, 2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    _rounds(v, 4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _rounds(v: list[int], count: int) -> None:
+    for _ in range(count):
+        for one, other, by in ((0, 1, 13), (2, 3, 16)):
+            v[one] = (v[one] + v[other]) & _MASK
+            v[other] = _turned(v[other], by) ^ v[one]
+        v[0] = _turned(v[0], 32)
+        for one, other, by in ((2, 1, 17), (0, 3, 21)):
+            v[one] = (v[one] + v[other]) & _MASK
+            v[other] = _turned(v[other], by) ^ v[one]
+        v[2] = _turned(v[2], 32)
+
+
+def _turned(word: int, by: int) -> int:
+    return (word << by | word >> (64 - by)) & _MASK

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.core.store.twin.hashing import event_hash
+from quire.core.store.twin.hashing import event_hash, halves
 
 IntArray = npt.NDArray[np.int32]
 WordArray = npt.NDArray[np.uint64]
@@ -97,11 +97,11 @@ class Chain:
         self.extend_keys(block + 1)
         return self._keys[block]
 
-    def event_hashes(self, root: int) -> WordArray:
+    def event_hashes(self, root: int, seed: bytes = bytes(16)) -> WordArray:
         """The event hashes of all full blocks under a root's."""
-        hashes = [root]
+        keys, hashes = halves(seed), [root]
         for block in range(len(self) // self.block_size):
-            hashes.append(event_hash(hashes[-1], *decode(self.block(block))))
+            hashes.append(event_hash(keys, hashes[-1], *decode(self.block(block))))
         return np.array(hashes[1:], np.uint64)
 
     def clone(self) -> "Chain":

@@ -55,6 +55,8 @@ class Ledger:
         names, marks, at, odd = hashes.tolist(), priorities.tolist(), 0, 0
         for kind, group, count, _, after in rows:
             shelf = own[group]
+            if kind == Event.STORED:
+                names[at : at + count] = [name or 1 for name in names[at : at + count]]
             if kind == Event.CLEARED:
                 self._wipe(worker, group)
             for name, priority in zip(names[at : at + count], marks[at : at + count], strict=True):
@@ -62,7 +64,7 @@ class Ledger:
                 match kind:
                     case Event.STORED:
                         odd += before is not None
-                        self._put(worker, group, name or 1, (after, priority))
+                        self._put(worker, group, name, (after, priority))
                     case Event.MOVED | Event.RETAINED | Event.REMOVED if before is None:
                         odd += 1
                     case Event.MOVED if before is not None:
@@ -100,6 +102,10 @@ class Ledger:
         for group in range(len(self._of(worker))):
             self._wipe(worker, group)
 
+    def num_pages(self, worker: int) -> int:
+        """Pages of a worker, in all its groups."""
+        return sum(len(shelf) for shelf in self._of(worker))
+
     def sums_by_tier(self, worker: int) -> WordArray:
         """Per group and tier: number of pages and two lanes of their sum; uint64 [groups, 8, 3]."""
         self._of(worker)
@@ -111,24 +117,25 @@ class Ledger:
         tiers, priorities = zip(*shelf.values(), strict=True) if shelf else ((), ())
         return np.array(list(shelf), np.uint64), np.array(tiers, np.uint8), np.array(priorities, np.uint8)
 
-    def runs(self, group: int, hashes: WordArray) -> IntArray:
-        """Per worker the number of leading blocks it has, and how many of them in each tier; int32 [workers, 9]."""
-        found = np.zeros((len(self._shelves), 1 + TIERS), np.int32)
+    def runs(self, group: int, hashes: WordArray, workers: list[int]) -> IntArray:
+        """Of some workers the number of leading blocks each has, and how many in each tier; int32 [workers, 9]."""
+        found = np.zeros((len(workers), 1 + TIERS), np.int32)
         self._of(0, group)
-        for worker, own in enumerate(self._shelves):
+        for row, worker in enumerate(workers):
+            own = self._of(worker)[group]
             for name in hashes.tolist():
-                if name not in own[group]:
+                if name not in own:
                     break
-                found[worker, 0] += 1
-                found[worker, 1 + own[group][name][0]] += 1
+                found[row, 0] += 1
+                found[row, 1 + own[name][0]] += 1
         return found
 
-    def walk(self, group: int, hashes: WordArray) -> npt.NDArray[np.int8]:
+    def walk(self, group: int, hashes: WordArray, workers: list[int]) -> npt.NDArray[np.int8]:
         """Tier by worker and block, holes and all; int8 [workers, blocks], -1: no page."""
         self._of(0, group)
         names = hashes.tolist()
-        rows = [[own[group].get(name, (-1, 0))[0] for name in names] for own in self._shelves]
-        return np.array(rows, np.int8).reshape(len(self._shelves), len(names))
+        rows = [[self._of(worker)[group].get(name, (-1, 0))[0] for name in names] for worker in workers]
+        return np.array(rows, np.int8).reshape(len(workers), len(names))
 
 
 def _checked(records: IntArray, num_groups: int, num_hashes: int, num_priorities: int) -> list[Any]:

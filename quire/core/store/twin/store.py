@@ -33,12 +33,13 @@ class Store:
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[Group], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
+        seed: bytes = bytes(16),
     ) -> None:  # fmt: skip
         check_groups(groups)
         if block_size < 1 or rows < 0 or columns < 0 or order not in (0, 1):
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=} is out of range")
         rules = Rules(block_size, order == 1, bool(shadows), offload_min, bool(tails))
-        tree, moves = Tree(len(groups), bool(events)), Moves(block_size)
+        tree, moves = Tree(len(groups), bool(events), seed), Moves(block_size)
         log = Events(len(groups), bool(events), max_events, block_size)
         shared = Shared(rules, tree, moves, log)
         pools = [Pool(number, slots, shared) for number, (*_, slots) in enumerate(groups)]

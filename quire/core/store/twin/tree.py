@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
 from quire.core.store.twin.chain import WIDTH, common_tokens, decode
-from quire.core.store.twin.hashing import event_hash
+from quire.core.store.twin.hashing import event_hash, halves
 from quire.core.store.twin.page import Page
 
 MAX_EXAMINED = 64
@@ -60,11 +60,12 @@ class Node:
 class Tree:
     """All roots and the nodes under them."""
 
-    __slots__ = ("_hashed", "_next", "_num_groups", "_touched", "identity_bytes", "num_nodes", "roots")
+    __slots__ = ("_hashed", "_next", "_num_groups", "_seed", "_touched", "identity_bytes", "num_nodes", "roots")
 
-    def __init__(self, num_groups: int, hashed: bool) -> None:
+    def __init__(self, num_groups: int, hashed: bool, seed: bytes) -> None:
         self._num_groups = num_groups
         self._hashed = hashed
+        self._seed = halves(seed)  # of event hashes
         self._next = 0
         self._touched: dict[Node, None] = {}  # roots that lost a child or a tip, in the order of the first loss
         self.roots: dict[int, Node] = {}  # in the order of creation
@@ -115,7 +116,7 @@ class Tree:
             return found
         node = self._make(identity, parent)
         if self._hashed:
-            node.hash = event_hash(parent.hash, *decode(identity))
+            node.hash = event_hash(self._seed, parent.hash, *decode(identity))
         parent.children[identity] = node
         insort(parent.order, identity)
         self.num_nodes += 1
