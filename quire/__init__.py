@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from quire.core.admit import Batch
 from quire.core.cache import Cache
 from quire.core.check import check
-from quire.core.claim import Claim, Claims, Refusal
+from quire.core.claim import Claim, Refusal
+from quire.core.claims import Claims
 from quire.core.config import CacheConfig, TierConfig
 from quire.core.encoder import Encoder
 from quire.core.errors import BrokenInvariant, ConfigWarning, InputError, QuireError, StateError, UnknownError

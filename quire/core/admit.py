@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from quire.core import charge
-from quire.core.claim import Claim, Claims, Refusal
+from quire.core.claim import Claim, Refusal
+from quire.core.claims import Claims
 from quire.core.dry import Shortage, shortage
 from quire.core.errors import StateError, UnknownError, say
 from quire.core.plan import Plan
@@ -66,10 +67,9 @@ def admit_batch(state: State, claims: Claims, step: Step, continuing: tuple[Sequ
     waiting = _left_out(continuing, edges) if continuing else []
     sequences = _seat(state, claims.claims)
     if state.timed:
-        for stream in state.streams:
-            stream.store.refresh(now)
+        state.refresh(now)
     edges += _settle(state, claims.claims, sequences, ends)
-    claims.claims = []
+    claims.claims.clear()
     claims.close()
     if others or out or claims.refused:
         refused = others + _slot_refusals(state, out, lacked) + refused + claims.refused

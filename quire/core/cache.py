@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core import admit as phase2
-from quire.core import claim as phase1
+from quire.core import claims as phase1
 from quire.core import commit as committing
 from quire.core import finish as closing
 from quire.core import hold as holds
 from quire.core import life, probe, reading, removal
-from quire.core.claim import Claims
+from quire.core.claims import Claims
 from quire.core.config import CacheConfig
-from quire.core.errors import ConfigWarning, InputError, StateError, UnknownError, listed, say
+from quire.core.errors import ConfigWarning, InputError, UnknownError, listed, say
 from quire.core.events import EventBatch
 from quire.core.life import Sequences
 from quire.core.plan import Plan
@@ -47,8 +49,20 @@ class Cache:
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
         self._state = State(config, clock, store)
+        self._state.door = weakref.ref(self)
         self._lock = self._state.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
+
+    def __repr__(self) -> str:
+        free = [self._state.available(group) for group in self._state.groups]
+        return f"Cache({self.num_sequences} sequences, free {free} of {list(self._state.room)} slots)"
+
+    def _asked(self) -> AbstractContextManager[bool]:
+        """The lock, for calls that look at room or claims: what was claimed and lost is given back before them."""
+        if self._state.abandoned:
+            with self._lock:
+                phase1.give_back(self._state)
+        return self._lock
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
@@ -60,12 +74,12 @@ class Cache:
 
     def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[probe.Probe]:
         """What a claim would find now; holds nothing and changes nothing."""
-        with self._lock:
+        with self._asked():
             return probe.probe(self._state, requests, purpose)
 
     def claim(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> Claims:
         """Phase 1: hold every reusable page of the batch. Use it in a `with` block, or admit or drop the claims."""
-        with self._lock:
+        with self._asked():
             return phase1.claim_batch(self._state, requests, purpose)
 
     def admit(
@@ -76,7 +90,7 @@ class Cache:
         if not isinstance(claims, Claims):
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
-        with self._lock:
+        with self._asked():
             own = self._own(continuing)
             phase2.check_open(self._state, claims)
             return phase2.admit_batch(self._state, claims, step, own)
@@ -87,7 +101,7 @@ class Cache:
     ) -> phase2.Batch:  # fmt: skip
         """Claim and admit in one call."""
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
-        with self._lock:
+        with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
             with phase1.claim_batch(self._state, requests, "compute") as claims:
                 return phase2.admit_batch(self._state, claims, step, own)
@@ -103,8 +117,13 @@ class Cache:
 
         A move that read what a failed one should have written has failed too, in this plan or a later one.
         """
-        with self._lock:
+        with self._asked():
             return closing.finish(self._state, plan, failed)
+
+    def open_claims(self) -> list[Claims]:
+        """Claims that were neither admitted nor dropped yet, in order."""
+        with self._asked():
+            return phase1.open_claims(self._state)
 
     def open_plans(self) -> list[Plan]:
         """Plans that were not finished yet, in order."""
@@ -115,7 +134,7 @@ class Cache:
 
     def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int = 1) -> Plan | None:
         """Append tokens and give them slots, for a whole batch or not at all. Without tokens: slots only."""
-        with self._lock:
+        with self._asked():
             return life.grow(self._state, sequences, tokens, num_tokens)
 
     def commit(self, sequences: Sequences, computed: int | Int32 | None = None) -> int:
@@ -134,7 +153,7 @@ class Cache:
 
     def fork(self, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
         """More sequences that share its full pages, one per id; None when there is no room for all of them."""
-        with self._lock:
+        with self._asked():
             return life.fork(self._state, sequence, ids)
 
     def release(self, sequence: Sequence, *, store: bool = True) -> None:
@@ -152,7 +171,7 @@ class Cache:
 
         None when an unfinished prompt's pages would have to stay that were promised to make room for its next ones.
         """
-        with self._lock:
+        with self._asked():
             return holds.hold(self._state, sequence, life.own(self._state, sequence), span)
 
     def drop(self, held: holds.Hold) -> None:
@@ -164,18 +183,12 @@ class Cache:
 
     def truncate(self, request: Request, keep: int = 0) -> int:
         """Forget what was stored along a request's tokens, from the first block that starts at `keep` or later."""
-        if not isinstance(keep, int) or keep < 0:
-            raise InputError(say(f"truncate keeping {keep!r} tokens", "that is less than none", "keep at least 0"))
-        if not isinstance(request, Request):
-            raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
-        with self._lock:
-            self._no_claims("truncate")
+        with self._asked():
             return removal.truncate(self._state, request, keep)
 
     def clear(self) -> int:
         """Forget everything stored; sequences keep their pages to themselves. Returns pages."""
-        with self._lock:
-            self._no_claims("clear")
+        with self._asked():
             return removal.clear(self._state)
 
     def offload(self, num_pages: int, group: int = 0) -> Plan:
@@ -183,7 +196,7 @@ class Cache:
         self._check(group)
         if type(num_pages) is not int or num_pages < 0:
             raise InputError(say(f"offload of {num_pages!r} pages", "that is no number of pages", "pass 0 or more"))
-        with self._lock:
+        with self._asked():
             store, place = self._state.pools[group]
             store.offload(place, min(num_pages, self.config.tiers[0].of_group(group)))
             return self._state.take_plan()
@@ -191,14 +204,7 @@ class Cache:
     def refresh(self) -> None:
         """Let retention durations that have passed run out. Admission does it too."""
         with self._lock:
-            now = self._state.now()
-            for stream in self._state.streams:
-                stream.store.refresh(now)
-
-    def _no_claims(self, verb: str) -> None:
-        if self._state.open_claims:
-            fact = f"{len(self._state.open_claims)} claims are open"
-            raise StateError(say(verb, fact, "admit or drop them first"))
+            self._state.refresh(self._state.now())
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -242,7 +248,7 @@ class Cache:
     def num_free(self, group: int = 0) -> int:
         """Device slots that can be had now: empty, or cached and neither held nor claimed."""
         self._check(group)
-        with self._lock:
+        with self._asked():
             return self._state.available(group)
 
     def slots_to_completion(self, sequence: Sequence) -> tuple[int, ...]:
@@ -255,11 +261,7 @@ class Cache:
         """Where the slots of one tier and group are."""
         self._check(group, tier)
         with self._lock:
-            store, place = self._state.pools[group]
-            capacity = self.config.tiers[tier].of_group(group)
-            empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
-            shadows = store.num_shadow(place, tier)
-        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
+            return self._state.usage(tier, group)
 
     def stats(self, group: int = 0) -> Counts:
         """Counts since construction."""

@@ -1,4 +1,4 @@
-"""Phase 1: find and hold every reusable page of a batch. Allocates, moves, reorders and emits nothing.
+"""Phase 1: find and hold every reusable page of a request. Allocates, moves, reorders and emits nothing.
 
 request --prepare--> Prepared --walk, claim--> Claim --admit--> Sequence
                                                  \\--drop----> nothing happened
@@ -6,13 +6,11 @@ request --prepare--> Prepared --walk, claim--> Claim --admit--> Sequence
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quire.core import charge
-from quire.core.errors import StateError, say
-from quire.core.prepare import Prepared, Purpose, check_ids, ready_for
+from quire.core.prepare import Prepared, Purpose
 from quire.core.request import Request
 from quire.core.roots import NO_ROOT
 from quire.core.span import Span, merged, without
@@ -190,81 +188,7 @@ class Claim:
         return f"Claim({self.request.id!r}, start={self.start})"
 
 
-class Claims:
-    """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
-
-    __slots__ = ("_lock", "claims", "refused", "settled", "state")
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self._lock = state.lock
-        self.claims: list[Claim] = []
-        self.refused: list[Refusal] = []
-        self.settled = False
-
-    def __len__(self) -> int:
-        return len(self.claims)
-
-    def __iter__(self) -> Iterator[Claim]:
-        return iter(self.claims)
-
-    def __getitem__(self, place: int) -> Claim:
-        return self.claims[place]
-
-    def __enter__(self) -> Claims:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.settled:
-            self.drop()
-
-    def drop(self) -> None:
-        """Give back what was not admitted; afterwards it is as if it had never been asked for."""
-        with self._lock:
-            if not self.settled:
-                self.drop_from(0)
-                self.close()
-
-    def leave_out(self, claim: Claim) -> None:
-        """Give back one of them; the others stay, in their order."""
-        with self._lock:
-            if self.settled or claim not in self.claims:
-                fact = "they were admitted or dropped" if self.settled else "it is none of these"
-                raise StateError(say(f"leaving out {claim!r}", fact, "leave out open claims, each once"))
-            self.claims.remove(claim)
-            claim.let_go(self.state)
-
-    def drop_from(self, place: int) -> list[Claim]:
-        """Give back the claims from `place` on, in reverse order, and return them."""
-        dropped = self.claims[place:]
-        for claim in reversed(dropped):
-            claim.let_go(self.state)
-        del self.claims[place:]
-        return dropped
-
-    def close(self) -> None:
-        """No claim is open any more."""
-        self.settled = True
-        self.state.open_claims.pop(self, None)
-
-
-def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
-    """Hold every reusable page of the batch before any slot moves."""
-    ready = ready_for(state, requests, purpose)
-    check_ids(state, ready)
-    batch = Claims(state)
-    for prepared in ready:
-        never = _never_fits(state, prepared, purpose)
-        if never is None:
-            batch.claims.append(Claim(state, prepared, purpose))
-            state.timed = state.timed or prepared.timed
-        else:
-            batch.refused.append(never)
-    state.open_claims[batch] = None
-    return batch
-
-
-def _never_fits(state: State, prepared: Prepared, purpose: Purpose) -> Refusal | None:
+def never_fits(state: State, prepared: Prepared, purpose: Purpose) -> Refusal | None:
     """A request larger than the whole cache is refused at once, with the numbers."""
     request, config = prepared.request, state.config
     longest, places = prepared.length + max(request.extra_tokens, request.max_new_tokens), prepared.encoder

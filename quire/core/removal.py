@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quire.core.errors import InputError, StateError, say
 from quire.core.prepare import ready_for
 from quire.core.request import Request
 from quire.core.state import State
@@ -9,6 +10,11 @@ from quire.core.state import State
 
 def truncate(state: State, request: Request, keep: int) -> int:
     """Forget what is stored from the first block that starts at `keep` or later; keeping nothing, the encoder too."""
+    if not isinstance(keep, int) or keep < 0:
+        raise InputError(say(f"truncate keeping {keep!r} tokens", "that is less than none", "keep at least 0"))
+    if not isinstance(request, Request):
+        raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
+    _check_claims(state, "truncate")
     (prepared,) = ready_for(state, [request], "compute")
     gone = 0
     root = state.roots.find(prepared.scope_key)
@@ -23,8 +29,16 @@ def truncate(state: State, request: Request, keep: int) -> int:
 
 def clear(state: State) -> int:
     """Forget everything stored; returns pages."""
+    _check_claims(state, "clear")
     gone = 0
     for stream in state.streams:
         gone += stream.store.clear()
         stream.roots.forget()
     return gone
+
+
+def _check_claims(state: State, verb: str) -> None:
+    """What is claimed cannot be forgotten."""
+    if state.open_claims:
+        fact = f"{len(state.open_claims)} claims are open"
+        raise StateError(say(verb, fact, "admit or drop them first"))

@@ -13,10 +13,11 @@ from quire.core.groups import LayerGroup
 from quire.core.plan import NO_MOVES, Moves, Plan
 from quire.core.retain import TICKS_PER_SECOND
 from quire.core.roots import Roots
+from quire.core.stats import Usage
 from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
-    from quire.core.claim import Claims
+    from quire.core.claims import OpenBatch
     from quire.core.hold import Hold
     from quire.core.sequence import Sequence
     from quire.core.store.twin import Chain, Store
@@ -44,9 +45,9 @@ class State:
     """One cache's belongings; the functions of claim, admit, life and finish act on it under the door's lock."""
 
     __slots__ = (
-        "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "free_rows", "groups", "holds", "layers",
-        "least", "lock", "next_plan", "open_claims", "own_groups", "plain", "plans", "policy", "pools", "room",
-        "roots", "sequences", "states", "store", "streams", "timed", "watched",
+        "abandoned", "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "door", "free_rows",
+        "groups", "holds", "layers", "least", "lock", "next_plan", "open_claims", "own_groups", "plain", "plans",
+        "policy", "pools", "room", "roots", "sequences", "states", "store", "streams", "timed", "watched",
     )  # fmt: skip
 
     def __init__(self, config: CacheConfig, clock: Callable[[], float], store: StoreName) -> None:
@@ -66,6 +67,7 @@ class State:
         self.policy = 1 + config.copy_on_partial_reuse if config.partial_hits else 0  # the store's word for it
         self.clock = clock
         self.lock = threading.RLock()  # the door's; nothing below it knows threads
+        self.door: Callable[[], object] = lambda: None  # the cache, while it lives
         self.chain: type[Chain] = module.Chain
         own = self._open(module.Store, self.own_groups, config.columns)
         across = range(self.own_groups.stop, self.groups.stop)
@@ -75,7 +77,8 @@ class State:
         self.pools = tuple((s.store, g - s.first) for s in self.streams for g in self._groups_of(s))
         self.sequences: dict[Hashable, Sequence] = {}
         self.free_rows = list(range(config.max_sequences - 1, -1, -1))
-        self.open_claims: dict[Claims, None] = {}  # in the order they were made
+        self.open_claims: dict[OpenBatch, None] = {}  # in the order they were made
+        self.abandoned: list[OpenBatch] = []  # of those, whose handles were lost: appended to by any thread, any time
         self.holds: dict[Hold, None] = {}
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
@@ -103,6 +106,18 @@ class State:
         """Device slots that can be had now, promises to running prompts aside."""
         store, place = self.pools[group]
         return store.available(place)
+
+    def usage(self, tier: int, group: int) -> Usage:
+        """Where the slots of one tier and group are."""
+        (store, place), capacity = self.pools[group], self.config.tiers[tier].of_group(group)
+        empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
+        shadows = store.num_shadow(place, tier)
+        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
+
+    def refresh(self, now: int) -> None:
+        """Let retention durations that have passed run out."""
+        for stream in self.streams:
+            stream.store.refresh(now)
 
     def take_plan(self) -> Plan:
         """Everything the stores decided to move since the last plan; one without moves needs no finishing."""

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.claim import Claims, Refusal
+from quire.core.claim import Refusal
+from quire.core.claims import Claims
 from quire.core.plan import Plan
 from quire.core.prepare import Prepared
 from quire.core.sequence import Sequence

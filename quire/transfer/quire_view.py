@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.claim import Claim, Claims
+from quire.core.claim import Claim
+from quire.core.claims import Claims
 from quire.core.errors import InputError, StateError, say
 from quire.core.finish import Finished
 from quire.core.groups import LayerGroup

@@ -48,6 +48,7 @@ class Scene:
         self.other = Cache(config, clock=lambda: 0.0, store=store)  # type: ignore[arg-type]
         self.live, self.gone, self.plan, self.done = self.fill(self.cache)
         self.theirs, *_ = self.fill(self.other)
+        self.their_claims = self.other.claim([Request("theirs", toks(1))])
         self.claims = self.cache.claim([Request("admitted", toks(9, 9, 9))])
         (self.second,) = self.cache.admit(self.claims).sequences
         self.dropped = self.cache.claim([Request("dropped", toks(8, 8, 8))])
@@ -137,7 +138,7 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     "commit elsewhere": (lambda c, s: c.commit(s.theirs), UnknownError, "another cache"),
     "grow elsewhere": (lambda c, s: c.grow([s.live, s.theirs], toks(1, 2)), UnknownError, "another cache"),
     "continuing there": (lambda c, s: c.add_sequence_batch([], continuing=[s.theirs]), UnknownError, "another cache"),
-    "admit elsewhere": (lambda c, s: c.admit(s.other.claim([req(1)])), UnknownError, "another cache"),
+    "admit elsewhere": (lambda c, s: c.admit(s.their_claims), UnknownError, "another cache"),
     "drop elsewhere": (lambda c, s: c.drop(s.other.hold(s.theirs, Span(0, 4))), UnknownError, "another cache"),
     "release of a string": (lambda c, s: c.release("live"), InputError, "it is no Sequence"),
     # commit, grow, trim

@@ -430,25 +430,24 @@ def test_a_probe_never_promises_too_much_room(
     life = Life(store, **options)
     life.run(history)
     request = life.request(*ones[0], max_new_tokens=more)
-    claims = life.cache.claim(life.requests(others))  # others may have their eye on the same pages
-    (probe,) = life.cache.probe([request])
-    before = [life.cache.num_free(group) for group in life.groups]
-    batch = life.cache.add_sequence_batch([request])
-    check(life.cache)
-    fits = all(need <= have for need, have in zip(probe.slots_now, before, strict=True))
-    assume(batch.sequences)
-    (sequence,) = batch.sequences
-    assert fits and sequence.start == probe.start
-    taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
-    assert all(count <= most for count, most in zip(taken, probe.slots_now, strict=True))
-    life.cache.commit(sequence)
-    for _ in range(more):
-        if life.cache.grow(sequence, np.array([1], np.int32)) is None:
-            break
+    with life.cache.claim(life.requests(others)):  # others may have their eye on the same pages
+        (probe,) = life.cache.probe([request])
+        before = [life.cache.num_free(group) for group in life.groups]
+        batch = life.cache.add_sequence_batch([request])
+        check(life.cache)
+        fits = all(need <= have for need, have in zip(probe.slots_now, before, strict=True))
+        assume(batch.sequences)
+        (sequence,) = batch.sequences
+        assert fits and sequence.start == probe.start
+        taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
+        assert all(count <= most for count, most in zip(taken, probe.slots_now, strict=True))
         life.cache.commit(sequence)
-    taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
-    assert all(count <= most for count, most in zip(taken, probe.slots_to_completion, strict=True))
-    claims.drop()
+        for _ in range(more):
+            if life.cache.grow(sequence, np.array([1], np.int32)) is None:
+                break
+            life.cache.commit(sequence)
+        taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
+        assert all(count <= most for count, most in zip(taken, probe.slots_to_completion, strict=True))
     check(life.cache)
 
 
