@@ -50,6 +50,10 @@ class Batch:
         """Tokens this step computes: never more than the budget."""
         return sum([end - start for _, start, end in self._edges])
 
+    def __repr__(self) -> str:
+        who = f"{len(self.sequences)} sequences, {len(self.refused)} refused, {len(self.waiting)} waiting"
+        return f"Batch({who}, {self.num_tokens} tokens, {self.plan!r})"
+
 
 Edges = tuple[Sequence, int, int]  # what a sequence computes now, from and to
 Reason = Literal["slots", "tokens", "sequences", "order"]

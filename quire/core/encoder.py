@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.errors import InputError, say
-from quire.core.identity import Media, Scope, Words, token_words
+from quire.core.identity import Media, Scope, Words, kind_of, token_words
 from quire.core.span import Span
 
 Int32 = NDArray[np.int32]
@@ -36,7 +36,8 @@ class Encoder:
         if self.tokens is not None and self.digest is not None:
             raise InputError(say("an encoder", "it has tokens and a digest", "give the one that names its content"))
         if self.digest is not None and (not isinstance(self.digest, bytes) or not 16 <= len(self.digest) <= 64):
-            raise InputError(say(f"encoder digest {self.digest!r}", "it must be 16 to 64 bytes", "pass a hash"))
+            fact = f"it is {kind_of(self.digest)}"
+            raise InputError(say("an encoder's digest", fact, "pass a hash of 16 to 64 bytes"))
         if self.tokens is not None and (
             not isinstance(self.tokens, np.ndarray) or self.tokens.dtype != np.int32 or self.tokens.ndim != 1
         ):
@@ -45,6 +46,11 @@ class Encoder:
         if self.tokens is not None and len(self.tokens) != self.length:
             fact = f"{len(self.tokens)} tokens are given"
             raise InputError(say(f"encoder length {self.length}", fact, "make them equal"))
+
+    def __repr__(self) -> str:
+        """How long it is and what names it; never the content."""
+        by = "tokens" if self.tokens is not None else "a digest" if self.digest is not None else "nothing"
+        return f"Encoder({self.length} places, named by {by})"
 
     def name(self) -> bytes | None:
         """32 bytes that stand for the whole input; None without a name."""

@@ -73,6 +73,10 @@ class Stored:
     scope: Scope | None
     tier: int = 0
 
+    def __repr__(self) -> str:
+        what = f"{len(self.hashes)} blocks of {self.tokens_per_block} tokens"
+        return f"Stored(group={self.group}, {what}, {self.scope!r}, tier={self.tier})"
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -100,6 +104,9 @@ class Removed:
 
     group: int
     hashes: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"Removed(group={self.group}, {len(self.hashes)} blocks)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,9 @@ class EventBatch:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __repr__(self) -> str:
+        return f"EventBatch({len(self)} events, {self.lost} lost, rank={self.rank}, whole={self.whole})"
 
     def __iter__(self) -> Iterator[Event]:
         return map(self._event, self.records.tolist())

@@ -24,6 +24,10 @@ class Hold:
         self.slots = tuple(_slots(state, group, held) for group, held in enumerate(pages))  # on the device
         self.dropped = False
 
+    def __repr__(self) -> str:
+        state = "dropped" if self.dropped else f"{[len(pages) for pages in self.pages]} pages"
+        return f"Hold([{self.span.start}, {self.span.end}), {state})"
+
 
 def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold | None:
     """Hold the pages that cover `span`, of a state group the current state when `span` ends with it, of cross all.

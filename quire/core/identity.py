@@ -35,6 +35,13 @@ class Scope:
         key = b"".join(_typed(value) for value in (self.lora, self.salt, self.epoch, self.space))
         object.__setattr__(self, "key", key)
 
+    def __repr__(self) -> str:
+        """That there is a salt, and never which."""
+        plain = (("lora", self.lora), ("epoch", self.epoch))
+        told = [f"{name}={value!r}" for name, value in plain if value is not None]
+        told += [f"a {name}" for name in ("salt", "space") if getattr(self, name) is not None]
+        return f"Scope({', '.join(told)})"
+
     def event_hash(self, seed: bytes) -> int:
         """64-bit name of the scope in the events of caches with that seed (CacheConfig.event_seed)."""
         name = blake2b(self.key, digest_size=8, key=seed, person=b"quire-scope").digest()
@@ -46,7 +53,7 @@ def _typed(value: ScopeValue) -> bytes:
         case None:
             return b"n"
         case bool():
-            raise InputError(say(f"scope value {value!r}", "a bool names nothing", "use an int, a str or bytes"))
+            raise InputError(say("a scope value", "it is a bool; a bool names nothing", "use an int, a str or bytes"))
         case int():
             raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
             return b"i" + len(raw).to_bytes(4, "little") + raw
@@ -55,9 +62,7 @@ def _typed(value: ScopeValue) -> bytes:
             return b"s" + len(raw).to_bytes(4, "little") + raw
         case bytes():
             return b"b" + len(value).to_bytes(4, "little") + value
-    raise InputError(
-        say(f"scope value {value!r}", f"it is a {type(value).__name__}", "use an int, a str, bytes or None")
-    )
+    raise InputError(say("a scope value", f"it is a {type(value).__name__}", "use an int, a str, bytes or None"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,14 @@ class Media:
 
     def __post_init__(self) -> None:
         if not isinstance(self.digest, bytes) or not 16 <= len(self.digest) <= 64:
-            raise InputError(
-                say(f"media digest {self.digest!r}", "it must be 16 to 64 bytes", "pass a hash of the content")
-            )
+            raise InputError(say("a media digest", f"it is {kind_of(self.digest)}", "pass a hash of 16 to 64 bytes"))
         runs = self.runs if isinstance(self.runs, tuple) else ()
         if not runs or not all(isinstance(run, Span) and run for run in runs):
             raise InputError(say("media without tokens", f"runs are {self.runs}", "give at least one non-empty Span"))
+
+    def __repr__(self) -> str:
+        """How much of a prompt it is; never what it shows."""
+        return f"Media({len(self.runs)} runs, {sum(map(len, self.runs))} tokens)"
 
     def cut(self, num_tokens: int) -> tuple[Media, ...]:
         """What is left of it in the first `num_tokens` tokens: one item, or none."""
@@ -85,6 +92,11 @@ class Media:
     def fingerprint(self) -> bytes:
         """20 bytes that stand for content and uuid."""
         return blake2b(_typed(self.digest) + _typed(self.uuid), digest_size=20, person=b"quire-media").digest()
+
+
+def kind_of(value: object) -> str:
+    """What was given in place of a digest, without telling it."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
 
 
 def token_words(num_tokens: int, extra_ids: NDArray[np.int64] | None, media: Sequence[Media]) -> Words | None:

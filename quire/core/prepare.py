@@ -73,6 +73,9 @@ class Prepared:
                 blocks = -(-max(self.reaches) // size)
                 self.priorities, self.ticks = retention.of_blocks(blocks, self.length, size)
 
+    def __repr__(self) -> str:
+        return f"Prepared({self.request!r}, {'admitted' if self.seated else 'not admitted'})"
+
     def _meet_groups(self, state: State, request: Request) -> None:
         """What groups other than full ones need to know of it."""
         size, layers = state.block_size, state.layers[: state.own_groups.stop]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,7 +29,8 @@ class Probe:
     onboard_bytes: int
     slots_now: tuple[int, ...]  # per group, for the whole prompt
     slots_to_completion: tuple[int, ...]  # and for max_new_tokens after it
-    next_key: int | None  # names the first whole block that is missing: equal numbers, equal prefix; None: it has none
+    # names the first whole block that is missing: equal numbers, equal prefix; None: it has none
+    next_key: int | None = field(repr=False)
 
 
 def probe(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ Int32 = NDArray[np.int32]
 PLAIN = Scope()
 NO_MEDIA: tuple[Media, ...] = ()
 _INT32 = np.dtype(np.int32)
+_TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +58,17 @@ class Request:
             self._check_words()
         if self.snapshots or self.encoder is not None:
             self._check_groups()
+
+    def __repr__(self) -> str:
+        """Whose it is and how large; never what it says."""
+        told = [f"{len(self.tokens)} tokens"]
+        told += ["extra ids"] if self.extra_ids is not None else []
+        told += [f"{len(getattr(self, name))} {name}" for name in ("media", "snapshots") if getattr(self, name)]
+        told += ["retention"] if self.retention is not None else []
+        usual = {field.name: field.default for field in fields(self)}
+        given = [(name, getattr(self, name)) for name in _TOLD]
+        told += [f"{name}={value!r}" for name, value in given if value != usual[name]]
+        return f"Request({self.id!r}, {', '.join(told)})"
 
     def _check_groups(self) -> None:
         if not isinstance(self.snapshots, tuple) or not all(type(at) is int and at > 0 for at in self.snapshots):
@@ -121,7 +133,8 @@ def check_id(name: Hashable, what: str) -> None:
     try:
         hash(name)
     except TypeError:
-        raise InputError(say(f"{what} {name!r}", "an id must be hashable", "use a string or a number")) from None
+        fact = f"its id is a {type(name).__name__}, and an id must be hashable"
+        raise InputError(say(f"a {what}", fact, "use a string or a number")) from None
 
 
 def check_tokens(tokens: object, what: str) -> None:
