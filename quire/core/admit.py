@@ -97,8 +97,8 @@ def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> li
     edges: list[Edges] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
-        start, end = sequence.computed, min(sequence.prompt_end, sequence.length)
-        if sequence in seen or start >= end:
+        start, end = sequence.computed, sequence.length
+        if sequence in seen or start >= sequence.prompt_end:
             fact = "it is given twice" if sequence in seen else "its prompt is computed"
             raise StateError(say(f"continuing {sequence.id!r}", fact, "pass each unfinished prompt once"))
         seen.add(sequence)
@@ -175,11 +175,14 @@ def _slot_refusals(state: State, out: list[Claim], lacked: Shortage | None) -> l
 def _go_on(state: State, sequence: Sequence, start: int, end: int) -> bool:
     """Pages for the next part of a prompt, as promised at its admission; only claims still open can be in the way."""
     prepared = sequence.prepared
+    if sequence.length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
+        sequence.granted = sequence.prompt_end = sequence.length
     if state.bounded and end > sequence.granted:  # else they are there
         asks = charge.later_asks(state, prepared, sequence.start, (start, end))
         if state.store.extend(sequence.row, asks, prepared.priorities, prepared.ticks) < 0:
             return False
-    sequence.granted, sequence.span_end = max(sequence.granted, end), end
+    sequence.granted = max(sequence.granted, end)
+    state.store.hand_out(sequence.row, end)
     if state.bounded:
         watch(state, sequence)
     return True
@@ -211,17 +214,17 @@ def _settle(state: State, claims: list[Claim], sequences: list[Sequence], ends: 
     edges: list[Edges] = []
     for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # more ends than fitted
         prepared, decodes = claim.prepared, claim.purpose == "decode"
-        apart = decodes and state.apart
+        apart, handed = decodes and state.apart, prepared.end if decodes else end  # a transfer brings all the rest
         asks = charge.decode_asks(state, prepared) if apart else charge.asks(state, prepared, claim.hit, end)
         state.store.settle(
             sequence.row, claim.hit, asks, prepared.priorities, prepared.ticks,
-            prepared.decode_priority, prepared.decode_ticks,
+            prepared.decode_priority, prepared.decode_ticks, handed,
         )  # fmt: skip
         if claim.cross_hit is not None:
             _settle_across(state, claim, sequence.row)
         edges.append((sequence, sequence.start, end))
         sequence.received = apart
-        sequence.granted = sequence.span_end = sequence.prompt_end if decodes else end  # a transfer brings the rest
+        sequence.granted = handed
         if apart or state.bounded:
             watch(state, sequence)
     return edges

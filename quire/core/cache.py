@@ -140,8 +140,9 @@ class Cache:
     def commit(self, sequences: Sequences, computed: int | Int32 | None = None) -> int:
         """KV exists up to `computed`: make full pages findable; returns new ones.
 
-        By default what was handed out has run: of an unfinished prompt its last span, else every known token. Rows
-        given as an array count as finished prompts.
+        By default what was handed out has run: of an unfinished prompt its last span, else every known token; the
+        same for sequences and for rows. A commit below that is one while a step is under way: a state may have gone
+        on, and is not kept as a snapshot.
         """
         with self._lock:
             return committing.commit(self._state, sequences, computed)

@@ -195,7 +195,7 @@ class GroupView:
         shown: Counter[int] = Counter()
         for row in self.dump["rows"]:
             shown.update(page for page in self.row_pages(row) if page >= 0)
-        for row, (_, computed, *_, ahead) in self.dump["rows"].items():
+        for row, (_, computed, *_, ahead, _, _) in self.dump["rows"].items():
             capacity = int(self.store.capacity[self.place][row])
             for page in self.row_pages(row)[computed // self.state.block_size : capacity]:
                 if page < 0 or ahead:
@@ -237,12 +237,12 @@ def the_tree_is_whole(dump: dict[str, Any], block_size: int) -> None:
 
 
 def lengths_are_ordered(state: State, stream: Stream, dump: dict[str, Any]) -> None:
-    """committed <= computed <= length, and computed tokens have slots in every group with a block per column."""
+    """committed <= computed <= handed out <= length; computed tokens have slots in every group with columns."""
     size = state.block_size
     paged = [g for g in range(len(dump["groups"])) if not state.layers[stream.first + g].current]
-    for row, (length, computed, committed, tokens, *_) in dump["rows"].items():
-        if not committed * size <= computed <= length == len(tokens):
-            raise BrokenInvariant(f"row {row}: {committed}, {computed}, {length}")
+    for row, (length, computed, committed, tokens, *_, handed, _) in dump["rows"].items():
+        if not committed * size <= computed <= handed <= length == len(tokens):
+            raise BrokenInvariant(f"row {row}: {committed}, {computed}, {handed}, {length}")
         if not all(stream.store.capacity[g][row] * size >= computed for g in paged):
             raise BrokenInvariant(f"row {row} lacks slots")
 

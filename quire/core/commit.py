@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.errors import InputError, UnknownError, listed, say
+from quire.core.errors import InputError, UnknownError, say
 from quire.core.life import Sequences, own, rows_of
 from quire.core.request import Int32
 from quire.core.sequence import Sequence, watch
@@ -16,11 +16,6 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
     if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
         return _commit_one(state, sequences, computed)
     told = computed is not None
-    if computed is None and not isinstance(sequences, np.ndarray | Sequence):
-        sequences = listed("sequences", sequences)
-        for sequence in sequences:
-            own(state, sequence)
-        computed = np.fromiter((sequence.ran for sequence in sequences), np.int32, len(sequences))
     rows = rows_of(state, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
@@ -31,7 +26,7 @@ def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> 
 def _commit_rows(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> int:
     for place, row in enumerate(rows.tolist() if state.watched else ()):
         if row in state.watched:
-            asked = int(state.store.length[row]) if numbers is None else int(numbers[place])
+            asked = int(state.store.handed[row]) if numbers is None else int(numbers[place])
             _check_watched(state.watched[row], asked)
     _tell_time(state)
     readers = _readers(state, rows, numbers, told)
@@ -89,7 +84,7 @@ def _readers(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> In
         return rows[:0]
     own, across = state.store, state.cross.store
     length = own.length[rows]
-    done = length if numbers is None else numbers
+    done = own.handed[rows] if numbers is None else numbers
     there = done > own.computed[rows]
     if told:
         there |= done >= length

@@ -157,7 +157,7 @@ def _recut(state: State, row: int, cut: int) -> Setback:
         return Setback(sequence, old, 0, lost=True, request=request)
     sequence.prompt_end = max(sequence.prompt_end, sequence.length)  # what is computed again, generated tokens too
     sequence.start = min(sequence.start, sequence.computed)
-    sequence.granted = sequence.span_end = sequence.computed
+    sequence.granted = sequence.computed
     return Setback(sequence, old, sequence.computed)
 
 

@@ -32,6 +32,7 @@ class Hold:
 def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold | None:
     """Hold the pages that cover `span`, of a state group the current state when `span` ends with it, of cross all.
 
+    A state is not held while more is handed out than computed: a step may have moved it on.
     None when pages of an unfinished prompt would have to stay that were promised to make room.
     """
     if not isinstance(span, Span):
@@ -47,6 +48,7 @@ def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold | None:
         return None
     blocks = tuple(_blocks(state, group, row, (first, last)) for group in state.groups)
     pages = tuple(_hold_group(state, group, row, held) for group, held in enumerate(blocks))
+    blocks = tuple(held[: len(had)] for held, had in zip(blocks, pages, strict=True))  # less a state that went on
     made = Hold(state, span, blocks, pages)
     state.holds[made] = None
     return made
@@ -81,7 +83,7 @@ def _hold_group(state: State, group: int, row: int, blocks: Int32) -> Int32:
     if not len(blocks):
         return blocks
     held = store.hold(place, row, int(blocks[0]), int(blocks[-1]) + 1)
-    if held is None or len(held) != len(blocks):
+    if held is None or (len(held) != len(blocks) and not state.layers[group].current):
         raise BrokenInvariant(f"hold of blocks {blocks.tolist()} of row {row}: their room was counted before")
     return held
 

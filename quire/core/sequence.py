@@ -1,7 +1,7 @@
 """Sequence: an admitted request as its caller sees it. Its numbers live in the store; this is the handle.
 
-0 ......... committed ......... computed ......... length ...... capacity
-  final        | KV exists        | tokens known     | slots
+0 ......... committed ......... computed ......... ran ............ length ......... capacity
+  final        | KV exists        | handed out       | tokens known     | slots
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Sequence:
         "received",
         "request",
         "row",
-        "span_end",
         "start",
         "state",
     )
@@ -47,7 +46,6 @@ class Sequence:
         self.prepared = prepared
         self.prompt_end = prepared.end
         self.granted = start  # furthest end of a span handed out: pages are there up to it
-        self.span_end = start  # end of the last span handed out
         self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
         self.received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
         self.row = row
@@ -80,8 +78,8 @@ class Sequence:
 
     @property
     def ran(self) -> int:
-        """Tokens with KV once the step has run: all of them, or in the middle of a prompt the span handed out."""
-        return self.length if self.span_end >= self.prompt_end else min(self.span_end, self.length)
+        """Leading tokens that were handed out to be computed: those with KV once the step has run."""
+        return int(self.state.store.handed[self.live_row()])
 
     @property
     def encoder_computed(self) -> int:
@@ -143,7 +141,7 @@ class Sequence:
         twin = object.__new__(Sequence)
         twin.state, twin.request = self.state, replace(self.request, id=id, beams=1)
         twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
-        twin.granted, twin.span_end, twin.kept = self.granted, self.span_end, self.kept
+        twin.granted, twin.kept = self.granted, self.kept
         twin.prepared, twin.received = self.prepared, self.received
         return twin
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_COUNTERS = 28
-_REUSED_FROM, _PARTIAL_FROM = 12, 20
+NUM_COUNTERS = 29
+_REUSED_FROM, _PARTIAL_FROM, _SKIPPED = 12, 20, 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Counts:
     demoted: int  # device copies given up because a colder copy was still there
     grown: int  # pages for tokens after the prompt
     copied_tokens: int
+    skipped: int  # snapshots not taken: more was handed out than told, so the state may have gone on
     reused_from: tuple[int, ...]  # by tier, full and partial
     partial_from: tuple[int, ...]  # by tier, the partial ones of those
 
@@ -81,7 +82,7 @@ class Counts:
         return self.dropped * self.page_bytes
 
 
-_NAMES = tuple(field.name for field in fields(Counts)[1:-2])  # in the store's order
+_NAMES = tuple(field.name for field in fields(Counts)[1:-3])  # in the store's order
 
 
 def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
@@ -89,7 +90,7 @@ def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
     numbers: list[int] = row.tolist()
     reused, partial = (tuple(numbers[at : at + num_tiers]) for at in (_REUSED_FROM, _PARTIAL_FROM))
     named = dict(zip(_NAMES, numbers, strict=False))
-    return Counts(page_bytes=page_bytes, reused_from=reused, partial_from=partial, **named)
+    return Counts(page_bytes=page_bytes, skipped=numbers[_SKIPPED], reused_from=reused, partial_from=partial, **named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,8 @@ def test_only_what_was_handed_out_is_committed(store: StoreName) -> None:
     (sequence,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
     rows = np.array([sequence.row], np.int32)
     refused(cache, lambda: cache.commit(sequence, 12), InputError, "8 were handed out")
-    refused(cache, lambda: cache.commit(rows), InputError, "commit of 21 tokens")
-    assert cache.commit(sequence) == 2  # the full group's; the window's wait, promised to make room
+    refused(cache, lambda: cache.commit(rows, rows + 21), InputError, "commit of 21 tokens")
+    assert cache.commit(rows) == 2  # the full group's; the window's wait, promised to make room
     check_cache(cache)
 
 

@@ -818,7 +818,9 @@ def test_recut_offers_the_recomputed_blocks_again() -> None:
     r.admit(1, block(0, 2))
     r.commit(1)
     assert r.store.lose(0, 1, 1) and r.store.recut(1, 1) == 0
-    assert stake(r, 1)["shown"] == 1 and r.commit(1) == 1
+    assert stake(r, 1)["shown"] == 1 and r.commit(1) == 0  # nothing was handed out since
+    r.store.hand_out(1, 2 * T)
+    assert r.commit(1) == 1
 
 
 # Groups that forget: state
@@ -827,6 +829,7 @@ def test_recut_offers_the_recomputed_blocks_again() -> None:
 def test_a_state_row_has_a_current_page_and_snapshots_in_chosen_columns() -> None:
     r = rig(groups=[state(2, 9)])
     r.admit(1, block(0, 4), asks=[(1, 2)])
+    r.store.hand_out(1, 2 * T)
     assert columns(r, 1) == [1]
     assert (r.store.currents[0][1], r.store.current_slots[0][1]) == (0, 0) and stake(r, 1)["current"] == 0
     assert r.store.row_counters[0][1, TOTAL] == 2 and r.store.row_counters[0][1, MISSED] == 1
@@ -953,6 +956,7 @@ def test_needs_hold_per_group_what_was_found() -> None:
     r = rig(groups=[full(8), window(1, 8), state(0, 8)])
     tokens = block(0, 4)
     r.admit(1, tokens, asks=[(0, 4), (0, 4), (1, 2)])
+    r.store.hand_out(1, 2 * T)
     r.store.commit_row(1, 2 * T)
     r.store.commit_row(1, 4 * T)
     r.store.release(1, False, 0)
@@ -1079,6 +1083,8 @@ def test_lose_detaches_and_recut_gives_the_row_pages_of_its_own() -> None:
     assert r.store.pages[0][2, 1] == pages[1] and r.store.pages[0][1, 1] != pages[1]
     assert (r.store.computed[1], r.store.committed[1]) == (4, 1)
     assert r.store.num_nodes == 1 and r.store.dump()["nodes"][0][4] == 2
+    for row in (1, 2):
+        r.store.hand_out(row, 2 * T)
     assert r.commit(1, 2) == 1
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from quire import Request, Span
+from quire import Request, Span, StateError
 
 from .conftest import admit, build, check, compute, finish, release, run, start_of, tokens, try_admit
 
@@ -144,3 +145,57 @@ def test_a_chunk_that_starts_inside_a_block_still_ends_on_an_edge(store):
     request = Request("a", tokens(range(6), range(50, 60)))
     assert try_admit(cache, request, max_chunk=4, token_budget=1).sequences == []
     assert admit_spans(cache, request, max_chunk=4)[1] == [Span(6, 8)]
+
+
+@pytest.mark.parametrize("form", ["rows", "sequences", "sequence"])
+def test_a_part_counts_as_far_as_it_was_handed_out(store, form):
+    """chunk-12: a prompt of 64 cut to [0,16), told without a number: 16 in every form, alone or beside a decode."""
+    cache = build(store, 64)
+    (decoding,) = admit(cache, Request("d", tokens(range(900, 907))))
+    compute(cache, decoding)
+    finish(cache, cache.grow(decoding, tokens(907)))
+    (sequence,) = admit(cache, Request("a", tokens(range(64))), max_chunk=16)
+    both = [sequence, decoding]
+    for part in (16, 32):
+        if form == "rows":
+            cache.commit(np.array([one.row for one in both], np.int32))
+        elif form == "sequences":
+            cache.commit(both)
+        else:
+            for one in both:
+                cache.commit(one)
+        check(cache)
+        assert (sequence.computed, sequence.ran, decoding.computed) == (part, part, 8)
+        assert start_of(cache, tokens(range(100))) == part
+        batch = try_admit(cache, continuing=[sequence], max_chunk=16)
+        assert batch.spans == {sequence: Span(part, part + 16)}
+    release(cache, *both)
+
+
+def test_a_prompt_under_way_does_not_grow(store):
+    """chunk-13: a token for a prompt of which a part is not handed out; then the rest, and the token."""
+    cache = build(store, 64)
+    (sequence,) = admit(cache, Request("a", tokens(range(10))), max_chunk=4)
+    for rows in (sequence, np.array([sequence.row], np.int32)):
+        with pytest.raises(StateError, match="has a prompt under way"):
+            cache.grow(rows, tokens(10))
+    compute(cache, sequence)
+    try_admit(cache, continuing=[sequence])
+    finish(cache, cache.grow(sequence, tokens(10)))
+    assert (sequence.computed, sequence.ran, sequence.length) == (4, 11, 11)
+    release(cache, sequence)
+
+
+def test_a_step_that_is_run_again_covers_what_was_generated_meanwhile(store):
+    """chunk-14: 8 tokens handed out, a ninth grown, the step lost; handed out again in parts: [0,4), then [4,9)."""
+    cache = build(store, 64)
+    (sequence,) = admit(cache, Request("a", tokens(range(8))))
+    finish(cache, cache.grow(sequence, tokens(8)))
+    batch = try_admit(cache, continuing=[sequence], max_chunk=4)
+    assert (batch.spans, sequence.ran) == ({sequence: Span(0, 4)}, 4)
+    compute(cache, sequence)
+    assert (sequence.computed, start_of(cache, tokens(range(20)))) == (4, 4)
+    assert try_admit(cache, continuing=[sequence]).spans == {sequence: Span(4, 9)}
+    compute(cache, sequence)
+    assert sequence.computed == 9
+    release(cache, sequence)

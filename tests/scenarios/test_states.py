@@ -184,7 +184,8 @@ def test_release_on_a_block_edge_leaves_a_snapshot_without_a_copy(store, sampled
     """state-11: 22 tokens, computed to 24 and released: the state itself is the snapshot; not at 23, not cancelled."""
     cache = build_hybrid(store, every=0)
     sequence, _ = prefill(cache, Request("a", tokens(range(22))))
-    decode(cache, sequence, *range(22, 22 + sampled))
+    decode(cache, sequence, *range(22, 21 + sampled))
+    compute(cache, sequence)
     slot, copied = sequence.state_slot(1), cache.stats(1).copied
     release(cache, sequence, store=keep)
     assert (cache.stats(1).copied, len(cache.offload(0))) == (copied, 0)
@@ -288,3 +289,50 @@ def test_no_slot_is_asked_for_a_snapshot_that_cannot_be(store):
     release(cache, seed)
     with cache.claim([Request("a", tokens(50, 51, 52)), Request("b", tokens(range(10)))]) as claims:
         assert [claim.slots_needed for claim in claims] == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(("late", "found", "skipped"), [(False, 16, 0), (True, 12, 1)])
+def test_a_step_under_way_leaves_no_snapshot(store, late, found, skipped):
+    """state-19: 16 tokens computed, told before or after the next one was handed out: only then the state is known."""
+    cache = build_hybrid(store)
+    sequence, _ = prefill(cache, Request("a", tokens(range(14))))
+    decode(cache, sequence, 14, 15)
+    if not late:
+        compute(cache, sequence)
+    finish(cache, cache.grow(sequence, tokens(16)))
+    cache.commit(np.array([sequence.row], np.int32), np.array([16], np.int32))
+    check(cache)
+    assert (start_of(cache, tokens(range(20))), cache.stats(1).skipped) == (found, skipped)
+    assert (sequence.computed, sequence.ran, sequence.committed) == (16, 17, 16)
+    compute(cache, sequence)
+    release(cache, sequence)
+    assert start_of(cache, tokens(range(20))) == found
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+@pytest.mark.parametrize("end", ["release", "suspend"])
+def test_a_state_that_may_have_gone_on_is_not_kept(store, end, taken_back):
+    """state-20: computed to 24, one more token handed out, and perhaps taken back: the state is nobody's snapshot."""
+    cache = build_hybrid(store, every=0)
+    sequence, _ = prefill(cache, Request("a", tokens(range(22))))
+    decode(cache, sequence, 22, 23, 24)
+    held = cache.hold(sequence, Span(0, 24))
+    assert held is not None and [len(pages) for pages in held.pages] == [6, 0]
+    cache.drop(held)
+    if taken_back:
+        cache.trim(sequence, 1)
+    getattr(cache, end)(sequence)
+    check(cache)
+    assert (start_of(cache, tokens(range(30))), cache.stats(1).skipped, cache.usage(0, 1).idle) == (20, 1, 1)
+
+
+def test_a_snapshot_after_tokens_were_taken_back(store):
+    """state-21: 15 computed, a token handed out, taken back, another one: known again once that one is computed."""
+    cache = build_hybrid(store)
+    sequence, _ = prefill(cache, Request("a", tokens(range(14))))
+    decode(cache, sequence, 14, 77)
+    cache.trim(sequence, 1)
+    finish(cache, cache.grow(sequence, tokens(15)))
+    compute(cache, sequence)
+    assert (start_of(cache, tokens(range(20))), cache.stats(1).skipped) == (16, 0)
+    release(cache, sequence)

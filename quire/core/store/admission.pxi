@@ -97,11 +97,11 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
             seat_span(s, s.pools + i, path, row, run.first, run.last)
             s.pools[i].capacity[row] = max(path.blocks, run.last)
         seat_stake(s, s.pools + i, path, row)
-    r.text, r.root, r.keep, r.tip, r.twins = text, root, keep, -1, 0
+    r.text, r.root, r.keep, r.tip, r.twins, r.reached = text, root, keep, -1, 0, 0
     r.ahead = path.needs != NULL
     r.priority, r.duration = DEFAULT_PRIORITY, -1
     s.length[row] = <int32_t> text.length
-    s.computed[row] = path.blocks * s.block_size + path.matched
+    s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
     s.committed[row] = path.blocks
     if root >= 0:
         set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)

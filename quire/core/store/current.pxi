@@ -48,9 +48,12 @@ cdef int open_current(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
 
 cdef int32_t keep_snapshot(State *s, Pool *g, int32_t row, int32_t column, int32_t node) noexcept nogil:
     """The row has computed exactly to the end of a column that has a page: what is current is copied there and becomes
-    findable, unless something is already; 1 if it did."""
+    findable, unless something is already, or it may have gone on; 1 if it did."""
     cdef int32_t p = pages_of(s, g, row)[column]
     if p < 0 or g.currents[row] < 0 or page_at(g, p).node >= 0 or at(&s.tree, node).page[g.index] >= 0:
+        return 0
+    if is_past(s, row):
+        g.counters[SKIPPED] += 1
         return 0
     copy_whole(s, g, g.currents[row], p)
     attach(s, g, p, node)
@@ -59,14 +62,19 @@ cdef int32_t keep_snapshot(State *s, Pool *g, int32_t row, int32_t column, int32
 
 
 cdef void keep_currents(State *s, int32_t row) noexcept nogil:
-    """Before a row goes: what is current at the end of its last block becomes findable, unless something is already."""
+    """Before a row goes: what is current at the end of its last block becomes findable, unless something is already, or
+    it may have gone on."""
     cdef int32_t i, node = s.rows[row].tip
     cdef Pool *g
     if s.computed[row] == 0 or s.computed[row] != <int64_t> s.committed[row] * s.block_size:
         return
     for i in range(s.num_groups):
         g = s.pools + i
-        if g.current and g.currents[row] >= 0 and at(&s.tree, node).page[i] < 0:
+        if not g.current or g.currents[row] < 0 or at(&s.tree, node).page[i] >= 0:
+            continue
+        if is_past(s, row):
+            g.counters[SKIPPED] += 1
+        else:
             attach(s, g, g.currents[row], node)
             log_stored(s, g, &node, 1)
 

@@ -113,15 +113,29 @@ cdef class Desk(Door):
         return 0
 
     def settle(self, int32_t row, Hit hit not None, asks, priorities, durations, int32_t decode_priority,
-               int64_t decode_duration):
-        """Give a seated row what it asks of each group, (first, stop, peak, spare), all on tier 0."""
+               int64_t decode_duration, int32_t handed=-1):
+        """Give a seated row what it asks of each group, (first, stop, peak, spare), all on tier 0; its tokens before
+        `handed` (-1: all) are to be computed now."""
         cdef Ask ask
         self.check_hit(hit, SEATED, "settle")
         self.check_row(row, True)
+        ask.handed = handed if handed >= 0 else self.state.length[row]
+        self.check_end(row, ask.handed)
         ask.row, ask.blocks, ask.priority, ask.duration = row, 0, decode_priority, decode_duration
         wants_check(&self.state, &ask, asks if type(asks) is list else list(asks))
         hit_check(&self.state, &hit.path, &ask)
         self.retain(hit, &ask, priorities, durations)
+
+    cdef int check_end(self, int32_t row, int32_t end) except -1:
+        if not self.state.computed[row] <= end <= self.state.length[row]:
+            raise ValueError(f"row {row} has {self.state.length[row]} tokens, it cannot be handed out up to {end}")
+        return 0
+
+    def hand_out(self, int32_t row, int32_t end):
+        """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
+        self.check_row(row, True)
+        self.check_end(row, end)
+        hand_out(&self.state, row, end)
 
     def extend(self, int32_t row, asks, priorities, durations):
         """Give a row the columns of a later part of its prompt; the number of new pages, -1: no room."""

@@ -96,7 +96,7 @@ cdef dict dump_rows(State *s, dict numbers):
             kept.append([spares.pages[k] for k in range(spares.count)])
         rows[row] = (s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
                      path_of(&s.tree, numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
-                     *dump_stakes(s, row), bool(r.ahead))
+                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached)
     return rows
 
 

@@ -66,9 +66,11 @@ cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *toke
             while i > 0:
                 i -= 1
                 s.length[rows[i]] -= <int32_t> k
+                s.handed[rows[i]] = s.length[rows[i]]
                 text_truncate(s.rows[rows[i]].text, s.length[rows[i]])
             return -1
         s.length[rows[i]] += <int32_t> k
+        s.handed[rows[i]] = s.length[rows[i]]     # all of them were, or the row would not grow
     return 0
 
 
@@ -145,6 +147,8 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
     text_truncate(s.rows[row].text, length)
     s.rows[row].seat = 0      # it is not as it was seated
     s.length[row] = length
+    s.rows[row].reached = max(s.rows[row].reached, s.handed[row])
+    s.handed[row] = min(s.handed[row], length)
     s.computed[row] = min(s.computed[row], length)
     for i in range(s.num_groups):
         g = s.pools + i

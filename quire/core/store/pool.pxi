@@ -9,7 +9,8 @@ cdef enum:
     MAX_CLAIMS = 0xFFFFFF
     ONE_CLAIM = 0x100
     PARTIAL_FROM = 20         # of those, partial hits
-    NUM_COUNTERS = 28
+    SKIPPED = 28              # snapshots not taken: the state may have gone on
+    NUM_COUNTERS = 29
     MAX_RUN = 32
 
 cdef struct Page:             # `num_tiers` slots long

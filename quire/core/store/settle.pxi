@@ -216,7 +216,7 @@ cdef int settle(State *s, Path *path, Ask *ask) noexcept nogil:
         after = s.pools[i].row_counters + <Py_ssize_t> ask.row * NUM_COUNTERS
         for k in range(NUM_COUNTERS):
             after[k] = s.pools[i].counters[k] - before[k]
-    set_edge(s, ask.row)
+    hand_out(s, ask.row, ask.handed)
     set_due(s, ask.row)
     forget_needs(path)
     if path.source >= 0:

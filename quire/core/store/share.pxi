@@ -83,7 +83,7 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     s.rows[target] = s.rows[source]
     s.rows[target].chain, s.rows[target].text, s.rows[target].tip, s.rows[target].seat = NULL, text, -1, 0
     s.length[target], s.computed[target] = s.length[source], s.computed[source]
-    s.committed[target] = s.committed[source]
+    s.committed[target], s.handed[target] = s.committed[source], s.handed[source]
     set_tip(s, target, s.rows[source].tip)
     for i in range(s.num_groups):
         memcpy(before, s.pools[i].counters, sizeof(before))
@@ -125,7 +125,7 @@ cdef object hold(State *s, Pool *g, int32_t row, int32_t first, int32_t last):
         if pages[b] >= 0:
             s.path[count] = pages[b]
             count += 1
-    if g.current and g.currents[row] >= 0 and first * size < s.computed[row] <= last * size:
+    if g.current and g.currents[row] >= 0 and first * size < s.computed[row] <= last * size and not is_past(s, row):
         s.path[0] = g.currents[row]
         count = 1
     held = as_array(s.path, count, 4, np.int32)
@@ -210,6 +210,7 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
             node = at(&s.tree, node).parent
         set_tip(s, row, node)
     s.computed[row] = <int32_t> min(<int64_t> s.computed[row], <int64_t> cut * s.block_size)
+    hand_out(s, row, s.computed[row])
     s.committed[row] = min(s.committed[row], cut)
     s.rows[row].seat = 0      # it is not as it was seated
     for i in range(s.num_groups):

@@ -13,6 +13,7 @@ cdef struct Want:             # of one group
 
 cdef struct Ask:              # what a row shall get when it is settled
     int32_t row
+    int32_t handed            # tokens that are handed out with it
     int32_t blocks            # that the retention speaks of
     int32_t priority          # of pages it grows by
     int64_t duration
@@ -32,6 +33,7 @@ cdef struct Row:              # what every decode step touches comes first
     char keep                 # 0: it never commits
     char ahead                # it was given more than it has computed: a current page is not that of `computed`
     int32_t root
+    int32_t reached           # as far as tokens were handed out that have been taken back since
     int32_t twins             # private pages whose block has another page
     int32_t priority          # of pages the row grows by
     int64_t duration
@@ -59,9 +61,10 @@ cdef struct State:
     Row *rows
     Spares *spares            # [rows, groups]
     Stake *stakes             # [rows, groups]
-    int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: pages are promised
+    int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: a prompt is under way
     int32_t *due              # per row: computed tokens that make another block; NO_LENGTH: a commit has more to do
     int32_t *length           # NumPy memory, per row
+    int32_t *handed           # tokens that were handed out to be computed: from `computed` up to `length`
     int32_t *computed
     int32_t *committed
     int32_t *path             # scratch: nodes, one per column
@@ -100,14 +103,14 @@ cdef inline Stake *stake_of(State *s, Pool *g, int32_t row) noexcept nogil:
 
 
 cdef inline void set_edge(State *s, int32_t row) noexcept nogil:
-    """After a change of the row's capacity or promises."""
+    """After a change of the row's capacity or promises, or of what is handed out."""
     cdef int64_t edge = 0x7FFFFFFF
     cdef int32_t i
-    cdef bint promised = False
+    cdef bint under_way = s.handed[row] < s.length[row]
     for i in range(s.num_groups):
         edge = min(edge, edge_of(s.pools + i, s.pools[i].capacity[row], s.block_size))
-        promised = promised or stake_of(s, s.pools + i, row).peak > 0
-    s.edge[row] = NO_LENGTH if promised else <int32_t> max(edge, -1)
+        under_way = under_way or stake_of(s, s.pools + i, row).peak > 0
+    s.edge[row] = NO_LENGTH if under_way else <int32_t> max(edge, -1)
 
 
 cdef inline int32_t due_after(State *s, int32_t blocks) noexcept nogil:
@@ -127,6 +130,17 @@ cdef inline void set_due(State *s, int32_t row) noexcept nogil:
         if stake.peak or (stake.shown < s.committed[row] and not s.pools[i].current):
             due = NO_LENGTH
     s.due[row] = due
+
+
+cdef inline void hand_out(State *s, int32_t row, int32_t end) noexcept nogil:
+    """The row's tokens before `end` are being computed, or will come."""
+    s.handed[row] = end
+    set_edge(s, row)
+
+
+cdef inline bint is_past(State *s, int32_t row) noexcept nogil:
+    """Whether a step may have gone on behind what is told: what is current is then not that of `computed`."""
+    return max(s.handed[row], s.rows[row].reached) > s.computed[row]
 
 
 cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:

@@ -86,6 +86,7 @@ cdef class Tables:
     cdef readonly list currents           # per group: int32 [rows]: page outside the columns, -1: none
     cdef readonly list current_slots      # the same: slots of tier 0
     cdef readonly object length           # int32 [rows]
+    cdef readonly object handed
     cdef readonly object computed
     cdef readonly object committed
 
@@ -128,9 +129,9 @@ cdef class Tables:
     cdef int make_views(self, int32_t rows, int32_t columns) except -1:
         cdef State *s = &self.state
         cdef int32_t i
-        self.length, self.computed, self.committed = [np.zeros(rows, np.int32) for _ in range(3)]
-        s.length, s.computed = <int32_t *> memory_of(self.length), <int32_t *> memory_of(self.computed)
-        s.committed = <int32_t *> memory_of(self.committed)
+        self.length, self.handed, self.computed, self.committed = [np.zeros(rows, np.int32) for _ in range(4)]
+        s.length, s.handed = <int32_t *> memory_of(self.length), <int32_t *> memory_of(self.handed)
+        s.computed, s.committed = <int32_t *> memory_of(self.computed), <int32_t *> memory_of(self.committed)
         self.pages = [np.full((rows, columns), -1, np.int32) for _ in range(s.num_groups)]
         self.slots = [np.full((rows, columns), -1, np.int32) for _ in range(s.num_groups)]
         self.capacity = [np.zeros(rows, np.int32) for _ in range(s.num_groups)]

@@ -163,7 +163,7 @@ class Driver:
         if self.chance(0.15):
             self.grow_ahead()
         if self.chance(0.8):
-            self.tell()
+            self.player.tell_late() if self.chance(0.2) else self.tell()
 
     def grow_ahead(self) -> None:
         """A scheduler that does not wait for its engine: the next token of what is being computed."""

@@ -73,13 +73,6 @@ class Player(View):
         self.trial.do("drop_claim", key)
 
     def _admitted(self, admission: Admission | None) -> Admission | None:
-        if admission is None:
-            return None
-        for name, _, end in admission.spans:
-            self.spans[name] = end
-        for name, _, start in admission.rows:
-            if self.spans[name] == start:  # nothing to compute: the rest comes by transfer
-                self.spans[name] = self.rows[name].prompt_end
         return admission
 
     # -- plans and steps ---------------------------------------------------------------------------------------------
@@ -93,13 +86,11 @@ class Player(View):
         lost = self.trial.oracle.model.lost
         self.waiting += [build.resumed(row.ask, tuple(row.tokens), row.kept) for row in lost.values()]
         lost.clear()
-        for notes in (self.spans, self.untold):
-            for name in notes.keys() - self.rows.keys():
-                del notes[name]
+        for name in self.untold.keys() - self.rows.keys():
+            del self.untold[name]
         back = [name for name in dict.fromkeys(self.trial.set_back) if name in self.rows]
         self.trial.set_back.clear()
         for name in back:
-            self.spans[name] = self.rows[name].computed
             self.untold.pop(name, None)
         return back
 
@@ -115,6 +106,20 @@ class Player(View):
         for name in names:
             self.trial.compute(name, ready[name])
             self.untold[name] = ready[name]
+
+    @recorded
+    def tell_late(self) -> None:
+        """An engine that runs ahead: what it has grown meanwhile is computed before the step before that is told."""
+        self.settle()
+        told = {name: end for name, end in self.untold.items() if not self.rows[name].ahead}
+        for name, end in told.items():
+            del self.untold[name]
+            if end < self.ran(name):
+                self.trial.compute(name, self.ran(name), end)
+                self.untold[name] = self.ran(name)
+                self.trial.reached["told late"] += 1
+        if told:
+            self.trial.do("commit", list(told), list(told.values()))
 
     @recorded
     def tell(self, default: bool = False) -> None:
@@ -138,7 +143,7 @@ class Player(View):
         self.trial.do("commit", [name], [computed])
 
     def _tell_first(self, name: str) -> None:
-        """A state that has moved on without being told must not be copied nor kept as what it was."""
+        """A state that has moved on without being told must not be copied as what it was, nor taken back."""
         if self.world.has_state and name in self.untold:
             self.tell()
 
@@ -175,32 +180,27 @@ class Player(View):
             same(f"forks of {name} into beams that were charged", done, True)
         if done:
             self.forked |= {name, *forks}
-            self.spans.update(dict.fromkeys(forks, self.spans.get(name, self.rows[name].prompt_end)))
 
     @recorded
     def release(self, name: str, store: bool = True) -> None:
-        """A sequence ends."""
-        self._tell_first(name)
+        """A sequence ends; one whose last step was not told is kept as far as it was."""
         self.trial.do("release", name, store)
         self._forget(name)
 
     @recorded
     def suspend(self, name: str) -> None:
         """Preempt a sequence; it waits to be asked for again."""
-        self._tell_first(name)
         row = self.rows[name]
         self.waiting.append(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self.spans.pop(name, None)
         self.untold.pop(name, None)
         self.forked.discard(name)
 
     @recorded
     def hold(self, key: str, name: str, start: int = 0, end: int = 0) -> None:
         """Keep some pages of a sequence for a reader; ends beyond its slots are cut."""
-        self._tell_first(name)
         last = self.slots(self.rows[name])
         if self.trial.do("hold", key, name, min(start, end, last), min(max(start, end), last)) is not None:
             self.held.append(key)

@@ -179,12 +179,10 @@ class Subject:
 
     def _commit(self, many: list[Live], computed: Sequence[int] | None) -> int:
         """In all the ways to say it: one sequence, several, or their rows."""
-        if len(many) == 1:
+        if len(many) == 1 and many[0].row % 2:
             return self.cache.commit(many[0], None if computed is None else computed[0])
-        if computed is None:
-            return self.cache.commit(many)
-        rows = many if len(many) % 2 else build.int32([live.row for live in many])
-        return self.cache.commit(rows, build.int32(list(computed)))
+        rows = build.int32([live.row for live in many]) if len(many) % 2 else many
+        return self.cache.commit(rows, None if computed is None else build.int32(list(computed)))
 
     def trim(self, name: str, num_tokens: int) -> int:
         """Tail tokens go."""

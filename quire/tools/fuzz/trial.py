@@ -154,15 +154,16 @@ class Trial:
             self.run_plans()
             doubted = ()
 
-    def compute(self, name: str, end: int) -> None:
-        """A step of the model on one sequence: read all it counts as computed, write KV up to `end`."""
+    def compute(self, name: str, end: int, since: int | None = None) -> None:
+        """A step of the model on one sequence: read all that was computed, told or not (`since`); write up to `end`."""
         row = self.oracle.state.rows[name]
+        since = row.computed if since is None else since
         numbers = values(row.ask.root, row.tokens[:end])
-        self.trace.append(("compute", (name, row.computed, end)))
+        self.trace.append(("compute", (name, since, end)))
         for subject in self.subjects:
             live, engine = subject.live[name], subject.engine
-            wrong = engine.wrong(live, row.ask, numbers[: row.computed], waits=live in engine.wanted)
-            same(f"what {name} reads wrong after {row.computed} tokens ({subject.store})", wrong, None)
+            wrong = engine.wrong(live, row.ask, numbers[:since], waits=live in engine.wanted)
+            same(f"what {name} reads wrong after {since} tokens ({subject.store})", wrong, None)
             engine.compute(live, row.ask, numbers)
             if live in engine.wanted:
                 wrong = engine.wrong(live, row.ask, numbers)

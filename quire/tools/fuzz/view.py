@@ -20,7 +20,6 @@ class View:
     ) -> None:
         self.world = world
         self.trial = Trial(world, stores, check_every, compare_every)
-        self.spans: dict[str, int] = {}  # sequence -> end of the span it was handed last
         self.waiting: list[Ask] = []  # suspended
         self.open: list[str] = []  # claimed batches
         self.held: list[str] = []
@@ -49,10 +48,8 @@ class View:
         return [name for name, row in rows if row.computed < min(row.prompt_end, len(row.tokens))]
 
     def ran(self, name: str) -> int:
-        """Tokens with KV after a step that ran as it was told to; behind the prompt a step computes all there is."""
-        row = self.rows[name]
-        span = self.spans.get(name, row.prompt_end)
-        return len(row.tokens) if span >= row.prompt_end else min(span, len(row.tokens))
+        """Tokens with KV after a step that ran as it was told to."""
+        return self.rows[name].handed
 
     def ready(self) -> dict[str, int]:
         """Sequences that can compute something, and up to where."""

@@ -114,7 +114,9 @@ class Decoders:
         news = computed > self.told[rows]
         if news.any():
             rows, computed = rows[news], computed[news]
-            if len(rows) == 1:
+            if self.states:
+                self.door.commit_states(rows, computed.astype(np.int32))
+            elif len(rows) == 1:
                 self.door.commit(self.runs[int(rows[0])].sequence, int(computed[0]))
             else:
                 self.door.commit(rows, computed.astype(np.int32))

@@ -80,6 +80,15 @@ class Door:
         """As Cache.commit."""
         self._timed(self.cache.commit, sequences, computed)
 
+    def commit_states(self, rows: Int32, computed: Int32) -> None:
+        """The same with states: tokens given a stride ahead have not run, so a state stands where it is told."""
+        store = self.cache._state.store
+        for row, end in zip(rows.tolist(), computed.tolist(), strict=True):
+            store.hand_out(row, end)
+        self.commit(rows, computed)
+        for row in rows.tolist():
+            store.hand_out(row, int(store.length[row]))
+
     def grow(self, rows: Int32, tokens: Int32) -> bool:
         """As Cache.grow; its plan is carried out. False: no room."""
         plan = self._timed(self.cache.grow, rows, tokens)
@@ -96,6 +105,8 @@ class Door:
         """As Cache.suspend, after what has run was committed and what has not was trimmed."""
         if computed > sequence.computed:
             self._timed(self.cache.commit, sequence, computed)
+        if sequence.computed >= sequence.prompt_end:
+            self.cache._state.store.hand_out(sequence.row, sequence.computed)  # what was given ahead has not run
         if sequence.computed >= sequence.prompt_end and sequence.length > computed:
             self._timed(self.cache.trim, sequence, sequence.length - computed)
         return self._timed(self.cache.suspend, sequence)

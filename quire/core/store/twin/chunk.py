@@ -82,6 +82,19 @@ def extend(parts: Parts, number: int, asks: Sequence[Ask], retention: Retention)
     return taken
 
 
+def check_end(parts: Parts, number: int, end: int) -> None:
+    table = parts.table
+    length = len(table.row(number).chain)
+    if not int(table.computed[number]) <= end <= length:
+        raise ValueError(f"row {number} has {length} tokens, it cannot be handed out up to {end}")
+
+
+def hand_out(parts: Parts, number: int, end: int) -> None:
+    """The tokens before `end` are being computed."""
+    check_end(parts, number, end)
+    parts.table.handed[number] = end
+
+
 def fill(parts: Parts, pool: Pool, number: int, columns: Iterable[int], retention: Retention) -> int:
     """New pages for columns without one; how many."""
     table, stake = parts.table, parts.table.row(number).stakes[pool.group]

@@ -15,14 +15,14 @@ from quire.core.store.twin.tree import Node, path
 
 
 def commit(parts: Parts, rows: list[int], computed: IntArray | None) -> int:
-    """KV of these rows exists up to `computed` (None: up to their length); pages newly attached."""
+    """KV of these rows exists up to `computed` (None: what was handed out); pages newly attached."""
     table = parts.table
     if computed is not None and len(computed) != len(rows):
         raise ValueError(f"{len(computed)} numbers given for {len(rows)} rows")
     if len(set(rows)) != len(rows):
         raise LookupError("a row is named twice")
     chains = [table.row(number).chain for number in rows]
-    marks = [len(chain) for chain in chains] if computed is None else [int(mark) for mark in computed]
+    marks = [int(mark) for mark in (table.handed[rows] if computed is None else computed)]
     for number, chain, mark in zip(rows, chains, marks, strict=True):
         if mark > len(chain):
             raise ValueError(f"row {number} has {len(chain)} tokens, {mark} cannot be computed")
@@ -34,6 +34,7 @@ def _commit_row(parts: Parts, number: int, computed: int) -> int:
     row = table.row(number)
     row.ahead = False
     table.computed[number] = max(int(table.computed[number]), computed)
+    table.handed[number] = max(int(table.handed[number]), computed)  # who computes more than it was told says so
     first, stop = int(table.committed[number]), int(table.computed[number]) // table.block_size
     goes_on = stop > first
     if goes_on:

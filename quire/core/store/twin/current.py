@@ -1,7 +1,8 @@
 """The current state of a row in a state group: one page outside its columns, overwritten token by token.
 
 Owns how it begins (from a snapshot), is kept (as a snapshot at a block's edge), is forked and ends. A snapshot page in
-a column is empty until the row has computed exactly up to its end; the state is copied into it then.
+a column is empty until the row has computed exactly up to its end; the state is copied into it then. When more was
+handed out, a step may have moved the state on: it is not kept as what it was, and that is counted.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from quire.core.store.twin.evict import copy_tokens, new_page, spare_or_new
 from quire.core.store.twin.offer import store
 from quire.core.store.twin.parts import Parts
-from quire.core.store.twin.pool import Pool
+from quire.core.store.twin.pool import SKIPPED, Pool
 
 
 def begin(parts: Parts, pool: Pool, number: int, held: Sequence[int]) -> None:
@@ -37,6 +38,9 @@ def snapshot(parts: Parts, pool: Pool, number: int, columns: range) -> int:
     page, current = table.page(pool.group, number, columns[-1]), row.stakes[pool.group].current
     if page is None or current is None or row.tip is None or row.tip.pages[pool.group] is not None:
         return 0
+    if table.is_past(number):
+        pool.count(SKIPPED)
+        return 0
     copy_tokens(pool, current, page, parts.rules.block_size)
     store(pool, page, row.tip)
     return 1
@@ -60,7 +64,11 @@ def promote(parts: Parts, number: int) -> None:
         return
     for pool in parts.pools:
         current = row.stakes[pool.group].current
-        if current is not None and row.tip.pages[pool.group] is None:
+        if current is None or row.tip.pages[pool.group] is not None:
+            continue
+        if parts.table.is_past(number):
+            pool.count(SKIPPED)
+        else:
             store(pool, current, row.tip)
 
 

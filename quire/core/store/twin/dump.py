@@ -69,7 +69,8 @@ def _row(parts: Parts, number: int) -> tuple[Any, ...]:
     numbers = (int(table.length[number]), int(table.computed[number]), int(table.committed[number]))
     spares = [[page.number for page in pages] for pages in row.spares]
     kept = (path(row.tip), row.keep, row.twins, spares, row.priority, row.duration)
-    return (*numbers, row.chain.tokens().tolist(), *kept, *_stakes(row), row.ahead)
+    reach = (row.ahead, int(table.handed[number]), row.reached)
+    return (*numbers, row.chain.tokens().tolist(), *kept, *_stakes(row), *reach)
 
 
 def _stakes(row: Row) -> tuple[list[int], ...]:

@@ -26,6 +26,7 @@ def fork(parts: Parts, source: int, target: int) -> int:
     if any(pool.lacks(count) for count, pool in zip(missing, parts.pools, strict=True)):
         return NO_ROOM
     table.occupy(target, _second(old), int(table.computed[source]), int(table.committed[source]))
+    table.handed[target] = table.handed[source]
     if old.tip is not None:
         parts.tree.add_tip(old.tip)
     for pool in parts.pools:
@@ -69,6 +70,7 @@ def _second(old: Row) -> Row:
     for stake, model in zip(row.stakes, old.stakes, strict=True):
         stake.shown = model.shown
     row.priority, row.duration, row.twins, row.ahead = old.priority, old.duration, old.twins, old.ahead
+    row.reached = old.reached
     return row
 
 

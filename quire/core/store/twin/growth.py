@@ -22,7 +22,7 @@ def grow(parts: Parts, rows: list[int], tokens: IntArray | None, num_tokens: int
         raise LookupError("a row is named twice")
     lengths = [len(table.row(number).chain) + num_tokens for number in rows]
     for number in rows:
-        if any(stake.peak for stake in table.row(number).stakes):
+        if table.is_under_way(number) or any(stake.peak for stake in table.row(number).stakes):
             raise RuntimeError(f"row {number} has a prompt under way")  # what was promised to it would be used up
     columns = max((_needed(parts, pool, length) for pool in parts.pools for length in lengths), default=0)
     if columns > table.columns:
@@ -37,7 +37,7 @@ def grow(parts: Parts, rows: list[int], tokens: IntArray | None, num_tokens: int
     for place, (number, length) in enumerate(zip(rows, lengths, strict=True)):
         if tokens is not None:
             table.row(number).chain.append(tokens[place * num_tokens : (place + 1) * num_tokens])
-            table.length[number] = length
+            table.length[number] = table.handed[number] = length
         taken += sum(_grow_row(parts, pool, number, length) for pool in parts.pools)
     return taken
 
@@ -78,6 +78,8 @@ def trim(parts: Parts, number: int, num_tokens: int) -> int:
         raise ValueError(f"{num_tokens} tokens of row {number} cannot be taken back: it has {len(row.chain)}")
     row.chain.truncate(length)
     table.length[number] = length
+    row.reached = max(row.reached, int(table.handed[number]))
+    table.handed[number] = min(int(table.handed[number]), length)
     table.computed[number] = min(int(table.computed[number]), length)
     return sum(_shrink(parts, pool, number, _needed(parts, pool, length)) for pool in parts.pools)
 
@@ -109,7 +111,7 @@ def recut(parts: Parts, number: int, cut: int) -> int:
     for pool, columns in zip(parts.pools, wanted, strict=True):
         for column in columns:
             table.put(pool.group, number, column, new_page(pool, DEFAULT_PRIORITY, NEVER))
-    table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
+    table.handed[number] = table.computed[number] = min(int(table.computed[number]), cut * table.block_size)
     table.committed[number] = min(committed, cut)
     for stake in row.stakes:
         stake.shown = min(stake.shown, cut)

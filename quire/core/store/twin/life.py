@@ -45,7 +45,7 @@ def hold(parts: Parts, group: int, number: int, span: tuple[int, int]) -> IntArr
     stake = row.stakes[group]
     if parts.reaches[group].current:
         inside = first * table.block_size < int(table.computed[number]) <= last * table.block_size
-        pages = [stake.current] if inside else []
+        pages = [stake.current] if inside and not table.is_past(number) else []
     else:
         pages = table.pages_in(group, number, range(first, last))
         kept = sum(page is not None for page in pages[max(0, stake.base - first) :])

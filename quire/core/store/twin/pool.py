@@ -21,7 +21,8 @@ TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, D
 COPIED_TOKENS = 11
 REUSED_FROM = 12  # + tier
 PARTIAL_FROM = 20  # of those, partial hits
-NUM_COUNTERS = 28
+SKIPPED = 28  # snapshots not taken: the state may have gone on
+NUM_COUNTERS = 29
 
 
 @dataclass(frozen=True, slots=True)

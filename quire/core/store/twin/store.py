@@ -17,7 +17,7 @@ from quire.core.store.twin.hits import Hit, Need
 from quire.core.store.twin.log import EventArrays, Events, Moves
 from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool, Rules, Shared
-from quire.core.store.twin.reach import Group, Reach, check_groups
+from quire.core.store.twin.reach import ALL, Group, Reach, check_groups
 from quire.core.store.twin.table import Table
 from quire.core.store.twin.tree import Tree
 
@@ -26,8 +26,8 @@ class Store:
     """Everything that works per block."""
 
     __slots__ = (
-        "_parts", "capacity", "committed", "computed", "counters", "current_slots", "currents", "length",
-        "pages", "row_counters", "slots",
+        "_parts", "capacity", "committed", "computed", "counters", "current_slots", "currents", "handed",
+        "length", "pages", "row_counters", "slots",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -48,7 +48,8 @@ class Store:
         self._parts = Parts(rules, reaches, tree, moves, log, pools, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
         self.currents, self.current_slots = table.currents, table.current_slots
-        self.length, self.computed, self.committed = table.length, table.computed, table.committed
+        self.length, self.handed = table.length, table.handed
+        self.computed, self.committed = table.computed, table.committed
         self.row_counters, self.counters = table.row_counters, [pool.counters for pool in pools]
         for number, (*_, slots) in enumerate(groups):
             log.created(number, slots)
@@ -92,9 +93,13 @@ class Store:
     def settle(
         self, row: int, hit: Hit, asks: Sequence[tuple[int, int, int, int]],
         priorities: Priorities | None, durations: Durations | None, decode_priority: int, decode_duration: int,
+        handed: int = ALL,
     ) -> None:  # fmt: skip
         decode = (decode_priority, decode_duration)
+        end = len(self._parts.table.row(row).chain) if handed == ALL else handed
+        chunk.check_end(self._parts, row, end)
         admission.settle(self._parts, row, hit, _asks(asks), Retention(priorities, durations), decode)
+        chunk.hand_out(self._parts, row, end)
 
     def extend(
         self, row: int, asks: Sequence[tuple[int, int, int, int]],
@@ -102,6 +107,10 @@ class Store:
     ) -> int:  # fmt: skip
         """The columns of a prompt's next chunk; pages taken, -1 without room."""
         return chunk.extend(self._parts, row, _asks(asks), Retention(priorities, durations))
+
+    def hand_out(self, row: int, end: int) -> None:
+        """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
+        chunk.hand_out(self._parts, row, end)
 
     # Rows
 

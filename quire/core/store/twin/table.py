@@ -20,13 +20,14 @@ NO_PAGE = -1
 class Row:
     """What the store knows of a live row besides its numbers."""
 
-    __slots__ = ("ahead", "chain", "duration", "keep", "priority", "spares", "stakes", "tip", "twins")
+    __slots__ = ("ahead", "chain", "duration", "keep", "priority", "reached", "spares", "stakes", "tip", "twins")
 
     def __init__(self, chain: Chain, tip: Node | None, keep: bool, stakes: list[Stake]) -> None:
         self.chain = chain
         self.tip = tip  # deepest committed node; None: commits nothing any more
         self.keep = keep
         self.ahead = False  # holds more than `computed` needs, and its state is not that of `computed`
+        self.reached = 0  # as far as tokens were handed out that have been taken back since
         self.priority = DEFAULT_PRIORITY  # of pages made while decoding
         self.duration = NEVER
         self.twins = 0  # committed columns whose node had another page
@@ -43,8 +44,8 @@ class Table:
     """Rows by number."""
 
     __slots__ = (
-        "block_size", "capacity", "columns", "committed", "computed", "current_slots", "currents", "length",
-        "pages", "pools", "row_counters", "rows", "slots",
+        "block_size", "capacity", "columns", "committed", "computed", "current_slots", "currents", "handed",
+        "length", "pages", "pools", "row_counters", "rows", "slots",
     )  # fmt: skip
 
     def __init__(self, block_size: int, rows: int, columns: int, pools: Sequence[Pool]) -> None:
@@ -57,6 +58,7 @@ class Table:
         self.currents: list[IntArray] = [np.full(rows, NO_PAGE, np.int32) for _ in pools]
         self.current_slots: list[IntArray] = [np.full(rows, -1, np.int32) for _ in pools]
         self.length: IntArray = np.zeros(rows, np.int32)
+        self.handed: IntArray = np.zeros(rows, np.int32)  # leading tokens that were handed out to be computed
         self.computed: IntArray = np.zeros(rows, np.int32)
         self.committed: IntArray = np.zeros(rows, np.int32)
         self.capacity: list[IntArray] = [np.zeros(rows, np.int32) for _ in pools]
@@ -78,13 +80,21 @@ class Table:
     def occupy(self, number: int, row: Row, computed: int, committed: int) -> None:
         self.rows[number] = row
         self.length[number] = len(row.chain)
-        self.computed[number] = computed
+        self.handed[number] = self.computed[number] = computed
         self.committed[number] = committed
 
     def vacate(self, number: int) -> None:
         self.rows[number] = None
-        for numbers in (self.length, self.computed, self.committed, *self.capacity):
+        for numbers in (self.length, self.handed, self.computed, self.committed, *self.capacity):
             numbers[number] = 0
+
+    def is_under_way(self, number: int) -> bool:
+        """Whether a row has tokens that nobody was told to compute: its prompt comes in parts."""
+        return int(self.handed[number]) < int(self.length[number])
+
+    def is_past(self, number: int) -> bool:
+        """Whether a step may have gone on behind what is told: a state is then not the one after `computed`."""
+        return max(int(self.handed[number]), self.row(number).reached) > int(self.computed[number])
 
     def is_at_edge(self, number: int) -> bool:
         """Whether a row has computed something, and whole blocks only."""

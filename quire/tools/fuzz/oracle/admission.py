@@ -73,7 +73,7 @@ def fit(
     purse = Purse(model.world, budget)
     going_on: Spans = []
     for row in continuing:
-        span = purse.grant(row.ask, row.computed, min(row.prompt_end, len(row.tokens)))
+        span = purse.grant(row.ask, row.computed, len(row.tokens))
         if span is None:
             purse.left = 0  # it waits, and everybody behind it
             break

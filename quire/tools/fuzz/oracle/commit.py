@@ -13,6 +13,7 @@ from quire.tools.fuzz.plain import Path
 def commit(state: State, row: Row, computed: int) -> int:
     """Whole computed blocks are final; how many pages are new in the tree."""
     row.computed = max(row.computed, computed)
+    row.handed = max(row.handed, computed)
     row.ahead = False
     blocks = row.computed // state.world.block_size
     if blocks <= row.committed:
@@ -97,6 +98,9 @@ def keep_state(state: State, row: Row, group: int, column: int) -> bool:
         return False
     path = row.tip[: column + 2]
     if state.tree.page(path, group) is not None:
+        return False
+    if row.is_past:
+        pools.count(slots.SKIPPED)
         return False
     copy_state(pools, row.currents[group], page)
     state.tree.attach(page, path)

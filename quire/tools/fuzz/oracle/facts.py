@@ -137,4 +137,5 @@ def dump_row(state: State, name: str) -> tuple[Any, ...]:
     numbers = (len(row.tokens), row.computed, row.committed, tokens)
     kept = (row.tip, row.keep, spares, priority, -1 if duration is None else duration)
     currents = [-1 if page is None else page.number for page in row.currents]
-    return (*numbers, *kept, row.fronts, row.showns, row.bases, row.owns, row.peaks, currents, row.ahead)
+    stakes = (row.fronts, row.showns, row.bases, row.owns, row.peaks, currents)
+    return (*numbers, *kept, *stakes, row.ahead, row.handed, row.reached)

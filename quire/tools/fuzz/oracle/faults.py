@@ -125,7 +125,7 @@ def recut(state: State, row: Row, cut: int) -> bool:
         row.tip = row.tip[: cut + 1]
     row.start = min(row.start, row.computed)
     row.prompt_end = max(row.prompt_end, len(row.tokens))
-    row.granted = row.span_end = row.computed
+    row.granted = row.handed = row.computed
     return True
 
 

@@ -39,8 +39,8 @@ def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]
 
 def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num_tokens: int) -> bool:
     """Slots for coming tokens, for all rows or for none."""
-    if any(any(row.peaks) for row in rows):
-        raise Misuse("pages of an unfinished prompt are promised")
+    if any(any(row.peaks) or row.handed < len(row.tokens) for row in rows):
+        raise Misuse("an unfinished prompt has tokens to come before these, and perhaps pages promised")
     for group, kind in enumerate(state.kinds):
         if kind.kind == "state":
             continue
@@ -51,6 +51,7 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
         length = len(row.tokens) + num_tokens
         if tokens is not None:
             row.tokens += tokens[place]
+            row.handed = length
         for group, pools in enumerate(state.pools):
             new = new_snapshots if state.kinds[group].kind == "state" else new_columns
             for wanted in new(state, row, group, length):
@@ -75,7 +76,8 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
     check_trim(state, row, length)
     del row.tokens[length:]
     row.kept, row.prompt_end = min(row.kept, length), min(row.prompt_end, length)
-    row.computed = min(row.computed, length)
+    row.reached = max(row.reached, row.handed)
+    row.computed, row.handed = min(row.computed, length), min(row.handed, length)
     given = 0
     for group, pools in enumerate(state.pools):
         pages = row.pages[group]
@@ -136,7 +138,7 @@ def held_pages(state: State, row: Row, group: int, start: int, end: int) -> list
     first, last = start // size, reach.num_blocks(end, size) if end > start else start // size
     if current is not None:
         inside = first * size < row.computed <= last * size
-        return [((row.computed - 1) // size, current)] if inside else []
+        return [((row.computed - 1) // size, current)] if inside and not row.is_past else []
     columns = range(first, last) if state.groups.start == 0 else range(len(row.pages[group]))
     return [(column, page) for column in columns if (page := row.pages[group][column]) is not None]
 
@@ -186,7 +188,10 @@ def store_rest(state: State, row: Row, was_ahead: bool) -> None:
     at_edge = 0 < row.computed == row.committed * state.world.block_size
     for group, current in enumerate(row.currents):
         if current and at_edge and not was_ahead and state.tree.page(row.tip, group) is None:
-            state.tree.attach(current, row.tip)
+            if row.is_past:
+                state.pools[group].count(slots.SKIPPED)
+            else:
+                state.tree.attach(current, row.tip)
     if not state.world.has_state and state.world.partial:
         store_tail(state, row, row.tip)
 

@@ -78,7 +78,7 @@ class Oracle:
         for name, _, end in (*going_on, *spans):
             row = own.rows[name]
             if end > row.computed:
-                row.granted, row.span_end = max(row.granted, end), end
+                row.granted, row.handed = max(row.granted, end), end
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
         refused = admission.left_out(model, out, lacked) + refused
         waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
@@ -116,7 +116,7 @@ class Oracle:
     def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
         """KV exists so far; who has run has read all of the encoder's, or the length was told when that came."""
         rows = [self.state.rows[name] for name in names]
-        marks = [row.ran for row in rows] if computed is None else computed
+        marks = [row.handed for row in rows] if computed is None else computed
         life.check_commit(self.state, rows, marks)
         if forgets(self.state):
             for pools in self.state.pools:

@@ -23,12 +23,14 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
         showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
-        currents=[None] * groups, granted=claim.start, span_end=claim.start,
+        currents=[None] * groups, granted=claim.start, handed=claim.start,
         ahead=claim.purpose == "decode" and state.apart,
     )  # fmt: skip
     if claim.purpose == "decode":
-        row.granted = row.span_end = row.prompt_end
+        row.granted = row.prompt_end
         row.received = state.apart
+    if claim.purpose != "compute":
+        row.handed = len(tokens)  # a transfer, or the encoder, brings all of it
     for pools, pages in zip(state.pools, claim.pages, strict=True):
         for page in pages.values():
             page.claims -= 1
@@ -99,6 +101,8 @@ def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int) ->
 
 def extend(state: State, row: Row, end: int) -> bool:
     """Pages for the next part of a prompt, as promised; False when claims are in the way."""
+    if len(row.tokens) > row.prompt_end:  # what was generated meanwhile has pages, and is computed again too
+        row.granted = row.prompt_end = len(row.tokens)
     if end <= row.granted or not any(map(reach.bounded, state.kinds)):
         return True
     asks = [Charge(state.world, row.ask, kind).fill(row.computed, end, row.start)

@@ -37,7 +37,8 @@ class Row:
     extras: list[int] = field(default_factory=list)  # of those, how many more because holds keep pages that will leave
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
     granted: int = 0  # the furthest it was ever told to compute
-    span_end: int = 0  # how far it was told to compute last
+    handed: int = 0  # how far it was told to compute last; what is generated is computed in the next step
+    reached: int = 0  # how far it was told to compute before tokens were taken back
     received: bool = False  # a transfer brings its prompt
     ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
 
@@ -47,10 +48,9 @@ class Row:
         return decode_value(self.ask)
 
     @property
-    def ran(self) -> int:
-        """Tokens that have KV when it has computed what it was told to; behind the prompt all there are."""
-        whole = self.span_end >= self.prompt_end
-        return len(self.tokens) if whole else min(self.span_end, len(self.tokens))
+    def is_past(self) -> bool:
+        """A step that was not told may have gone further than it has computed: its state is not known."""
+        return max(self.handed, self.reached) > self.computed
 
     def reserve(self, group: int) -> int:
         """Pages it was promised and has not taken."""
