@@ -66,11 +66,11 @@ cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *toke
             while i > 0:
                 i -= 1
                 s.length[rows[i]] -= <int32_t> k
-                s.handed[rows[i]] = s.length[rows[i]]
+                s.handed[rows[i]] -= <int32_t> k
                 text_truncate(s.rows[rows[i]].text, s.length[rows[i]])
             return -1
         s.length[rows[i]] += <int32_t> k
-        s.handed[rows[i]] = s.length[rows[i]]     # all of them were, or the row would not grow
+        s.handed[rows[i]] += <int32_t> k          # all before were, or the row would not grow
     return 0
 
 

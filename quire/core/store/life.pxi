@@ -21,7 +21,7 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
         if not joins(s, row):
             return UNKNOWN_ROW
         c = computed[i] if computed != NULL else s.handed[row]
-        if c > s.length[row]:
+        if computed != NULL and c > s.length[row]:
             why, s.culprit = TOO_LONG, row
         if c < s.due[row]:
             continue
@@ -151,11 +151,12 @@ cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_s
     cdef int32_t k, g, row, first, last
     cdef int64_t stored = 0
     cdef Row *r
-    for i in range(n):
-        row = rows[i]
-        s.computed[row] = max(s.computed[row], computed[i] if computed != NULL else s.handed[row])
-        if computed != NULL and computed[i] > s.handed[row]:
-            hand_out(s, row, computed[i])         # who computes more than it was told says so
+    for i in range(n if computed == NULL else 0):
+        s.computed[rows[i]] = s.handed[rows[i]]
+    for i in range(n if computed != NULL else 0):
+        s.computed[rows[i]] = max(s.computed[rows[i]], computed[i])
+        if computed[i] > s.handed[rows[i]]:
+            hand_out(s, rows[i], computed[i])     # who computes more than it was told says so
     for k in range(s.num_crossing):
         row = rows[s.crossing[k]]
         r = s.rows + row
