@@ -42,7 +42,7 @@ class Refusal:
 class Claim:
     """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them."""
 
-    __slots__ = ("cold", "cross_hit", "hit", "num_tokens", "prepared", "purpose", "takes")
+    __slots__ = ("cold", "cross_hit", "hit", "num_tokens", "onboards", "prepared", "purpose", "takes")
 
     def __init__(self, state: State, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
@@ -58,7 +58,7 @@ class Claim:
             usable = min(usable, prepared.request.reuse_limit)
         if computes or not state.apart:
             self.hit = hit = store.walk(prepared.chain, root, usable, state.policy)
-            self.cold = store.claim(hit)  # hit pages per group that must be onboarded
+            self.cold = store.claim(hit)  # whole hit pages per group that need a slot on the device
             if hit.source >= 0 and self._source_in_the_way(state):
                 store.unclaim(hit)
                 self.hit = hit = store.walk(prepared.chain, root, usable, 0)
@@ -70,6 +70,7 @@ class Claim:
             self.takes = charge.decode_takes(state, prepared, hit)
         self.num_tokens = prepared.end - hit.start if computes else 0  # left to compute
         self.cross_hit = self._look_across(state) if state.cross is not None else None
+        self.onboards = self._from_below(state) if len(state.config.tiers) > 1 else self.cold
 
     def _source_in_the_way(self, state: State) -> bool:
         """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
@@ -93,6 +94,19 @@ class Claim:
         self.cold += cross.store.claim(hit)
         self.takes += (places.blocks - hit.blocks,) * others
         return hit
+
+    def _from_below(self, state: State) -> tuple[int, ...]:
+        """Pages per group that admission reads from a colder tier: whole ones, and those it only copies from.
+
+        They are claimed, so that nothing moves them down; what another request brings up meanwhile need not be read.
+        """
+        counts = list(self.cold)
+        for group, tier in enumerate(state.store.source_state(self.hit)[3]):
+            counts[group] += tier > 0
+        for group in state.states:
+            held = self.hit.held(group)
+            counts[group] += len(held) > 0 and int(self.hit.tiers(group)[held[-1]]) > 0
+        return tuple(counts)
 
     def let_go(self, state: State) -> None:
         """Give the hold back."""

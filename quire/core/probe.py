@@ -25,8 +25,8 @@ class Probe:
     hit_blocks: int  # whole blocks found
     held_blocks: int  # hit pages of the first group that are in use already (they cost no free slot)
     spans: tuple[Spans, ...]  # tokens found, group by group, never cut to the shortest
-    onboards: tuple[int, ...]  # hit pages per group that are not on the device
-    onboard_bytes: int
+    onboards: tuple[int, ...]  # pages per group that come from a colder tier, those that are only copied from too
+    onboard_bytes: int  # of those pages
     slots_now: tuple[int, ...]  # per group, for the whole prompt
     slots_to_completion: tuple[int, ...]  # and for max_new_tokens after it
     # names the first whole block that is missing: equal numbers, equal prefix; None: it has none
@@ -63,8 +63,8 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
         hit_blocks=hit.blocks,
         held_blocks=in_hit - (idle[0] - source_idle),
         spans=claim.spans,
-        onboards=claim.cold,
-        onboard_bytes=sum(pages * group.page_bytes for pages, group in zip(claim.cold, config.groups, strict=True)),
+        onboards=claim.onboards,
+        onboard_bytes=sum(n * group.page_bytes for n, group in zip(claim.onboards, config.groups, strict=True)),
         slots_now=tuple(now),
         slots_to_completion=tuple(a + b for a, b in zip(now, later, strict=True)),
         next_key=None if ahead is None else _key(prepared, ahead),

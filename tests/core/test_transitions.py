@@ -21,6 +21,7 @@ from quire import (
     Cleared,
     Counts,
     Created,
+    Kind,
     LayerGroup,
     Moved,
     Plan,
@@ -177,6 +178,7 @@ class Life:
     def grow(self, number: int, token: int) -> Any:
         sequence = self.pick(number)
         room = sequence.length < self.cache.config.max_length
+        room = room and sequence.ran == sequence.length  # a prompt under way does not grow
         return self.settle(self.cache.grow(sequence, np.array([token % 2], np.int32))) if room else None
 
     def commit(self, number: int, more: int) -> int:
@@ -426,7 +428,8 @@ def test_when_everyone_has_let_go_every_slot_is_free(store: str, options: Any, h
 def test_a_probe_never_promises_too_much_room(
     store: str, options: Any, history: Any, ones: Any, others: Any, more: int
 ) -> None:
-    """Admission takes at most the slots a probe named, growth to completion at most those to completion."""
+    """Admission takes at most the slots a probe named, growth to completion at most those to completion; it reads from
+    colder tiers exactly what was announced."""
     life = Life(store, **options)
     life.run(history)
     request = life.request(*ones[0], max_new_tokens=more)
@@ -439,6 +442,8 @@ def test_a_probe_never_promises_too_much_room(
         assume(batch.sequences)
         (sequence,) = batch.sequences
         assert fits and sequence.start == probe.start
+        up = [move.group for move in batch.plan if move.kind != Kind.OFFLOAD and max(move.src[0], move.dst[0])]
+        assert tuple(map(up.count, life.groups)) == probe.onboards
         taken = [have - life.cache.num_free(group) for group, have in zip(life.groups, before, strict=True)]
         assert all(count <= most for count, most in zip(taken, probe.slots_now, strict=True))
         life.cache.commit(sequence)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quire import LayerGroup, Probe, Request, Scope
+from quire import Kind, LayerGroup, Probe, Request, Scope
 
-from .conftest import admit, build, compute, got, release, run, tokens
+from .conftest import admit, build, compute, finish, got, release, run, tokens, try_admit
 
 
 def look(cache, request) -> Probe:
@@ -72,6 +72,51 @@ def test_pages_on_the_host_need_a_slot_and_bytes(store):
     (sequence,) = admit(cache, Request("c", tokens(range(49))))
     assert (sequence.start, sequence.counts().onboarded_bytes, cache.num_free()) == (48, 2000, 0)
     release(cache, sequence)
+
+
+def read_from_below(plan, groups):
+    """Pages per group that a plan reads from the host, whatever for."""
+    up = [move.group for move in plan if move.kind != Kind.OFFLOAD and max(move.src[0], move.dst[0])]
+    return tuple(map(up.count, range(groups)))
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_a_partial_hit_on_the_host_is_announced(store, taken_over):
+    """probe-12: the block that 50 tokens hit in part lies on the host: an onboard, if it is taken over or copied."""
+    cache = build(store, 4, 4, block_size=16, groups=(LayerGroup(page_bytes=1000),))
+    run(cache, Request("a", tokens(range(64 if not taken_over else 32))))
+    run(cache, Request("b", tokens(range(100, 164))))
+    request = Request("c", tokens(range(20), 99))
+    probe = look(cache, request)
+    assert (probe.start, probe.onboards, probe.onboard_bytes) == (20, (2,), 2000)
+    with cache.claim([request]) as claims:
+        assert claims[0].onboards == (2,)
+        batch = cache.admit(claims)
+    assert read_from_below(batch.plan, 1) == (2,)
+    finish(cache, batch.plan)
+    assert batch.sequences[0].counts().onboarded_bytes == 2000
+    release(cache, *batch.sequences)
+
+
+def test_a_snapshot_on_the_host_is_announced(store):
+    """probe-13: the snapshot to go on from lies on the host: one onboard of the state group, which takes no slot."""
+    groups = (LayerGroup(page_bytes=1000), LayerGroup("state", page_bytes=5000, snapshot_every=4))
+    cache = build(store, (64, 2), (64, 4), groups=groups)
+    for name, first in (("a", 0), ("b", 50)):
+        (sequence,) = admit(cache, Request(name, tokens(range(first, first + 5))))
+        while sequence.computed < 5:
+            compute(cache, sequence)
+            if sequence.computed < 5:
+                try_admit(cache, continuing=[sequence])
+        release(cache, sequence)
+    assert cache.usage(1, 1).idle == 1
+    request = Request("c", tokens(range(9)))
+    probe = look(cache, request)
+    assert (probe.start, probe.onboards, probe.onboard_bytes) == (4, (0, 1), 5000)
+    batch = cache.add_sequence_batch([request])
+    assert read_from_below(batch.plan, 2) == probe.onboards
+    finish(cache, batch.plan)
+    release(cache, *batch.sequences)
 
 
 def test_two_that_wait_for_the_same_block_have_the_same_next_key(store):

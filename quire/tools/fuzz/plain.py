@@ -183,7 +183,7 @@ class ClaimFacts:
     name: str
     start: int
     blocks: int  # whole ones that every group can resume after
-    cold: Numbers  # pages to onboard
+    onboards: Numbers  # pages to read from a colder tier
     slots: Numbers  # slots it needs at its peak
     spans: tuple[Blocks, ...]  # per group: what there is of what the prompt's end needs, in tokens
     wants: tuple[Blocks, ...]  # per group: what the prompt's end needs and the claim does not hold, in blocks
@@ -209,7 +209,7 @@ class Outlook:
     blocks: int  # whole ones
     held: int  # of those, on the device and not to be had
     spans: tuple[Blocks, ...]  # per group, in tokens
-    onboards: tuple[int, ...]
+    onboards: Numbers
     slots: tuple[int, ...]  # by how much the free counts would go down
     slots_to_completion: tuple[int, ...]
 

@@ -12,6 +12,7 @@ from quire.tools.fuzz import build
 from quire.tools.fuzz.calls import recorded
 from quire.tools.fuzz.compare import same
 from quire.tools.fuzz.misuse import misuses, refused
+from quire.tools.fuzz.oracle.pools import OFFLOAD
 from quire.tools.fuzz.plain import Admission, Ask, Budget
 from quire.tools.fuzz.trial import Bad
 from quire.tools.fuzz.view import View
@@ -253,6 +254,8 @@ class Player(View):
             spent = tuple(was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True))
             if admission is not None and admission.rows:
                 same("start of an admission after its probe", admission.rows[0][2], told.start)
+                up = [move[1] for move in admission.plan.moves if move[0] != OFFLOAD and move[2] + move[4] > 0]
+                same("pages read from below", tuple(map(up.count, range(self.world.num_groups))), told.onboards)
                 kinds = zip(spent, told.slots, self.world.kinds, strict=False)
                 wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
                 same("slots of an admission beyond what its probe told", wrong, [])

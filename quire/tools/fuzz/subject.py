@@ -293,6 +293,6 @@ def _runs(spans: Sequence[Span]) -> Blocks:
 
 def _claim_facts(claim: Claim) -> ClaimFacts:
     return ClaimFacts(
-        str(claim.request.id), claim.start, claim.hit.blocks, claim.cold, claim.slots_needed,
+        str(claim.request.id), claim.start, claim.hit.blocks, claim.onboards, claim.slots_needed,
         tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wanted_blocks)),
     )  # fmt: skip

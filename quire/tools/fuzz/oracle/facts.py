@@ -20,7 +20,22 @@ def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
     slots = tuple(cold[group] + model.takes(claim, group) for group in groups)
     wants = [claims.wants(model.own, claim, group) for group in range(model.world.num_own)]
     wants += [encoder_wants(model, claim) for _ in groups[model.world.num_own :]]
-    return ClaimFacts(claim.ask.name, claim.start, claim.blocks, cold, slots, spans(model, claim), tuple(wants))
+    facts = (spans(model, claim), tuple(wants))
+    return ClaimFacts(claim.ask.name, claim.start, claim.blocks, onboards(model, claim), slots, *facts)
+
+
+def onboards(model: Model, claim: Claim) -> tuple[int, ...]:
+    """Pages per group that are read from a colder tier: whole blocks, a partial hit's block, the state it resumes."""
+    counts = []
+    for group in range(model.world.num_groups):
+        stream, place = model.place(group)
+        mine = claim if stream is model.own else claim.across
+        read: list[Page] = [] if mine is None else list(mine.pages[place].values())
+        if stream.kinds[place].kind == "state":
+            read = read[-1:]
+        read += mine.sources[place : place + 1] if mine is not None else []
+        counts.append(sum(0 not in page.copies for page in read))
+    return tuple(counts)
 
 
 def spans(model: Model, claim: Claim) -> tuple[Blocks, ...]:
@@ -31,14 +46,13 @@ def spans(model: Model, claim: Claim) -> tuple[Blocks, ...]:
 
 def outlook(model: Model, claim: Claim) -> Outlook:
     """What a probe tells of a claim; in worlds that forget, the way to completion is an estimate and not predicted."""
-    cold = tuple(len(model.cold(claim, group)) for group in range(model.world.num_groups))
     held = sum(0 in page.copies and (page.holders > 0 or page.claims > 0) for page in claim.pages[0].values())
     slots, ask, size = cost(model, claim), claim.ask, model.world.block_size
     later: tuple[int, ...] = ()
     if model.world.is_plain:
         more = -(-(ask.room + ask.max_new_tokens) // size) + (ask.room + ask.extra_tokens) // -size
         later = tuple(now + max(more, 0) * ask.beams for now in slots)
-    return Outlook(claim.start, claim.blocks, held, spans(model, claim), cold, slots, later)
+    return Outlook(claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
 
 
 def encoder_span(model: Model, claim: Claim) -> Blocks:
