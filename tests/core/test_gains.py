@@ -122,6 +122,25 @@ def test_without_reuse_nobody_gains(store: str) -> None:
     assert not gains(cache, Request("mine", seq(0, 12)), Request("other", seq(0, 12)), Span(0, 12))
 
 
+@pytest.mark.parametrize("kind", ["full", "whole blocks", "no copies"])
+def test_a_reuse_limit_ends_what_can_be_gained(store: str, kind: str) -> None:
+    """The block it lacks counts if all of it may be reused; a limit of the other one changes nothing: it stores all."""
+    cache = build(store, kind)
+    other, limits = Request("other", seq(0, 20), reuse_limit=0), (None, 0, 3, 4, 7, 8, 12, 99)
+    for known, gaining in ((0, {None, 4, 7, 8, 12, 99}), (4, {None, 8, 12, 99}), (8, {None, 12, 99})):
+        if known:
+            serve(cache, Request("seed", seq(0, known)))
+        mine = {limit: Request("mine", seq(0, 14), reuse_limit=limit) for limit in limits}
+        assert {limit for limit in limits if gains(cache, mine[limit], other, Span(0, 20))} == gaining, known
+
+
+def test_a_reuse_limit_before_a_snapshot(store: str) -> None:
+    cache, other = build(store, "state"), Request("other", seq(0, 23))
+    for end, gaining in ((8, {None, 8, 15, 16}), (16, {None, 16})):
+        mine = {limit: Request("mine", seq(0, 20), reuse_limit=limit) for limit in (None, 0, 7, 8, 15, 16)}
+        assert {limit for limit in mine if gains(cache, mine[limit], other, Span(0, end))} == gaining, end
+
+
 def test_windows_are_findable_at_the_end_of_a_prompt(store: str) -> None:
     """Until then its pages were promised to make room for its next ones: nobody waits for a part of a prompt."""
     cache = build(store, "window")
@@ -207,7 +226,8 @@ def test_who_waits_gains_and_who_does_not_would_not(store: str, kind: str, chunk
         cache = build(store, kind, max_chunk=chunk)
         for nth in range(dice.randint(0, 2)):
             run_parts(cache, Request(f"seed {nth}", draw(dice)))
-        other, mine = Request("other", draw(dice)), Request("mine", draw(dice))
+        limit = dice.choice((None, dice.randint(0, 24)))
+        other, mine = Request("other", draw(dice)), Request("mine", draw(dice), reuse_limit=limit)
         with cache.claim([other]) as claims:
             prepared, start = claims[0].prepared, claims[0].start
         sequence: Sequence | None = None
@@ -218,7 +238,7 @@ def test_who_waits_gains_and_who_does_not_would_not(store: str, kind: str, chunk
             else:
                 go_on(cache, sequence)
             _, after, found = look(cache, mine, prepared, 0)
-            what = f"{kind} {number}: {mine.tokens} waits for {other.tokens}"
+            what = f"{kind} {number}: {mine.tokens} up to {limit} waits for {other.tokens}"
             if answer:
                 assert after > before, what
             else:  # pages of a window are found all at once, at the end of the prompt
