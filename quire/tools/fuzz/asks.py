@@ -50,7 +50,7 @@ class Asks:
             tokens = tuple(token for block in like[1:] for token, *_ in block)
             scope, encoder = build.ORIGINS[like[0]]
             old = Ask("", tokens[:MAX_PROMPT], scope, encoder=encoder)
-        keep, total = self._lengths(old)
+        keep, total = self._lengths(old) if like is None else self._along(len(tokens))
         tokens = (*(old.tokens[:keep] if old else ()), *(self.token() for _ in range(total - keep)))
         scope = old.scope if old and rng.random() < 0.9 else rng.randrange(self.scopes) if rng.random() < 0.3 else 0
         ask = Ask(
@@ -88,6 +88,11 @@ class Asks:
         whole = min(len(old.tokens), MAX_PROMPT)
         keep = whole if rng.random() < 0.5 else rng.randint(1, whole)
         return keep, keep if rng.random() < 0.4 else max(keep, total)
+
+    def _along(self, whole: int) -> tuple[int, int]:
+        """The same for a path of the tree: mostly all of it, and a little more, which makes its last block useful."""
+        keep = min(whole, MAX_PROMPT) if self.rng.random() < 0.8 else self.rng.randint(1, min(whole, MAX_PROMPT))
+        return keep, keep + self.rng.choice((0, 1, 1, 2))
 
     def _extra_ids(self, old: Ask | None, keep: int, total: int) -> tuple[int, ...]:
         have = old.extra_ids[:keep] if old else ()

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from random import Random
-
-from quire.tools.fuzz.asks import Asks
 from quire.tools.fuzz.calls import Recording
-from quire.tools.fuzz.ending import Last, wind_up
+from quire.tools.fuzz.choices import Choices
+from quire.tools.fuzz.ending import wind_up
 from quire.tools.fuzz.misuse import misuses
 from quire.tools.fuzz.oracle.reach import bounded
-from quire.tools.fuzz.plain import Admission, Ask, Budget
-from quire.tools.fuzz.player import Player
-from quire.tools.fuzz.subject import StoreName
-from quire.tools.fuzz.trial import Bad
-from quire.tools.fuzz.weights import SHARES, VERBS
-from quire.tools.fuzz.worlds import random_world
+from quire.tools.fuzz.plain import Admission, Budget
+from quire.tools.fuzz.player import NO_LIMITS
+from quire.tools.fuzz.weights import VERBS
 
-LASTS = 4  # requests that have the cache to themselves at the end
-MAX_OPEN = 3  # batches claimed at once, and readers of prompts
-EXCHANGE = 3
+MAX_HELD = 3  # readers of prompts
 
 
-class Driver:
+class Driver(Choices):
     """One world's worth of random calls."""
-
-    def __init__(
-        self, seed: str, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5, mix: str = "any"
-    ) -> None:
-        self.rng = Random(seed)
-        self.world = random_world(self.rng, mix)
-        self.player = Player(self.world, stores, check_every, compare_every)
-        self.trial = self.player.trial
-        self.asks = Asks(self.rng, self.world, self.trial.oracle.state.tree.at)
 
     def run(self, operations: int) -> None:
         """So many calls at least, then the end of everything."""
         try:
             while self.trial.operations < operations:
-                getattr(self, self.rng.choices(VERBS, SHARES)[0])()
+                getattr(self, self.rng.choices(VERBS, self.shares)[0])()
             wind_up(self.player, self.lasts(), self.chunk())
         finally:
             self.trial.close()
@@ -47,55 +30,7 @@ class Driver:
         """All calls so far, and what came of them."""
         return Recording(self.world, self.player.notes.calls(), what)
 
-    def lasts(self) -> list[Last]:
-        """Requests that get the cache to themselves while it is full of what others left."""
-        purposes = self.rng.choices(("compute", "decode"), (3, 1), k=LASTS)
-        asks = [self.asks.make_snug(self.player.name("z")) for _ in purposes]
-        return [Last(ask, purpose, self.chunk()) for ask, purpose in zip(asks, purposes, strict=True)]
-
-    def chunk(self) -> int | None:
-        """A limit for steps, or none."""
-        return self.rng.choice((None, self.world.block_size, self.world.block_size + 1))
-
-    def chance(self, share: float) -> bool:
-        """True in this share of cases."""
-        return self.rng.random() < share
-
-    def some(self, names: Sequence[str], most: int = 99) -> list[str]:
-        """A few of them, at least one if there is one."""
-        return self.rng.sample(names, self.rng.randint(min(1, len(names)), min(most, len(names))))
-
-    def one(self) -> list[str]:
-        """One live sequence, if there is one."""
-        return self.some(list(self.player.rows), 1)
-
     # -- admission ---------------------------------------------------------------------------------------------------
-
-    def batch(self) -> list[Ask]:
-        """One to four requests, new ones and suspended ones."""
-        asks: dict[str, Ask] = {}
-        waiting = self.player.waiting
-        for _ in range(self.rng.choice((1, 1, 2, 3, 4))):
-            ask = self.asks.make(self.player.name("r"), self.asks.cold_path() if self.chance(0.3) else None)
-            if self.chance(0.1):
-                ask = self.asks.make_snug(ask.name)
-            if waiting and self.chance(0.4):
-                place = self.rng.randrange(len(waiting))  # sometimes it stays, and is asked for twice
-                ask = waiting.pop(place) if self.chance(0.9) else waiting[place]
-            if ask.name not in self.player.rows:
-                asks[ask.name] = ask
-        return list(asks.values())
-
-    def budget(self) -> Budget:
-        """Mostly no limit at all."""
-        tokens = self.rng.randint(1, 40) if self.chance(0.3) else None
-        chunk = self.rng.randint(self.world.block_size, 12) if self.chance(0.3) else None
-        return Budget(tokens, chunk, self.chance(0.1))
-
-    def prompts(self) -> list[str]:
-        """Some of those that have prompt tokens left."""
-        found = self.player.unfinished_prompts()
-        return self.rng.sample(found, self.rng.randint(0, len(found)))
 
     def add(self) -> None:
         """Claim and admit in one call."""
@@ -111,13 +46,14 @@ class Driver:
         if self.chance(0.15):
             asks = self.batch()
             self.player.claim_in_vain(self.player.name("b"), asks, purpose)
-        elif len(self.player.open) < MAX_OPEN:
-            asks = self.batch()
-            self.player.claim(self.player.name("b"), asks, purpose)
+        elif len(self.player.open) < self.habits.most_open:
+            asks, key = self.batch(), self.player.name("b")
+            self.due[key] = self.trial.operations + self.rng.randint(self.habits.keep, 2 * self.habits.keep)
+            self.player.claim(key, asks, purpose)
 
     def admit(self) -> None:
-        """Admit one of the open batches."""
-        for key in self.some(self.player.open, 1):
+        """Admit one of the open batches that have been so for long enough."""
+        for key in self.some([key for key in self.player.open if self.due[key] <= self.trial.operations], 1):
             self.make_room(self.player.admit(key, self.budget(), self.prompts()))
 
     def make_room(self, admission: Admission | None) -> None:
@@ -130,24 +66,21 @@ class Driver:
         for key in self.some(self.player.open, 1):
             self.player.drop_claim(key)
 
+    def serve(self) -> None:
+        """Requests that come, are computed and go: the cache fills up with what they leave."""
+        admission = self.player.add(self.batch(), NO_LIMITS)
+        self.player.settle(self.bad())
+        self.player.compute(list(self.player.ready()))
+        self.player.tell(default=True)
+        for name in [name for name, *_ in admission.rows if name in self.player.rows] if admission else ():
+            self.asks.remember(self.player.rows[name])
+            self.player.release(name)
+
     def go_on(self) -> None:
         """A step without new requests: only chunks of admitted ones."""
         self.player.add((), self.budget(), self.prompts())
 
     # -- plans and steps ---------------------------------------------------------------------------------------------
-
-    def bad(self) -> list[Bad]:
-        """Slots that fail in the next run: some that its plans read or write."""
-        if not self.world.flaky or self.chance(0.5):
-            return []
-        places: list[Bad] = []
-        for plan in self.trial.unrun:
-            for kind, _, src_tier, src, dst_tier, dst, *_ in plan.moves:
-                ends = [(src_tier, "read", src), (dst_tier, "write", dst)]
-                if kind == EXCHANGE:
-                    ends += [(src_tier, "write", src), (dst_tier, "read", dst)]
-                places += [end for end in ends if end[0] > 0]
-        return self.rng.sample(places, min(len(places), self.rng.choice((1, 1, 1, 2, 3))))
 
     def run_plans(self) -> None:
         """Carry out plans, and finish them later."""
@@ -198,7 +131,7 @@ class Driver:
             for turn in range(self.rng.randint(1, 4)):
                 if name in self.player.unfinished_prompts():
                     self.player.add((), Budget(None, self.chunk()), [name])
-                    if turn < 2 and len(self.player.held) < MAX_OPEN:
+                    if turn < 2 and len(self.player.held) < MAX_HELD:
                         self.player.hold(self.player.name("h"), name, 0, self.player.slots(self.player.rows[name]))
                     self.step()
 

@@ -18,6 +18,7 @@ from quire.tools.fuzz.trial import Bad
 from quire.tools.fuzz.view import View
 
 NO_LIMITS = Budget()
+AGES = (10, 30)  # calls after which a claim counts as kept open
 
 
 class Player(View):
@@ -49,6 +50,7 @@ class Player(View):
         """Open a batch of claims, under a key."""
         if self.trial.do("claim", key, asks, purpose) is not None:
             self.open.append(key)
+            self.opened[key] = self.trial.operations
 
     @recorded
     def claim_in_vain(self, key: str, asks: Sequence[Ask] = (), purpose: str = "compute") -> None:
@@ -65,6 +67,8 @@ class Player(View):
             self.drop_claim(key)
             return None
         self.open.remove(key)
+        age = self.trial.operations - self.opened[key]
+        self.trial.reached.update(f"admitted {calls} calls after its claim" for calls in AGES if age > calls)
         return self._admitted(admission)
 
     @recorded

@@ -141,6 +141,7 @@ class Trial:
             for subject, other in zip(self.subjects, failed, strict=True):
                 same(f"failed moves of {subject.store}", other, failed[0])
             self.unfinished.append((plan, failed[0]))
+            self.reached["failed move"] += len(failed[0])
         self.unrun.clear()
 
     def settle_plans(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> None:

@@ -22,6 +22,7 @@ class View:
         self.trial = Trial(world, stores, check_every, compare_every)
         self.waiting: list[Ask] = []  # suspended
         self.open: list[str] = []  # claimed batches
+        self.opened: dict[str, int] = {}  # at which call each was claimed
         self.held: list[str] = []
         self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
         self.forked: set[str] = set()  # sequences whose beams have come

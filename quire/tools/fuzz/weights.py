@@ -1,11 +1,53 @@
-"""Weights: how often each kind of call is made. Knows only their names."""
+"""Weights: how often each kind of call is made, and the habits by which worlds differ. Knows only names and numbers.
+
+What happens by itself only now and then gets worlds in which it happens all the time: pages that come up from colder
+tiers, claims that stay open while others live and die, moves that fail one after another.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from random import Random
+
 WEIGHTS = {
-    "add": 11, "claim": 8, "admit": 9, "drop_claim": 2, "step": 25, "tell": 3, "go_on": 3, "grow": 10, "trim": 3,
-    "fork": 4, "release": 18, "suspend": 2, "hold": 2, "drop_hold": 8, "truncate": 0.6, "clear": 0.1, "offload": 2,
-    "refresh": 2, "flush": 2, "probe": 3, "misuse": 1, "run_plans": 2, "retry": 4, "hold_prompt": 3, "overtell": 1,
-    "beams": 2,
+    "add": 11.0, "claim": 8.0, "admit": 9.0, "drop_claim": 2.0, "step": 25.0, "tell": 3.0, "go_on": 3.0, "grow": 10.0,
+    "trim": 3.0, "fork": 4.0, "release": 18.0, "suspend": 2.0, "hold": 2.0, "drop_hold": 8.0, "truncate": 0.6,
+    "clear": 0.1, "offload": 2.0, "refresh": 2.0, "flush": 2.0, "probe": 3.0, "misuse": 1.0, "run_plans": 2.0,
+    "retry": 4.0, "hold_prompt": 3.0, "overtell": 1.0, "beams": 2.0, "serve": 1.0,
 }  # fmt: skip
-VERBS, SHARES = list(WEIGHTS), list(WEIGHTS.values())
+VERBS = list(WEIGHTS)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the calls of one world are chosen."""
+
+    more: tuple[tuple[str, float], ...] = ()  # calls with another weight than usual
+    cold: float = 0.3  # share of requests along pages that are not on the device
+    fail: float = 0.5  # share of runs of plans in which something fails, where tiers are flaky
+    burst: float = 0.0  # share of runs after which all fails for a while
+    keep: int = 0  # calls a claim stays open at least, up to twice as many
+    most_open: int = 3  # batches claimed at once
+
+    @property
+    def shares(self) -> list[float]:
+        """The weight of each verb."""
+        return [dict(self.more).get(verb, weight) for verb, weight in WEIGHTS.items()]
+
+
+FEW = (("fork", 1.0), ("trim", 1.0), ("grow", 5.0), ("hold", 1.0), ("retry", 1.0), ("hold_prompt", 0.5), ("probe", 1.0))
+USUAL = Habits()
+CARRIER = Habits((*FEW, ("serve", 25.0), ("release", 22.0), ("offload", 4.0), ("claim", 4.0)), cold=0.85, fail=0.3)
+KEEPER = Habits(
+    (*FEW, ("serve", 10.0), ("claim", 16.0), ("drop_claim", 0.5), ("admit", 12.0)), cold=0.7, keep=20, most_open=6
+)
+UNLUCKY = Habits(
+    (*FEW, ("serve", 16.0), ("claim", 14.0), ("run_plans", 6.0), ("drop_claim", 1.0), ("release", 22.0)),
+    cold=0.8, fail=0.7, burst=0.1, keep=10, most_open=5,
+)  # fmt: skip
+IN_COLD = (KEEPER, CARRIER, UNLUCKY)
+
+
+def random_habits(rng: Random, cold: bool) -> Habits:
+    """Those of one world; where colder tiers matter, seldom the usual ones."""
+    return rng.choice(IN_COLD) if cold else KEEPER if rng.random() < 0.1 else USUAL

@@ -8,8 +8,11 @@ from random import Random
 from quire.tools.fuzz.oracle.charge import Charge
 from quire.tools.fuzz.plain import FULL, Ask, Encoder, Group, World
 
-MIXES = ("full", "mixed", "any")
+MIXES = ("full", "mixed", "any", "cold")
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
+TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}
+HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
+COLD = 0.25  # share of worlds in which pages come and go between tiers, in mixes that do not name them
 DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
 
 
@@ -17,28 +20,35 @@ def random_world(rng: Random, mix: str = "any") -> World:
     """Any world of that mix."""
     size = rng.randint(2, 4)
     max_length = rng.choice((24, 32, 40))
-    if mix == "full" or (mix == "any" and rng.random() < 0.5):
+    cold = mix == "cold" or rng.random() < COLD
+    if mix == "full" or (mix in ("any", "cold") and rng.random() < 0.5):
         groups = (FULL,) * (2 if rng.random() < 0.15 else 1)
     else:
         groups = random_groups(rng, size, max_length)
     world = World(
         block_size=size,
-        tiers=random_tiers(rng, groups),
+        tiers=cold_tiers(rng, groups) if cold else random_tiers(rng, groups),
         rows=rng.randint(3, 8),
         max_length=max_length,
         reuse=rng.random() < 0.97,
         partial=rng.random() < 0.85,
         copy_on=rng.random() < 0.75,
-        shadows=rng.random() < 0.7,
-        offload_min=rng.choice((0, 30, 30, 30, 36, 101)),
+        shadows=rng.random() < (0.25 if cold else 0.7),
+        offload_min=rng.choice((0, 0, 0, 30) if cold else (0, 30, 30, 30, 36, 101)),
         release_order=rng.random() < 0.3,
         planes=rng.choice((0, 1, 2)),
-        flaky=rng.random() < 0.5,
+        flaky=rng.random() < (0.75 if cold else 0.5),
         groups=() if groups in ((FULL,), (FULL, FULL)) else groups,
         max_chunk=rng.choice((size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
     return fitted(rng, world) if rng.random() < 0.25 else world
+
+
+def is_cold(world: World) -> bool:
+    """Its device is so small, and its colder tiers so ready, that pages come and go between them."""
+    tight = all(slots <= max(TIGHT[one.kind]) for slots, one in zip(world.tiers[0], world.kinds, strict=True))
+    return tight and len(world.tiers) > 1 and all(world.tiers[1]) and world.offload_min <= 30
 
 
 def fitted(rng: Random, world: World) -> World:
@@ -65,6 +75,15 @@ def random_tiers(rng: Random, groups: tuple[Group, ...]) -> tuple[tuple[int, ...
         tiers.append(tuple(rng.choice((0, 1, 2, 3, 4, 5, 6, 6)) for _ in groups))
         if rng.random() < 0.4:
             tiers.append(tuple(rng.randint(0, 4) for _ in groups))
+    return tuple(tiers)
+
+
+def cold_tiers(rng: Random, groups: tuple[Group, ...]) -> tuple[tuple[int, ...], ...]:
+    """A tight device over colder tiers that take what it cannot keep."""
+    host = rng.choice(HOSTS)
+    tiers = [tuple(rng.choice(TIGHT[group.kind]) for group in groups), tuple(rng.choice(host) for _ in groups)]
+    if rng.random() < 0.3:
+        tiers.append(tuple(rng.randint(0, 6) for _ in groups))
     return tuple(tiers)
 
 
