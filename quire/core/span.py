@@ -43,12 +43,21 @@ def merged(*spans: Span) -> tuple[Span, ...]:
 
 
 def without(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ...]:
-    """The places of `spans` that are in none of `taken`."""
-    kept = spans
-    for hole in taken:
-        halves = [
-            (Span(s.start, max(s.start, min(s.end, hole.start))), Span(min(s.end, max(s.start, hole.end)), s.end))
-            for s in kept
-        ]
-        kept = merged(*(half for pair in halves for half in pair))
-    return kept
+    """The places of `spans` that are in none of `taken`; one walk along both, however many there are."""
+    if not taken:
+        return spans
+    kept: list[Span] = []
+    holes, nth = merged(*taken), 0
+    for span in merged(*spans):
+        start = span.start
+        while nth < len(holes) and holes[nth].start < span.end:
+            hole = holes[nth]
+            if hole.start > start:
+                kept.append(Span(start, hole.start))
+            start = min(max(start, hole.end), span.end)
+            if hole.end > span.end:
+                break  # it may reach into the next one
+            nth += 1
+        if start < span.end:
+            kept.append(Span(start, span.end))
+    return tuple(kept)

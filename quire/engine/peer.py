@@ -84,6 +84,10 @@ class Peer:
         engine.outside.connector = self
         engine.beside.append(self)
 
+    def __repr__(self) -> str:
+        waiting, prompts = len(self._waiting) + len(self._coming), len(self.prefills.runs) + len(self.prefills.late)
+        return f"Peer({self.link!r}, waits for {waiting} prompts, computes {prompts}, {self.num_fallbacks} fell back)"
+
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:

@@ -40,6 +40,9 @@ class Remote:
         self._name = secrets.token_hex(8)  # two processes must not order under one key
         self._numbers = count()
 
+    def __repr__(self) -> str:
+        return f"Remote({self.address!r}, {self.peer!r})"
+
     def submit(self, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
         """As Engine.submit."""
         key = Key(f"{self._name}-{next(self._numbers)}")

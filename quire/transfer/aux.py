@@ -37,9 +37,13 @@ class Aux(msgspec.Struct, frozen=True, array_like=True):
     first_tokens: Annotated[tuple[int, ...], Meta(max_length=1 << 16)] = ()
     draft_tokens: Annotated[tuple[int, ...], Meta(max_length=1 << 16)] = ()
     logits: bytes = b""
-    vocabulary: Annotated[int, Meta(ge=0)] = 0
+    vocabulary: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
     sampling: bytes = b""
     cached_tokens: Annotated[int, Meta(ge=0)] = 0
+
+    def __repr__(self) -> str:
+        drafts, rows = len(self.draft_tokens), len(self.logits) // (4 * max(self.vocabulary, 1))
+        return f"Aux({len(self.first_tokens)} first tokens, {drafts} drafts, {rows} rows of {self.vocabulary} logits)"
 
     def logits_array(self) -> NDArray[np.float32]:
         """Logits as an array [rows, vocabulary]."""

@@ -50,6 +50,12 @@ class Endpoint:
         self.alone = alone
         self._told: set[Session] = set()  # ended ones that a caller has heard of
 
+    def __repr__(self) -> str:
+        books = self.books
+        stuck = f", {len(self.stuck)} stuck" if self.stuck else ""
+        at_work = f"sends {len(books.dispatches)}, receives {len(books.arrivals)}"
+        return f"Endpoint({books.layout.name!r}, {at_work}, knows {len(books.peers.layouts)} peers{stuck})"
+
     # -- sender ------------------------------------------------------------------------------------------------------
 
     def send(self, key: Key, id: Hashable) -> Sending:

@@ -26,6 +26,10 @@ class Layout:
     rank: int = 0
     can: tuple[str, ...] = (PER_GROUP,)
 
+    def __repr__(self) -> str:
+        pages = [page.page_bytes for page in self.pages]
+        return f"Layout({self.name!r}, rank {self.rank} of {self.grid.num_ranks}, pages of {pages} bytes)"
+
     @property
     def seat(self) -> Seat:
         """Its place in the grid."""

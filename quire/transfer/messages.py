@@ -85,6 +85,9 @@ class Order(Message, frozen=True):
     epoch: Epoch
     body: Annotated[bytes, Meta(max_length=MAX_ORDER)]
 
+    def __repr__(self) -> str:
+        return f"Order({key_of(self)}, {len(self.body)} bytes)"
+
 
 class Ask(Message, frozen=True):
     """A receiver's wants; `patience` is what is left of it.
@@ -101,6 +104,10 @@ class Ask(Message, frozen=True):
     wishes: Annotated[tuple[Wish, ...], Meta(max_length=MAX_GROUPS)]
     start: Blocks
     patience: Seconds
+
+    def __repr__(self) -> str:
+        blocks = [wish.blocks for wish in self.wishes]
+        return f"Ask({key_of(self)}, {self.length} tokens, {blocks} blocks, door {self.door})"
 
     @property
     def num_bytes(self) -> int:
@@ -120,6 +127,11 @@ class Result(Message, frozen=True):
     num_bytes: Count = 0
     reason: Text = ""
     aux: bytes = b""
+
+    def __repr__(self) -> str:
+        word = "last word" if self.last else "word"
+        end = f"{self.num_bytes} bytes and {len(self.aux)} beside them" if self.ok else f"failed: {self.reason[:200]}"
+        return f"Result({key_of(self)}, {word}, {end})"
 
 
 class Cancel(Message, frozen=True):

@@ -43,6 +43,10 @@ class BlockLists:
         self._users: Counter[Slot] = Counter()
         self._tables: dict[Hashable, Table] = {}
 
+    def __repr__(self) -> str:
+        used = [self.num_used(group) for group in range(len(self._slots))]
+        return f"BlockLists({len(self._tables)} prompts, slots {used} of {list(self._slots)} in use)"
+
     def shape(self) -> Shape:
         """Groups and block size."""
         return self._shape

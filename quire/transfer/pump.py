@@ -37,6 +37,10 @@ class Pump:
         self._thread = Thread(target=self._run, name="quire-transfer", daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        state = f"stopped: {self._wrong}" if self._wrong is not None else "closed" if self._closed else "running"
+        return f"Pump({self.endpoint!r}, {state})"
+
     def __enter__(self) -> Endpoint:
         self._lock.acquire()
         try:

@@ -34,6 +34,9 @@ class QuireView:
         config = cache.config
         self._shape = Shape(tuple(group.clamped(config.max_length) for group in config.groups), config.block_size)
 
+    def __repr__(self) -> str:
+        return f"QuireView({len(self._shape.groups)} groups, {self._cache.num_sequences} sequences)"
+
     def shape(self) -> Shape:
         """Groups and block size."""
         return self._shape

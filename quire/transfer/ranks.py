@@ -129,6 +129,10 @@ class Vote:
     cancelled: frozenset[str] = frozenset()
     quiet: frozenset[str] = frozenset()
 
+    def __repr__(self) -> str:
+        ends = f"{len(self.completed)} completed, {len(self.failed)} failed, {len(self.cancelled)} cancelled"
+        return f"Vote({ends}, {len(self.quiet)} quiet)"
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:

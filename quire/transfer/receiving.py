@@ -14,7 +14,7 @@ from quire.transfer import messages as wire
 from quire.transfer.aux import Aux, AuxRoom, unpack
 from quire.transfer.sending import Do, Say
 from quire.transfer.slices import Spans, holes
-from quire.transfer.verdict import DELIVERED, Key, Limits, Verdict, broken, cancelled, failed, settle
+from quire.transfer.verdict import DELIVERED, Key, Limits, Verdict, broken, cancelled, failed, in_words, settle
 
 PIECE = 0  # a receiver posts one piece: the whole prompt
 
@@ -45,6 +45,10 @@ class Receiving:
         self.noticed = False
         self.until = now + limits.transfer
         self.quiet_until: float | None = None
+
+    def __repr__(self) -> str:
+        said = f"{len(self.words)} of {len(self.told)} have said their last word"
+        return f"Receiving({self.key}, from {list(self.told)}, {said}, {in_words(self)})"
 
     # -- what happens to it ------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from quire.transfer.ranks import ONE_RANK, Grid
 from quire.transfer.rows import NO_ROWS, Rows, num_bytes, rows_of
 from quire.transfer.shards import Fragment
 from quire.transfer.slices import Places, Spans, pairs, spans_at, spans_of
-from quire.transfer.verdict import DELIVERED, Key, Limits, Outcome, Verdict, cancelled, failed, settle
+from quire.transfer.verdict import DELIVERED, Key, Limits, Outcome, Verdict, cancelled, failed, in_words, settle
 from quire.transfer.view import Shape
 
 
@@ -84,6 +84,10 @@ class Sending:
         self.lease_until = now + limits.lease
         self.until: float | None = None  # from the last piece and the last ask on
         self.quiet_until: float | None = None  # from the verdict on; nothing moves it
+
+    def __repr__(self) -> str:
+        pieces = f"{len(self.pieces)} pieces" + (" and complete" if self.complete else "")
+        return f"Sending({self.key}, {self.length} tokens, {pieces}, to {list(self.readers)}, {in_words(self)})"
 
     # -- what happens to it ------------------------------------------------------------------------------------------
 

@@ -81,6 +81,10 @@ class StagedView:
         self._pools = [SlotPool(staging.view(group)) for group in range(len(sizes))]
         self._open: set[Offer | Landing] = set()
 
+    def __repr__(self) -> str:
+        used = [f"{self.num_used(group)} of {len(pool.users)}" for group, pool in enumerate(self._pools)]
+        return f"StagedView({self._view!r}, staging slots in use: {', '.join(used)})"
+
     def shape(self) -> Shape:
         """Groups and block size."""
         return self._view.shape()

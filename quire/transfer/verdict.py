@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quire.core.errors import InputError, say
 
@@ -67,6 +67,22 @@ def cancelled(reason: str, by_peer: bool = False) -> Verdict:
 def settle(old: Verdict | None, new: Verdict) -> Verdict:
     """The first verdict stands, whoever asks and when; only a broken protocol replaces it."""
     return new if old is None or (new.broken and not old.broken) else old
+
+
+class _Session(Protocol):
+    verdict: Verdict | None
+    stuck: bool
+
+    @property
+    def quiet(self) -> bool: ...
+
+
+def in_words(session: _Session) -> str:
+    """Where a session stands, for those who look at it."""
+    if session.verdict is None:
+        return "open"
+    why = f": {session.verdict.reason[:200]}" if session.verdict.reason else ""
+    return f"{session.verdict.outcome}{why}, {'stuck' if session.stuck else 'quiet' if session.quiet else 'not quiet'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,9 @@ class Offer:
     content: bytes  # names the prompt: equal on both sides, or nothing is sent
     ref: object  # the cache's own
 
+    def __repr__(self) -> str:
+        return f"Offer({self.length} tokens, pages {[int((places >= 0).sum()) for places in self.places]})"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landing:
@@ -53,6 +56,10 @@ class Landing:
     start: int  # where computing would begin if the transfer fails
     content: bytes
     ref: object
+
+    def __repr__(self) -> str:
+        needs, held, wanted = (list(map(num_pages, spans)) for spans in (self.needs, self.held, self.wants))
+        return f"Landing({self.length} tokens, needs {needs} pages, holds {held}, wants {wanted}, start {self.start})"
 
     @property
     def wants(self) -> tuple[Spans, ...]:

@@ -38,6 +38,9 @@ class LocalHub:
         self.moment: float | None = None  # of what is happening, which may be looked at later
         self.heap: list[tuple[float, int, str, Callable[[], list[News]]]] = []
 
+    def __repr__(self) -> str:
+        return f"LocalHub({list(self.links)})"
+
     def link(self, name: str, pages: Sequence[Bytes]) -> LocalLink:
         """A new link; a name can be used again when its link was closed or killed."""
         if name in self.links:
@@ -87,6 +90,9 @@ class LocalLink:
         self.doors: dict[int, Door] = {}
         self.coming: dict[int, int] = {}  # writes under way, by door
         self.going: dict[int, str] = {}  # own writes under way: ticket -> peer
+
+    def __repr__(self) -> str:
+        return f"LocalLink({self.name!r}{', closed' if self.dead else ''}, {len(self.going)} writes under way)"
 
     def send(self, peer: str, message: bytes) -> bool:
         """Messages arrive in this process's order, unless fate has it otherwise."""

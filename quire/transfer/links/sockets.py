@@ -48,6 +48,11 @@ class Sockets(ABC):
         self._inward = None if tls is None or listen is None else tls.inward()
         self._server = self._listen(listen) if listen is not None else None
 
+    def __repr__(self) -> str:
+        where = "closed" if self._is_closed else "does not listen" if self._server is None else f"at {self.address}"
+        tls = ", TLS" if self._outward is not None else ""
+        return f"{type(self).__name__}({self.name!r}, {where}, {len(self._peers)} connections{tls})"
+
     def _listen(self, where: str) -> socket.socket:
         host, port = split(where)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
