@@ -32,7 +32,7 @@ from quire.engine.moves import Moves
 from quire.engine.outside import Outside
 from quire.engine.pages import Pages
 from quire.engine.report import Stats, StepReport, Stopwatch
-from quire.engine.sampling import Sampling
+from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.schedule import Scheduler, Turn
 from quire.engine.settings import EngineConfig
 from quire.engine.warmup import warm_up
@@ -83,7 +83,7 @@ class Engine:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
         prompt = checked_prompt(tokens, self.vocabulary)
-        check_wishes(self.model, self.config, len(prompt), sampling)
+        check_wishes(self.model, self.config, len(prompt), checked_sampling(sampling))
         number = next(self._numbers)
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens

@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from threading import Event, RLock
+from threading import TIMEOUT_MAX, Event, RLock
+
+from quire.core.errors import InputError, say
+
+
+def patience(timeout: float | None) -> float | None:
+    """Seconds as a wait takes them; None: as long as it takes."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout != timeout:
+        raise InputError(say("a wait", f"its timeout is {timeout!r}", "give seconds, or None"))
+    return float(min(max(timeout, 0), TIMEOUT_MAX))
 
 
 class Gate:
@@ -23,6 +34,7 @@ class Gate:
 
     def enter(self, timeout: float | None = None) -> bool:
         """Wait for a place; False when none came in time."""
+        timeout = patience(timeout)
         came = Event()
         turn = self._line_up(came.set)
         try:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from quire.core.errors import InputError, say
-from quire.core.request import Int32
+from quire.engine import prompts as asked
 from quire.engine import smollm2
 from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.families import Model, load
 from quire.engine.folders import checked
 from quire.engine.loop import Loop
-from quire.engine.sampling import Sampling
+from quire.engine.prompts import Message, Prompt
+from quire.engine.sampling import Sampling, shown
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.sizes import pages_in
 from quire.engine.stream import RunFailed, Stream
@@ -26,8 +26,6 @@ from quire.engine.stream import RunFailed, Stream
 if TYPE_CHECKING:
     from quire.transfer import Tls
 
-Message = dict[str, str]  # role and content
-Prompt = str | Int32 | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
 MIB = 1 << 20
 
 
@@ -61,6 +59,9 @@ class LLM:
         dtype: str = "float32", device_bytes: int = 512 * MIB, host_bytes: int = 0,
         prefill_peer: PrefillPeer | None = None, tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
+        for name, given, kind in (("config", config, EngineConfig), ("prefill_peer", prefill_peer, PrefillPeer)):
+            if given is not None and not isinstance(given, kind):
+                raise InputError(say("an LLM", f"{name} is {shown(given)}", f"pass a {kind.__name__}, or None"))
         if prefill_peer is not None:
             _check_peer(prefill_peer)
         if not isinstance(model, Model):
@@ -69,7 +70,7 @@ class LLM:
             tell(f"loading {place.name}")
             model = load(place, device=device, dtype=dtype)
         self.model = model
-        engine = Engine(model, config or fitting(model, device_bytes, host_bytes))
+        engine = Engine(model, fitting(model, device_bytes, host_bytes) if config is None else config)
         try:
             submit = None if prefill_peer is None else _remote(engine, prefill_peer)
         except BaseException:
@@ -79,24 +80,7 @@ class LLM:
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; conversations go through the model's own template."""
-        if isinstance(prompt, str):
-            return list(self._tokenizer()(prompt)["input_ids"])
-        if len(prompt) and isinstance(prompt[0], dict):
-            return self._talk(list(prompt))
-        return list(prompt)
-
-    def _talk(self, messages: list[Any]) -> list[int]:
-        words = self._tokenizer()
-        if not getattr(words, "chat_template", None):
-            fact = "the model's tokenizer has no template for one"
-            raise InputError(say("a conversation", fact, "pass text or token ids, as the model was trained to read"))
-        return list(words.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"])
-
-    def _tokenizer(self) -> Any:
-        if self.model.tokenizer is None:
-            fact = "the model's folder has no tokenizer"
-            raise InputError(say("a prompt of text", fact, "pass token ids, or put the tokenizer's files into it"))
-        return self.model.tokenizer
+        return asked.ids(prompt, self.model.tokenizer)
 
     def stream(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
         """Pieces of the answer as they come: `for piece in llm.stream(...)`; closing it cancels."""
@@ -110,18 +94,20 @@ class LLM:
         self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any
     ) -> list[Output]:
         """Answers to one prompt or to many, in order; many are computed together."""
-        many: list[Prompt] = list(prompts) if _several(prompts) else [prompts]  # type: ignore[arg-type,list-item]
-        ready = [self.tokens(prompt) for prompt in many]  # a bad one is refused before the first is queued
+        ready = [self.tokens(prompt) for prompt in asked.listed(prompts)]  # all, before the first is queued
+        return self._outputs(ready, sampling, wishes)
+
+    def chat(self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Output:
+        """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
+        return self._outputs([asked.talk(messages, self.model.tokenizer)], sampling, wishes)[0]
+
+    def _outputs(self, ready: list[list[int]], sampling: Sampling, wishes: dict[str, Any]) -> list[Output]:
         streams = self.loop.submit_many(ready, sampling, **wishes)
         try:
             return [output(stream) for stream in streams]
         finally:
             for stream in streams:  # when one failed, nobody waits for the others
                 stream.close()
-
-    def chat(self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Output:
-        """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
-        return self.generate(messages, sampling, **wishes)[0]
 
     def serve_prompts(
         self, listen: str, secret: bytes, *, link: str = "tcp", tell: Callable[[str], None] = lambda _: None,
@@ -177,7 +163,7 @@ def check_device(device: str) -> None:
     """Refuse what torch has not got here, before anything is loaded."""
     try:
         kind = torch.device(device).type
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise InputError(say(f"device {device!r}", "torch knows no such device", "use cpu or cuda")) from None
     if kind == "cuda" and not torch.cuda.is_available():
         raise InputError(say(f"device {device!r}", "torch finds no GPU", "use cpu, or install torch for CUDA"))
@@ -196,10 +182,3 @@ def output(stream: Stream) -> Output:
         reused=run.reused,
         time_to_first_token=run.time_to_first_token,
     )
-
-
-def _several(prompts: object) -> bool:
-    """A list of prompts, not one prompt that is a list."""
-    if isinstance(prompts, str) or not isinstance(prompts, Sequence) or not len(prompts):
-        return False
-    return not isinstance(prompts[0], dict | int | np.integer)

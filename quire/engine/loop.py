@@ -14,12 +14,12 @@ from queue import Empty, SimpleQueue
 from threading import RLock, Thread, current_thread
 from typing import Any
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.errors import InputError, StateError, listed, say
 from quire.core.request import Int32
 from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine, EngineBusy
 from quire.engine.gate import Gate
-from quire.engine.sampling import Sampling
+from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.stream import Stream
 from quire.engine.text import Transcript
 
@@ -67,7 +67,7 @@ class Loop:
             raise StateError(say("submit", "this is the engine's own thread", "submit from another one"))
         asked: list[tuple[Stream, Future[None]]] = []
         try:
-            for tokens in prompts:
+            for tokens in listed("prompts", prompts):
                 stream = self._stream(sampling)
                 if not self.gate.enter(timeout):
                     fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
@@ -93,7 +93,7 @@ class Loop:
         return stream
 
     def _stream(self, sampling: Sampling) -> Stream:
-        tokenizer = self.engine.model.tokenizer
+        tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
         texts = [] if tokenizer is None else [Transcript(tokenizer, sampling.stop) for _ in range(sampling.n)]

@@ -124,6 +124,13 @@ def _wrong(name: str, value: object, cure: str) -> InputError:
     return InputError(say("sampling", f"{name} is {shown(value)}", f"give {cure}"))
 
 
+def checked_sampling(sampling: object) -> Sampling:
+    """What an answer is asked with; whoever passes something else hears of it before anything is queued."""
+    if not isinstance(sampling, Sampling):
+        raise InputError(say("submit", f"sampling is {shown(sampling)}", "pass a Sampling"))
+    return sampling
+
+
 def shown(value: object) -> str:
     """A wrong value in an error: not longer than a line, whatever it is."""
     try:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from quire.core.config import EVENT_SEED, CacheConfig, TierConfig
 from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
+from quire.engine.sampling import LARGEST, shown
+
+_SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")
 
 if TYPE_CHECKING:
     from quire.transfer import Tls  # needs msgspec, which others do without
@@ -34,17 +38,28 @@ class EngineConfig:
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting"):
+        for name in _SIZES:
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InputError(say(f"{name} {value!r}", "it must be a whole number of at least 1", "correct it"))
+            if type(value) is not int or not 1 <= value <= LARGEST:
+                raise InputError(say(f"{name} {shown(value)}", "it must be a whole number of at least 1", "correct it"))
+        for name in _SWITCHES:
+            if type(value := getattr(self, name)) is not bool:
+                raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "correct it"))
+        for name in ("device_pages", "host_pages"):
+            value = getattr(self, name)
+            if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
+                fact = f"it must be a whole number up to {LARGEST}, or a tuple of them, one per layer group"
+                raise InputError(say(f"{name} {shown(value)}", fact, "correct it"))
         if self.max_num_tokens < self.max_sequences + self.block_size:
             fact = f"{self.max_sequences} sequences decode a token each, and a prompt needs a block ({self.block_size})"
             cure = f"give at least {self.max_sequences + self.block_size}, or lower max_sequences"
             raise InputError(say(f"max_num_tokens {self.max_num_tokens}", fact, cure))
-        if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
+        chunk = self.block_size if self.max_chunk is None else self.max_chunk
+        if type(chunk) is not int or not self.block_size <= chunk <= LARGEST:
             fact = f"chunks end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"max_chunk {self.max_chunk!r}", fact, "give at least one block, or None"))
+            raise InputError(say(f"max_chunk {shown(chunk)}", fact, "give at least one block, or None"))
+        if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
+            raise InputError(say(f"rank {shown(self.rank)}", "it must be a whole number of at least 0", "correct it"))
 
     @property
     def longest_chunk(self) -> int:
@@ -62,6 +77,10 @@ class EngineConfig:
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed,
         )  # fmt: skip
+
+
+def _each(pages: object) -> tuple[object, ...]:
+    return pages if isinstance(pages, tuple) else (pages,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
+from quire.engine.sampling import shown
+
+MOST = 1 << 50  # bytes
 
 
 def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], block_size: int, rows: int, chunk: int) -> tuple[int, ...]:
@@ -13,7 +16,9 @@ def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], block_size: int, ro
     and a snapshot for each row, and then the regular ones.
     """
     if type(num_bytes) is not int:
-        raise InputError(say(f"a cache of {num_bytes!r} bytes", "that is no whole number", "give bytes as an int"))
+        raise InputError(say(f"a cache of {shown(num_bytes)} bytes", "that is no whole number", "give bytes as an int"))
+    if num_bytes > MOST:
+        raise InputError(say(f"a cache of {shown(num_bytes)} bytes", "no machine has as many", "give less"))
     low, high = 0, num_bytes // min(group.page_bytes for group in groups)
     while low < high:
         blocks = (low + high + 1) // 2

@@ -12,6 +12,7 @@ from typing import Any
 
 from quire.core.errors import QuireError
 from quire.engine.branch import Run
+from quire.engine.gate import patience
 from quire.engine.text import Transcript
 
 
@@ -119,7 +120,7 @@ class Stream:
     def wait(self, timeout: float | None = None) -> Run:
         """The run, once it is done."""
         with self._news:
-            if not self._news.wait_for(lambda: self._over, timeout):
+            if not self._news.wait_for(lambda: self._over, patience(timeout)):
                 raise TimeoutError(f"the run is not done after {timeout} s; wait again, it goes on")
         assert self.run is not None
         return self.run

@@ -121,7 +121,8 @@ BAD: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, Sampling(max_tokens=1000), {}, InputError, "that is 1025; one request may reach 512"),
     (PROMPT, Sampling(stop=("a",)), {}, InputError, "stop strings: the model has no tokenizer; give stop_ids"),
     (PROMPT, PLAIN, {"colour": "red"}, TypeError, "colour"),
-    (PROMPT, {"max_tokens": 5}, {}, AttributeError, "dict"),
+    (PROMPT, {"max_tokens": 5}, {}, InputError, "sampling is {'max_tokens': 5}; pass a Sampling"),
+    (PROMPT, None, {}, InputError, "sampling is None; pass a Sampling"),
 ]
 
 
