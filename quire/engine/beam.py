@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from quire.core.errors import InputError, StateError, say
+from quire.engine.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,11 @@ class Beams:
             raise InputError(say(f"advance {len(self.live)} beams", fact, "pass one float32 row per live beam"))
         if bool(log_probs.isnan().any()):
             raise InputError(say("advance a beam search", "a log-probability is NaN", "check the model's weights"))
+
+
+def beams_of(sampling: Sampling, eos_ids: frozenset[int]) -> Beams | None:
+    """The search that such an answer asks for; None without beams."""
+    if sampling.beams == 1:
+        return None
+    ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else eos_ids)
+    return Beams(sampling.beams, sampling.max_tokens, ends, sampling.length_penalty)

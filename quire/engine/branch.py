@@ -33,6 +33,10 @@ class Answer:
     finish: Finish | None = None  # None: not complete
     score: float | None = None  # of a beam search
 
+    def __repr__(self) -> str:
+        score = "" if self.score is None else f", score {self.score:.3f}"
+        return f"Answer({len(self.tokens)} tokens, {self.finish or 'not complete'}{score})"
+
 
 class Listener(Protocol):
     """Hears tokens as they come, in the engine's thread. It must not block."""
@@ -100,7 +104,7 @@ class Run:
         return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")
 
     def __repr__(self) -> str:
-        state = "done" if self.done else f"{len(self.branches)} branches"
+        state = "failed" if self.error else "done" if self.done else f"{len(self.branches)} branches"
         return f"Run({self.id!r}, {len(self.prompt)} tokens, {state})"
 
 
@@ -135,6 +139,9 @@ class Branch:
     def age(self) -> tuple[int, int]:
         """Who comes first: by submission, then by number."""
         return self.run.arrival, self.index
+
+    def __repr__(self) -> str:
+        return f"Branch({self.id!r}, answer {self.index}, {self.length} tokens)"
 
     def append(self, tokens: list[int]) -> None:
         """New tokens of the answer."""

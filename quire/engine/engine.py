@@ -24,7 +24,7 @@ from quire.engine.advance import Advance
 from quire.engine.asking import check_wishes, checked_prompt, ready
 from quire.engine.attention import Step
 from quire.engine.batch import Segment, pack
-from quire.engine.beam import Beams
+from quire.engine.beam import beams_of
 from quire.engine.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.connector import Beside, Connector
 from quire.engine.families import KvShape, Model
@@ -92,10 +92,7 @@ class Engine:
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         run = Run(request, sampling, seed, listener, self.clock())
         run.arrival = number
-        if sampling.beams > 1:
-            ends = frozenset[int]() if sampling.ignore_eos else self.model.eos_ids
-            ends |= set(sampling.stop_ids)
-            run.beams = Beams(sampling.beams, sampling.max_tokens, ends, sampling.length_penalty)
+        run.beams = beams_of(sampling, self.model.eos_ids)
         branch = Branch(run, 0, request.id, prompt)
         run.branches.append(branch)
         self.runs[run.id] = run
@@ -289,6 +286,9 @@ class Engine:
                 quiet = [one.close() for one in self.beside]
                 if all(quiet):  # else somebody may still touch pages: they stay
                     self.pages.close()
+
+    def __repr__(self) -> str:
+        return f"Engine({self.model!r}, {len(self.runs)} runs inside, {self.stats.num_steps} steps)"
 
     def __enter__(self) -> Engine:
         return self

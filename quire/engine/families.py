@@ -81,6 +81,10 @@ class Model:
     max_length: int  # positions it was made for
     tokenizer: Any = None
 
+    def __repr__(self) -> str:
+        name, kind = type(self.module).__name__, str(self.dtype).removeprefix("torch.")
+        return f"Model({name}, {kind} on {self.device}, {len(self.shapes)} layer groups)"
+
     @property
     def dtype(self) -> torch.dtype:
         """Of weights and KV."""

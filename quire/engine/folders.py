@@ -53,11 +53,13 @@ def read(place: Path, kind: torch.dtype) -> tuple[Any, Any]:
             module = AutoModelForCausalLM.from_pretrained(place, dtype=kind, use_safetensors=True, **LOCAL)
             has_words = any((place / name).is_file() for name in WORDS)
             tokenizer = AutoTokenizer.from_pretrained(place, **LOCAL) if has_words else None
-    except Exception as wrong:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as wrong:  # tokenizers panic at some files, which is no Exception
         if "trust_remote_code" in str(wrong):
             fact = "it brings Python code of its own, and Quire runs none"
             raise _wrong(place, fact, "use a model that transformers itself knows") from None
-        fact = f"transformers cannot load it: {type(wrong).__name__}: {_line(wrong)}"
+        fact = f"transformers cannot load it: {first_line(wrong)}"
         raise _wrong(place, fact, "name a folder with a whole model") from wrong
     return module, tokenizer
 
@@ -73,9 +75,9 @@ def _shards(place: Path) -> list[str]:
         raise _wrong(place, f"{index.name} is no index of weights", "name a folder with a whole model") from None
 
 
-def _line(wrong: Exception) -> str:
-    """The first line of what it says, not too long."""
-    return (str(wrong).strip().splitlines() or [""])[0][:300]
+def first_line(wrong: BaseException) -> str:
+    """What it is, and the first line of what it says, not too long."""
+    return f"{type(wrong).__name__}: {(str(wrong).strip().splitlines() or [''])[0][:300]}"
 
 
 def _wrong(folder: object, fact: str, cure: str) -> InputError:

@@ -40,6 +40,11 @@ class Output:
     reused: int  # prompt tokens that need not be computed
     time_to_first_token: float  # seconds
 
+    def __repr__(self) -> str:
+        made = "+".join(str(len(tokens)) for tokens in self.tokens[:8]) + ("+..." if len(self.tokens) > 8 else "")
+        ends = ", ".join(sorted(set(self.finish)))
+        return f"Output({made} tokens, {ends}; prompt {self.num_prompt_tokens} tokens, {self.reused} reused)"
+
     @property
     def text(self) -> str:
         """The first answer, which is the best one of a beam search."""
@@ -128,6 +133,9 @@ class LLM:
     def close(self) -> None:
         """End the engine; answers under way are cancelled."""
         self.loop.close()
+
+    def __repr__(self) -> str:
+        return f"LLM({self.loop!r})"
 
     def __enter__(self) -> LLM:
         return self

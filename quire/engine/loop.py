@@ -161,6 +161,10 @@ class Loop:
         if wrong is not None:
             raise wrong
 
+    def __repr__(self) -> str:
+        state = self.error or ("closed" if self._closing else f"{self.num_waiting} wait for a place")
+        return f"Loop({self.engine!r}, {state[:80]})"
+
     def __enter__(self) -> Loop:
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from quire.core.errors import InputError, say
 
@@ -55,10 +56,7 @@ class Sampling:
 
     def __repr__(self) -> str:
         """What differs from a plain one; stop strings are a user's words, and only counted."""
-        changed = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
-        for name in changed.keys() & {"stop", "stop_ids"}:
-            changed[name] = f"<{len(changed[name])}>"
-        return f"Sampling({', '.join(f'{name}={value}' for name, value in changed.items())})"
+        return brief(self, stop=f"<{len(self.stop)}>", stop_ids=f"<{len(self.stop_ids)}>")
 
     @property
     def greedy(self) -> bool:
@@ -129,6 +127,14 @@ def checked_sampling(sampling: object) -> Sampling:
     if not isinstance(sampling, Sampling):
         raise InputError(say("submit", f"sampling is {shown(sampling)}", "pass a Sampling"))
     return sampling
+
+
+def brief(record: Any, **instead: str) -> str:
+    """A record by the fields that differ from their default; `instead` shows some in other words."""
+    changed = {one.name: getattr(record, one.name) for one in fields(record)}
+    changed = {one.name: changed[one.name] for one in fields(record) if changed[one.name] != one.default}
+    parts = [f"{name}={instead.get(name, repr(value))}" for name, value in changed.items()]
+    return f"{type(record).__name__}({', '.join(parts)})"
 
 
 def shown(value: object) -> str:

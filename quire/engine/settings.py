@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quire.core.config import EVENT_SEED, CacheConfig, TierConfig
 from quire.core.errors import InputError, say
 from quire.core.groups import LayerGroup
-from quire.engine.sampling import LARGEST, shown
+from quire.engine.sampling import LARGEST, brief, shown
 
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")
@@ -60,6 +60,9 @@ class EngineConfig:
             raise InputError(say(f"max_chunk {shown(chunk)}", fact, "give at least one block, or None"))
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it must be a whole number of at least 0", "correct it"))
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def longest_chunk(self) -> int:

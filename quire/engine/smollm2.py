@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire.core.errors import InputError, say
-from quire.engine.folders import LOCAL
+from quire.engine.folders import LOCAL, first_line
 from quire.engine.quiet import quiet
 
 NAME = "SmolLM2-135M-Instruct"
@@ -38,9 +38,13 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
     except OSError as wrong:
         raise InputError(say(f"a place for the converted {NAME}", str(wrong), CHOOSE)) from wrong
     try:
-        _convert(weights, made)
+        try:
+            _convert(weights, made)
+            _share(made)
+        except Exception as wrong:  # a full disk above all, which each library tells in its own way
+            cure = f"make room in {kept.parent}, or {CHOOSE}"
+            raise InputError(say(f"converting {NAME}", first_line(wrong), cure)) from wrong
         with contextlib.suppress(OSError):  # another process may have been faster: then its folder stands
-            made.chmod(0o755)  # a cache folder may be shared
             os.rename(made, kept)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -48,6 +52,14 @@ def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
         raise InputError(say(f"the converted {NAME}", f"it could not be moved to {kept}", f"empty it, or {CHOOSE}"))
     tell(f"kept in {kept}")
     return kept
+
+
+def _share(made: Path) -> None:
+    """Whoever may read the folder around it may read it: what makes it, and its weights, are private by default."""
+    mode = made.parent.stat().st_mode & 0o755 | 0o700
+    for file in made.iterdir():
+        file.chmod(mode & 0o644)
+    made.chmod(mode)
 
 
 def cache_folder() -> Path:

@@ -24,6 +24,9 @@ class Piece:
     tokens: tuple[int, ...]
     text: str
 
+    def __repr__(self) -> str:
+        return f"Piece(answer {self.answer}, {len(self.tokens)} tokens, {len(self.text)} characters)"
+
 
 class RunFailed(QuireError):
     """The engine could not finish a run; the message says why."""
@@ -134,6 +137,10 @@ class Stream:
         """Cancel the run unless it is done."""
         if not self._over:
             self._cancel(self)
+
+    def __repr__(self) -> str:
+        state = "over" if self._over else "under way"
+        return f"Stream({self.run!r}, {state}, {len(self._pieces)} pieces to read)"
 
     def __enter__(self) -> Stream:
         return self

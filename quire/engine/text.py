@@ -56,6 +56,9 @@ class Transcript:
         self._held = ""  # settled, but perhaps the beginning of a stop string
         self._pieces: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"Transcript({self.count} tokens, {'stopped' if self.stopped else 'open'})"
+
     @property
     def text(self) -> str:
         """Everything handed out."""
