@@ -6,6 +6,7 @@ ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 ARGS   ?=
 JOBS   ?= $(shell $(PYTHON) -c 'import os; print(min(8, len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
+SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder # a file's tests share their models, and its long ones are not the last
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -21,7 +22,7 @@ demo: $(VENV)/ready
 
 test: lint $(VENV)/others
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -q -rs -m "not slow" -n $(JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -q -rs -m "not slow" $(SPREAD) $(ARGS)
 
 lint: $(VENV)/ready
 	@echo "== ruff"
@@ -41,7 +42,7 @@ soak: $(VENV)/ready
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 coverage: $(VENV)/ready
-	@$(BIN)/python -m pytest -q -m "not slow" --cov=quire/core --cov-report=term --cov-report=html --cov-fail-under=95 $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" $(SPREAD) --cov=quire/core --cov-report=term --cov-report=html --cov-fail-under=95 $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
