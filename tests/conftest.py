@@ -18,7 +18,7 @@ for name in ("PYTHONWARNINGS", "QUIRE_SECRET", "NO_COLOR", "FORCE_COLOR", "COLUM
 
 
 def pytest_collection_finish() -> None:
-    """What was imported by now stays: the collections of all tests need not look at it again (a tenth of their time)."""
+    """What was imported by now stays: the collections of all tests need not look at it again (a tenth of the time)."""
     gc.collect()
     gc.freeze()
 
