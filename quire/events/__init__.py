@@ -15,6 +15,7 @@ except ImportError as missing:
     fact = f"it needs pyzmq and msgspec ({missing})"
     raise StateError(say("quire.events", fact, "pip install 'quire[events]'")) from missing
 
+from quire.events.curve import Keys
 from quire.events.follower import Follower
 from quire.events.index import Holding, Index
 from quire.events.publisher import Publisher, Room
@@ -22,6 +23,6 @@ from quire.events.tape import Message, Tape, messages, replay
 from quire.events.track import Ask, Report, Status
 
 __all__ = [
-    "Ask", "Follower", "Holding", "Index", "Message", "Publisher", "Report", "Room", "Status", "Tape", "messages",
-    "replay",
+    "Ask", "Follower", "Holding", "Index", "Keys", "Message", "Publisher", "Report", "Room", "Status", "Tape",
+    "messages", "replay",
 ]  # fmt: skip

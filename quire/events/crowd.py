@@ -34,7 +34,7 @@ class Crowd:
         self._calm = 0.0  # until when those who are here are let be
         address = next(_addresses)
         socket.monitor(address, _NEWS)
-        self.news = wire.socket(zmq.PAIR)
+        self.news: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
         self.news.set_hwm(0)  # nobody waits for us to read it
         self.news.connect(address)
 
@@ -59,7 +59,12 @@ class Crowd:
                 self._closed = True
         if self._closed:
             self._reopen()
-        elif self._open and self._are_too_many():
+        elif self._are_too_many():
+            self.send_away()
+
+    def send_away(self) -> None:
+        """Cut all off, with what is queued for them."""
+        if self._open:
             self._socket.unbind(self._endpoint)
             self._open = False
 

@@ -1,11 +1,13 @@
 """Desk: answers those who ask a publisher, as fast as each of them reads. Owns the ROUTER; knows no batches.
 
 A ROUTER drops what is over its bound, and an answer must be whole: so its bound is small, and the rest of an answer
-waits here as something yet to be read from the archive, which takes no memory.
+waits here as something yet to be read from the archive, which takes no memory. What is under way is bounded in bytes,
+for one peer and for all.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -13,10 +15,13 @@ import zmq
 
 from quire.events import wire
 from quire.events.crowd import Crowd
+from quire.events.curve import Gate
+from quire.events.flight import Flight, Part
 
 MAX_QUEUED = 32  # messages in the socket for one peer
 MAX_BYTES = 1 << 12  # of one that asks; who sends more is cut off
 MAX_ASKS = 8  # of one peer that wait; others are passed over
+STALL = 10.0  # seconds for which nobody reads while others wait for room, until all are sent away
 PAUSE, CLOSED_PAUSE = 1, 50  # milliseconds until a peer that was full is looked at again, or an endpoint not had
 
 Answer = Iterator[tuple[int, bytes]]
@@ -25,9 +30,9 @@ Answer = Iterator[tuple[int, bytes]]
 class Desk:
     """One ROUTER; whoever asks and reads nothing holds up itself only, and there are only so many."""
 
-    def __init__(self, topic: bytes, max_peers: int) -> None:
+    def __init__(self, topic: bytes, max_peers: int, max_bytes: int, gate: Gate) -> None:
         self._max_peers = max_peers
-        self._socket = wire.socket(zmq.ROUTER)
+        self._socket = gate.socket(zmq.ROUTER)
         self._socket.set_hwm(MAX_QUEUED)
         self._socket.set(zmq.MAXMSGSIZE, MAX_BYTES)
         self._socket.set(zmq.LINGER, 0)
@@ -37,7 +42,9 @@ class Desk:
         self._topic = topic
         self._asks: dict[bytes, deque[bytes]] = {}  # by peer, oldest first; the first is being answered
         self._parts: dict[bytes, Iterator[list[bytes]]] = {}
-        self._next: dict[bytes, list[bytes]] = {}  # a message that had no room
+        self._next: dict[bytes, tuple[list[bytes], Part]] = {}  # a message that had no room
+        self._flight = Flight(max_bytes)
+        self._moved = time.monotonic()  # when something of it was let go, or there was room
 
     def open(self, endpoint: str) -> str:
         """Let peers come; the endpoint with the port it got."""
@@ -50,6 +57,11 @@ class Desk:
         if self._crowd is not None:
             self._crowd.close()
         self._socket.close(linger)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes under way to those who asked."""
+        return self._flight.num_bytes
 
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
@@ -79,6 +91,12 @@ class Desk:
         """Send as much as there is room for; `answer` makes the answer to an ask when its turn comes."""
         if self._crowd is not None and not self._crowd.is_open:
             self._crowd.look()
+        now = time.monotonic()
+        if self._flight.look() or not self._flight.is_full:
+            self._moved = now
+        elif self._asks and self._crowd is not None and now - self._moved > STALL:
+            self._crowd.send_away()  # somebody holds all the room and reads nothing
+            self._moved = now
         for peer in list(self._asks):
             try:
                 self._serve(peer, answer)
@@ -87,20 +105,38 @@ class Desk:
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-            for kept in (self._asks, self._parts, self._next):
-                kept.pop(peer, None)
+            self._forget(peer)
+
+    def _forget(self, peer: bytes) -> None:
+        _, part = self._next.pop(peer, (None, None))
+        if part is not None:
+            self._flight.give_up(peer, part)
+        for kept in (self._asks, self._parts):
+            kept.pop(peer, None)
 
     def _serve(self, peer: bytes, answer: Callable[[bytes], Answer | None]) -> None:
         asks = self._asks[peer]
         while asks:
             if peer not in self._parts:
                 self._parts[peer] = self._messages(answer(asks[0]))
-            while message := self._next.get(peer) or next(self._parts[peer], None):
-                self._next[peer] = message
-                self._socket.send_multipart([peer, b"", *message], zmq.DONTWAIT)
+            while message := self._message(peer):
+                head, part = message
+                self._socket.send_multipart([peer, b"", *head], zmq.DONTWAIT | zmq.SNDMORE)
+                self._socket.send(part.frame())
                 del self._next[peer]
             del self._parts[peer]
             asks.popleft()
+
+    def _message(self, peer: bytes) -> tuple[list[bytes], Part] | None:
+        """The next of an answer, not made before there is room for it."""
+        if peer not in self._next:
+            if not self._flight.has_room(peer):
+                raise zmq.Again
+            message = next(self._parts[peer], None)
+            if message is None:
+                return None
+            self._next[peer] = message[:-1], self._flight.add(peer, message[-1])
+        return self._next[peer]
 
     def _messages(self, answer: Answer | None) -> Iterator[list[bytes]]:
         if answer is not None:

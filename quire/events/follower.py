@@ -17,8 +17,9 @@ from typing import Any
 
 import zmq
 
-from quire.core.errors import StateError, UnknownError, say
+from quire.core.errors import InputError, StateError, UnknownError, say
 from quire.events import wire
+from quire.events.curve import Keys, join, public_key
 from quire.events.index import Index
 from quire.events.track import Ask
 
@@ -33,6 +34,7 @@ class _Line:
     stream: zmq.Socket[bytes]
     desk: zmq.Socket[bytes] | None
     replay: str | None
+    server: bytes | None  # its public key
     heard: float
     asks: deque[Ask] = field(default_factory=deque)  # not answered yet, in order: so are the answers
     since: float = 0.0  # when it was asked last, or a part of an answer came
@@ -41,8 +43,15 @@ class _Line:
 class Follower:
     """Follows any number of workers into one index."""
 
-    def __init__(self, index: Index, *, quiet: float = 1.0, patience: float = 2.0) -> None:
+    def __init__(
+        self, index: Index, *, quiet: float = 1.0, patience: float = 2.0, keys: Keys | None = None,
+        max_message: int = wire.MAX_MESSAGE,
+    ) -> None:  # fmt: skip
+        """`keys` are ours for CURVE; a worker that sends a message of more than `max_message` bytes is cut off."""
+        if type(max_message) is not int or max_message < 1:
+            raise InputError(say(f"max_message {max_message!r}", "that is no length", "pass a positive int"))
         self.index = index
+        self._keys, self._max_message = keys, max_message
         self._quiet, self._patience = quiet, patience  # seconds until a worker is asked, and until it counts as silent
         self._lines: dict[Hashable, _Line] = {}
         self._orders: queue.SimpleQueue[tuple[Callable[[], object], queue.SimpleQueue[Exception | None]] | None]
@@ -58,10 +67,15 @@ class Follower:
     # -- the caller's side -------------------------------------------------------------------------------------------
 
     def follow(
-        self, worker: Hashable, endpoint: str, replay: str | None = None, *, topic: str = "", bind: bool = False
-    ) -> None:
-        """Add a worker to the index and listen to it; with `replay` what is missing can be asked for."""
-        self._order(lambda: self._add(worker, endpoint, replay, topic, bind))
+        self, worker: Hashable, endpoint: str, replay: str | None = None, *, topic: str = "", bind: bool = False,
+        server: bytes | str | None = None,
+    ) -> None:  # fmt: skip
+        """Add a worker to the index and listen to it; with `replay` what is missing can be asked for.
+
+        `server` is the public key of a publisher that speaks CURVE, or the file that has it.
+        """
+        key = None if server is None else public_key(server)
+        self._order(lambda: self._add(worker, endpoint, replay, topic, bind, key))
 
     def leave(self, worker: Hashable) -> None:
         """Stop listening to a worker and forget it."""
@@ -129,6 +143,10 @@ class Follower:
                     self._serve(line, ready)
                 except UnknownError:  # removed from the index behind our back
                     self._close(line.worker)
+                except Exception as error:  # whatever one worker makes happen is no other's trouble
+                    self._close(line.worker)
+                    with suppress(UnknownError):
+                        self.index.fail(line.worker, f"following it ended with {error!r}")
 
     def _serve(self, line: _Line, ready: dict[Any, int]) -> None:
         if line.stream in ready:
@@ -151,14 +169,16 @@ class Follower:
                 done.put(error)
         return True
 
-    def _add(self, worker: Hashable, endpoint: str, replay: str | None, topic: str, bind: bool) -> None:
+    def _add(
+        self, worker: Hashable, endpoint: str, replay: str | None, topic: str, bind: bool, server: bytes | None
+    ) -> None:
         stream = wire.socket(zmq.SUB)
         desk = None
         try:
-            stream.set_hwm(0)
+            self._ready(stream, server)
             stream.subscribe(topic.encode())
             wire.attach(stream, endpoint, bind)
-            desk = _desk(replay) if replay is not None else None
+            desk = self._desk(replay, server) if replay is not None else None
             self.index.add(worker, mendable=desk is not None)
         except Exception:
             for socket in (stream, desk):
@@ -167,7 +187,7 @@ class Follower:
             raise
         if worker in self._lines:
             self._close(worker)  # of one that was removed from the index
-        line = self._lines[worker] = _Line(worker, stream, desk, replay, time.monotonic())
+        line = self._lines[worker] = _Line(worker, stream, desk, replay, server, time.monotonic())
         for socket in (stream, desk):
             if socket is not None:
                 self._poller.register(socket, zmq.POLLIN)
@@ -189,8 +209,9 @@ class Follower:
         """What has come, so that a burst costs few looks; not all of it, since others wait too."""
         line.heard = time.monotonic()
         for frames in _waiting(line.stream, BURST):
-            if len(frames) == 3:
-                self._ask(line, self.index.hear(line.worker, int.from_bytes(frames[1], "big"), frames[2]))
+            seq = wire.seq_of(frames[1]) if len(frames) == 3 else None
+            if seq is not None:
+                self._ask(line, self.index.hear(line.worker, seq, frames[2]))
 
     def _read(self, line: _Line, desk: zmq.Socket[bytes]) -> None:
         """An answer, or part of one."""
@@ -230,8 +251,23 @@ class Follower:
         line.asks.clear()
         self._poller.unregister(desk)
         desk.close(0)
-        line.desk = _desk(str(line.replay))
+        line.desk = self._desk(str(line.replay), line.server)
         self._poller.register(line.desk, zmq.POLLIN)
+
+    def _desk(self, endpoint: str, server: bytes | None) -> zmq.Socket[bytes]:
+        """The way to ask a worker."""
+        desk = wire.socket(zmq.DEALER)
+        try:
+            self._ready(desk, server)
+            wire.attach(desk, endpoint, False)
+        except Exception:
+            desk.close(0)
+            raise
+        return desk
+
+    def _ready(self, socket: zmq.Socket[bytes], server: bytes | None) -> None:
+        wire.bound(socket, self._max_message)
+        join(socket, self._keys, server)
 
 
 def _waiting(socket: zmq.Socket[bytes], most: int) -> Iterator[list[bytes]]:
@@ -239,15 +275,3 @@ def _waiting(socket: zmq.Socket[bytes], most: int) -> Iterator[list[bytes]]:
     with suppress(zmq.Again):
         for _ in range(most):
             yield socket.recv_multipart(zmq.DONTWAIT)
-
-
-def _desk(endpoint: str) -> zmq.Socket[bytes]:
-    """The way to ask a worker."""
-    desk = wire.socket(zmq.DEALER)
-    try:
-        desk.set_hwm(0)
-        wire.attach(desk, endpoint, False)
-    except Exception:
-        desk.close(0)
-        raise
-    return desk

@@ -178,6 +178,11 @@ class Index:
         with self._lock:
             self._track(worker).silent = True
 
+    def fail(self, worker: Hashable, why: str) -> None:
+        """Nobody listens to a worker any more: what is known of it is not to be relied on."""
+        with self._lock:
+            self._track(worker).bar(why)
+
     def _begin(self, track: Track, delta: Delta) -> None:
         self._ledger.clear(track.slot)
         if len(delta.names.groups) > self._groups:

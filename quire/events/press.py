@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 class Press:
     """The stream of one publisher."""
 
-    __slots__ = ("_encoder", "_ledger", "_names", "archive", "lost", "next", "odd", "rank", "run")
+    __slots__ = ("_encoder", "_ledger", "_names", "_snapshot", "archive", "lost", "next", "odd", "rank", "run")
 
     def __init__(self, names: Names, encoding: Encoding, archive: Archive, rank: int = 0) -> None:
         self._names = names
         self._encoder = Encoder(names, encoding)
         self._ledger: Ledger = open_store().Ledger(1, len(names.groups))
+        self._snapshot: tuple[int, bytes] | None = None  # while it is of the last number: many may ask at once
         self.archive = archive
         self.rank = rank
         self.run = time.time_ns()
@@ -43,6 +44,7 @@ class Press:
     def print(self, batch: EventBatch, lost: int = 0) -> tuple[int, bytes]:
         """The next payload and its number; `lost` is what this whole state makes up for."""
         records = records_of(batch)
+        self._snapshot = None
         self.odd += self._ledger.apply(0, *records)
         self.lost += lost
         form = Form.WHOLE if batch.whole else Form.CHANGES
@@ -56,9 +58,12 @@ class Press:
         """The whole state with the number of the last batch in it; None before the first."""
         if self.next == 0:
             return None
-        last = self.next - 1
-        records = state_of(self._ledger, len(self._names.groups), len(self._names.media))
-        return last, self._encoded(Delta(*self._head(last), Form.WHOLE, 0, records, self._digest()), None)
+        if self._snapshot is None:
+            last = self.next - 1
+            records = state_of(self._ledger, len(self._names.groups), len(self._names.media))
+            delta = Delta(*self._head(last), Form.WHOLE, 0, records, self._digest())
+            self._snapshot = last, self._encoded(delta, None)
+        return self._snapshot
 
     def mark(self) -> tuple[int, bytes]:
         """The number of the last batch (0 before the first) and the digest after it, for those who want to be sure."""

@@ -19,40 +19,49 @@ from quire.core.errors import InputError, StateError, say
 from quire.core.events import EventBatch, merged
 from quire.events import wire
 from quire.events.archive import Archive
-from quire.events.desk import Answer, Desk
+from quire.events.crowd import Crowd
+from quire.events.curve import Gate, Keys
+from quire.events.desk import CLOSED_PAUSE, Answer, Desk
 from quire.events.encode import Encoding
 from quire.events.names import Names
 from quire.events.press import Press
 
 BURST = 16  # batches sent before those who ask are looked at
 GATHERED = 1_024  # hashes from which a batch takes in no more of those that wait behind it
-HIGH_WATER = 10_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
+HIGH_WATER = 1_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
+LOCAL = "tcp://127.0.0.1:5557"
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a publisher keeps: for those who ask again, and for its own thread."""
+    """How much a publisher keeps, for those who ask again and for its own thread; and who may come."""
 
     batches: int = 10_000  # that can be asked for again
     num_bytes: int = 256 << 20  # of them
     waiting: int = 1 << 20  # hashes in the queue before `tell` takes no more
     peers: int = 256  # connected at once to ask; routers that are more than that disturb each other
+    subscribers: int = 256  # connected at once to listen; the same
+    answers: int = 64 << 20  # bytes under way to those who asked; a quarter of it to one of them
+    keys: Keys | None = None  # of CURVE: nobody else reads the stream, or asks
 
     def __post_init__(self) -> None:
-        for name in ("batches", "num_bytes", "waiting", "peers"):
+        for name in ("batches", "num_bytes", "waiting", "peers", "subscribers", "answers"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InputError(say(f"room for {value!r} {name}", "that is no room", "pass a positive int"))
+        if self.keys is not None and not (isinstance(self.keys, Keys) and self.keys.secret):
+            raise InputError(say("these keys of a publisher", "they have no secret one", "use Keys.make()"))
 
 
 class Publisher:
     """PUB with sequence numbers and, with `replay`, a ROUTER that answers who missed something."""
 
     def __init__(
-        self, cache: Cache, endpoint: str = "tcp://*:5557", *, replay: str | None = None, topic: str = "",
+        self, cache: Cache, endpoint: str | None = None, *, replay: str | None = None, topic: str = "",
         encoding: Encoding = "map", bind: bool | None = None, media: Iterable[str] | None = None,
         room: Room | None = None,
     ) -> None:  # fmt: skip
+        """Without an endpoint it is bound to port 5557 of this machine, which no other machine can reach."""
         if not isinstance(cache, Cache) or not cache.config.events:
             raise InputError(say("a publisher", "the cache records no events", "use CacheConfig(..., events=True)"))
         if encoding not in ("map", "array"):
@@ -69,24 +78,39 @@ class Publisher:
         self.repairs = 0  # times that events did not follow from those before them, and the whole state was told next
         self._closing = False
         self._failure: Exception | None = None
+        if endpoint is None:
+            endpoint, bind = LOCAL, True if bind is None else bind
         self._open(endpoint, replay, wire.is_bound(endpoint) if bind is None else bind)
         self._thread = threading.Thread(target=self._run, name="quire-publisher", daemon=True)
         self._thread.start()
 
     def _open(self, endpoint: str, replay: str | None, bind: bool) -> None:
-        self._pub, self._desk = wire.socket(zmq.PUB), Desk(self._topic, self._room.peers)
+        self._gate = Gate(self._room.keys)
+        self._pub = self._gate.socket(zmq.PUB)
+        self._desk = Desk(self._topic, self._room.peers, self._room.answers, self._gate)
         self._pub.set_hwm(HIGH_WATER)
+        self._pub.set(zmq.MAXMSGSIZE, wire.MAX_SUBSCRIPTION)
+        self._pub.set(zmq.LINGER, 0)
+        self._crowd: Crowd | None = None
         self.replay_endpoint: str | None = None
         try:
             self.endpoint = wire.attach(self._pub, endpoint, bind)
+            if bind and not endpoint.startswith("inproc:"):
+                self._crowd = Crowd(self._pub, self._room.subscribers)
             if replay is not None:
                 self.replay_endpoint = self._desk.open(replay)
         except Exception:
-            self._pub.close(0)
-            self._desk.close(0)
+            self._close_sockets(0)
             raise
         self._bell, self._ear = sockets.socketpair()  # rings the thread; a queue cannot be polled beside a socket
         self._bell.setblocking(False)
+
+    def _close_sockets(self, linger: int) -> None:
+        if self._crowd is not None:
+            self._crowd.close()
+        self._pub.close(linger)
+        self._desk.close(linger)
+        self._gate.close()
 
     # -- the engine's side -------------------------------------------------------------------------------------------
 
@@ -157,14 +181,17 @@ class Publisher:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        for readable in (self._ear, *self._desk.sockets):
+        news = () if self._crowd is None else (self._crowd.news,)
+        for readable in (self._ear, *news, *self._desk.sockets):
             poller.register(readable, zmq.POLLIN)
         try:
             while True:
-                ready = dict(poller.poll(0 if self._queue else self._desk.pause))
+                ready = dict(poller.poll(self._pause()))
                 if self._ear.fileno() in ready:
                     self._ear.recv(4096)
                 self._send_waiting()
+                if self._crowd is not None and (self._crowd.news in ready or not self._crowd.is_open):
+                    self._crowd.look()
                 if any(readable in ready for readable in self._desk.sockets):
                     self._desk.take()
                 self._desk.serve(self._answer)
@@ -173,8 +200,13 @@ class Publisher:
         except Exception as error:
             self._failure = error
         finally:
-            self._pub.close(1000)
-            self._desk.close(1000)
+            self._close_sockets(1000)
+
+    def _pause(self) -> int | None:
+        """Milliseconds until there is something to do, unless somebody rings; None: for ever."""
+        if self._queue:
+            return 0
+        return CLOSED_PAUSE if self._crowd is not None and not self._crowd.is_open else self._desk.pause
 
     def _send_waiting(self) -> None:
         """A part of it: an engine may tell as fast as this sends, and others want answers meanwhile."""
@@ -203,8 +235,13 @@ class Publisher:
     def _answer(self, ask: bytes) -> Answer | None:
         """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""
         if ask == wire.SNAPSHOT:
-            found = self._press.snapshot()
-            return iter([found] if found is not None else [])
+            return self._snapshot()
         if ask == wire.MARK:
             return iter([self._press.mark()])
         return self._press.archive.since(int.from_bytes(ask, "big")) if len(ask) == 8 else None
+
+    def _snapshot(self) -> Answer:
+        """Made when there is room to send it, and not before."""
+        found = self._press.snapshot()
+        if found is not None:
+            yield found

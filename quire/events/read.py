@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -15,17 +17,21 @@ STORED = (
 )  # fmt: skip
 REMOVED = ("type", "block_hashes", "medium", "group_idx", "locality", "ownership", "quire")
 FIELDS = {"BlockStored": STORED, "BlockRemoved": REMOVED}
+MAX_BYTES = 16 << 20  # of a batch that is taken apart: as Python objects it takes up to 70 times as much
+DEPTH = 16  # of lists in lists; deeper ones are left out
 
 
 def read(payload: bytes) -> dict[str, Any]:
     """Time, rank, events by field, and what our own field says; or why it is no batch."""
     try:
-        ts, events, *rank = msgspec.msgpack.decode(payload)
+        if len(payload) > MAX_BYTES:
+            raise Damaged(f"{len(payload)} bytes, {MAX_BYTES} are taken apart")
         delta = decoded(payload)
+        ts, events, *rank = msgspec.msgpack.decode(payload)
         told = [_plain(event) for event in events]
-    except (msgspec.DecodeError, Damaged, TypeError, ValueError) as error:
+        batch: dict[str, Any] = {"ts": _time(ts), "rank": _printable(rank[0]) if rank else None, "events": told}
+    except (msgspec.DecodeError, Damaged, TypeError, ValueError, OverflowError, OSError, RecursionError) as error:
         return {"damaged": str(error), "events": []}
-    batch: dict[str, Any] = {"ts": float(ts), "rank": rank[0] if rank else None, "events": told}
     if delta is not None:
         del batch["events"][-1]  # it only carries our field
         pages = int(delta.digest[:, :, 0].sum())
@@ -45,9 +51,21 @@ def _plain(event: Any) -> dict[str, Any]:
     return {str(key): _printable(value) for key, value in event.items()}
 
 
-def _printable(value: Any) -> Any:
+def _time(ts: Any) -> float:
+    """Seconds that a clock can show."""
+    seconds = float(ts)
+    if not isfinite(seconds):
+        raise ValueError(f"its time is {seconds}")
+    datetime.fromtimestamp(seconds)
+    return seconds
+
+
+def _printable(value: Any, depth: int = DEPTH) -> Any:
+    """Plain values, which any reader can print."""
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, list):
-        return [_printable(item) for item in value]
-    return value
+    if isinstance(value, list | tuple):
+        return [_printable(item, depth - 1) for item in value] if depth else "..."
+    if isinstance(value, dict):
+        return {str(key): _printable(item, depth - 1) for key, item in value.items()} if depth else "..."
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -9,21 +9,25 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
 import zmq
+from msgspec import Meta
 
 from quire.core.errors import InputError, say
 from quire.events import wire
+from quire.events.curve import Gate, Keys, join, public_key
 
 MAGIC = b"quire-events 1\n"
+MAX_BYTES = wire.MAX_MESSAGE + (1 << 16)  # of a message in a file, with what is around its payload
+LONGEST = 1e9  # seconds a recording may have lasted
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True):
     """One message of a stream."""
 
-    seconds: float  # since the first
+    seconds: Annotated[float, Meta(ge=0, le=LONGEST)]  # since the first
     topic: bytes
     seq: int
     payload: bytes
@@ -52,18 +56,29 @@ class Tape:
                 raise InputError(say(f"{self.path}", "it is no recorded stream", "make one with `quire events record`"))
             nth = 0
             while head := file.read(4):
-                body = file.read(int.from_bytes(head, "big"))
                 try:
-                    if len(head) < 4 or len(body) < int.from_bytes(head, "big"):
-                        raise msgspec.DecodeError("it ends in the middle")
-                    yield _decoder.decode(body)
-                except msgspec.DecodeError as error:
+                    message = _read(file, head)
+                except (msgspec.DecodeError, RecursionError) as error:
                     ask = f"message {nth} of {self.path}"
                     raise InputError(say(ask, str(error), "record the stream again")) from error
+                yield message
                 nth += 1
 
 
 _decoder = msgspec.msgpack.Decoder(Message)
+
+
+def _read(file: BinaryIO, head: bytes) -> Message:
+    size = int.from_bytes(head, "big")
+    if size > MAX_BYTES:
+        raise msgspec.DecodeError(f"it is {size} bytes long, {MAX_BYTES} at most are")
+    body = file.read(size)
+    if len(head) < 4 or len(body) < size:
+        raise msgspec.DecodeError("it ends in the middle")
+    message = _decoder.decode(body)
+    if not 0 <= message.seq < 1 << 64:
+        raise msgspec.DecodeError(f"its number is {message.seq}")
+    return message
 
 
 def _put(file: BinaryIO, message: Message) -> None:
@@ -73,12 +88,14 @@ def _put(file: BinaryIO, message: Message) -> None:
 
 
 def messages(
-    endpoint: str, topic: str = "", *, bind: bool = False, count: int | None = None, seconds: float | None = None
-) -> Iterator[Message]:
-    """What a stream says from now on, up to `count` messages or for `seconds`."""
+    endpoint: str, topic: str = "", *, bind: bool = False, count: int | None = None, seconds: float | None = None,
+    keys: Keys | None = None, server: bytes | str | None = None,
+) -> Iterator[Message]:  # fmt: skip
+    """What a stream says from now on, up to `count` messages or for `seconds`; with CURVE, of the one with that key."""
     socket = wire.socket(zmq.SUB)
     try:
-        socket.set_hwm(0)
+        wire.bound(socket)
+        join(socket, keys, None if server is None else public_key(server))
         socket.subscribe(topic.encode())
         wire.attach(socket, endpoint, bind)
         begun, first, seen = time.monotonic(), None, 0
@@ -87,24 +104,29 @@ def messages(
             if left is not None and (left <= 0 or not socket.poll(int(1000 * left) + 1)):
                 return
             frames = socket.recv_multipart()
-            if len(frames) == 3:
+            seq = wire.seq_of(frames[1]) if len(frames) == 3 else None
+            if seq is not None:
                 now = time.monotonic()
                 first = now if first is None else first
                 seen += 1
-                yield Message(now - first, frames[0], int.from_bytes(frames[1], "big"), frames[2])
+                yield Message(now - first, frames[0], seq, frames[2])
     finally:
         socket.close(0)
 
 
-def replay(path: str | Path, endpoint: str, *, bind: bool | None = None, speed: float | None = 1.0) -> int:
+def replay(
+    path: str | Path, endpoint: str, *, bind: bool | None = None, speed: float | None = 1.0, keys: Keys | None = None
+) -> int:
     """Publish a file again, as fast as it was (times `speed`; None: at once); how many messages were sent."""
     if speed is not None and not speed > 0:
         raise InputError(say(f"speed {speed!r}", "it leads nowhere", "pass a number above 0, or None for no pauses"))
-    socket = wire.socket(zmq.XPUB)  # a PUB that hears subscriptions
+    gate = Gate(keys)
+    socket = gate.socket(zmq.XPUB)  # a PUB that hears subscriptions
     tape, count = iter(Tape(path)), 0
     try:
         first = next(tape, None)  # a file that is none is told before anybody waits
         socket.set_hwm(0)
+        socket.set(zmq.MAXMSGSIZE, wire.MAX_SUBSCRIPTION)
         wire.attach(socket, endpoint, wire.is_bound(endpoint) if bind is None else bind)
         _await_listener(socket)
         begun = time.monotonic()
@@ -113,8 +135,11 @@ def replay(path: str | Path, endpoint: str, *, bind: bool | None = None, speed: 
                 time.sleep(max(0.0, begun + message.seconds / speed - time.monotonic()))
             socket.send_multipart([message.topic, wire.number(message.seq), message.payload])
             count += 1
+            while socket.poll(0):
+                socket.recv()  # subscriptions must not pile up
     finally:
         socket.close(1000)
+        gate.close()
     return count
 
 

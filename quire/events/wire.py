@@ -14,6 +14,9 @@ import zmq
 from quire.core.errors import InputError, StateError, say
 
 END = (-1).to_bytes(8, "big", signed=True)
+MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is cut off
+MAX_SUBSCRIPTION = 1 << 12  # bytes of one; who sends more is cut off
+QUEUED = 32  # messages that wait for a listener in its socket; the rest waits where it comes from
 SNAPSHOT, MARK = b"snapshot?", b"mark?"  # not eight bytes: no numbers
 
 
@@ -21,6 +24,18 @@ def socket(kind: int) -> zmq.Socket[bytes]:
     """A socket of the process's context."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     return context.socket(kind)
+
+
+def bound(socket: zmq.Socket[bytes], max_message: int = MAX_MESSAGE) -> None:
+    """Bound what a listener's socket takes in; what it sends is never dropped, and never waits."""
+    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.RCVHWM, QUEUED)
+    socket.set(zmq.MAXMSGSIZE, max_message)
+
+
+def seq_of(frame: bytes) -> int | None:
+    """A sequence number from a frame; None: that is none."""
+    return int.from_bytes(frame, "big") if len(frame) == 8 else None
 
 
 def number(seq: int) -> bytes:

@@ -39,12 +39,17 @@ def _parser() -> ArgumentParser:
         one.add_argument("--topic", default="", help="only messages whose topic begins so")
         one.add_argument("--count", type=_positive, metavar="N", help="stop after so many batches")
         one.add_argument("--seconds", type=_seconds, metavar="S", help="stop after so long")
+        one.add_argument("--server", metavar="KEY", help="the publisher's public key for CURVE, or its file")
+        one.add_argument("--keys", metavar="FILE", help="our own keys for CURVE (a .key_secret file); else fresh ones")
     record.add_argument("file", metavar="FILE")
     replay = acts.add_parser("replay", help="publish a recorded file again")
     replay.set_defaults(act=_replay)
     replay.add_argument("file", metavar="FILE")
     replay.add_argument("endpoint", metavar="ENDPOINT", help="to bind, or with --connect to connect to")
     replay.add_argument("--connect", action="store_true")
+    replay.add_argument("--keys", metavar="FILE", help="publish with CURVE, with the keys of this .key_secret file")
+    help_ = "let in only who has this public key, or that of this file; may be given again"
+    replay.add_argument("--client", action="append", metavar="KEY", help=help_)
     replay.add_argument("--speed", type=_seconds, default=1.0, metavar="X", help="times as fast; 0: without pauses")
     return parser
 
@@ -66,11 +71,13 @@ def _seconds(text: str) -> float:
 
 
 def _stream(options: Namespace) -> Iterator[Any]:
-    from quire.events import messages
+    from quire.events import Keys, messages
 
+    keys = Keys.read(options.keys) if options.keys else None
     return messages(
-        options.endpoint, options.topic, bind=options.bind, count=options.count, seconds=options.seconds
-    )
+        options.endpoint, options.topic, bind=options.bind, count=options.count, seconds=options.seconds,
+        keys=keys, server=options.server,
+    )  # fmt: skip
 
 
 def _record(options: Namespace) -> int:
@@ -87,9 +94,14 @@ def _record(options: Namespace) -> int:
 
 
 def _replay(options: Namespace) -> int:
-    from quire.events import replay
+    from quire.events import Keys, replay
 
-    count = replay(options.file, options.endpoint, bind=not options.connect, speed=options.speed or None)
+    keys = Keys.read(options.keys) if options.keys else None
+    if options.client:
+        if keys is None:
+            raise QuireError("--client: whom to let in is for streams with CURVE: add --keys FILE")
+        keys = keys.admitting(options.client)
+    count = replay(options.file, options.endpoint, bind=not options.connect, speed=options.speed or None, keys=keys)
     print(f"{count} batches sent")
     return 0
 
@@ -104,8 +116,13 @@ def _tail(options: Namespace) -> int:
         index.hear("it", message.seq, message.payload)
         batch = read(message.payload) | {"seq": message.seq, "topic": message.topic.decode(errors="replace")}
         batch["status"] = index.status("it").value
-        print(json.dumps(batch) if options.json else "\n".join(_lines(batch)), flush=True)
+        print(json.dumps(batch) if options.json else "\n".join(map(_shown, _lines(batch))), flush=True)
     return 0
+
+
+def _shown(line: str) -> str:
+    """What others chose may not steer a terminal."""
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in line)
 
 
 def _lines(batch: dict[str, Any]) -> Iterator[str]:
@@ -124,7 +141,8 @@ def _lines(batch: dict[str, Any]) -> Iterator[str]:
 
 
 def _words(event: dict[str, Any]) -> str:
-    names = event.get("block_hashes", [])
+    names = event.get("block_hashes")
+    names = names if isinstance(names, list) else []
     where = f"{event.get('medium') or '?'} group {event.get('group_idx') or 0}"
     first = f"{names[0]:016x}" if names and isinstance(names[0], int) else str(names[0]) if names else ""
     more = f" ... ({len(names)} blocks)" if len(names) > 1 else ""

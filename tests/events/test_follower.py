@@ -50,11 +50,32 @@ def test_a_thread_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(*_: Any, **__: Any) -> None:
             raise RuntimeError("broken")
 
-        monkeypatch.setattr(index, "hear", broken)
+        monkeypatch.setattr(follower._poller, "poll", broken)
+        follower._bell.send(b"!")
         until(lambda: not follower._thread.is_alive(), "ended")
         assert index.status("w") is Status.UNKNOWN
         with pytest.raises(StateError, match="ended with RuntimeError"):
             follower.follow("v", publisher.endpoint)
+
+
+def test_a_worker_that_cannot_be_followed_is_no_other_ones_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    with published(build(16)) as one, published(build(16)) as other, heard_by_hand() as (index, follower):
+        for name, publisher in (("one", one), ("other", other)):
+            publisher.tell()
+            follower.follow(name, publisher.endpoint, publisher.replay_endpoint)
+        until(lambda: set(index.workers().values()) == {Status.EXACT}, "exact")
+        hear = index.hear
+
+        def broken(worker: Any, *rest: Any, **options: Any) -> Any:
+            if worker == "one":
+                raise RuntimeError("broken")
+            return hear(worker, *rest, **options)
+
+        monkeypatch.setattr(index, "hear", broken)
+        until(lambda: index.status("one") is Status.UNKNOWN, "given up")
+        assert "ended with RuntimeError('broken')" in index.report("one").reason
+        other.tell(whole=True)
+        until(lambda: exact(index, other, "other"), "the other is heard")
 
 
 def test_a_long_answer_is_waited_for_and_answers_are_told_apart() -> None:

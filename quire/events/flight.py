@@ -1,0 +1,91 @@
+"""Flight: bytes of answers that are under way, by peer: handed to a socket, or about to be. Knows no asks.
+
+ZMQ bounds what it queues in messages, not in bytes, and does not say who reads. But it says when it has let go of a
+buffer: what has not been let go is counted here. One payload on its way to several peers is there once, and counts so.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+SMALL = 1 << 13  # bytes below which a payload is copied and not counted: a socket's bound in messages is enough
+SHARE = 4  # a peer may have so much of the room
+
+
+class Part:
+    """A payload on its way to a peer."""
+
+    __slots__ = ("_tracker", "payload")
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self._tracker: zmq.MessageTracker | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """The socket has let go of it."""
+        return self._tracker is not None and self._tracker.done
+
+    def frame(self) -> zmq.Frame | bytes:
+        """As a socket takes it without a copy; from now on it is the socket's."""
+        if len(self.payload) < SMALL:
+            return self.payload
+        frame = zmq.Frame(self.payload, track=True, copy=False)
+        self._tracker = frame.tracker
+        return frame
+
+
+class Flight:
+    """What is under way to all peers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: dict[bytes, list[Part]] = {}
+        self._copies: dict[int, int] = {}  # payload -> peers it is on its way to
+        self.num_bytes = 0  # of payloads, each counted once
+
+    @property
+    def is_full(self) -> bool:
+        """No more is to be put under way."""
+        return self.num_bytes >= self._most
+
+    def has_room(self, peer: bytes) -> bool:
+        """Whether another part may go there; one part may be larger than all the room."""
+        own = sum(len(part.payload) for part in self._parts.get(peer, ()))
+        return not self.is_full and own < self._most // SHARE
+
+    def add(self, peer: bytes, payload: bytes) -> Part:
+        """A part that will be sent there."""
+        part = Part(payload)
+        if len(payload) >= SMALL:
+            self._parts.setdefault(peer, []).append(part)
+            copies = self._copies.get(id(payload), 0)
+            self._copies[id(payload)] = copies + 1
+            self.num_bytes += 0 if copies else len(payload)
+        return part
+
+    def look(self) -> bool:
+        """Forget what has left; whether anything has."""
+        gone = 0
+        for peer, parts in list(self._parts.items()):
+            left = [part for part in parts if part.is_done]
+            for part in left:
+                parts.remove(part)
+                self._drop(part)
+            if not parts:
+                del self._parts[peer]
+            gone += len(left)
+        return gone > 0
+
+    def give_up(self, peer: bytes, part: Part) -> None:
+        """It will not be sent."""
+        if part in self._parts.get(peer, ()):
+            self._parts[peer].remove(part)
+            self._drop(part)
+
+    def _drop(self, part: Part) -> None:
+        name = id(part.payload)
+        self._copies[name] -= 1
+        if not self._copies[name]:
+            del self._copies[name]
+            self.num_bytes -= len(part.payload)
