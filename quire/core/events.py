@@ -8,7 +8,7 @@ tiers and priorities. docs/events.md is the contract.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate
 
@@ -68,7 +68,7 @@ class Stored:
     parent: int | None
     hashes: tuple[int, ...]
     priorities: tuple[int, ...]
-    tokens: NDArray[np.int32]  # of all blocks, back to back
+    tokens: NDArray[np.int32] = field(repr=False)  # of all blocks, back to back
     tokens_per_block: int
     scope: Scope | None
     tier: int = 0

@@ -91,6 +91,9 @@ class Follower:
         self._bell.close()
         self._ear.close()
 
+    def __repr__(self) -> str:
+        return f"Follower({len(self._lines)} workers{'' if self._ended is None else ', ended'})"
+
     def __enter__(self) -> Follower:
         return self
 

@@ -57,6 +57,11 @@ class Index:
         self._shapes: dict[Names, list[tuple[Hashable, Track]]] = {}  # workers whose caches are built alike
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        states = self.workers().values()
+        exact = sum(status is Status.EXACT for status in states)
+        return f"Index({len(states)} workers, {exact} of them exact, {len(self._ledger)} pages)"
+
     # -- workers -----------------------------------------------------------------------------------------------------
 
     def add(self, worker: Hashable, *, mendable: bool = True) -> None:

@@ -158,6 +158,11 @@ class Publisher:
         return self._waiting
 
     @property
+    def failure(self) -> Exception | None:
+        """What its thread has ended with, if it has: then nothing is published any more, and `tell` says so."""
+        return self._failure
+
+    @property
     def lost(self) -> int:
         """Hashes the recorder had no room for; each time the whole state was told after it."""
         return self._press.lost
@@ -170,6 +175,10 @@ class Publisher:
         self._thread.join()
         self._bell.close()
         self._ear.close()
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure is not None else "closed" if self._closing else f"{self._waiting} waiting"
+        return f"Publisher({self.endpoint}, {self.published} batches published, {state})"
 
     def __enter__(self) -> Publisher:
         return self

@@ -32,12 +32,18 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     seq: int
     payload: bytes
 
+    def __repr__(self) -> str:
+        return f"Message({self.seq}, {self.topic!r}, {len(self.payload)} bytes, at {self.seconds:.3f} s)"
+
 
 class Tape:
     """A file of messages, to write or to read."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"Tape({str(self.path)!r})"
 
     def write(self, messages: Iterable[Message]) -> int:
         """All of them as they come; how many."""

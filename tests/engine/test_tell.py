@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
+from quire import StateError
 from quire.engine import families as engine_families
 from quire.engine.engine import Engine
 from quire.engine.sampling import Sampling
@@ -50,3 +51,29 @@ def _request(prompt: Any) -> Any:
     from quire import Request
 
     return Request("probe", prompt)
+
+
+class Dead:
+    """A publisher whose thread has ended."""
+
+    closed = False
+
+    def tell(self) -> int | None:
+        raise StateError("tell: its thread ended with OSError(28, 'no space'); make a new publisher")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_dead_publisher_is_told_and_stops_no_engine(caplog: pytest.LogCaptureFixture) -> None:
+    config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True)
+    engine = Engine(engine_families.of(families.build("llama")), config)
+    publisher = Dead()
+    teller = Teller(engine, publisher)
+    engine.submit(np.arange(16, 48, dtype=np.int32), Sampling(max_tokens=4))
+    engine.drain()
+    assert teller.error is not None and "no space" in str(teller.error)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR" and "routers hear nothing" in record.message and "no space" in record.message
+    engine.close()
+    assert publisher.closed

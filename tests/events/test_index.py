@@ -297,3 +297,18 @@ def test_a_field_of_ours_with_impossible_sizes_counts_as_lost(place: int, value:
     assert index.hear("w", seq, msgspec.msgpack.encode(batch)) == Ask(1) and index.report("w").damaged == 1
     assert index.status("w") is Status.UNKNOWN and index.report("w").reason
     assert index.hear("w", seq, payload) is None and index.find(ids(range(8)))["w"].tokens == 8
+
+
+def test_a_mark_that_is_one_batch_old_says_nothing_about_what_is_known_since() -> None:
+    """It was on its way while the next batch came: an older state, and no mismatch; nor is the last one doubted."""
+    index = Index()
+    worker = Worker(index, "w")
+    run(worker.cache, 1, ids(range(8)))
+    worker.tell()
+    ask, mark = index.check("w"), worker.press.mark()
+    run(worker.cache, 2, ids(range(50, 58)))
+    worker.tell()
+    assert ask == Ask(2, check=True) and mark[0] == 1 and index.hear("w", *mark, asked=True) is None
+    assert index.answered("w", ask) is None and index.status("w") is Status.EXACT
+    assert index.report("w").mismatches == 0 and index.find(ids(range(50, 58)))["w"].tokens == 8
+    assert index.hear("w", *worker.press.mark(), asked=True) is None and index.status("w") is Status.EXACT

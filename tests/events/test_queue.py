@@ -115,3 +115,33 @@ def test_who_asks_is_answered_while_the_engine_never_pauses() -> None:
         finally:
             ended.set()
         telling.result()
+
+
+def test_batches_wait_in_the_order_in_which_they_were_taken() -> None:
+    """One thread has taken what was recorded and not yet queued it when another comes to tell what followed."""
+    cache = build(4, 0)
+    with published(cache) as publisher:
+        publisher.tell()
+        sent(publisher)
+        took, other_took = threading.Event(), threading.Event()
+        take = publisher._take
+
+        def slow(whole: bool) -> Any:
+            taken = take(whole)
+            if took.is_set():
+                other_took.set()
+            else:
+                took.set()
+                other_took.wait(0.2)  # it may not get there: that is what the lock is for
+            return taken
+
+        publisher._take = slow  # type: ignore[method-assign]
+        run(cache, 1, ids(range(16)))
+        first = threading.Thread(target=publisher.tell)
+        first.start()
+        assert took.wait(20)
+        run(cache, 2, ids(range(100, 116)))  # evicts what the first thread tells of
+        publisher.tell()
+        first.join()
+        sent(publisher)
+        assert publisher._press.odd == 0 and publisher.repairs == 0
