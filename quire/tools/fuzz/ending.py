@@ -93,6 +93,7 @@ def grow_up(player: Player, name: str) -> None:
 @recorded
 def live_alone(player: Player, ask: Ask, purpose: str = "compute", chunk: int | None = None) -> None:
     """A request that has the cache to itself is admitted and ends well, unless it was told that it never can be."""
+    player.settle()  # a move that has failed and was not told of yet is not this request's
     budget = Budget(None, chunk)
     if purpose == "compute":
         admission = player.add([ask], budget)
