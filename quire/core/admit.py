@@ -11,7 +11,7 @@ from typing import Literal
 
 from quire.core import charge
 from quire.core.claim import Claim, Refusal
-from quire.core.claims import Claims
+from quire.core.claims import Claims, ended
 from quire.core.dry import Shortage, shortage
 from quire.core.errors import StateError, UnknownError, say
 from quire.core.plan import Plan
@@ -73,8 +73,7 @@ def admit_batch(state: State, claims: Claims, step: Step, continuing: tuple[Sequ
     if state.timed:
         state.refresh(now)
     edges += _settle(state, claims.claims, sequences, ends)
-    claims.claims.clear()
-    claims.close()
+    ended(claims)
     if others or out or claims.refused:
         refused = others + _slot_refusals(state, out, lacked) + refused + claims.refused
     return Batch(sequences, edges, state.take_plan(), refused, waiting)

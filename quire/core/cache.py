@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 
@@ -49,7 +48,6 @@ class Cache:
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
         self._state = State(config, clock, store)
-        self._state.door = weakref.ref(self)
         self._lock = self._state.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
 

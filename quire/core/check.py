@@ -128,7 +128,7 @@ class GroupView:
     def claims_are_counted(self) -> None:
         """Claims of a page = open claims whose hit it is part of."""
         found: Counter[int] = Counter()
-        for claims in self.state.open_claims:
+        for claims in self.state.open_claims.values():
             for claim in claims:
                 hit = claim.hit if self.group < self.state.own_groups.stop else claim.cross_hit
                 if hit is not None:

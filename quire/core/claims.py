@@ -1,7 +1,7 @@
 """Claims: the holds of one call, as its caller has them; and what becomes of them when the caller loses them.
 
-The cache knows every open batch of claims and its handle only weakly. A handle that is garbage collected cannot give
-anything back there and then: that may happen in any thread, in the middle of any call. The next call does it.
+The cache knows what is claimed, and the caller's handle only weakly. When the handle is garbage collected that may be
+in any thread, in the middle of any call: it is noted, and the next call gives back what was claimed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,10 @@ from quire.core.request import Request
 from quire.core.state import State
 
 
-class OpenBatch:
-    """The open claims of one call, as the cache knows them."""
-
-    __slots__ = ("claims", "handle")
-
-    def __init__(self, handle: Claims) -> None:
-        self.claims = handle.claims  # the handle's own list
-        self.handle = weakref.ref(handle)
-
-    def __iter__(self) -> Iterator[Claim]:
-        return iter(self.claims)
-
-
 class Claims:
     """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
 
-    __slots__ = ("__weakref__", "_batch", "_lock", "claims", "refused", "settled", "state")
+    __slots__ = ("__weakref__", "_lock", "_ref", "claims", "refused", "settled", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -41,8 +28,8 @@ class Claims:
         self.claims: list[Claim] = []
         self.refused: list[Refusal] = []
         self.settled = False
-        self._batch = OpenBatch(self)
-        state.open_claims[self._batch] = None
+        self._ref: weakref.ref[Claims] | None = weakref.ref(self, state.abandoned.append)
+        state.open_claims[self._ref] = self.claims
 
     def __len__(self) -> int:
         return len(self.claims)
@@ -60,20 +47,12 @@ class Claims:
         if not self.settled:
             self.drop()
 
-    def __del__(self) -> None:
-        """Lost without `drop`: they are given back with the next call of the cache, if it lives on."""
-        if self.settled or self.state.door() is None:
-            return
-        self.state.abandoned.append(self._batch)
-        warnings.warn(f"{self!r} was neither admitted nor dropped", ResourceWarning, stacklevel=2, source=self)
-
     def drop(self) -> None:
         """Give back what was not admitted; afterwards it is as if it had never been asked for."""
         with self._lock:
             if not self.settled:
                 self.drop_from(0)
-                self.settled = True
-                self.state.open_claims.pop(self._batch, None)
+                ended(self)
 
     def close(self) -> None:
         """The same as `drop`; of admitted or dropped claims nothing is left to give back."""
@@ -102,6 +81,15 @@ class Claims:
         return f"Claims({len(self.claims)} {state}, {len(self.refused)} refused)"
 
 
+def ended(claims: Claims) -> None:
+    """None of them is open any more: all are sequences, or were given back."""
+    claims.settled = True
+    claims.claims.clear()
+    if claims._ref is not None:
+        del claims.state.open_claims[claims._ref]
+        claims._ref = None  # nobody waits to hear that they were lost
+
+
 def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
     """Hold every reusable page of the batch before any slot moves."""
     ready = ready_for(state, requests, purpose)
@@ -123,14 +111,16 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
 
 def give_back(state: State) -> None:
     """What was claimed and lost is given back, the last first. Between two acts only: never inside one."""
+    lost = 0
     while state.abandoned:
-        batch = state.abandoned.pop()
-        del state.open_claims[batch]
-        for claim in reversed(batch.claims):
+        claims = state.open_claims.pop(state.abandoned.pop())
+        lost += len(claims)
+        for claim in reversed(claims):
             claim.let_go(state)
+    fact = f"{lost} of them were lost, neither admitted nor dropped: they are given back"
+    warnings.warn(say("claims", fact, "use a `with` block"), ResourceWarning, stacklevel=4)
 
 
 def open_claims(state: State) -> list[Claims]:
     """Those that were neither admitted nor dropped, in the order they were made."""
-    handles = (batch.handle() for batch in state.open_claims)
-    return [claims for claims in handles if claims is not None]
+    return [claims for ref in state.open_claims if (claims := ref()) is not None]

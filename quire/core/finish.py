@@ -106,7 +106,7 @@ def _shaken_claims(state: State, lost: list[tuple[int, int, int]]) -> list[Claim
     for group, page, _ in lost:
         store, place = state.pools[group]
         nodes.add((group, store.page_info(place, page)[0]))
-    found = (claim for claims in state.open_claims for claim in claims)
+    found = (claim for claims in state.open_claims.values() for claim in claims)
     return [claim for claim in found if any(_rests_on(state, claim, *node) for node in nodes)]
 
 

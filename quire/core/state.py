@@ -17,7 +17,10 @@ from quire.core.stats import Usage
 from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
-    from quire.core.claims import OpenBatch
+    from weakref import ref
+
+    from quire.core.claim import Claim
+    from quire.core.claims import Claims
     from quire.core.hold import Hold
     from quire.core.sequence import Sequence
     from quire.core.store.twin import Chain, Store
@@ -45,7 +48,7 @@ class State:
     """One cache's belongings; the functions of claim, admit, life and finish act on it under the door's lock."""
 
     __slots__ = (
-        "abandoned", "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "door", "free_rows",
+        "abandoned", "apart", "block_size", "bounded", "chain", "clock", "config", "cross", "free_rows",
         "groups", "holds", "layers", "least", "lock", "next_plan", "open_claims", "own_groups", "plain", "plans",
         "policy", "pools", "room", "roots", "sequences", "states", "store", "streams", "timed", "watched",
     )  # fmt: skip
@@ -67,7 +70,6 @@ class State:
         self.policy = 1 + config.copy_on_partial_reuse if config.partial_hits else 0  # the store's word for it
         self.clock = clock
         self.lock = threading.RLock()  # the door's; nothing below it knows threads
-        self.door: Callable[[], object] = lambda: None  # the cache, while it lives
         self.chain: type[Chain] = module.Chain
         own = self._open(module.Store, self.own_groups, config.columns)
         across = range(self.own_groups.stop, self.groups.stop)
@@ -77,8 +79,8 @@ class State:
         self.pools = tuple((s.store, g - s.first) for s in self.streams for g in self._groups_of(s))
         self.sequences: dict[Hashable, Sequence] = {}
         self.free_rows = list(range(config.max_sequences - 1, -1, -1))
-        self.open_claims: dict[OpenBatch, None] = {}  # in the order they were made
-        self.abandoned: list[OpenBatch] = []  # of those, whose handles were lost: appended to by any thread, any time
+        self.open_claims: dict[ref[Claims], list[Claim]] = {}  # by their handles, in the order they were made
+        self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time
         self.holds: dict[Hold, None] = {}
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
