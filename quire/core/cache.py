@@ -160,10 +160,13 @@ class Cache:
         with self._lock:
             life.release(self._state, sequence, store)
 
-    def suspend(self, sequence: Sequence) -> Request:
-        """Preempt: release it and return the request that resumes it through `claim`."""
+    def suspend(self, sequence: Sequence, tokens: Int32 | None = None) -> Request:
+        """Preempt: release it and return the request that resumes it through `claim`, with its tokens so far.
+
+        `tokens` are appended: those that were generated and that `grow` found no room for.
+        """
         with self._lock:
-            return life.suspend(self._state, sequence)
+            return life.suspend(self._state, sequence, tokens)
 
     def hold(self, sequence: Sequence, span: Span) -> holds.Hold | None:
         """Keep the pages of `span` beyond the sequence's release, until `drop`.

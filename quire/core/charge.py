@@ -119,7 +119,7 @@ def worst(state: State, prepared: Prepared, group: int, purpose: Purpose) -> int
         return 0 if prepared.encoder is None else prepared.encoder.blocks
     request, layer = prepared.request, state.layers[group]
     behind, always = (request.extra_tokens, 0) if layer.extra_tokens is None else (0, layer.extra_tokens)
-    longest = prepared.length + max(behind, request.max_new_tokens) + always
+    longest = prepared.length + max(behind, prepared.new_tokens) + always
     reach = prepared.reaches[group]
     if layer.current and not prepared.keep:
         return request.beams

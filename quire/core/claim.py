@@ -205,9 +205,10 @@ class Claim:
 def never_fits(state: State, prepared: Prepared, purpose: Purpose) -> Refusal | None:
     """A request larger than the whole cache is refused at once, with the numbers."""
     request, config = prepared.request, state.config
-    longest, places = prepared.length + max(request.extra_tokens, request.max_new_tokens), prepared.encoder
-    if longest > config.max_length:
-        return Refusal(request, "tokens", longest, config.max_length, never=True)
+    least, places = prepared.length + request.extra_tokens, prepared.encoder
+    if least > config.max_length:
+        return Refusal(request, "tokens", least, config.max_length, never=True)
+    longest = max(least, prepared.length + prepared.new_tokens) if request.max_new_tokens else least
     if state.plain and request.beams == 1 and -(-longest // state.block_size) <= state.least:
         return None  # the usual case: every group takes the same
     if places is not None and places.blocks > config.encoder_columns:

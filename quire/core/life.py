@@ -161,16 +161,19 @@ def release(state: State, sequence: Sequence, store: bool) -> None:
     sequence.row = RELEASED
 
 
-def suspend(state: State, sequence: Sequence) -> Request:
+def suspend(state: State, sequence: Sequence, tokens: Int32 | None) -> Request:
     """Release it with everything computed kept findable; claiming the returned request goes on from there."""
-    request = suspended(state, sequence)
+    if tokens is not None:
+        check_tokens(tokens, "suspend")
+    request = suspended(state, sequence, tokens)
     release(state, sequence, True)
     return request
 
 
-def suspended(state: State, sequence: Sequence) -> Request:
-    """The request that goes on where a sequence is now."""
-    return sequence.request.continued(tokens_of(state, sequence), sequence.kept)
+def suspended(state: State, sequence: Sequence, more: Int32 | None = None) -> Request:
+    """The request that goes on where a sequence is now, with `more` tokens behind those it has."""
+    tokens = tokens_of(state, sequence)
+    return sequence.request.continued(tokens if more is None else np.concatenate([tokens, more]), sequence.kept)
 
 
 def tokens_of(state: State, sequence: Sequence) -> Int32:

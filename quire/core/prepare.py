@@ -99,6 +99,11 @@ class Prepared:
         edge = (self.end - 1) // size * size  # the last one that the same prompt may start from
         self.marks = Marks(request.snapshots, edge) if self.keep else None
 
+    @property
+    def new_tokens(self) -> int:
+        """Tokens it may generate: no sequence becomes longer than max_length."""
+        return max(0, min(self.request.max_new_tokens, self.state.config.max_length - self.length))
+
     def stop_after(self, start: int, end: int) -> int:
         """Where a step that begins at `start` must end at the latest."""
         state = self.state

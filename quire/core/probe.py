@@ -76,7 +76,7 @@ def _later(state: State, prepared: Prepared, group: int, have: int) -> int:
     if group >= state.own_groups.stop:
         return 0
     layer, size, request = state.layers[group], state.block_size, prepared.request
-    longest = prepared.length + request.max_new_tokens + (layer.extra_tokens or 0)
+    longest = prepared.length + prepared.new_tokens + (layer.extra_tokens or 0)
     coming = layer.columns(longest, size) - layer.columns(prepared.reaches[group], size)
     return layer.growth(max(coming, 0), have, size) * request.beams
 
@@ -98,7 +98,7 @@ def remaining(state: State, sequence: Sequence) -> tuple[int, ...]:
     """Slots per group that a live sequence and its beams may still take until max_new_tokens are generated."""
     request, size = sequence.request, state.block_size
     asked = len(request.tokens) if request.length is None else request.length
-    longest = max(asked, sequence.prompt_end) + request.max_new_tokens
+    longest = min(max(asked, sequence.prompt_end) + request.max_new_tokens, state.config.max_length)
     counts = [0] * len(state.groups)
     for group in state.own_groups:
         layer = state.layers[group]

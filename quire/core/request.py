@@ -22,7 +22,11 @@ _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "ma
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """Token ids and what belongs to them. `id` names the sequence while it lives."""
+    """Token ids and what belongs to them. `id` names the sequence while it lives.
+
+    `max_new_tokens` counts up to max_length. Probes tell the slots for that many; and a request that could not generate
+    them with the whole device to itself is refused for good. With 0 it is let in, and grows as far as there is room.
+    """
 
     id: Hashable
     tokens: Int32
@@ -35,7 +39,7 @@ class Request:
     reuse_limit: int | None = None  # leading tokens that may be reused, when that is not all; storing knows no limit
     beams: int = 1  # slots for forking into this many at the end of the prompt
     extra_tokens: int = 0  # slots behind the prompt, for drafts
-    max_new_tokens: int = 0  # what it may still generate; only estimates use it
+    max_new_tokens: int = 0  # what it may still generate
     snapshots: tuple[int, ...] = ()  # block edges where state groups shall keep a snapshot, besides the regular ones
     encoder: Encoder | None = None  # what cross groups read
 

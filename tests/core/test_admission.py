@@ -100,13 +100,29 @@ def test_continuing_sequences_are_charged_first(store: str) -> None:
     assert [refusal.request.id for refusal in batch.refused] == ["new"]
 
 
+def test_what_it_may_generate_ends_at_max_length(store: str) -> None:
+    """More than that is no reason to refuse it, and takes no slots."""
+    cache = small(store, 8, max_length=32)
+    request = Request("long", seq(0, 6), max_new_tokens=1000)
+    (probe,) = cache.probe([request])
+    assert (probe.slots_now, probe.slots_to_completion) == ((2,), (8,))
+    (sequence,) = cache.add_sequence_batch([request]).sequences
+    assert cache.slots_to_completion(sequence) == (6,)
+    while sequence.length < 32:
+        cache.commit(sequence)
+        assert cache.grow(sequence, seq(0, 1)) is not None
+    cache.commit(sequence)
+    assert cache.slots_to_completion(sequence) == (0,)
+    check(cache)
+
+
 def test_a_request_that_can_never_fit_is_refused_at_once(store: str) -> None:
     cache = small(store, 4, max_length=64)
     requests = [Request("wide", seq(0, 17)), Request("long", seq(0, 8), max_new_tokens=60), Request("fine", seq(0, 8))]
     with cache.claim(requests) as claims:
         assert [(r.request.id, r.reason, r.need, r.have, r.never) for r in claims.refused] == [
             ("wide", "slots", 5, 4, True),
-            ("long", "tokens", 68, 64, True),
+            ("long", "slots", 16, 4, True),
         ]
         batch = cache.admit(claims)
     assert [sequence.id for sequence in batch.sequences] == ["fine"]

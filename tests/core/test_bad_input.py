@@ -248,7 +248,6 @@ def test_claims_for_an_id_that_was_taken_meanwhile(scene: Scene) -> None:
     ("request_", "reason", "need", "have"),
     [
         (Request("long", np.zeros(33, np.int32)), "tokens", 33, 32),
-        (Request("later", np.zeros(30, np.int32), max_new_tokens=3), "tokens", 33, 32),
         (Request("drafts", np.zeros(30, np.int32), extra_tokens=3), "tokens", 33, 32),
         (Request("wide", np.zeros(17, np.int32), beams=10), "slots", 14, 12),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Kind, Request, RetainRange, Retention, Span, StateError, check
+from quire import InputError, Kind, Request, RetainRange, Retention, Span, StateError, check
 
 from .conftest import seq, serve, small
 
@@ -224,3 +224,20 @@ def test_resumed_requests_keep_their_numbers(store: str) -> None:
     resumed = cache.suspend(sequence)
     assert (resumed.beams, resumed.max_new_tokens) == (1, 4)
     assert resumed.retention is not None and resumed.retention.ranges[0].end == 6
+
+
+def test_a_suspended_request_takes_the_token_that_found_no_room(store: str) -> None:
+    cache = small(store, 3)
+    requests = [Request("r", seq(0, 7), max_new_tokens=5), Request("other", seq(90, 4))]
+    sequence, _ = cache.add_sequence_batch(requests).sequences
+    cache.commit(sequence)
+    assert cache.grow(sequence, seq(50, 1)) is not None
+    cache.commit(sequence)
+    assert cache.grow(sequence, seq(51, 1)) is None
+    with pytest.raises(InputError, match="suspend"):
+        cache.suspend(sequence, [51])  # type: ignore[arg-type]
+    resumed = cache.suspend(sequence, seq(51, 1))
+    check(cache)
+    assert (resumed.tokens.tolist(), resumed.max_new_tokens) == ([*range(7), 50, 51], 3)
+    (claim,) = cache.claim([resumed])
+    assert claim.start == 8

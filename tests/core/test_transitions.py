@@ -383,7 +383,7 @@ def test_counts_add_up(store: str, options: Any, history: Any) -> None:
     """Steps add up to the whole, requests to their step, kinds to their sum."""
     life = Life(store, **options)
     cache = life.cache
-    whole = {group: np.zeros(13, np.int64) for group in life.groups}
+    whole = {group: np.zeros(14, np.int64) for group in life.groups}
     for step in history:
         known = len(life.live)
         life.act(step)
@@ -395,7 +395,7 @@ def test_counts_add_up(store: str, options: Any, history: Any) -> None:
             assert counts.reused_partial == sum(counts.partial_from)
             if step[0] == "add":
                 each = [flat(sequence.counts(group)) for sequence in life.live[known:]]
-                assert np.array_equal(flat(counts), sum(each, np.zeros(13, np.int64)))
+                assert np.array_equal(flat(counts), sum(each, np.zeros(14, np.int64)))
     for group in life.groups:
         assert np.array_equal(whole[group], flat(cache.stats(group)))
 

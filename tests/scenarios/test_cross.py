@@ -219,3 +219,38 @@ def test_a_step_has_read_its_encoder(store):
     sequence = waiting(cache)
     finish(cache, cache.grow(sequence, tokens(8)))
     assert (sequence.encoder_computed, compute(cache, sequence), sequence.encoder_computed) == (4, 2, 10)
+
+
+@pytest.mark.parametrize("form", ["rows", "sequence"])
+@pytest.mark.parametrize(("purpose", "start"), [("compute", 7), ("decode", 8)])
+def test_text_outlives_its_encoders_pages(store, purpose, start, form):
+    """cross-16: 3 cross slots: the text is found, its input was evicted; a step, or a transfer, brings it back."""
+    cache = build_pair(store, 3)
+    for name, first in (("a", 100), ("b", 200)):
+        run(cache, Request(name, tokens(range(8)), encoder=heard(range(first, first + 10))))
+    again = Request("again", tokens(range(8)), encoder=heard(range(100, 110)))
+    with cache.claim([again], purpose) as claims:
+        assert (claims[0].start, claims[0].encoder_start) == (start, 0)
+        batch = cache.admit(claims)
+    finish(cache, batch.plan)
+    (sequence,) = batch.sequences
+    assert (sequence.computed, sequence.encoder_computed) == (start, 0)
+    named = sequence if form == "sequence" else np.array([sequence.row], np.int32)
+    cache.commit(named, 8 if purpose == "decode" else None)  # a transfer tells the length, a step what it was handed
+    check(cache)
+    assert (sequence.computed, sequence.encoder_computed) == (8, 10)
+    release(cache, sequence)
+    assert found(cache, tokens(range(8)), heard(range(100, 110)))[:2] == (7, 10)
+    assert found(cache, tokens(range(8)), heard(range(200, 210)))[:2] == (7, 0)
+
+
+def test_the_first_part_of_a_prompt_reads_the_whole_encoder(store):
+    """cross-17: 12 tokens in parts of 4: the input is there after the first; told before it has run, it is not."""
+    cache = build_pair(store)
+    (sequence,) = admit(cache, Request("a", tokens(range(12)), encoder=heard(range(100, 110))), max_chunk=4)
+    cache.commit(sequence, 0)
+    assert (sequence.computed, sequence.encoder_computed) == (0, 0)
+    cache.commit(np.array([sequence.row], np.int32))
+    assert (sequence.computed, sequence.encoder_computed) == (4, 10)
+    assert found(cache, tokens(range(12)), heard(range(100, 110)))[:2] == (4, 10)
+    release(cache, sequence)

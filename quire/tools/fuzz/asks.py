@@ -140,7 +140,7 @@ class Asks:
         if rng.random() < 0.12:
             options["extra_tokens"] = rng.randint(1, 5)
         if rng.random() < 0.3:
-            options["max_new_tokens"] = rng.randint(1, 6)
+            options["max_new_tokens"] = rng.choice((1, 2, 3, 4, 5, 6, 60))
         if rng.random() < 0.08:
             options["length"] = max(1, total + rng.randint(-4, 4))
         return options if self.world.is_plain else options | self._group_options(total, old)

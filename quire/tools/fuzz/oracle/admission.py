@@ -53,9 +53,9 @@ def check(model: Model, ask: Ask) -> None:
 def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
     """A request larger than the cache itself."""
     world = model.world
-    longest = ask.room + max(ask.extra_tokens, ask.max_new_tokens)
-    if longest > world.max_length:
-        return ask.name, "tokens", longest, world.max_length, True, NO_GROUP
+    least = ask.room + ask.extra_tokens
+    if least > world.max_length:
+        return ask.name, "tokens", least, world.max_length, True, NO_GROUP
     if ask.encoder is not None and len(ask.places) > (most := world.blocks(world.max_encoder) * world.block_size):
         return ask.name, "tokens", ask.encoder.length, most, True, world.num_own
     for group, kind in enumerate(world.kinds):

@@ -25,6 +25,7 @@ class Charge:
         self.ask, self.group, self.size = ask, group, world.block_size
         self.is_state = group.kind == "state"
         self.keep = world.reuse and ask.keeps
+        self.new = max(0, min(ask.max_new_tokens, world.max_length - ask.room))  # tokens it may generate
         extra = ask.extra_tokens if group.extra is None else group.extra
         self.reach = ask.room if self.is_state else ask.room + extra  # tokens it makes room for
         self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.compute_end
@@ -92,7 +93,7 @@ class Charge:
         if self.is_state:
             return ask.beams + self.keep  # a state each, and one that was kept or is to be
         drafts, always = (ask.extra_tokens, 0) if group.extra is None else (0, group.extra)
-        total = self.blocks(ask.room + max(drafts, ask.max_new_tokens) + always)
+        total = self.blocks(ask.room + max(drafts, self.new) + always)
         shared = ask.compute_end // self.size
         most = max(shared + (total - shared) * ask.beams, self.blocks(self.reach) + self.spare)
         if group.kind != "window":

@@ -50,7 +50,8 @@ def outlook(model: Model, claim: Claim) -> Outlook:
     slots, ask, size = cost(model, claim), claim.ask, model.world.block_size
     later: tuple[int, ...] = ()
     if model.world.is_plain:
-        more = -(-(ask.room + ask.max_new_tokens) // size) + (ask.room + ask.extra_tokens) // -size
+        longest = min(ask.room + ask.max_new_tokens, max(ask.room, model.world.max_length))
+        more = -(-longest // size) + (ask.room + ask.extra_tokens) // -size
         later = tuple(now + max(more, 0) * ask.beams for now in slots)
     return Outlook(claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
 
