@@ -68,7 +68,11 @@ def _replay(path: Path, stores: tuple[StoreName, ...]) -> Path | None:
 
 def _shrink(path: Path, stores: tuple[StoreName, ...]) -> None:
     """The shortest list that still fails, as a test and as a file."""
-    shrinker = Shrinker(load(path), stores, _shrinking if sys.stderr.isatty() else None)
+    try:
+        shrinker = Shrinker(load(path), stores, _shrinking if sys.stderr.isatty() else None)
+    except ValueError as error:  # a failure that only rare comparisons show
+        print(f"quire fuzz: {error}", file=sys.stderr)
+        return
     short, name = shrinker.run(), path.name.split(".")[0]
     target = path.with_name(f"{name}-short.json")
     short.save(target)

@@ -116,7 +116,7 @@ def _is_settled(player: Player, args: Args) -> bool:
 
 
 def _counts_nothing(player: Player, args: Args) -> bool:
-    args["names"] = [name for name in args["names"] if player.rows[name].handed == player.rows[name].computed]
+    args["names"] = [name for name in args["names"] if player.ran(name) == player.rows[name].computed]
     return bool(args["names"])
 
 

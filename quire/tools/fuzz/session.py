@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from quire.tools.fuzz import build
 from quire.tools.fuzz.calls import Recording
 from quire.tools.fuzz.compare import Mismatch
 from quire.tools.fuzz.driver import Driver
@@ -64,17 +65,19 @@ def run_session(
 ) -> Report:
     """Fuzz until a limit is met; the same seed gives the same worlds and calls."""
     report = Report(seed, tuple(stores))
-    began = monotonic()
+    began, last = monotonic(), None
     while not _done(report, limits):
         world = first_world + report.worlds
         left = WORLD_OPERATIONS if limits.operations is None else limits.operations - report.operations
-        _run_world(report, f"{seed}/{world}", min(left, WORLD_OPERATIONS), limits.mix)
+        last = _run_world(report, f"{seed}/{world}", min(left, WORLD_OPERATIONS), limits.mix)
         report.worlds += 1
         report.seconds = monotonic() - began
         if report.failure is not None:
             report.failure["world_number"] = world
         if tell is not None:
             tell(report)
+    if report.recording is None and last is not None:
+        report.recording = last.recording()
     return report
 
 
@@ -84,17 +87,17 @@ def _done(report: Report, limits: Limits) -> bool:
     return enough or late or report.mismatches > 0
 
 
-def _run_world(report: Report, name: str, operations: int, mix: str) -> None:
+def _run_world(report: Report, name: str, operations: int, mix: str) -> Driver:
+    build.ORIGINS.clear()  # those of the world before: a soak would fill up with them
     driver = Driver(name, report.stores, mix=mix)
-    report.recording = None
     try:
         driver.run(operations)
     except Exception as error:
         report.mismatches += 1
         report.failure, report.recording = pinned_down(name, report.stores, operations, mix, said(error))
-    report.recording = report.recording or driver.recording()
     report.operations += driver.trial.operations
     report.reached += driver.trial.reached
+    return driver
 
 
 def said(error: Exception) -> str:

@@ -12,7 +12,7 @@ MIXES = ("full", "mixed", "any", "cold")
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
 TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}
 HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
-COLD = 0.25  # share of worlds in which pages come and go between tiers, in mixes that do not name them
+COLD = 0.4  # share of worlds in which pages come and go between tiers, in mixes that do not name them
 DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
 
 
