@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from quire import InputError
 from quire.core.span import Span, merged, without
 from quire.transfer import Aux
+from quire.transfer import messages as wire
 from quire.transfer.aux import _tag, unpack
 from quire.transfer.slices import holes
 
@@ -54,6 +55,17 @@ def test_what_is_left_of_spans(spans: list[Span], taken: list[Span]) -> None:
 
     left = without(merged(*spans), tuple(taken))
     assert places(left) == places(spans) - places(taken) and left == merged(*left)
+
+
+def test_a_hole_may_reach_into_the_next_span() -> None:
+    assert without((Span(0, 2), Span(4, 6)), (Span(1, 5),)) == (Span(0, 1), Span(5, 6))
+    assert without((Span(0, 2), Span(4, 6)), (Span(1, 9),)) == (Span(0, 1),)
+
+
+def test_slots_are_whole_numbers() -> None:
+    for raw in (b"x", bytes(5), bytes(28)):
+        with pytest.raises(InputError, match="send int32 slots"):
+            wire.places_wished(wire.Wish(6, ((0, raw),)))
 
 
 def test_many_small_spans_are_compared_in_one_walk() -> None:
