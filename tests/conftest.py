@@ -18,9 +18,10 @@ for name in ("PYTHONWARNINGS", "QUIRE_SECRET", "NO_COLOR", "FORCE_COLOR", "COLUM
 
 
 def pytest_collection_finish() -> None:
-    """What was imported by now stays: the collections of all tests need not look at it again (a tenth of the time)."""
+    """What was imported stays, and tests make little garbage: fewer collections save a sixth of the time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(params=["twin", "compiled"])
