@@ -270,7 +270,7 @@ def check_clean(loop: Loop) -> None:
 def resident() -> int:
     """MiB of this process in memory; 0 where that cannot be told."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
     except OSError:
         return 0
 

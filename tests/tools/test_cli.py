@@ -81,7 +81,7 @@ def test_every_link_of_the_docs_resolves() -> None:
     """Relative links in the pages of the project point to files that exist."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     for page in pages:
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         for part in text.split("](")[1:]:
             target = part.split(")")[0].split("#")[0]
             if target and "://" not in target:

@@ -270,7 +270,7 @@ def test_the_command_runs(trace: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(words) == 0
     told = capsys.readouterr().out
     assert "of optimum" in told and "one at a time" in told and f"page: {html}" in told
-    assert "admission two-phase" in check_alone(html.read_text()).words["curve-0"]
+    assert "admission two-phase" in check_alone(html.read_text(encoding="utf-8")).words["curve-0"]
     assert cli.main([*words[:-2], "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["points"]) == 4 and {"hit_rate", "optimum_hit_rate", "settings"} <= set(answer["points"][0])

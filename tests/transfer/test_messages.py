@@ -95,7 +95,7 @@ def test_a_layout_survives_the_wire_and_says_what_differs() -> None:
 
 
 def test_nothing_is_ever_unpickled() -> None:
-    sources = [path.read_text() for path in (ROOT / "quire" / "transfer").rglob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "quire" / "transfer").rglob("*.py")]
     assert len(sources) > 20
     for word in ("import pickle", "import marshal", "import shelve", "deserialize_descs", "eval(", "exec("):
         assert not any(word in source for source in sources), word
