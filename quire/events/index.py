@@ -257,10 +257,12 @@ class Index:
         tokens = np.ascontiguousarray(tokens)
         words = token_words(len(tokens), extra_ids, media) if media or extra_ids is not None else None
         found: dict[Hashable, Holding] = {}
+        chains: dict[int, Chain] = {}  # by block size
         with self._lock:
             for names, alike in self._shapes.items():
-                chain, root = self._chain(names.block_size, tokens, words), scope.event_hash(names.seed)
-                hashes = chain.event_hashes(root, names.seed)
+                if names.block_size not in chains:
+                    chains[names.block_size] = self._chain(names.block_size, tokens, words)
+                hashes = chains[names.block_size].event_hashes(scope.event_hash(names.seed), names.seed)
                 slots = [track.slot for _, track in alike]
                 held = (leading if names.plain else resumable)(self._ledger, names, hashes, slots)
                 for (worker, track), counts in zip(alike, held, strict=True):
