@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
+from zmq.auth import create_certificates
 
 from quire import InputError
 from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
@@ -277,8 +279,6 @@ def test_only_who_has_the_right_keys_hears_and_asks() -> None:
 
 
 def test_all_who_know_the_servers_key_may_come_when_nobody_is_named(tmp_path: Any) -> None:
-    from zmq.auth import create_certificates
-
     public, secret = create_certificates(tmp_path, "worker")
     keys, index = Keys.read(secret), Index()
     with published(build(16), room=Room(keys=keys)) as publisher, Follower(index, quiet=0.05) as follower:
@@ -316,7 +316,8 @@ def test_a_damaged_recording_is_told_in_one_line(damage: bytes, tmp_path: Any, c
     path = tmp_path / "stream.qev"
     path.write_bytes(b"quire-events 1\n" + damage)
     assert events(["replay", str(path), "inproc://nowhere", "--speed", "0"]) == 2
-    assert "record the stream again" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "record the stream again" in told and ("4294967295 bytes long" in told) == (damage == b"\xff" * 4)
 
 
 def test_numbers_in_a_recording_are_checked(tmp_path: Any, capsys: Any) -> None:
@@ -345,3 +346,28 @@ def test_reprs_are_short_and_have_no_tokens(tmp_path: Any) -> None:
     assert told[1:4] == ["Follower(0 workers)", "Index(1 workers, 1 of them exact, 2 pages)",
                          f"Message(0, b'', {len(payload)} bytes, at 1.500 s)"]  # fmt: skip
     assert "closed" in repr(publisher) and "ended" in repr(follower)
+
+
+def test_the_command_line_speaks_curve(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    public, secret = create_certificates(tmp_path, "worker")
+    mine, my_secret = create_certificates(tmp_path, "router")
+    done = threading.Event()
+    with published(build(16), room=Room(keys=Keys.read(secret).admitting([mine]))) as publisher:
+
+        def tell() -> None:
+            while not done.wait(0.02):
+                publisher.tell(whole=True)
+
+        teller = threading.Thread(target=tell)
+        teller.start()
+        how = ["--server", public, "--keys", my_secret, "--count", "1"]
+        try:
+            assert events(["tail", publisher.endpoint, *how]) == 0 and "[exact]" in capsys.readouterr().out
+            assert events(["record", publisher.endpoint, str(tmp_path / "s.qev"), *how]) == 0
+            assert events(["tail", publisher.endpoint, "--seconds", "0.2"]) == 0  # a stranger hears nothing
+            assert capsys.readouterr().out.splitlines() == [f"1 batches in {tmp_path / 's.qev'}"]
+        finally:
+            done.set()
+            teller.join()
+    assert events(["replay", str(tmp_path / "s.qev"), ANY, "--client", mine]) == 2
+    assert "add --keys FILE" in capsys.readouterr().err
