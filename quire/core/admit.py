@@ -213,7 +213,7 @@ def _settle(state: State, claims: list[Claim], sequences: list[Sequence], ends: 
     edges: list[Edges] = []
     for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # more ends than fitted
         prepared, decodes = claim.prepared, claim.purpose == "decode"
-        apart, handed = decodes and state.apart, prepared.end if decodes else end  # a transfer brings all the rest
+        apart, handed = decodes and state.apart, sequence.start if decodes else end  # what a transfer brings is told
         asks = charge.decode_asks(state, prepared) if apart else charge.asks(state, prepared, claim.hit, end)
         state.store.settle(
             sequence.row, claim.hit, asks, prepared.priorities, prepared.ticks,
@@ -223,7 +223,7 @@ def _settle(state: State, claims: list[Claim], sequences: list[Sequence], ends: 
             _settle_across(state, claim, sequence.row)
         edges.append((sequence, sequence.start, end))
         sequence.received = apart
-        sequence.granted = handed
+        sequence.granted = prepared.end if decodes else end
         if apart or state.bounded:
             watch(state, sequence)
     return edges

@@ -139,8 +139,8 @@ class Cache:
         """KV exists up to `computed`: make full pages findable; returns new ones.
 
         By default what was handed out has run: of an unfinished prompt its last span, else every known token; the
-        same for sequences and for rows. A commit below that is one while a step is under way: a state may have gone
-        on, and is not kept as a snapshot.
+        same for sequences and for rows. What a transfer brings was handed out to nobody: tell its number. A commit
+        below what was handed out is one while a step is under way: a state may have gone on, and is not kept.
         """
         with self._lock:
             return committing.commit(self._state, sequences, computed)

@@ -125,7 +125,9 @@ def test_a_receiver_needs_a_window_pool_for_the_window_only(store: StoreName) ->
         cache.commit(sequence, 16)
     with pytest.raises(InputError, match="uncommitted"):
         cache.trim(sequence, 1)
-    assert cache.commit(sequence) == 17
+    with pytest.raises(InputError, match="brings all 60"):
+        cache.commit(sequence)  # nothing was handed out: what a transfer brings is told when it has come
+    assert cache.commit(sequence, 60) == 17
     check(cache)
 
 

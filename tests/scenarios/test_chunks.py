@@ -199,3 +199,22 @@ def test_a_step_that_is_run_again_covers_what_was_generated_meanwhile(store):
     compute(cache, sequence)
     assert sequence.computed == 9
     release(cache, sequence)
+
+
+@pytest.mark.parametrize("form", ["rows", "sequences", "one"])
+def test_what_a_transfer_brings_is_told_by_its_number(store, form):
+    """chunk-15: nothing was handed out to a sequence that waits for its prompt: a bare commit counts nothing."""
+    cache = build(store, 64)
+    run(cache, Request("first", tokens(range(4))))
+    with cache.claim([Request("a", tokens(range(12)))], purpose="decode") as claims:
+        (sequence,) = cache.admit(claims).sequences
+    assert (sequence.start, sequence.ran, sequence.length) == (4, 4, 12)
+    cache.commit({"rows": np.array([sequence.row], np.int32), "sequences": [sequence], "one": sequence}[form])
+    check(cache)
+    assert (sequence.computed, start_of(cache, tokens(range(20)))) == (4, 4)
+    with pytest.raises(StateError, match="has a prompt under way"):
+        cache.grow(sequence, tokens(12))
+    assert cache.commit(sequence, 12) == 2
+    assert (sequence.ran, start_of(cache, tokens(range(20)))) == (12, 12)
+    finish(cache, cache.grow(sequence, tokens(12)))
+    release(cache, sequence)

@@ -140,7 +140,7 @@ cdef inline void hand_out(State *s, int32_t row, int32_t end) noexcept nogil:
 
 cdef inline bint is_past(State *s, int32_t row) noexcept nogil:
     """Whether a step may have gone on behind what is told: what is current is then not that of `computed`."""
-    return max(s.handed[row], s.rows[row].reached) > s.computed[row]
+    return s.rows[row].ahead or max(s.handed[row], s.rows[row].reached) > s.computed[row]
 
 
 cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:

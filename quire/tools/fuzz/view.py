@@ -57,7 +57,7 @@ class View:
         found: dict[str, int] = {}
         for name, row in self.rows.items():
             end = self.ran(name)
-            if row.ahead and row.computed < row.prompt_end:
+            if row.decodes and row.computed < row.prompt_end:
                 end = row.prompt_end  # a transfer brings this much
             end = min(end, self.slots(row))
             heard = end > row.computed or (end == len(row.tokens) and self.unheard(name))

@@ -94,7 +94,8 @@ class Table:
 
     def is_past(self, number: int) -> bool:
         """Whether a step may have gone on behind what is told: a state is then not the one after `computed`."""
-        return max(int(self.handed[number]), self.row(number).reached) > int(self.computed[number])
+        row = self.row(number)
+        return row.ahead or max(int(self.handed[number]), row.reached) > int(self.computed[number])
 
     def is_at_edge(self, number: int) -> bool:
         """Whether a row has computed something, and whole blocks only."""

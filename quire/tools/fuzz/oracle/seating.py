@@ -27,10 +27,10 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         ahead=claim.purpose == "decode" and state.apart,
     )  # fmt: skip
     if claim.purpose == "decode":
-        row.granted = row.prompt_end
+        row.granted, row.decodes = row.prompt_end, True
         row.received = state.apart
-    if claim.purpose != "compute":
-        row.handed = len(tokens)  # a transfer, or the encoder, brings all of it
+    if state.groups.start:
+        row.handed = len(tokens)  # the encoder brings all of it at once
     for pools, pages in zip(state.pools, claim.pages, strict=True):
         for page in pages.values():
             page.claims -= 1

@@ -39,7 +39,8 @@ class Row:
     granted: int = 0  # the furthest it was ever told to compute
     handed: int = 0  # how far it was told to compute last; what is generated is computed in the next step
     reached: int = 0  # how far it was told to compute before tokens were taken back
-    received: bool = False  # a transfer brings its prompt
+    decodes: bool = False  # a transfer brings the rest of its prompt
+    received: bool = False  # and for some groups more than that: all of it counts, or nothing
     ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
 
     @property
@@ -50,7 +51,7 @@ class Row:
     @property
     def is_past(self) -> bool:
         """A step that was not told may have gone further than it has computed: its state is not known."""
-        return max(self.handed, self.reached) > self.computed
+        return self.ahead or max(self.handed, self.reached) > self.computed
 
     def reserve(self, group: int) -> int:
         """Pages it was promised and has not taken."""
