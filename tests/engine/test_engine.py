@@ -518,7 +518,7 @@ def test_pages_of_a_failed_run_are_fit_for_use(name: str) -> None:
     for nth in range(4):
         bad = engine.submit((*words(9 * nth, 20), POISON, *words(0, 9)), plain(4))
         finish(engine)
-        good = engine.submit(words(130 + 9 * nth, 18), plain(8))
+        good = engine.submit(words(140 + 9 * nth, 18), plain(8))  # none of whose answers has the poison in it
         finish(engine)
         assert bad.error is not None
         assert_exact(name, [good])
