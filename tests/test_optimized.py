@@ -20,7 +20,7 @@ OPTIMIZED = sys.flags.optimize > 0
 
 # What runs a second time, under -O: the compiled store in all that is not random or long, tiers, one engine.
 WHAT = ("tests/core", "tests/scenarios", "tests/tiers", "tests/test_optimized.py",
-        "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")  # fmt: skip
+        "tests/engine/test_guards.py", "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")  # fmt: skip
 LEFT_OUT = ("twin", "hybrid_hit", "transitions", "test_sizes", "threads", "test_gains", "torch_tier", "catalogue",
             "plans_mean", "batches_keep", "window_of_the_prompts_length")  # fmt: skip
 
