@@ -13,7 +13,7 @@ from quire.core import charge
 from quire.core.claim import Claim, Refusal
 from quire.core.claims import Claims, ended
 from quire.core.dry import Shortage, shortage
-from quire.core.errors import StateError, UnknownError, say
+from quire.core.errors import StateError, UnknownError, say, shown
 from quire.core.plan import Plan
 from quire.core.probe import probe
 from quire.core.roots import NO_ROOT
@@ -52,7 +52,7 @@ class Batch:
 
     def __repr__(self) -> str:
         who = f"{len(self.sequences)} sequences, {len(self.refused)} refused, {len(self.waiting)} waiting"
-        return f"Batch({who}, {self.num_tokens} tokens, {self.plan!r})"
+        return f"Batch({who}, {self.num_tokens} tokens, {shown(self.plan)})"
 
 
 Edges = tuple[Sequence, int, int]  # what a sequence computes now, from and to
@@ -89,7 +89,7 @@ def check_open(state: State, claims: Claims) -> None:
         name = claim.prepared.request.id
         if name in state.sequences or claim.prepared.seated:
             fact = "a sequence of that id was admitted since"
-            raise StateError(say(f"admit of request {name!r}", fact, "drop these claims, or use another id"))
+            raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims, or use another id"))
 
 
 def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> list[Edges]:
@@ -99,7 +99,7 @@ def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> li
         start, end = sequence.computed, sequence.length
         if sequence in seen or start >= sequence.prompt_end:
             fact = "it is given twice" if sequence in seen else "its prompt is computed"
-            raise StateError(say(f"continuing {sequence.id!r}", fact, "pass each unfinished prompt once"))
+            raise StateError(say(f"continuing {shown(sequence.id)}", fact, "pass each unfinished prompt once"))
         seen.add(sequence)
         stop = step.end(start, sequence.prepared.stop_after(start, end), block_size)
         if stop is None:

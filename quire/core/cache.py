@@ -18,7 +18,7 @@ from quire.core import hold as holds
 from quire.core import life, probe, reading, removal
 from quire.core.claims import Claims
 from quire.core.config import CacheConfig
-from quire.core.errors import ConfigWarning, InputError, UnknownError, listed, say
+from quire.core.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.events import EventBatch
 from quire.core.life import Sequences
 from quire.core.plan import Plan
@@ -197,7 +197,7 @@ class Cache:
         """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
         self._check(group)
         if type(num_pages) is not int or num_pages < 0:
-            raise InputError(say(f"offload of {num_pages!r} pages", "that is no number of pages", "pass 0 or more"))
+            raise InputError(say(f"offload of {shown(num_pages)} pages", "that is no number", "pass 0 or more"))
         with self._asked():
             store, place = self._state.pools[group]
             store.offload(place, min(num_pages, self.config.tiers[0].of_group(group)))
@@ -214,7 +214,7 @@ class Cache:
         for number, word, known in ((group, "group", self.config.groups), (tier, "tier", self.config.tiers)):
             if not isinstance(number, int) or not 0 <= number < len(known):
                 fact = f"there are {len(known)}: {[item.name for item in known]}"
-                raise UnknownError(say(f"{word} {number!r}", fact, f"use a number from 0 to {len(known) - 1}"))
+                raise UnknownError(say(f"{word} {shown(number)}", fact, f"use a number from 0 to {len(known) - 1}"))
 
     def sequence(self, id: Hashable) -> Sequence:
         """The live sequence of an id."""
@@ -222,7 +222,7 @@ class Cache:
         with self._lock:
             found = self._state.sequences.get(id)
         if found is None:
-            raise UnknownError(say(f"sequence {id!r}", "no live sequence has that id", "admit its request first"))
+            raise UnknownError(say(f"sequence {shown(id)}", "no live sequence has that id", "admit its request first"))
         return found
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quire.core import charge
+from quire.core.errors import shown
 from quire.core.prepare import Prepared, Purpose
 from quire.core.request import Request
 from quire.core.roots import NO_ROOT
@@ -36,7 +37,7 @@ class Refusal:
     def __str__(self) -> str:
         cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
         where = "" if self.group is None else f" of group {self.group}"
-        return f"request {self.request.id!r} needs {self.need} {self.reason}{where}, {self.have} are there; {cure}"
+        return f"request {shown(self.request.id)} needs {self.need} {self.reason}{where}, {self.have} are there; {cure}"
 
 
 class Claim:
@@ -199,7 +200,7 @@ class Claim:
         return tuple(cold + takes for cold, takes in zip(self.cold, self.takes, strict=True))
 
     def __repr__(self) -> str:
-        return f"Claim({self.request.id!r}, start={self.start})"
+        return f"Claim({shown(self.request.id)}, start={self.start})"
 
 
 def never_fits(state: State, prepared: Prepared, purpose: Purpose) -> Refusal | None:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 
 from quire.core.claim import Claim, Refusal, never_fits
-from quire.core.errors import StateError, say
+from quire.core.errors import StateError, say, shown
 from quire.core.prepare import Prepared, Purpose, check_ids, ready_for
 from quire.core.request import Request
 from quire.core.state import State
@@ -63,7 +63,7 @@ class Claims:
         with self._lock:
             if self.settled or claim not in self.claims:
                 fact = "they were admitted or dropped" if self.settled else "it is none of these"
-                raise StateError(say(f"leaving out {claim!r}", fact, "leave out open claims, each once"))
+                raise StateError(say(f"leaving out {shown(claim)}", fact, "leave out open claims, each once"))
             self.claims.remove(claim)
             claim.let_go(self.state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.errors import InputError, UnknownError, say
+from quire.core.errors import InputError, UnknownError, say, shown
 from quire.core.life import Sequences, own, rows_of
 from quire.core.request import Int32
 from quire.core.sequence import Sequence, watch
@@ -65,7 +65,7 @@ def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
 
 
 def _not_computed(computed: object, length: int) -> InputError:
-    return InputError(say(f"commit of {computed!r} tokens", f"the sequence has {length}", "grow it before"))
+    return InputError(say(f"commit of {shown(computed)} tokens", f"the sequence has {length}", "grow it before"))
 
 
 def _tell_time(state: State) -> None:
@@ -101,11 +101,11 @@ def _check_watched(sequence: Sequence, asked: int) -> None:
     if sequence.received and asked < sequence.prompt_end:
         fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
         cure = "commit when it has arrived; to compute instead, release and claim again"
-        raise InputError(say(f"commit of {asked} tokens of {sequence.id!r}", fact, cure))
+        raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
     if not sequence.received and asked > sequence.granted:
         fact = f"{sequence.granted} were handed out to be computed"
         cure = "pass it as continuing, and commit what admit hands out"
-        raise InputError(say(f"commit of {asked} tokens of {sequence.id!r}", fact, cure))
+        raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
 
 
 def _bounded(computed: int) -> int:

@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.groups import LayerGroup
 
 MAX_TIERS = 8
 LARGEST = 1 << 31  # the store counts in 32 bits
+MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
 SEED_BYTES = 16
 EVENT_SEED = os.urandom(SEED_BYTES)  # of this process
@@ -54,41 +55,48 @@ class CacheConfig:
         self._check_sizes()
         self._check_groups()
         self._check_tiers()
+        self._check_pools()
         if self.eviction not in ("empty_first", "release_order"):
             raise InputError(
-                say(f"eviction {self.eviction!r}", "it is no known order", "use 'empty_first' or 'release_order'")
+                say(f"eviction {shown(self.eviction)}", "it is no known order", "use 'empty_first' or 'release_order'")
             )
         if type(self.offload_min_priority) is not int or not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
             fact = f"priorities go from {LOWEST} to {HIGHEST}"
-            raise InputError(say(f"offload_min_priority {self.offload_min_priority}", fact, "101 turns offloading off"))
+            raise InputError(
+                say(f"offload_min_priority {shown(self.offload_min_priority)}", fact, "101 turns offloading off")
+            )
 
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):
-            raise InputError(say(f"groups {self.groups!r}", "they are no tuple of LayerGroup", "pass a tuple of them"))
+            raise InputError(
+                say(f"groups {shown(self.groups)}", "they are no tuple of LayerGroup", "pass a tuple of them")
+            )
         if not isinstance(self.tiers, tuple) or not all(isinstance(tier, TierConfig) for tier in self.tiers):
-            raise InputError(say(f"tiers {self.tiers!r}", "they are no tuple of TierConfig", "pass a tuple of them"))
+            raise InputError(
+                say(f"tiers {shown(self.tiers)}", "they are no tuple of TierConfig", "pass a tuple of them")
+            )
         for name in ("block_size", "max_sequences", "max_length", "max_events", "max_encoder_length"):
             value = getattr(self, name)
             if name == "max_encoder_length" and value is None:
                 continue
             if type(value) is not int or not 1 <= value < LARGEST:
                 raise InputError(
-                    say(f"{name} {value!r}", "it must be a whole number of at least 1", "pass a positive int")
+                    say(f"{name} {shown(value)}", "it must be a whole number of at least 1", "pass a positive int")
                 )
         if type(self.rank) is not int or not 0 <= self.rank < LARGEST:
-            raise InputError(say(f"rank {self.rank!r}", "it must be a whole number of at least 0", "pass an int"))
+            raise InputError(say(f"rank {shown(self.rank)}", "it must be a whole number of at least 0", "pass an int"))
         if not isinstance(self.event_seed, bytes) or len(self.event_seed) != SEED_BYTES:
             fact, cure = f"it must be {SEED_BYTES} bytes that nobody can guess", "use secrets.token_bytes(16)"
             raise InputError(say("this event_seed", fact, cure))
         if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
             fact = f"chunks end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"max_chunk {self.max_chunk!r}", fact, "give at least one block, or None"))
+            raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, "give at least one block, or None"))
 
     def _check_groups(self) -> None:
         cross = [group.cross for group in self.groups]
         if all(cross):
             fact = "a cache needs at least one layer group that reads the sequence's own tokens"
-            raise InputError(say(f"groups {self.groups!r}", fact, "pass groups=(LayerGroup(),)"))
+            raise InputError(say(f"groups {shown(self.groups)}", fact, "pass groups=(LayerGroup(),)"))
         names = [group.name for group in self.groups]
         if len(set(names)) != len(names):
             raise InputError(say(f"groups {names}", "two groups have one name", "name each group apart"))
@@ -96,7 +104,7 @@ class CacheConfig:
             raise InputError(say(f"groups {names}", "a cross group stands before others", "put cross groups last"))
         for group in self.groups:
             if why := group.misplaced(self.block_size):
-                raise InputError(say(f"group {group.name!r}", why, "use a multiple of block_size"))
+                raise InputError(say(f"group {shown(group.name)}", why, "use a multiple of block_size"))
 
     def _check_tiers(self) -> None:
         if not 1 <= len(self.tiers) <= MAX_TIERS:
@@ -110,16 +118,23 @@ class CacheConfig:
             numbers = tier.slots if isinstance(tier.slots, tuple) else (tier.slots,)
             if any(type(number) is not int for number in numbers):
                 raise InputError(
-                    say(f"tier {tier.name!r} slots {tier.slots!r}", "they are no whole numbers", "use ints")
+                    say(f"tier {shown(tier.name)} slots {shown(tier.slots)}", "they are no whole numbers", "use ints")
                 )
             if not isinstance(tier.slots, int) and len(tier.slots) != len(self.groups):
                 fact = f"{len(tier.slots)} numbers for {len(self.groups)} groups"
-                raise InputError(say(f"tier {tier.name!r} slots", fact, "give one number, or one per group"))
+                raise InputError(say(f"tier {shown(tier.name)} slots", fact, "give one number, or one per group"))
             least = 1 if place == 0 else 0
             for group in range(len(self.groups)):
                 if tier.of_group(group) < least:
-                    fact = f"{tier.of_group(group)} slots for group {self.groups[group].name!r}"
-                    raise InputError(say(f"tier {tier.name!r}", fact, f"give at least {least}"))
+                    fact = f"{tier.of_group(group)} slots for group {shown(self.groups[group].name)}"
+                    raise InputError(say(f"tier {shown(tier.name)}", fact, f"give at least {least}"))
+
+    def _check_pools(self) -> None:
+        for group, layer in enumerate(self.groups):
+            total = sum(tier.of_group(group) for tier in self.tiers)
+            if total > MOST_SLOTS:
+                fact = f"it has {shown(total)} slots in all tiers, the store counts to {MOST_SLOTS:,}"
+                raise InputError(say(f"group {shown(layer.name)}", fact, "give fewer, or make blocks larger"))
 
     @property
     def columns(self) -> int:
@@ -147,7 +162,7 @@ class CacheConfig:
             for nth, group in enumerate(self.groups):
                 layer, slots = group.clamped(self.max_length), self.tiers[0].of_group(nth)
                 if why := layer.hopeless(slots, self.block_size, self.max_length):
-                    reasons.append(f"group {group.name!r} {why}")
+                    reasons.append(f"group {shown(group.name)} {why}")
             if self.max_length <= self.block_size and not self.partial_hits:
                 reasons.append(
                     f"no prompt can be reused: blocks of {self.block_size} tokens are never full before the last token "
@@ -156,5 +171,5 @@ class CacheConfig:
         colder = [tier for tier in self.tiers[1:] if any(tier.of_group(nth) for nth in range(len(self.groups)))]
         if colder and (not self.reuse or self.offload_min_priority > HIGHEST):
             why = "reuse is off" if not self.reuse else f"offload_min_priority is {self.offload_min_priority}"
-            reasons.append(f"tier {colder[0].name!r} stays empty: {why}; leave the tier out or change that")
+            reasons.append(f"tier {shown(colder[0].name)} stays empty: {why}; leave the tier out or change that")
         return reasons

@@ -12,7 +12,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.identity import Media, Scope, Words, kind_of, token_words
 from quire.core.span import Span
 
@@ -32,7 +32,7 @@ class Encoder:
 
     def __post_init__(self) -> None:
         if type(self.length) is not int or self.length < 1:
-            raise InputError(say(f"encoder length {self.length!r}", "it has no places", "leave the encoder out"))
+            raise InputError(say(f"encoder length {shown(self.length)}", "it has no places", "leave the encoder out"))
         if self.tokens is not None and self.digest is not None:
             raise InputError(say("an encoder", "it has tokens and a digest", "give the one that names its content"))
         if self.digest is not None and (not isinstance(self.digest, bytes) or not 16 <= len(self.digest) <= 64):

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+SHOWN = 80  # characters
 
 
 class QuireError(Exception):
@@ -45,6 +46,15 @@ class ConfigWarning(UserWarning):
 def say(ask: str, fact: str, cure: str) -> str:
     """One message of three parts, so that no error forgets one."""
     return f"{ask}: {fact}; {cure}"
+
+
+def shown(value: object) -> str:
+    """What was passed, in an error: not longer than a line, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # a whole number of too many digits, or somebody's own repr
+        return f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def listed(what: str, things: Iterable[T]) -> list[T]:

@@ -15,6 +15,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.errors import shown
 from quire.core.identity import Scope
 
 _MASK = (1 << 64) - 1
@@ -75,7 +76,7 @@ class Stored:
 
     def __repr__(self) -> str:
         what = f"{len(self.hashes)} blocks of {self.tokens_per_block} tokens"
-        return f"Stored(group={self.group}, {what}, {self.scope!r}, tier={self.tier})"
+        return f"Stored(group={self.group}, {what}, {shown(self.scope)}, tier={self.tier})"
 
 
 @dataclass(frozen=True, slots=True)

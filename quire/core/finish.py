@@ -9,7 +9,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from quire.core.claim import Claim
-from quire.core.errors import InputError, StateError, listed, say
+from quire.core.errors import InputError, StateError, listed, say, shown
 from quire.core.hold import Hold
 from quire.core.life import release, suspended
 from quire.core.plan import Kind, Plan
@@ -57,7 +57,8 @@ def finish(state: State, plan: Plan, failed: Iterable[int]) -> Finished:
             say(f"finish of plan {plan.number}", "it is not open here", "finish each plan of this cache once")
         )
     if places and not 0 <= places[0] <= places[-1] < len(plan):
-        raise InputError(say(f"failed moves {named}", f"the plan has {len(plan)} moves", "pass indices of its moves"))
+        fact = f"the plan has {len(plan)} moves"
+        raise InputError(say(f"failed moves {shown(named)}", fact, "pass indices of its moves"))
     state.close_plan(plan.number)
     if not places:
         return NOTHING

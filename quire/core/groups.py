@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.span import Span, merged
 
 ALL = -1  # as a tail or a keep: every block up to here
@@ -51,9 +51,9 @@ class LayerGroup:
             if number is None and name in ("snapshot_every", "extra_tokens"):
                 continue
             if type(number) is not int or number < 0:
-                raise self._wrong(f"{name} {number!r} is no size", "give a whole number >= 0")
+                raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
         if self.window is not None and (type(self.window) is not int or self.window < 1):
-            raise self._wrong(f"its window is {self.window!r}", "a query reads at least itself: give 1 or more")
+            raise self._wrong(f"its window is {shown(self.window)}", "a query reads at least itself: give 1 or more")
         if self.planes and self.page_bytes % self.planes:
             fact = f"{self.page_bytes} bytes do not divide into {self.planes} planes"
             raise self._wrong(fact, "make page_bytes a multiple of planes")
@@ -65,7 +65,7 @@ class LayerGroup:
             raise self._wrong("extra_tokens have no meaning for it", "leave them at None")
 
     def _wrong(self, fact: str, cure: str) -> InputError:
-        return InputError(say(f"layer group {self.name!r}", fact, cure))
+        return InputError(say(f"layer group {shown(self.name)}", fact, cure))
 
     @property
     def kind(self) -> Kind:

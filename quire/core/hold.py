@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.errors import BrokenInvariant, InputError, StateError, UnknownError, say
+from quire.core.errors import BrokenInvariant, InputError, StateError, UnknownError, say, shown
 from quire.core.request import Int32
 from quire.core.sequence import Sequence
 from quire.core.span import Span
@@ -36,12 +36,12 @@ def hold(state: State, sequence: Sequence, row: int, span: Span) -> Hold | None:
     None when pages of an unfinished prompt would have to stay that were promised to make room.
     """
     if not isinstance(span, Span):
-        raise InputError(say(f"hold of {span!r}", "it is no Span", "pass Span(start, end)"))
+        raise InputError(say(f"hold of {shown(span)}", "it is no Span", "pass Span(start, end)"))
     paged = [group for group in state.own_groups if not state.layers[group].current]
     capacity = min((sequence.capacity(group) for group in paged), default=sequence.length)
     if span.end > capacity:
-        fact = f"sequence {sequence.id!r} has slots for {capacity} tokens"
-        raise StateError(say(f"hold of tokens [{span.start}, {span.end})", fact, "hold less"))
+        fact = f"sequence {shown(sequence.id)} has slots for {capacity} tokens"
+        raise StateError(say(f"hold of tokens [{span.start}, {shown(span.end)})", fact, "hold less"))
     first = span.start // state.block_size
     last = max(first, -(-span.end // state.block_size)) if span else first
     if _breaks_a_promise(state, sequence, (first, last)):

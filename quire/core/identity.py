@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.span import Span
 
 ScopeValue = int | str | bytes | None
@@ -38,7 +38,7 @@ class Scope:
     def __repr__(self) -> str:
         """That there is a salt, and never which."""
         plain = (("lora", self.lora), ("epoch", self.epoch))
-        told = [f"{name}={value!r}" for name, value in plain if value is not None]
+        told = [f"{name}={shown(value)}" for name, value in plain if value is not None]
         told += [f"a {name}" for name in ("salt", "space") if getattr(self, name) is not None]
         return f"Scope({', '.join(told)})"
 

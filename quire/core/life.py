@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, UnknownError, listed, say
+from quire.core.errors import InputError, StateError, UnknownError, listed, say, shown
 from quire.core.plan import Plan
 from quire.core.request import Int32, Request, check_id, check_tokens
 from quire.core.sequence import RELEASED, Sequence
@@ -33,7 +33,7 @@ def own(state: State, sequence: Sequence) -> int:
     row = sequence.live_row()
     if sequence.state is not state:
         raise UnknownError(
-            say(f"sequence {sequence.id!r}", "it belongs to another cache", "use the cache that admitted it")
+            say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
         )
     return row
 
@@ -52,7 +52,7 @@ def grow(state: State, sequences: Sequences, tokens: Int32 | None, num_tokens: i
             tokens = np.ascontiguousarray(tokens).reshape(-1)
     elif type(num_tokens) is not int or not 1 <= num_tokens <= state.config.max_length:
         raise InputError(
-            say(f"grow by {num_tokens!r} tokens", f"it must be 1 to {state.config.max_length}", "grow by less")
+            say(f"grow by {shown(num_tokens)} tokens", f"it must be 1 to {state.config.max_length}", "grow by less")
         )
     try:
         added = state.store.grow(rows, tokens, num_tokens)
@@ -71,15 +71,15 @@ def trim(state: State, sequence: Sequence, num_tokens: int) -> int:
     row = own(state, sequence)
     if state.bounded and sequence.granted < sequence.prompt_end:
         fact = f"{sequence.granted} of its {sequence.prompt_end} prompt tokens were handed out"
-        raise StateError(say(f"trim of {sequence.id!r}", fact, "hand out the rest of its prompt, or release it"))
+        raise StateError(say(f"trim of {shown(sequence.id)}", fact, "hand out the rest of its prompt, or release it"))
     final = sequence.computed if state.states else sequence.committed
     if sequence.received:
         final = max(final, sequence.prompt_end)  # what came is for positions from there on
     open_tokens = sequence.length - final
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
-        fact = f"{open_tokens} tokens of sequence {sequence.id!r} are uncommitted"
+        fact = f"{open_tokens} tokens of sequence {shown(sequence.id)} are uncommitted"
         cure = "trim before they are committed; a recurrent state cannot be taken back at all"
-        raise InputError(say(f"trim of {num_tokens} tokens", fact, cure))
+        raise InputError(say(f"trim of {shown(num_tokens)} tokens", fact, cure))
     _check_private(state, sequence, sequence.length - num_tokens)
     if num_tokens:
         _check_holds(state, sequence, sequence.length - num_tokens)
@@ -94,7 +94,7 @@ def _check_private(state: State, sequence: Sequence, length: int) -> None:
     for table in state.store.pages if inside else ():
         page = table[sequence.row, block]
         if page >= 0 and np.count_nonzero(table[:, block] == page) > 1:
-            fact = f"block {block} of sequence {sequence.id!r} is shared with a fork"
+            fact = f"block {block} of sequence {shown(sequence.id)} is shared with a fork"
             raise StateError(say(f"trim to {length} tokens", fact, f"trim to a multiple of {state.config.block_size}"))
 
 
@@ -106,7 +106,9 @@ def _check_holds(state: State, sequence: Sequence, length: int) -> None:
         kept = any(page >= 0 and page in held.pages[group] for group, page in enumerate(pages))
         if kept and length < min(held.span.end, computed):
             fact = f"a hold keeps tokens up to {held.span.end}"
-            raise StateError(say(f"trim of sequence {sequence.id!r} to {length} tokens", fact, "drop the hold first"))
+            raise StateError(
+                say(f"trim of sequence {shown(sequence.id)} to {length} tokens", fact, "drop the hold first")
+            )
 
 
 def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
@@ -116,13 +118,13 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
     for place, name in enumerate(names):
         check_id(name, "fork")
         if name in state.sequences or name in names[:place]:
-            raise StateError(say(f"fork as {name!r}", "that id is taken", "use another id"))
+            raise StateError(say(f"fork as {shown(name)}", "that id is taken", "use another id"))
     places = sequence.prepared.encoder
     unread = places is not None and sequence.encoder_computed < places.length
     early = sequence.computed < sequence.prompt_end or unread
     if early and (state.bounded or state.cross is not None or sequence.received):
         fact = f"{sequence.computed} of its {sequence.prompt_end} prompt tokens are computed"
-        raise StateError(say(f"fork of {sequence.id!r}", fact, "fork when the prompt is computed"))
+        raise StateError(say(f"fork of {shown(sequence.id)}", fact, "fork when the prompt is computed"))
     if len(names) > len(state.free_rows) or not _room_to_fork(state, sequence, len(names)):
         return None
     state.store.commit_row(row, sequence.computed)

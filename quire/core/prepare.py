@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from quire.core.config import DEFAULT_PRIORITY
 from quire.core.encoder import Encoder
-from quire.core.errors import InputError, StateError, UnknownError, listed, say
+from quire.core.errors import InputError, StateError, UnknownError, listed, say, shown
 from quire.core.groups import Marks
 from quire.core.identity import Scope
 from quire.core.request import Request
@@ -74,7 +74,7 @@ class Prepared:
                 self.priorities, self.ticks = retention.of_blocks(blocks, self.length, size)
 
     def __repr__(self) -> str:
-        return f"Prepared({self.request!r}, {'admitted' if self.seated else 'not admitted'})"
+        return f"Prepared({shown(self.request)}, {'admitted' if self.seated else 'not admitted'})"
 
     def _meet_groups(self, state: State, request: Request) -> None:
         """What groups other than full ones need to know of it."""
@@ -82,10 +82,14 @@ class Prepared:
         self.peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
         if state.states and self.length != len(request.tokens):
             fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
-            raise InputError(say(f"request {request.id!r} with length {self.length}", fact, "leave length at None"))
+            raise InputError(
+                say(f"request {shown(request.id)} with length {self.length}", fact, "leave length at None")
+            )
         if any(at % size for at in request.snapshots):
             fact = f"blocks have {size} tokens"
-            raise InputError(say(f"snapshots {request.snapshots} of request {request.id!r}", fact, "use block edges"))
+            raise InputError(
+                say(f"snapshots {request.snapshots} of request {shown(request.id)}", fact, "use block edges")
+            )
         if request.encoder is not None:
             _check_encoder(state, request)
             self.encoder = Places(state, request.encoder, self.keep)
@@ -127,14 +131,14 @@ class Places:
 
 def _check_encoder(state: State, request: Request) -> None:
     if state.cross is None and request.encoder is not None:
-        name = f"request {request.id!r} with an encoder of {request.encoder.length}"
+        name = f"request {shown(request.id)} with an encoder of {request.encoder.length}"
         raise InputError(say(name, "no layer group reads it", "add LayerGroup(cross=True), or leave the encoder out"))
 
 
 def ready_for(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
     """Prepared requests, each fit for one claim in this cache."""
     if not isinstance(purpose, str) or purpose not in PURPOSES:
-        raise InputError(say(f"purpose {purpose!r}", "it is unknown", "use 'compute' or 'decode'"))
+        raise InputError(say(f"purpose {shown(purpose)}", "it is unknown", "use 'compute' or 'decode'"))
     many = requests if type(requests) is list else listed("a batch of requests", requests)
     return [Prepared(state, item) if type(item) is Request else _checked(state, item) for item in many]
 
@@ -145,7 +149,7 @@ def _checked(state: State, item: Request | Prepared) -> Prepared:
         return Prepared(state, item)
     if not isinstance(item, Prepared):
         raise InputError(say(f"claim of a {type(item).__name__}", "it is no Request", "pass quire.Request objects"))
-    name = f"prepared request {item.request.id!r}"
+    name = f"prepared request {shown(item.request.id)}"
     if item.state is not state:
         raise UnknownError(say(name, "another cache prepared it", "prepare it with the cache that claims it"))
     if item.seated:
@@ -161,10 +165,10 @@ def check_ids(state: State, ready: list[Prepared]) -> None:
         name = prepared.request.id
         if name in state.sequences:
             raise StateError(
-                say(f"claim for request {name!r}", "a sequence of that id is live", "release it or use another id")
+                say(f"claim for request {shown(name)}", "a sequence of that id is live", "release it or use another id")
             )
         if name in seen:
             raise InputError(
-                say(f"claim for request {name!r}", "it is twice in the batch", "give every request its own id")
+                say(f"claim for request {shown(name)}", "it is twice in the batch", "give every request its own id")
             )
         seen.add(name)

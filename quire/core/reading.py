@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.events import EventBatch, joined, named
 from quire.core.identity import Scope
 from quire.core.state import State
@@ -29,7 +29,7 @@ def take(state: State, whole: bool) -> EventBatch:
 def wait(state: State, timeout: float | None, whole: bool) -> None:
     """Return when there is something to take, or when the time is over; without the door's lock."""
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0):
-        raise InputError(say(f"events within {timeout!r} s", "that is no time to wait", "pass 0 or more, or None"))
+        raise InputError(say(f"events within {shown(timeout)} s", "that is no time to wait", "pass 0 or more, or None"))
     if timeout == 0 or whole or not state.config.events:
         return
     end = None if timeout is None else time.monotonic() + timeout

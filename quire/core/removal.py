@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.errors import InputError, StateError, say, shown
 from quire.core.prepare import ready_for
 from quire.core.request import Request
 from quire.core.state import State
@@ -11,7 +11,7 @@ from quire.core.state import State
 def truncate(state: State, request: Request, keep: int) -> int:
     """Forget what is stored from the first block that starts at `keep` or later; keeping nothing, the encoder too."""
     if not isinstance(keep, int) or keep < 0:
-        raise InputError(say(f"truncate keeping {keep!r} tokens", "that is less than none", "keep at least 0"))
+        raise InputError(say(f"truncate keeping {shown(keep)} tokens", "that is less than none", "keep at least 0"))
     if not isinstance(request, Request):
         raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
     _check_claims(state, "truncate")
@@ -19,7 +19,7 @@ def truncate(state: State, request: Request, keep: int) -> int:
     gone = 0
     root = state.roots.find(prepared.scope_key)
     if root >= 0:
-        gone += state.store.truncate(root, prepared.chain, len(request.tokens), keep)
+        gone += state.store.truncate(root, prepared.chain, len(request.tokens), min(keep, len(request.tokens)))
     if state.cross is not None and prepared.encoder is not None and not keep:
         chain = prepared.encoder.chain
         root = state.cross.roots.find(request.scope.key)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.encoder import Encoder
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.identity import Media, Scope, token_words
 from quire.core.retain import Retention
 
@@ -47,17 +47,21 @@ class Request:
         check_tokens(self.tokens, "a request")
         check_id(self.id, "request")
         if self.scope is not PLAIN and not isinstance(self.scope, Scope):
-            raise InputError(say(f"request {self.id!r}", f"its scope is a {type(self.scope).__name__}", "pass a Scope"))
+            raise InputError(
+                say(f"request {shown(self.id)}", f"its scope is a {type(self.scope).__name__}", "pass a Scope")
+            )
         if not len(self.tokens):
-            raise InputError(say(f"request {self.id!r}", "it has no tokens", "pass at least one token"))
+            raise InputError(say(f"request {shown(self.id)}", "it has no tokens", "pass at least one token"))
         if self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
             self._check_numbers()
         if self.reuse_limit is not None and (type(self.reuse_limit) is not int or self.reuse_limit < 0):
             fact = "it must be a whole number of at least 0"
-            raise InputError(say(f"request {self.id!r} with reuse_limit {self.reuse_limit!r}", fact, "correct it"))
+            raise InputError(
+                say(f"request {shown(self.id)} with reuse_limit {shown(self.reuse_limit)}", fact, "correct it")
+            )
         if self.retention is not None and not isinstance(self.retention, Retention):
             fact = f"its retention is a {type(self.retention).__name__}"
-            raise InputError(say(f"request {self.id!r}", fact, "pass a Retention"))
+            raise InputError(say(f"request {shown(self.id)}", fact, "pass a Retention"))
         if self.media is not NO_MEDIA or self.extra_ids is not None:
             self._check_words()
         if self.snapshots or self.encoder is not None:
@@ -71,33 +75,35 @@ class Request:
         told += ["retention"] if self.retention is not None else []
         usual = {field.name: field.default for field in fields(self)}
         given = [(name, getattr(self, name)) for name in _TOLD]
-        told += [f"{name}={value!r}" for name, value in given if value != usual[name]]
-        return f"Request({self.id!r}, {', '.join(told)})"
+        told += [f"{name}={shown(value)}" for name, value in given if value != usual[name]]
+        return f"Request({shown(self.id)}, {', '.join(told)})"
 
     def _check_groups(self) -> None:
         if not isinstance(self.snapshots, tuple) or not all(type(at) is int and at > 0 for at in self.snapshots):
-            fact = f"its snapshots are {self.snapshots!r}"
-            raise InputError(say(f"request {self.id!r}", fact, "pass a tuple of positions above 0"))
+            fact = f"its snapshots are {shown(self.snapshots)}"
+            raise InputError(say(f"request {shown(self.id)}", fact, "pass a tuple of positions above 0"))
         if self.encoder is not None and not isinstance(self.encoder, Encoder):
             fact = f"its encoder is a {type(self.encoder).__name__}"
-            raise InputError(say(f"request {self.id!r}", fact, "pass an Encoder"))
+            raise InputError(say(f"request {shown(self.id)}", fact, "pass an Encoder"))
 
     def _check_numbers(self) -> None:
         for name, least in (("length", 1), ("beams", 1), ("extra_tokens", 0), ("max_new_tokens", 0)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 fact = f"it must be a whole number of at least {least}"
-                raise InputError(say(f"request {self.id!r} with {name} {value!r}", fact, "correct it"))
+                raise InputError(say(f"request {shown(self.id)} with {name} {shown(value)}", fact, "correct it"))
 
     def _check_words(self) -> None:
         if not isinstance(self.media, tuple) or not all(isinstance(item, Media) for item in self.media):
-            raise InputError(say(f"request {self.id!r}", "its media are no tuple of Media", "pass a tuple of Media"))
+            raise InputError(
+                say(f"request {shown(self.id)}", "its media are no tuple of Media", "pass a tuple of Media")
+            )
         ids = self.extra_ids
         if ids is None:
             return
         if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.shape != self.tokens.shape:
             fact = "it must be an int64 array with one number per token"
-            raise InputError(say(f"extra_ids of request {self.id!r}", fact, "use np.zeros(len(tokens), np.int64)"))
+            raise InputError(say(f"extra_ids of request {shown(self.id)}", fact, "use np.zeros(len(tokens), np.int64)"))
 
     @classmethod
     def dummy(
@@ -105,7 +111,9 @@ class Request:
     ) -> Request:
         """A warm-up or padding request: takes slots like any other, shares nothing, leaves nothing behind."""
         if type(num_tokens) is not int or num_tokens < 1:
-            raise InputError(say(f"dummy {id!r} of {num_tokens!r} tokens", "it has no tokens", "pass at least 1"))
+            raise InputError(
+                say(f"dummy {shown(id)} of {shown(num_tokens)} tokens", "it has no tokens", "pass at least 1")
+            )
         tokens = np.ones(num_tokens, np.int32)
         space = Scope(space="dummy")
         encoder = Encoder(encoder_length) if encoder_length else None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.config import DEFAULT_PRIORITY, HIGHEST, LOWEST
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 
 TICKS_PER_SECOND = 1_000_000  # the store keeps time in whole microseconds
 NONE = -1
@@ -28,11 +28,8 @@ class RetainRange:
     def __post_init__(self) -> None:
         ends = (self.start,) if self.end is None else (self.start, self.end)
         if any(type(end) is not int for end in ends) or self.start < 0 or ends[-1] < self.start:
-            raise InputError(
-                say(
-                    f"retain range [{self.start}, {self.end})", "bounds are ints with 0 <= start <= end", "correct them"
-                )
-            )
+            ask = f"retain range [{shown(self.start)}, {shown(self.end)})"
+            raise InputError(say(ask, "bounds are ints with 0 <= start <= end", "correct them"))
         _check(self.priority, self.seconds)
 
 
@@ -48,9 +45,9 @@ class Retention:
     def __post_init__(self) -> None:
         _check(self.decode_priority, self.decode_seconds)
         if not isinstance(self.ranges, tuple) or not all(isinstance(item, RetainRange) for item in self.ranges):
-            raise InputError(say("retention ranges", f"they are {self.ranges!r}", "pass a tuple of RetainRange"))
+            raise InputError(say("retention ranges", f"they are {shown(self.ranges)}", "pass a tuple of RetainRange"))
         if self.by not in ("first", "max"):
-            raise InputError(say(f"retention by {self.by!r}", "it is no known rule", "use 'first' or 'max'"))
+            raise InputError(say(f"retention by {shown(self.by)}", "it is no known rule", "use 'first' or 'max'"))
         for before, after in zip(self.ranges, self.ranges[1:], strict=False):
             if before.end is None or after.start < before.end:
                 ask = f"retain range from {after.start}"
@@ -91,8 +88,10 @@ def to_ticks(seconds: float | None) -> int:
 
 def _check(priority: int, seconds: float | None) -> None:
     if type(priority) is not int or not LOWEST <= priority <= HIGHEST:
-        raise InputError(say(f"priority {priority!r}", f"priorities are ints from {LOWEST} to {HIGHEST}", "clamp it"))
+        raise InputError(
+            say(f"priority {shown(priority)}", f"priorities are ints from {LOWEST} to {HIGHEST}", "clamp it")
+        )
     if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds <= LONGEST):
         raise InputError(
-            say(f"{seconds!r} seconds", f"a duration is 0 to {LONGEST:.0e} seconds", "pass None for no limit")
+            say(f"{shown(seconds)} seconds", f"a duration is 0 to {LONGEST:.0e} seconds", "pass None for no limit")
         )

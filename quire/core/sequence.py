@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.core.errors import StateError, UnknownError, say
+from quire.core.errors import StateError, UnknownError, say, shown
 from quire.core.request import Int32, Request
 from quire.core.span import Span, merged
 from quire.core.state import State
@@ -97,7 +97,7 @@ class Sequence:
     def _pool(self, group: int) -> tuple[Store, int]:
         if not isinstance(group, int) or not 0 <= group < len(self.state.groups):
             fact = f"there are {len(self.state.groups)} groups"
-            raise UnknownError(say(f"group {group!r}", fact, "number them from 0"))
+            raise UnknownError(say(f"group {shown(group)}", fact, "number them from 0"))
         return self.state.pools[group]
 
     def slots(self, group: int = 0) -> Int32:
@@ -133,7 +133,7 @@ class Sequence:
     def live_row(self) -> int:
         """Its row, or an error after release."""
         if self.row == RELEASED:
-            raise StateError(say(f"use of sequence {self.id!r}", "it was released", "claim its request again"))
+            raise StateError(say(f"use of sequence {shown(self.id)}", "it was released", "claim its request again"))
         return self.row
 
     def forked(self, id: Hashable, row: int) -> Sequence:
@@ -147,7 +147,7 @@ class Sequence:
 
     def __repr__(self) -> str:
         state = f"row={self.row}, length={self.length}, computed={self.computed}" if self.live else "released"
-        return f"Sequence({self.id!r}, {state})"
+        return f"Sequence({shown(self.id)}, {state})"
 
 
 def watch(state: State, sequence: Sequence) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
+
+FAR = 1 << 62  # no text is as long
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -15,14 +17,9 @@ class Span:
     end: int
 
     def __post_init__(self) -> None:
-        if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start <= self.end:
-            raise InputError(
-                say(
-                    f"span [{self.start}, {self.end})",
-                    "it needs ints with 0 <= start <= end",
-                    "swap or raise the bounds",
-                )
-            )
+        if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start <= self.end < FAR:
+            ask = f"span [{shown(self.start)}, {shown(self.end)})"
+            raise InputError(say(ask, "it needs ints with 0 <= start <= end", "swap or correct the bounds"))
 
     def __len__(self) -> int:
         return self.end - self.start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.core.config import CacheConfig
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 
 
 class Step:
@@ -46,4 +46,4 @@ class Step:
 def _check_budget(name: str, value: int, least: int) -> None:
     if type(value) is not int or value < least:
         cure = f"pass a whole number of at least {least}, or None"
-        raise InputError(say(f"{name} {value!r}", "nothing fits into it", cure))
+        raise InputError(say(f"{name} {shown(value)}", "nothing fits into it", cure))

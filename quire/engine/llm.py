@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.engine import prompts as asked
 from quire.engine import smollm2
 from quire.engine.branch import Run
@@ -18,7 +18,7 @@ from quire.engine.families import Model, load
 from quire.engine.folders import checked
 from quire.engine.loop import Loop
 from quire.engine.prompts import Message, Prompt
-from quire.engine.sampling import Sampling, shown
+from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.sizes import pages_in
 from quire.engine.stream import RunFailed, Stream

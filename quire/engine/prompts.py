@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.request import Int32
-from quire.engine.sampling import shown
 
 Message = dict[str, str]  # role and content
 Prompt = str | Int32 | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 
 SEEDS = 1 << 64
 MOST = 1024  # answers to one prompt
@@ -16,7 +16,6 @@ MOST_STOPS = 16  # stop strings
 LONGEST_STOP = 256  # characters of one
 MOST_STOP_IDS = 256
 LONGEST_NGRAM = 64
-SHOWN = 80  # characters of a wrong value that an error repeats
 
 _LEAST = {"max_tokens": 1, "top_k": 0, "n": 1, "beams": 1, "drafts": 0, "ngram": 1}
 _MOST = {"n": MOST, "beams": MOST, "ngram": LONGEST_NGRAM}
@@ -135,12 +134,3 @@ def brief(record: Any, **instead: str) -> str:
     changed = {one.name: changed[one.name] for one in fields(record) if changed[one.name] != one.default}
     parts = [f"{name}={instead.get(name, repr(value))}" for name, value in changed.items()]
     return f"{type(record).__name__}({', '.join(parts)})"
-
-
-def shown(value: object) -> str:
-    """A wrong value in an error: not longer than a line, whatever it is."""
-    try:
-        text = repr(value)
-    except Exception:  # a whole number of too many digits, or somebody's own repr
-        return f"a {type(value).__name__}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

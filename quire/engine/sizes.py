@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from quire.core.errors import InputError, say
+from quire.core.errors import InputError, say, shown
 from quire.core.groups import LayerGroup
-from quire.engine.sampling import shown
 
 MOST = 1 << 50  # bytes
 
