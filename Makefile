@@ -29,7 +29,7 @@ lint: $(VENV)/ready
 	@$(BIN)/ruff check --quiet .
 	@echo "== mypy"
 	@$(BIN)/mypy --strict quire
-	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py
+	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/engine.py
 
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
