@@ -20,16 +20,20 @@ from quire.core.state import State
 class Claims:
     """The claims of one call, in order. Admit them or drop them; leaving a `with` block drops what was not admitted."""
 
-    __slots__ = ("__weakref__", "_lock", "_ref", "claims", "refused", "settled", "state")
+    __slots__ = ("__weakref__", "_lock", "_ref", "claims", "refused", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
         self._lock = state.lock
         self.claims: list[Claim] = []
         self.refused: list[Refusal] = []
-        self.settled = False
         self._ref: weakref.ref[Claims] | None = weakref.ref(self, state.abandoned.append)
         state.open_claims[self._ref] = self.claims
+
+    @property
+    def settled(self) -> bool:
+        """They were admitted or given back, all of them."""
+        return self._ref is None or self._ref not in self.state.open_claims
 
     def __len__(self) -> int:
         return len(self.claims)
@@ -83,10 +87,9 @@ class Claims:
 
 def ended(claims: Claims) -> None:
     """None of them is open any more: all are sequences, or were given back."""
-    claims.settled = True
     claims.claims.clear()
     if claims._ref is not None:
-        del claims.state.open_claims[claims._ref]
+        claims.state.open_claims.pop(claims._ref, None)
         claims._ref = None  # nobody waits to hear that they were lost
 
 
@@ -110,13 +113,19 @@ def claim_batch(state: State, requests: Iterable[Request | Prepared], purpose: P
 
 
 def give_back(state: State) -> None:
-    """What was claimed and lost is given back, the last first. Between two acts only: never inside one."""
+    """What was claimed and lost is given back, the last first. Between two acts only: never inside one.
+
+    A finalizer may have ended them since they were noted, or may have kept them: then they are settled.
+    """
     lost = 0
-    while state.abandoned:
-        claims = state.open_claims.pop(state.abandoned.pop())
+    while state.abandoned:  # another thread may have been here before
+        claims = state.open_claims.pop(state.abandoned.pop(), [])
         lost += len(claims)
         for claim in reversed(claims):
             claim.let_go(state)
+        claims.clear()
+    if not lost:
+        return
     fact = f"{lost} of them were lost, neither admitted nor dropped: they are given back"
     warnings.warn(say("claims", fact, "use a `with` block"), ResourceWarning, stacklevel=4)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quire import Cache, Claims, Encoder, LayerGroup, Request, check
+from quire import Cache, Claims, Encoder, LayerGroup, Request, StateError, check
+from quire.core.claims import give_back
 
 from .conftest import seq, serve, small
 
@@ -169,6 +171,53 @@ def test_claims_in_a_cycle_are_found_by_the_collector(cache: Cache) -> None:
     gc.collect()
     with pytest.warns(ResourceWarning):
         assert cache.num_free() == before[0]
+    check(cache)
+
+
+class Finalized:
+    """A step in a cycle: the collector notes that its claims are lost before it is asked for its last words."""
+
+    def __init__(self, claims: Claims, last: Callable[[Claims], object]) -> None:
+        self.claims, self.last, self.ring = claims, last, self
+
+    def __del__(self) -> None:
+        self.last(self.claims)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("last", [Claims.close, Claims.drop, lambda claims: claims.leave_out(claims[0])])
+def test_claims_that_a_finalizer_ends_were_not_lost(cache: Cache, last: Callable[[Claims], object]) -> None:
+    before = free(cache)
+    Finalized(cache.claim([some(cache, "a")]), last)
+    gc.collect()
+    assert (free(cache), cache.open_claims()) == (before, [])
+    check(cache)
+    assert cache.clear() > 0
+
+
+def test_claims_that_a_finalizer_keeps_are_settled_when_they_are_given_back(cache: Cache) -> None:
+    before, kept = free(cache), list[Claims]()
+    Finalized(cache.claim([some(cache, "a")]), kept.append)
+    gc.collect()
+    with pytest.warns(ResourceWarning, match=f"1 {LOST}"), pytest.raises(StateError, match="claim again"):
+        cache.admit(kept[0])
+    assert (kept[0].settled, len(kept[0])) == (True, 0)
+    kept[0].close()
+    assert (free(cache), cache.num_sequences) == (before, 0)
+    check(cache)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_told_where_nothing_was_lost(cache: Cache) -> None:
+    """A batch without claims, one whose claims were all left out, and one that another thread has given back."""
+    before = free(cache)
+    cache.claim([])
+    cache.claim([Request("long", seq(0, 3000))])
+    claims = cache.claim([some(cache, "a")])
+    claims.leave_out(claims[0])
+    del claims
+    assert free(cache) == before
+    give_back(cache._state)
     check(cache)
 
 
