@@ -203,6 +203,19 @@ def test_a_bare_commit_does_not_make_an_encoder_s_pages(store, form):
     assert found(cache, tokens(range(70, 78)), heard(range(10)))[1] == 10
 
 
+@pytest.mark.parametrize("form", ["one", "many", "rows"])
+def test_a_bare_commit_of_what_a_transfer_brings_makes_no_encoder_s_pages(store, form):
+    """cross-18: neither text nor encoder have come: nothing was handed out, so nothing has read the encoder."""
+    cache = build_pair(store, 4)
+    with cache.claim([Request("a", tokens(range(8)), encoder=heard(range(10)))], purpose="decode") as claims:
+        (sequence,) = cache.admit(claims).sequences
+    named = {"one": sequence, "many": [sequence], "rows": np.array([sequence.row], np.int32)}[form]
+    assert (cache.commit(named), sequence.computed, sequence.encoder_computed) == (0, 0, 0)
+    check(cache)
+    assert found(cache, tokens(range(70, 78)), heard(range(10)))[1] == 0
+    assert (cache.commit(named, np.array([8], np.int32)), sequence.encoder_computed) == (5, 10)
+
+
 @pytest.mark.parametrize("store_it", [True, False])
 def test_an_encoder_that_never_came_is_not_found(store, store_it):
     """cross-14: such a sequence is released before the transfer comes: its encoder's pages are nobody's."""
