@@ -336,3 +336,20 @@ def test_a_snapshot_after_tokens_were_taken_back(store):
     compute(cache, sequence)
     assert (start_of(cache, tokens(range(20))), cache.stats(1).skipped) == (16, 0)
     release(cache, sequence)
+
+
+@pytest.mark.parametrize(("ahead", "found", "skipped"), [(False, 16, 0), (True, 12, 1)])
+def test_a_step_into_slots_without_tokens_leaves_no_snapshot(store, ahead, found, skipped):
+    """state-22: 16 computed; before they are told a 17th, which nobody knows yet, gets its slot and may be computed."""
+    cache = build_hybrid(store)
+    sequence, _ = prefill(cache, Request("a", tokens(range(14))))
+    decode(cache, sequence, 14, 15)
+    if ahead:
+        finish(cache, cache.grow(sequence, num_tokens=1))
+    compute(cache, sequence)
+    assert (start_of(cache, tokens(range(20))), cache.stats(1).skipped) == (found, skipped)
+    finish(cache, cache.grow(sequence, tokens(16)))
+    decode(cache, sequence, *range(17, 24))
+    compute(cache, sequence)
+    assert (sequence.computed, start_of(cache, tokens(range(30)))) == (24, 24)
+    release(cache, sequence)

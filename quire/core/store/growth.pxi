@@ -74,6 +74,13 @@ cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *toke
     return 0
 
 
+cdef void expect_more(State *s, const int32_t *rows, Py_ssize_t n, int32_t k) noexcept nogil:
+    """Rows that got slots for k tokens which nobody has told: a step may compute them before anybody does."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        s.rows[rows[i]].reached = max(s.rows[rows[i]].reached, s.length[rows[i]] + k)
+
+
 cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogil:
     """New pages for the noted rows of a checked batch, to hold `ahead` tokens beyond their length; how many, or -1."""
     cdef int32_t i, k, row, more

@@ -33,7 +33,7 @@ cdef struct Row:              # what every decode step touches comes first
     char keep                 # 0: it never commits
     char ahead                # it was given more than it has computed: a current page is not that of `computed`
     int32_t root
-    int32_t reached           # as far as tokens were handed out that have been taken back since
+    int32_t reached           # as far as tokens were handed out and taken back since, or have slots and are not told yet
     int32_t twins             # private pages whose block has another page
     int32_t priority          # of pages the row grows by
     int64_t duration

@@ -71,6 +71,8 @@ cdef class Store(Desk):
         self.check_needs()
         if tokens != NULL and append(&self.state, rows, n, tokens, k):
             raise MemoryError("grow: no memory for tokens")
+        if tokens == NULL:
+            expect_more(&self.state, rows, n, <int32_t> k)
         grown = grow(&self.state, rows, 0 if tokens != NULL else k)
         expect(grown >= 0, "grow")
         return grown

@@ -38,6 +38,8 @@ def grow(parts: Parts, rows: list[int], tokens: IntArray | None, num_tokens: int
         if tokens is not None:
             table.row(number).chain.append(tokens[place * num_tokens : (place + 1) * num_tokens])
             table.length[number] = table.handed[number] = length
+        else:  # a step may compute them before anybody tells what they are
+            table.row(number).reached = max(table.row(number).reached, length)
         taken += sum(_grow_row(parts, pool, number, length) for pool in parts.pools)
     return taken
 

@@ -27,7 +27,7 @@ class Row:
         self.tip = tip  # deepest committed node; None: commits nothing any more
         self.keep = keep
         self.ahead = False  # holds more than `computed` needs, and its state is not that of `computed`
-        self.reached = 0  # as far as tokens were handed out that have been taken back since
+        self.reached = 0  # as far as tokens were handed out and taken back since, or have slots and are not told yet
         self.priority = DEFAULT_PRIORITY  # of pages made while decoding
         self.duration = NEVER
         self.twins = 0  # committed columns whose node had another page

@@ -52,6 +52,8 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
         if tokens is not None:
             row.tokens += tokens[place]
             row.handed = length
+        else:
+            row.reached = max(row.reached, length)
         for group, pools in enumerate(state.pools):
             new = new_snapshots if state.kinds[group].kind == "state" else new_columns
             for wanted in new(state, row, group, length):

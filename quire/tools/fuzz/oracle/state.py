@@ -38,7 +38,7 @@ class Row:
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
     granted: int = 0  # the furthest it was ever told to compute
     handed: int = 0  # how far it was told to compute last; what is generated is computed in the next step
-    reached: int = 0  # how far it was told to compute before tokens were taken back
+    reached: int = 0  # how far it was told to compute before tokens were taken back, or got slots for tokens to come
     decodes: bool = False  # a transfer brings the rest of its prompt
     received: bool = False  # and for some groups more than that: all of it counts, or nothing
     ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
