@@ -24,6 +24,7 @@ from quire.events.index import Index
 from quire.events.track import Ask
 
 BURST = 256  # messages of one worker before the others are looked at
+MAX_ASKS = 64  # of one worker that are not answered yet
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class _Line:
     server: bytes | None  # its public key
     heard: float
     asks: deque[Ask] = field(default_factory=deque)  # not answered yet, in order: so are the answers
-    since: float = 0.0  # when it was asked last, or a part of an answer came
+    since: float = 0.0  # from when on an answer is waited for: the first of these asks, or the last part that came
 
 
 class Follower:
@@ -227,11 +228,15 @@ class Follower:
                 self._ask(line, self.index.hear(line.worker, int.from_bytes(number, "big"), payload, asked=True))
             elif line.asks:
                 self._ask(line, self.index.answered(line.worker, line.asks.popleft()))
+            if line.desk is not desk:
+                return  # what it has left to say is not heard
 
     def _ask(self, line: _Line, ask: Ask | None) -> None:
         if ask is not None and line.desk is not None:
+            if len(line.asks) >= MAX_ASKS:  # it has us ask again and again: what it has not answered is given up
+                line.desk = self._reopened(line, line.desk)
+            line.since = line.since if line.asks else time.monotonic()
             line.asks.append(ask)
-            line.since = time.monotonic()
             plain = wire.SNAPSHOT if ask.start is None else wire.number(ask.start)
             line.desk.send_multipart([b"", wire.MARK if ask.check else plain])
 
@@ -244,18 +249,19 @@ class Follower:
             if line.desk.poll(0):
                 return  # it has answered; it was we who had no time to read it
             self.index.silent(line.worker)
-            self._reopen(line, line.desk)
+            line.desk = self._reopened(line, line.desk)
             self._ask(line, self.index.check(line.worker))
         elif not line.asks and now - max(line.heard, line.since) > self._quiet:
             self._ask(line, self.index.check(line.worker))
 
-    def _reopen(self, line: _Line, desk: zmq.Socket[bytes]) -> None:
-        """Forget what was asked: answers that come too late are not taken for those to come."""
+    def _reopened(self, line: _Line, desk: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+        """Another way to ask, so that late answers are not taken for those to come; if there is none nothing changes."""
+        fresh = self._desk(str(line.replay), line.server)
         line.asks.clear()
         self._poller.unregister(desk)
         desk.close(0)
-        line.desk = self._desk(str(line.replay), line.server)
-        self._poller.register(line.desk, zmq.POLLIN)
+        self._poller.register(fresh, zmq.POLLIN)
+        return fresh
 
     def _desk(self, endpoint: str, server: bytes | None) -> zmq.Socket[bytes]:
         """The way to ask a worker."""

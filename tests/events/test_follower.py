@@ -78,6 +78,24 @@ def test_a_worker_that_cannot_be_followed_is_no_other_ones_trouble(monkeypatch: 
         until(lambda: exact(index, other, "other"), "the other is heard")
 
 
+def test_a_way_to_ask_that_cannot_be_had_again_is_no_other_ones_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are too many open files, say."""
+    with (
+        published(build(16)) as one,
+        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.PUB, ANY, bind=True) as pub,
+    ):
+        index = Index()
+        with Follower(index, quiet=0.05, patience=0.2) as follower:
+            follower.follow("one", one.endpoint, one.replay_endpoint)
+            follower.follow("other", end_of(pub), end_of(desk))
+            monkeypatch.setattr(follower, "_desk", lambda *_: zmq.Context.instance().socket(-1))  # as ZMQ fails
+            until(lambda: "following it ended" in index.report("other").reason, "given up")
+            one.tell()
+            until(lambda: exact(index, one, "one"), "the other is heard")
+            follower.leave("other")
+
+
 def test_a_long_answer_is_waited_for_and_answers_are_told_apart() -> None:
     """Parts come for longer than the patience; meanwhile a gap is found, and the first END is not the second's."""
     cache = build(32)

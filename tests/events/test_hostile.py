@@ -15,13 +15,14 @@ from zmq.auth import create_certificates
 from quire import InputError
 from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
 from quire.events import desk as desks
+from quire.events import follower as followers
 from quire.events.archive import Archive
 from quire.events.flight import SMALL
 from quire.events.names import Names
 from quire.events.press import Press
 from quire.events.read import read
 from quire.events.track import PENDING_BYTES, Ask
-from quire.events.wire import SNAPSHOT, number
+from quire.events.wire import SNAPSHOT, bound_to, number
 from quire.tools.events import main as events
 
 from . import decoding
@@ -169,6 +170,39 @@ def test_a_line_with_messages_too_long_is_cut_and_the_follower_goes_on() -> None
 
 
 # -- those who ask ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["stream", "answers"])
+def test_a_worker_that_has_itself_asked_over_and_over_piles_up_nothing(way: str) -> None:
+    """It is right and wrong by turns, so that there is always something to ask it for, and ends no answer."""
+    pair, most = Pair(), followers.MAX_ASKS
+    digest = bytes(len(msgspec.msgpack.decode(pair.whole[1])[1][-1]["quire"][10]))
+    says = [pair.changed(_11=seq, **({"_10": digest} if seq % 2 else {})) for seq in range(6 * most)]
+    asked: dict[bytes, int] = {}
+    with (
+        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.XPUB, ANY, bind=True) as stream,
+        Follower(pair.index, quiet=60.0, patience=60.0) as follower,
+    ):
+        follower.follow("it", bound_to(stream), bound_to(desk))
+        stream.recv()  # it listens
+        stream.set_hwm(0)
+
+        def hear() -> bytes:
+            who = desk.recv_multipart()[0]
+            asked[who] = asked.get(who, 0) + 1
+            return who
+
+        who = hear()
+        for seq, payload in enumerate(says):
+            if way == "stream":
+                stream.send_multipart([b"", number(seq), payload])
+            else:
+                desk.send_multipart([who, b"", b"", number(seq), payload])
+            if seq % 2:
+                who = hear()
+        assert len(asked) > 2 and max(asked.values()) <= most and sum(asked.values()) == 1 + len(says) // 2
+        assert pair.index.status("good") is Status.EXACT
 
 
 def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_room_for() -> None:
