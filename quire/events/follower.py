@@ -255,7 +255,7 @@ class Follower:
             self._ask(line, self.index.check(line.worker))
 
     def _reopened(self, line: _Line, desk: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """Another way to ask, so that late answers are not taken for those to come; if there is none nothing changes."""
+        """Another way to ask, so that late answers are not taken for those to come; without one nothing changes."""
         fresh = self._desk(str(line.replay), line.server)
         line.asks.clear()
         self._poller.unregister(desk)

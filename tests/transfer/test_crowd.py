@@ -143,10 +143,33 @@ def test_one_address_does_not_push_out_another(monkeypatch: pytest.MonkeyPatch) 
     assert crowd.choose(2.0) is not None and crowd.choose(2.0) not in honest  # all have had their time
 
 
+def test_nobody_goes_as_silent_before_it_was_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An honest peer comes together with more of those who all say something: it has its chance in the lot."""
+    monkeypatch.setattr(crowds, "MOST_UNPROVEN", 3)
+    monkeypatch.setattr(crowds.random, "choice", lambda those: those[0])
+    link, honest = TcpLink("b", [], SECRET), TcpLink("honest", [], SECRET, listen=None)
+    with ExitStack() as stack:
+        stack.callback(link.close)
+        stack.callback(honest.close)
+        held_open(link, 3, b"Q", stack)
+        while any(guest.is_silent for guest in link._crowd._guests.values()) or len(link._crowd) < 3:
+            link.poll(0.01)
+        honest.send(link.address, b"hello")
+        honest.poll()
+        more = [stack.enter_context(socket.create_connection(tuple(link.address.split(":")))) for _ in range(2)]
+        for sock in more:
+            sock.sendall(b"Q")
+        heard, limit = list[bytes](), time.monotonic() + DEADLINE
+        while not heard:
+            assert time.monotonic() < limit
+            heard = [news.data for news in link.poll(0.001) if isinstance(news, Message)]
+            assert not [news for news in honest.poll() if isinstance(news, Lost)]
+
+
 def test_who_was_here_longest_without_a_proof_goes_first() -> None:
     crowd: Crowd[str] = Crowd()
     for nth, name in enumerate(("old", "silent", "young")):
-        crowd.enter(name, f"10.0.0.{nth}", float(nth))
+        crowd.enter(name, f"10.0.0.{nth}", nth / 10)
         if name != "silent":
             crowd.heard(name)
     assert crowd.choose(0.5) == "silent"

@@ -1,7 +1,8 @@
 """Crowd: connections that were let in and have not proven that they know the secret. Bounded: who goes when there is no
 room for one more, so that idle ones keep nobody out. Knows no sockets.
 
-    first     who has said nothing, or has had its time: of the address with the most, the oldest
+    first     who has said nothing, or has had its time: of the address with the most, the oldest; none of those who
+              came in this very moment, which nobody has listened to yet
     else      one of the address with the most, by lot, the newcomer among them
 """
 
@@ -40,7 +41,7 @@ class Crowd(Generic[T]):
         """One more; who must go for it, if somebody must: it may be itself."""
         guest = self._guests[token] = _Guest(_neighbourhood(address), now)
         self._by_address[guest.address] += 1
-        return self.choose(now, token) if len(self._guests) > MOST_UNPROVEN else None
+        return self.choose(now) if len(self._guests) > MOST_UNPROVEN else None
 
     def heard(self, token: T) -> None:
         """It has said something, whatever that is worth."""
@@ -55,12 +56,12 @@ class Crowd(Generic[T]):
             if not self._by_address[guest.address]:
                 del self._by_address[guest.address]
 
-    def choose(self, now: float, newest: T | None = None) -> T | None:
+    def choose(self, now: float) -> T | None:
         """Who goes first; None: nobody is here."""
         overdue = [
             (self._by_address[guest.address], -place, token)
             for place, (token, guest) in enumerate(self._guests.items())
-            if token is not newest and (guest.is_silent or now >= guest.since + FAIR)
+            if (guest.is_silent and guest.since < now) or now >= guest.since + FAIR
         ]
         if overdue:
             return max(overdue, key=lambda one: one[:2])[2]

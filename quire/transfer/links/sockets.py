@@ -25,7 +25,7 @@ from quire.transfer.links.tls import Tls, TlsSocket
 
 MOST_GUESTS = 4096  # that have dialled us
 BACKLOG = 1024  # that wait to be let in
-ENTRIES = 32  # let in at once, so that those who are here go on in between
+ENTRIES = 8  # let in at once: in between those who are here go on, and prove themselves before others push them out
 
 WRONG = (Broken, OSError, InputError, struct.error)  # the last one: a body too short for its kind
 
@@ -140,12 +140,13 @@ class Sockets(ABC):
     def _accept(self) -> None:
         """Let some in; when there is no room for one more unproven one, the crowd says who goes."""
         assert self._server is not None
+        now = time.monotonic()  # of all of them: those who came first among them have had no time to speak either
         proven = sum("@" in known.peer for known in self._peers.values()) - len(self._crowd)
         for _ in range(ENTRIES):
             try:
                 sock, address = self._server.accept()
             except OSError as wrong:  # nobody is there, or it has gone again
-                leaves = self._crowd.choose(time.monotonic()) if wrong.errno in (errno.EMFILE, errno.ENFILE) else None
+                leaves = self._crowd.choose(now) if wrong.errno in (errno.EMFILE, errno.ENFILE) else None
                 if leaves is not None:
                     self._lose(leaves, "there are too many open files")
                 return
@@ -154,7 +155,7 @@ class Sockets(ABC):
                 continue
             connection = self._new("?@" + joined(*address[:2]), dialled=False)
             self._join(connection, sock)
-            leaves = self._crowd.enter(connection, address[0], time.monotonic())
+            leaves = self._crowd.enter(connection, address[0], now)
             if leaves is not None:
                 self._lose(leaves, "others who have proven nothing wait, too many of them")
 
@@ -191,13 +192,14 @@ class Sockets(ABC):
         for connection in self._peers.values():
             if not connection.is_open:
                 timeout = min(timeout, max(connection.deadline - now, 0.0))
-        for key, events in self._selector.select(timeout):
+        ready = self._selector.select(timeout)
+        for key, events in ready:
             if isinstance(key.data, Connection):
                 self._turn(key.data, events)
             elif key.data is not None:
                 self._looked_up(key.data)
-            else:
-                self._accept()
+        if any(key.data is None for key, _ in ready):  # after those who are here: what they have said counts for them
+            self._accept()
         now = time.monotonic()
         for connection in [c for c in self._peers.values() if not c.is_open and now >= c.deadline]:
             late = "it did not answer in time" if connection.sock is not None else "its name was not found in time"
