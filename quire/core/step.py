@@ -18,6 +18,9 @@ class Step:
             _check_budget("token_budget", token_budget, 1)
         if max_chunk is not None:
             _check_budget("max_chunk", max_chunk, config.block_size)  # chunks end on block edges
+        if not isinstance(all_or_nothing, bool):
+            fact = f"it is a {type(all_or_nothing).__name__}"
+            raise InputError(say("all_or_nothing", fact, "pass True or False"))
         longest = config.max_chunk
         if longest is not None and (max_chunk is None or max_chunk > longest):
             max_chunk = longest  # more was promised no room

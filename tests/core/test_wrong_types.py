@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "a fork into a number": lambda c, s: c.fork(s, 5),
     "continuing a number": lambda c, s: c.add_sequence_batch([], continuing=5),
     "a budget that is true": lambda c, s: c.add_sequence_batch([], token_budget=True),
+    "all or nothing of an array": lambda c, s: c.add_sequence_batch([], all_or_nothing=seq(0, 2)),
     "failed moves that are a number": lambda c, s: c.finish(c.offload(0), 5),
     "an unhashable id": lambda c, s: c.sequence([1]),
     "a truncation of something prepared": lambda c, s: c.truncate(c.prepare(Request("p", seq(0, 4)))),
@@ -94,3 +95,11 @@ def test_a_request_far_too_long_is_refused_with_its_numbers(store: str) -> None:
     assert refusal.never and refusal.need == 2**40
     with pytest.raises(UnknownError, match="no live sequence"):
         cache.sequence("r")
+
+
+@pytest.mark.parametrize("keep", [9, 2**31, 2**70])
+def test_truncation_that_keeps_more_than_there_is(store: str, keep: int) -> None:
+    cache = small(store, 8)
+    serve(cache, Request("r", seq(0, 8)))
+    assert cache.truncate(Request("r", seq(0, 8)), keep) == 0
+    check(cache)
