@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import zmq
 
 from quire.events import wire
-from quire.events.crowd import Crowd
+from quire.events.crowd import SURGE, Crowd
 from quire.events.curve import Gate
 from quire.events.flight import Flight, Part
 
@@ -82,7 +82,9 @@ class Desk:
         if not self._socket.poll(0):
             return
         frames = self._socket.recv_multipart()
-        if len(frames) == 3:
+        if len(frames) == 3 and (len(frames[2]) == 8 or frames[2] in (wire.SNAPSHOT, wire.MARK)):
+            if frames[0] not in self._asks and len(self._asks) >= SURGE * self._max_peers:
+                return  # most of these have gone, which nobody says before there is room to answer them
             asks = self._asks.setdefault(frames[0], deque())
             if len(asks) < MAX_ASKS:
                 asks.append(frames[2])
@@ -97,7 +99,7 @@ class Desk:
         elif self._asks and self._crowd is not None and now - self._moved > STALL:
             self._crowd.send_away()  # somebody holds all the room and reads nothing
             self._moved = now
-        for peer in list(self._asks):
+        for peer in sorted(self._asks, key=self._flight.bytes_to):  # who reads has little under way, and goes first
             try:
                 self._serve(peer, answer)
             except zmq.Again:
@@ -124,6 +126,7 @@ class Desk:
                 self._socket.send_multipart([peer, b"", *head], zmq.DONTWAIT | zmq.SNDMORE)
                 self._socket.send(part.frame())
                 del self._next[peer]
+                self._asks[peer] = self._asks.pop(peer)  # of those with as much under way the others come first now
             del self._parts[peer]
             asks.popleft()
 

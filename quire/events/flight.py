@@ -51,8 +51,11 @@ class Flight:
 
     def has_room(self, peer: bytes) -> bool:
         """Whether another part may go there; one part may be larger than all the room."""
-        own = sum(len(part.payload) for part in self._parts.get(peer, ()))
-        return not self.is_full and own < self._most // SHARE
+        return not self.is_full and self.bytes_to(peer) < self._most // SHARE
+
+    def bytes_to(self, peer: bytes) -> int:
+        """Of payloads on their way there."""
+        return sum(len(part.payload) for part in self._parts.get(peer, ()))
 
     def add(self, peer: bytes, payload: bytes) -> Part:
         """A part that will be sent there."""

@@ -17,12 +17,13 @@ from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status
 from quire.events import desk as desks
 from quire.events import follower as followers
 from quire.events.archive import Archive
+from quire.events.crowd import SURGE
 from quire.events.flight import SMALL
 from quire.events.names import Names
 from quire.events.press import Press
 from quire.events.read import read
 from quire.events.track import PENDING_BYTES, Ask
-from quire.events.wire import SNAPSHOT, bound_to, number
+from quire.events.wire import END, SNAPSHOT, bound_to, number
 from quire.tools.events import main as events
 
 from . import decoding
@@ -238,6 +239,48 @@ def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_r
             for made in silent:
                 made.close(0)
         until(lambda: desk.num_bytes == 0, "given back")
+        assert len(fetch(publisher, SNAPSHOT)) == 1
+
+
+def test_who_reads_is_answered_before_those_who_do_not() -> None:
+    """All the room is taken; whenever some of it is given back, he who has the least under way comes first."""
+    cache = build(8192, 0, max_length=40_000, max_sequences=80)
+    with Publisher(cache, ANY, replay="inproc://quire-desk-held", room=Room(answers=36 * SMALL)) as publisher:
+        for seed in range(30):
+            run(cache, seed, ids(range(2_000 * seed, 2_000 * (seed + 1))))
+            publisher.tell()
+            sent(publisher)
+        desk, where = publisher._desk, str(publisher.replay_endpoint)
+        held = [desk._flight.add(b"silent", bytes(4 * SMALL)) for _ in range(9)]
+        with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
+            for one in (silent, honest):
+                one.send_multipart([b"", number(0)])
+                until(lambda many=1 + (one is honest): len(desk._asks) == many, "it waits")  # type: ignore[misc]
+            desk._flight.give_up(b"silent", held.pop())
+            until(lambda: desk._flight.is_full, "taken again")
+            desk._flight.give_up(b"silent", held.pop())
+            told = [honest.recv_multipart()[-2] for _ in range(31)]
+        assert told == [*map(number, range(30)), END]
+
+
+def test_who_asks_and_goes_is_not_kept() -> None:
+    """While there is no room nobody finds out that it has gone; what is no ask is not kept for a moment."""
+    with published(build(16), room=Room(answers=SMALL, peers=2)) as publisher:
+        publisher.tell()
+        sent(publisher)
+        desk = publisher._desk
+        held = desk._flight.add(b"silent", bytes(SMALL))
+        where = str(publisher.replay_endpoint)
+        for nth in range(40):
+            with socket(zmq.DEALER, where) as one:
+                for ask in (b"x" * 4_000, b"snapshot!", number(nth)):
+                    one.send_multipart([b"", ask])
+                one.send_multipart([b"", b"", b""])
+                one.close(1000)
+        until(lambda: len(desk._asks) == SURGE * 2, "they wait")
+        assert {ask for asks in desk._asks.values() for ask in asks} <= {number(nth) for nth in range(40)}
+        desk._flight.give_up(b"silent", held)
+        until(lambda: not desk._asks, "forgotten")
         assert len(fetch(publisher, SNAPSHOT)) == 1
 
 
