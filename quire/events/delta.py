@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = np.array([Column.KIND, Column.GROUP, Column.COUNT, Column.BEFORE, Column.AFTER])
 KEPT = 1_024  # bytes, about, of a delta without its arrays
-_CREATED = int(Fact.CREATED)  # NumPy takes an int quicker than a name
+_CREATED, _STORED = int(Fact.CREATED), int(Fact.STORED)  # NumPy takes an int quicker than a name
+_REMOVED, _CLEARED = int(Fact.REMOVED), int(Fact.CLEARED)
 Records = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint8]]
 NOTHING: Records = (np.empty((0, 5), np.int32), np.empty(0, np.uint64), np.empty(0, np.uint8))
 _encoder = msgspec.msgpack.Encoder()
@@ -48,6 +49,15 @@ class Delta:
     def num_bytes(self) -> int:
         """What keeping it takes."""
         return KEPT + self.digest.nbytes + sum(part.nbytes for part in self.records)
+
+    def at_least(self, known: int) -> int:
+        """Pages that a cache with so many before has after it, or more: what its last clearing left is not counted."""
+        rows = self.records[0]
+        cleared = np.flatnonzero(rows[:, 0] == _CLEARED)
+        if len(cleared):
+            rows, known = rows[int(cleared[-1]) + 1 :], 0
+        stored, removed = (int(rows[rows[:, 0] == kind, 2].sum(dtype=np.int64)) for kind in (_STORED, _REMOVED))
+        return known + stored - removed
 
 
 def records_of(batch: EventBatch) -> Records:

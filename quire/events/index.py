@@ -211,6 +211,10 @@ class Index:
 
     def _apply(self, track: Track, seq: int, delta: Delta) -> None:
         """One batch, and whether the digests agree after it."""
+        known = 0 if delta.form is Form.WHOLE else self._ledger.num_pages(track.slot)
+        if known + len(delta.records[1]) > self._max_pages and (pages := delta.at_least(known)) > self._max_pages:
+            self._bar(track, pages)  # before it takes time and memory
+            return
         try:
             if delta.form is Form.WHOLE:
                 self._ledger.clear(track.slot)
@@ -221,8 +225,11 @@ class Index:
         track.report.lost += delta.lost
         track.reached(seq, exact, delta.form is Form.WHOLE)
         if (pages := self._ledger.num_pages(track.slot)) > self._max_pages:
-            self._ledger.clear(track.slot)
-            track.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
+            self._bar(track, pages)
+
+    def _bar(self, track: Track, pages: int) -> None:
+        self._ledger.clear(track.slot)
+        track.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
 
     def _agrees(self, track: Track, delta: Delta) -> bool:
         """Whether its pages add up to what it says, and all are in groups and tiers that it has."""

@@ -13,11 +13,15 @@ import zmq
 from zmq.auth import create_certificates
 
 from quire import InputError
+from quire.core.events import Fact
+from quire.core.store import open_store
 from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
 from quire.events import desk as desks
 from quire.events import follower as followers
 from quire.events.archive import Archive
 from quire.events.crowd import SURGE
+from quire.events.delta import Delta, digest_of, encoded
+from quire.events.field import Form
 from quire.events.flight import SMALL
 from quire.events.names import Names
 from quire.events.press import Press
@@ -136,6 +140,29 @@ def test_a_worker_with_more_pages_than_there_is_room_for_is_barred_until_it_begi
     other = Press(Names.of(pair.cache.config), "map", Archive(5, 1 << 20))
     pair.index.hear("bad", *other.print(pair.cache.take_events(whole=True)))
     assert pair.index.status("bad") is Status.EXACT
+
+
+def test_too_many_pages_are_not_taken_to_be_given_up_again_and_many_that_come_and_go_are() -> None:
+    """What a batch stores and does not remove after its last clearing is there then: a cache stores no page twice."""
+    pair = Pair()
+    many = np.full(1_100, 7, np.uint64)
+    rows = np.array([[1, 0, len(many), 0, 0]], np.int32)
+    pair.refused(0, pair.changed(_7=rows.tobytes(), _8=many.tobytes(), _9=bytes(len(many))), "1100 pages")
+
+    names, ledger = Names.of(pair.cache.config), open_store().Ledger(1, len(MIXED))
+    press = Press(names, "map", Archive(5, 1 << 20))
+    pair.index.add("busy")
+    pages = np.arange(1, 901, dtype=np.uint64)
+    for seq, kinds in enumerate(([Fact.STORED, Fact.REMOVED, Fact.STORED], [Fact.STORED, Fact.CLEARED, Fact.STORED])):
+        counts = [0 if kind is Fact.CLEARED else len(pages) for kind in kinds]
+        rows = np.array([[kind, 0, count, 0, 0] for kind, count in zip(kinds, counts, strict=True)], np.int32)
+        told = np.concatenate([pages[:count] + np.uint64(seq) for count in counts])
+        records = rows, told, np.zeros(len(told), np.uint8)
+        ledger.apply(0, *records)
+        form = Form.CHANGES if seq else Form.WHOLE
+        delta = Delta(seq, 7, 0, names, form, 0, records, digest_of(ledger, 0, len(MIXED), len(names.media)))
+        pair.index.hear("busy", seq, encoded(press._encoder, delta, [], 0.0))
+        assert pair.index.status("busy") is Status.EXACT and len(pair.index.pages("busy")) == 900
 
 
 def test_what_comes_too_early_is_bounded_in_bytes() -> None:
