@@ -6,6 +6,8 @@ their own; `clients` says which of them are let in.
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
 
 from quire.core.errors import InputError, StateError, say
 from quire.events import wire
@@ -24,9 +27,18 @@ DOMAIN = "quire"
 def public_key(key: bytes | str) -> bytes:
     """A public key, from Z85 text or from the name of a file that has one."""
     text = key.encode() if isinstance(key, str) else key
-    if isinstance(text, bytes) and len(text) == 40:
-        return text
+    is_file = isinstance(key, str) and os.path.isfile(key)  # the name of one may look like a key
+    if isinstance(text, bytes) and len(text) == 40 and not is_file:
+        return Keys(text, b"").public
     return Keys.read(Path(str(key)), secret=False).public
+
+
+def _is_z85(text: bytes) -> bool:
+    try:
+        z85.decode(text)
+    except (KeyError, struct.error):  # other letters, or a number that is too large
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +53,10 @@ class Keys:
         if not zmq.has("curve"):
             raise StateError(say("CURVE", "this libzmq was built without it", "install pyzmq from its wheel"))
         for key in (self.public, self.secret, *(self.clients or ())):
-            if not isinstance(key, bytes) or len(key) not in (0, 40):
+            if not isinstance(key, bytes) or len(key) not in (0, 40) or not _is_z85(key):
                 raise InputError(say("this key", "it is no Z85 text of 40 bytes", "use Keys.make() or Keys.read(file)"))
+        if self.secret and zmq.curve_public(self.secret) != self.public:
+            raise InputError(say("these keys", "the public one is not that of the secret one", "use Keys.make()"))
 
     @staticmethod
     def make() -> Keys:

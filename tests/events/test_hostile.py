@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from quire.events import desk as desks
 from quire.events import follower as followers
 from quire.events.archive import Archive
 from quire.events.crowd import SURGE
+from quire.events.curve import public_key
 from quire.events.delta import Delta, digest_of, encoded
 from quire.events.field import Form
 from quire.events.flight import SMALL
@@ -396,6 +398,25 @@ def test_all_who_know_the_servers_key_may_come_when_nobody_is_named(tmp_path: An
         Keys(b"short", b"shorter")
     with pytest.raises(InputError, match="no secret one"):
         Room(keys=Keys(keys.public, b""))
+
+
+@pytest.mark.parametrize("text", [b"\xff" * 40, b" " * 40, b"#" * 40, b'"' * 40])
+def test_what_is_no_key_is_told_where_it_is_named(text: bytes) -> None:
+    for name in (lambda: Keys(text, b""), lambda: Keys.make().admitting([text]), lambda: public_key(text)):
+        with pytest.raises(InputError, match="no Z85 text"):
+            name()
+    one, other = Keys.make(), Keys.make()
+    with pytest.raises(InputError, match="not that of the secret one"):
+        Keys(one.public, other.secret)
+
+
+def test_the_name_of_a_file_may_look_like_a_key(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    public, _ = create_certificates(tmp_path, "worker")
+    name = "keys/of/production/worker-number-01.key0"
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_bytes(Path(public).read_bytes())
+    assert len(name) == 40 and public_key(name) == public_key(public) != name.encode()
 
 
 def test_without_an_endpoint_no_other_machine_reaches_it() -> None:
