@@ -82,8 +82,8 @@ def _lost_pages(state: State, plan: Plan, places: list[int]) -> list[tuple[int, 
     for kind, group, src_tier, src, tier, slot, _, page, stamp, page2, stamp2 in plan.moves[places].tolist():
         store, place = state.pools[group]
         for name, made in ((page, stamp), (page2, stamp2)):
-            if name < 0 or store.page_info(place, name)[-1] != made:
-                continue  # there is none, or it is gone already
+            if name < 0 or store.page_info(place, name)[-1] != made or (group, name, made) in lost:
+                continue  # there is none, it is gone already, or goes with all its copies
             copy = (src_tier, src) if kind == Kind.COPY else (tier, slot)  # of what was copied: could not be read
             fails_alone = kind == Kind.OFFLOAD or (kind == Kind.COPY and name == page2)
             if not fails_alone or not _survives(state, group, name, copy):
