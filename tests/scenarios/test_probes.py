@@ -141,3 +141,16 @@ def test_a_probe_holds_nothing(store):
     assert (look(cache, request).start, cache.num_free()) == (4, 2)
     run(cache, Request("b", tokens(range(20, 28))))
     assert got(admit(cache, request)[0]).start == 0
+
+
+@pytest.mark.parametrize(("new", "more"), [(16, 1), (32, 2), (1000, 2)])
+def test_nothing_is_kept_for_tokens_that_no_sequence_can_have(store, new, more):
+    """probe-14: 32 tokens of at most 64 and so many more to come: slots up to there, before and after admission."""
+    cache = build(store, 64, block_size=16, max_length=64)
+    request = Request("a", tokens(range(32)), max_new_tokens=new)
+    assert look(cache, request).slots_to_completion == (2 + more,)
+    (sequence,) = admit(cache, request)
+    assert cache.slots_to_completion(sequence) == (more,)
+    compute(cache, sequence)
+    assert cache.slots_to_completion(sequence) == (more,)
+    release(cache, sequence)
