@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quire import Cache, Claims, Encoder, LayerGroup, Request, StateError, check
+from quire import Cache, Claims, Encoder, LayerGroup, Request, Span, StateError, check
 from quire.core.claims import give_back
 
 from .conftest import seq, serve, small
@@ -97,14 +97,22 @@ def test_a_warning_that_is_an_error_comes_after_the_deed(cache: Cache) -> None:
     cache.clear()
 
 
-@pytest.mark.parametrize("act", ["clear", "truncate", "finish", "grow", "offload", "claim"])
+ACTS = (
+    "clear", "truncate", "finish", "grow", "offload", "claim", "probe", "admit", "add_sequence_batch", "fork", "hold",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("act", ACTS)
 def test_the_next_call_gives_back(cache: Cache, act: str) -> None:
     """Whichever it is of those that take room or look at it."""
     (live,) = cache.add_sequence_batch([Request("live", seq(100, 3))]).sequences
+    cache.commit(live)
     plan = cache.offload(1)
+    empty = [cache.claim([])] if act == "admit" else []
     cache.claim([some(cache, "a")])
     asked: dict[str, tuple[Any, ...]] = {"truncate": (some(cache, "t"),), "finish": (plan, range(len(plan)))}
-    asked |= {"grow": (live, seq(0, 1)), "offload": (1,), "claim": ([],), "clear": ()}
+    asked |= {"grow": (live, seq(0, 1)), "offload": (1,), "claim": ([],), "clear": (), "probe": ([],)}
+    asked |= {"admit": tuple(empty), "add_sequence_batch": ([],), "fork": (live, []), "hold": (live, Span(0, 2))}
     with pytest.warns(ResourceWarning, match=f"1 {LOST}"):
         done = getattr(cache, act)(*asked[act])
     assert act != "finish" or not done.setbacks
