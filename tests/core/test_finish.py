@@ -225,3 +225,14 @@ def test_a_snapshot_that_could_not_be_read_is_found_no_more(store: str) -> None:
     (setback,) = cache.finish(batch.plan, failed=copies).setbacks
     check(cache)
     assert setback.lost and cache.probe([setback.request])[0].start == 0
+
+
+def test_what_was_set_back_was_handed_out_to_nobody(store: str) -> None:
+    cache = pushed_down(store)
+    batch = cache.add_sequence_batch([Request("r", seq(0, 12))])
+    (sequence,) = batch.sequences
+    assert (sequence.start, sequence.ran) == (8, 12)
+    onboards = [place for place, move in enumerate(batch.plan) if move.kind in (Kind.ONBOARD, Kind.EXCHANGE)]
+    cache.finish(batch.plan, failed=onboards)
+    assert (sequence.computed, sequence.ran, cache.commit(sequence), sequence.computed) == (0, 0, 0, 0)
+    check(cache)

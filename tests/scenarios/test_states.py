@@ -318,6 +318,7 @@ def test_a_state_that_may_have_gone_on_is_not_kept(store, end, taken_back):
     decode(cache, sequence, 22, 23, 24)
     held = cache.hold(sequence, Span(0, 24))
     assert held is not None and [len(pages) for pages in held.pages] == [6, 0]
+    assert [len(blocks) for blocks in held.blocks] == [6, 0]
     cache.drop(held)
     if taken_back:
         cache.trim(sequence, 1)
@@ -352,4 +353,33 @@ def test_a_step_into_slots_without_tokens_leaves_no_snapshot(store, ahead, found
     decode(cache, sequence, *range(17, 24))
     compute(cache, sequence)
     assert (sequence.computed, start_of(cache, tokens(range(30)))) == (24, 24)
+    release(cache, sequence)
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_a_fork_of_a_state_that_may_have_gone_on(store, taken_back):
+    """state-23: state-20, and a fork: it has handed out what its source has, and its state is no snapshot either."""
+    cache = build_hybrid(store, every=0)
+    sequence, _ = prefill(cache, Request("a", tokens(range(22))))
+    decode(cache, sequence, 22, 23, 24)
+    if taken_back:
+        cache.trim(sequence, 1)
+    (fork,), plan = cache.fork(sequence, ["b"])
+    finish(cache, plan)
+    assert (fork.computed, fork.ran) == (24, 24 if taken_back else 25)
+    release(cache, sequence, store=False)
+    release(cache, fork)
+    assert (start_of(cache, tokens(range(30))), cache.stats(1).skipped) == (20, 1)
+
+
+def test_no_state_is_held_before_it_has_come(store):
+    """state-24: a transfer is to bring a prompt whose first 4 tokens are found: no state is that of 4."""
+    cache = build_hybrid(store)
+    first, _ = prefill(cache, Request("first", tokens(range(5))))
+    release(cache, first)
+    with cache.claim([Request("a", tokens(range(12)))], purpose="decode") as claims:
+        (sequence,) = cache.admit(claims).sequences
+    held = cache.hold(sequence, Span(0, 4))
+    assert held is not None and (sequence.computed, len(held.pages[1])) == (4, 0)
+    cache.drop(held)
     release(cache, sequence)
