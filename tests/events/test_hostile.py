@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,11 @@ from quire.core.store import open_store
 from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
 from quire.events import desk as desks
 from quire.events import follower as followers
+from quire.events import index as indexes
 from quire.events.archive import Archive
 from quire.events.crowd import SURGE
 from quire.events.curve import public_key
-from quire.events.delta import Delta, digest_of, encoded
+from quire.events.delta import Delta, decoded, digest_of, encoded
 from quire.events.field import Form
 from quire.events.flight import SMALL
 from quire.events.names import Names
@@ -123,6 +127,7 @@ def test_a_worker_that_changes_its_shape_or_names_pages_it_has_no_place_for_is_n
     pair = Pair()
     pair.index.hear("bad", *pair.whole)
     pair.refused(1, pair.changed(_11=1, _2=8), "other names")
+    pair.refused(1, pair.changed(_11=1, _12=bytes(16)), "other names")  # what it had was hashed with another seed
     rows = np.array([[1, 0, 1, 0, 5]], np.int32)  # stored in a tier that it does not name
     apart = {"_5": 1, "_7": rows.tobytes(), "_8": bytes(7) + b"\1", "_9": b"\0", "_10": bytes(8 * 3 * 3 * 2)}
     pair.index.remove("bad")
@@ -181,6 +186,16 @@ def test_what_comes_too_early_is_bounded_in_bytes() -> None:
     pair.index.hear("bad", *pair.whole, asked=True)
     pair.index.remove("bad")
     assert pair.index.status("good") is Status.EXACT
+
+
+def test_what_comes_too_early_is_bounded_for_all_workers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair()
+    pair.index.hear("bad", *pair.whole)
+    early = [pair.changed(_5=0, _11=seq) for seq in range(2, 5)]
+    room = 3 * decoded(early[0]).num_bytes  # type: ignore[union-attr]
+    monkeypatch.setattr(indexes, "PENDING_BYTES", room)
+    asks = [pair.index.hear(worker, 2 + nth, early[nth]) for worker in ("bad", "good") for nth in range(2)]
+    assert asks == [Ask(1), None, Ask(1), Ask(None)] and pair.index._pending_bytes() == room
 
 
 def test_a_line_with_messages_too_long_is_cut_and_the_follower_goes_on() -> None:
@@ -271,25 +286,76 @@ def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_r
         assert len(fetch(publisher, SNAPSHOT)) == 1
 
 
-def test_who_reads_is_answered_before_those_who_do_not() -> None:
-    """All the room is taken; whenever some of it is given back, he who has the least under way comes first."""
+def test_a_worker_that_answers_nothing_is_found_out_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followers, "MAX_ASKS", 1 << 30)
+    pair, asked, seq, limit = Pair(), set[bytes](), 0, time.monotonic() + 10
+    digest = bytes(len(msgspec.msgpack.decode(pair.whole[1])[1][-1]["quire"][10]))
+    with (
+        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.XPUB, ANY, bind=True) as stream,
+        Follower(pair.index, quiet=60.0, patience=0.1) as follower,
+    ):
+        follower.follow("it", bound_to(stream), bound_to(desk))
+        stream.recv()  # it listens
+        while len(asked) < 2:  # who asks again, asks by another line
+            assert time.monotonic() < limit
+            for values in ({}, {"_10": digest}):
+                stream.send_multipart([b"", number(seq), pair.changed(_11=seq, **values)])
+                seq += 1
+            while desk.poll(5):
+                asked.add(desk.recv_multipart()[0])
+
+
+@contextmanager
+def with_archive(name: str, room: int = 36 * SMALL) -> Iterator[Publisher]:
+    """A publisher with room for a little more than half of the 30 batches it has kept, and no buffers between."""
     cache = build(8192, 0, max_length=40_000, max_sequences=80)
-    with Publisher(cache, ANY, replay="inproc://quire-desk-held", room=Room(answers=36 * SMALL)) as publisher:
+    with Publisher(cache, ANY, replay=f"inproc://quire-desk-{name}", room=Room(answers=room)) as publisher:
         for seed in range(30):
             run(cache, seed, ids(range(2_000 * seed, 2_000 * (seed + 1))))
             publisher.tell()
             sent(publisher)
+        yield publisher
+
+
+def test_one_who_does_not_read_has_its_share_of_the_room() -> None:
+    with with_archive("shared") as publisher:
+        desk, where = publisher._desk, str(publisher.replay_endpoint)
+        with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
+            silent.send_multipart([b"", number(0)])
+            until(lambda: desk.num_bytes >= 9 * SMALL, "it has it")
+            honest.send_multipart([b"", number(0)])
+            assert [honest.recv_multipart()[-2] for _ in range(31)] == [*map(number, range(30)), END]
+            until(lambda: 9 * SMALL <= desk.num_bytes < 12 * SMALL, "the rest was let go")
+
+
+def test_who_reads_is_answered_before_those_who_do_not() -> None:
+    """All the room is taken; whenever some of it is given back, he who has the least under way comes first."""
+    with with_archive("held") as publisher:
         desk, where = publisher._desk, str(publisher.replay_endpoint)
         held = [desk._flight.add(b"silent", bytes(4 * SMALL)) for _ in range(9)]
         with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
-            for one in (silent, honest):
+            for many, one in enumerate((silent, honest)):
                 one.send_multipart([b"", number(0)])
-                until(lambda many=1 + (one is honest): len(desk._asks) == many, "it waits")  # type: ignore[misc]
+                until(lambda many=many: len(desk._asks) > many, "it waits")  # type: ignore[misc]
             desk._flight.give_up(b"silent", held.pop())
             until(lambda: desk._flight.is_full, "taken again")
             desk._flight.give_up(b"silent", held.pop())
-            told = [honest.recv_multipart()[-2] for _ in range(31)]
-        assert told == [*map(number, range(30)), END]
+            assert [honest.recv_multipart()[-2] for _ in range(31)] == [*map(number, range(30)), END]
+
+
+def test_those_with_as_much_under_way_take_turns() -> None:
+    """There is room for one message; who has just had one comes after the other."""
+    with with_archive("turns", 2 * SMALL) as publisher:
+        desk, where = publisher._desk, str(publisher.replay_endpoint)
+        held = desk._flight.add(b"silent", bytes(2 * SMALL))
+        with socket(zmq.DEALER, where) as one, socket(zmq.DEALER, where) as other:
+            for many, asks in enumerate((one, other)):
+                asks.send_multipart([b"", number(0)])
+                until(lambda many=many: len(desk._asks) > many, "it waits")  # type: ignore[misc]
+            desk._flight.give_up(b"silent", held)
+            told = [asks.recv_multipart()[-2] for _ in range(5) for asks in (one, other)]
+        assert told == [number(seq) for seq in range(5) for _ in range(2)]
 
 
 def test_who_asks_and_goes_is_not_kept() -> None:

@@ -294,6 +294,21 @@ def test_another_reader_of_the_recorder_is_found_out() -> None:
         assert publisher.repairs == 1 and publisher.published == 4
 
 
+def test_a_whole_state_that_is_odd_itself_is_not_told_over_and_over() -> None:
+    """Two of its pages have one hash, say: it would be as odd the next time."""
+    cache = build(4, 0)
+    with published(cache) as publisher:
+        run(cache, 1, ids(range(8)))
+        batch = cache.take_events(whole=True)
+        batch.hashes[1:] = batch.hashes[0]
+        publisher._waiting, publisher._whole = len(batch.hashes), False
+        publisher._queue.append((batch, 0))
+        publisher._ring()
+        until(lambda: publisher.published == 1, "told")
+        sent(publisher)
+        assert publisher._press.odd > 0 and publisher.repairs == 0 and publisher.tell() == 0
+
+
 @pytest.mark.parametrize("package", ["zmq", "msgspec"])
 def test_a_missing_package_is_told_with_its_cure(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; import quire.events"

@@ -28,13 +28,13 @@ class Authority:
         openssl(*words, "-keyout", str(key), *extra)
         return key
 
-    def issue(self, name: str, host: str = "IP:127.0.0.1", *, trusting: bool = True) -> Tls:
+    def issue(self, name: str, host: str = "IP:127.0.0.1", *, trusting: bool = True, days: int = 2) -> Tls:
         """Certificate and key of a worker; with `trusting`, whom it believes is this authority."""
         request, cert, facts = (self.folder / f"{name}.{end}" for end in ("csr", "pem", "cnf"))
         key = self._make(name, ["-out", str(request)])
         facts.write_text(f"subjectAltName={host}\n")
         by = ["-CA", str(self.ca), "-CAkey", str(self.folder / f"{self.name}.key"), "-CAcreateserial"]
-        openssl("x509", "-req", "-in", str(request), *by, "-days", "2", "-extfile", str(facts), "-out", str(cert))
+        openssl("x509", "-req", "-in", str(request), *by, "-days", str(days), "-extfile", str(facts), "-out", str(cert))
         return Tls(cert, key, self.ca if trusting else None)
 
 

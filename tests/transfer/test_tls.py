@@ -6,7 +6,7 @@ import selectors
 import socket
 import ssl
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +108,34 @@ def test_a_certificate_names_the_host_that_was_dialled(ours: Authority) -> None:
     elsewhere = ours.issue("elsewhere", "DNS:elsewhere.example,IP:10.1.2.3")
     heard, lost = tried(replace(elsewhere, ca=None), Tls(ca=ours.ca))
     assert not heard and any("IP address mismatch" in why for why in lost)
+
+
+def test_a_certificate_whose_time_is_over_is_not_believed(good: Tls, ours: Authority) -> None:
+    old = ours.issue("old", days=-1)
+    for server, client in ((old, good), (good, old)):
+        heard, lost = tried(server, client)
+        assert not heard and any("expired" in reason for reason in lost), lost
+
+
+def test_older_tls_is_not_spoken(good: Tls) -> None:
+    link = TcpLink("b", [], SECRET, tls=Tls(good.cert, good.key))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(str(good.ca))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    host, port = link.address.split(":")
+    with socket.create_connection((host, int(port)), 5) as raw:
+        secure = context.wrap_socket(raw, server_hostname=host, do_handshake_on_connect=False)
+        secure.setblocking(False)
+        limit = time.monotonic() + DEADLINE
+        lost: list[str] = []
+        while not lost:
+            assert time.monotonic() < limit and secure.version() is None
+            with suppress(ssl.SSLWantReadError, ssl.SSLError, ConnectionError):
+                secure.do_handshake()
+            lost = [news.reason for news in link.poll(0.001) if isinstance(news, Lost)]
+        secure.close()
+    assert "UNSUPPORTED_PROTOCOL" in lost[0]
+    link.close()
 
 
 def test_the_secret_is_asked_for_inside(good: Tls) -> None:
