@@ -214,6 +214,18 @@ def test_a_line_with_messages_too_long_is_cut_and_the_follower_goes_on() -> None
             assert index.status("loud") is Status.UNKNOWN
 
 
+@pytest.mark.parametrize("too_long", [False, True])
+def test_how_long_a_message_may_be(too_long: bool) -> None:
+    index = Index()
+    with socket(zmq.XPUB, ANY, bind=True) as loud, Follower(index, max_message=1 << 12) as follower:
+        follower.follow("loud", bound_to(loud))
+        assert loud.recv() == b"\1"  # it listens
+        loud.send_multipart([b"", number(0), bytes((1 << 12) + too_long)])
+        if too_long:
+            assert loud.recv() == b"\0"  # it has hung up
+        until(lambda: index.report("loud").damaged == 1 - too_long, "heard, or not")
+
+
 # -- those who ask ---------------------------------------------------------------------------------------------------
 
 
