@@ -123,7 +123,10 @@ def _pruned(dice: Random, payload: bytes) -> bytes:
         spots = list(_spots(_field(tree) if dice.random() < 0.6 else tree, dice))
         if spots:
             _change(dice, *dice.choice(spots))
-    data = msgspec.msgpack.encode(tree)
+    try:
+        data = msgspec.msgpack.encode(tree)
+    except RecursionError:  # a part that was put into itself, or as deep as could just be read
+        return payload
     depth = dice.choice(DEPTHS)
     return data.replace(msgspec.msgpack.encode(DEEP), dice.choice((b"\x91", b"\x81\x00")) * depth + b"\x90")
 
