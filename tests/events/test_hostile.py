@@ -358,9 +358,9 @@ def test_who_reads_is_answered_before_those_who_do_not() -> None:
 
 def test_those_with_as_much_under_way_take_turns() -> None:
     """There is room for one message; who has just had one comes after the other."""
-    with with_archive("turns", 2 * SMALL) as publisher:
+    with with_archive("turns", SMALL) as publisher:
         desk, where = publisher._desk, str(publisher.replay_endpoint)
-        held = desk._flight.add(b"silent", bytes(2 * SMALL))
+        held = desk._flight.add(b"silent", bytes(SMALL))
         with socket(zmq.DEALER, where) as one, socket(zmq.DEALER, where) as other:
             for many, asks in enumerate((one, other)):
                 asks.send_multipart([b"", number(0)])
