@@ -134,6 +134,8 @@ def fork(state: State, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[lis
         for stream in state.streams:
             if stream.has(row):
                 stream.store.fork(row, target)
+        if early:  # the step under way computes the source alone
+            state.store.hand_out(target, sequence.computed)
         forks.append(sequence.forked(name, target))
         state.sequences[name] = forks[-1]
     return forks, state.take_plan()

@@ -218,3 +218,21 @@ def test_what_a_transfer_brings_is_told_by_its_number(store, form):
     assert (sequence.ran, start_of(cache, tokens(range(20)))) == (12, 12)
     finish(cache, cache.grow(sequence, tokens(12)))
     release(cache, sequence)
+
+
+def test_a_prompt_s_step_computes_the_source_and_not_its_fork(store):
+    """chunk-16: forked while the prompt is computed: nothing was handed out to the fork, and it counts nothing."""
+    cache = build(store, 64)
+    (sequence,) = admit(cache, Request("a", tokens(range(12))))
+    (fork,), plan = cache.fork(sequence, ["b"])
+    finish(cache, plan)
+    assert (sequence.ran, fork.ran, fork.length) == (12, 0, 12)
+    cache.commit(np.array([fork.row], np.int32))
+    check(cache)
+    assert (fork.computed, start_of(cache, tokens(range(20)))) == (0, 0)
+    cache.commit([sequence, fork])
+    assert (sequence.computed, fork.computed, start_of(cache, tokens(range(20)))) == (12, 0, 12)
+    assert try_admit(cache, continuing=[fork]).spans == {fork: Span(0, 12)}
+    compute(cache, fork)
+    assert fork.computed == 12
+    release(cache, sequence, fork)

@@ -51,10 +51,20 @@ cdef inline int32_t new_from(State *s, Pool *g, int32_t row) noexcept nogil:
     return max(g.capacity[row], stake_of(s, g, row).front) if g.current else g.capacity[row]
 
 
+cdef void expect_more(State *s, const int32_t *rows, Py_ssize_t n, int32_t k) noexcept nogil:
+    """Rows that got slots for k tokens which nobody has told: a step may compute them before anybody does."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        s.rows[rows[i]].reached = max(s.rows[rows[i]].reached, s.length[rows[i]] + k)
+
+
 cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k) noexcept nogil:
-    """k tokens more for every checked row; -1 without memory, and then nothing has changed."""
+    """k tokens more for every checked row, NULL: nobody knows them yet; -1 without memory: then nothing has changed."""
     cdef Py_ssize_t i
     cdef Text *text
+    if tokens == NULL:
+        expect_more(s, rows, n, <int32_t> k)
+        return 0
     for i in range(n):
         text = s.rows[rows[min(i + 8, n - 1)]].text
         prefetch(text.tokens + text.length)
@@ -72,13 +82,6 @@ cdef int append(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *toke
         s.length[rows[i]] += <int32_t> k
         s.handed[rows[i]] += <int32_t> k          # all before were, or the row would not grow
     return 0
-
-
-cdef void expect_more(State *s, const int32_t *rows, Py_ssize_t n, int32_t k) noexcept nogil:
-    """Rows that got slots for k tokens which nobody has told: a step may compute them before anybody does."""
-    cdef Py_ssize_t i
-    for i in range(n):
-        s.rows[rows[i]].reached = max(s.rows[rows[i]].reached, s.length[rows[i]] + k)
 
 
 cdef int64_t grow(State *s, const int32_t *rows, Py_ssize_t ahead) noexcept nogil:

@@ -69,10 +69,8 @@ cdef class Store(Desk):
             if not self.state.pools[i].current and is_short(self.state.pools + i, self.state.needs[i], 0):
                 return -1
         self.check_needs()
-        if tokens != NULL and append(&self.state, rows, n, tokens, k):
+        if append(&self.state, rows, n, tokens, k):
             raise MemoryError("grow: no memory for tokens")
-        if tokens == NULL:
-            expect_more(&self.state, rows, n, <int32_t> k)
         grown = grow(&self.state, rows, 0 if tokens != NULL else k)
         expect(grown >= 0, "grow")
         return grown

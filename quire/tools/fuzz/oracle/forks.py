@@ -44,6 +44,8 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
     for new, number in zip(names, numbers, strict=True):
         for stream, source in mine:
             fork_once(stream, source, new, number)
+        if row.computed < row.prompt_end:
+            model.own.rows[new].handed = row.computed  # a prompt's step computes the source alone
     return numbers
 
 
