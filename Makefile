@@ -27,6 +27,7 @@ test: lint $(VENV)/others
 lint: $(VENV)/ready
 	@echo "== ruff"
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
 	@echo "== mypy"
 	@$(BIN)/mypy --strict quire
 	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/engine.py

@@ -1,6 +1,6 @@
 """Interleaved minima of Quire, of a floor in C and, when it is installed, of vLLM's own block manager.
 
-    python benchmarks/bench.py [--rounds 15] [--quick] [--vllm-python PYTHON] [--json]
+python benchmarks/bench.py [--rounds 15] [--quick] [--vllm-python PYTHON] [--json]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run and Branch: what a user asked for, and each answer that is being generated for it. Knows no cache calls.
 
-    run --- branch 0   prompt + answer 0      one branch for a plain request, n for n answers,
-        \\-- branch 1   prompt + answer 1      one per live beam for a beam search
+run --- branch 0   prompt + answer 0      one branch for a plain request, n for n answers,
+    \\-- branch 1   prompt + answer 1      one per live beam for a beam search
 """
 
 from __future__ import annotations

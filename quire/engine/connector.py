@@ -1,7 +1,7 @@
 """Connector: a cache outside the engine that may bring KV and may want to keep it. Knows no scheduler.
 
-    claim and admit -> matched(request, start) -> allocated(sequence, span) -> compute what is left
-    ... the answer is complete -> finished(sequence, free)
+claim and admit -> matched(request, start) -> allocated(sequence, span) -> compute what is left
+... the answer is complete -> finished(sequence, free)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Engine: a model and a cache, step by step. One thread drives it; `Loop` lets many submit.
 
-    submit -> waiting | next_turn -> plans run -> pack -> forward -> advance | answers
-                      '---------------- step, again and again ---------------'
+submit -> waiting | next_turn -> plans run -> pack -> forward -> advance | answers
+                  '---------------- step, again and again ---------------'
 """
 
 from __future__ import annotations
@@ -295,4 +295,3 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-

@@ -1,8 +1,8 @@
 """Folders: what is read of a folder with a model in transformers' format. Nothing in it is run, nothing is fetched.
 
-    config.json, *.safetensors, tokenizer files     read
-    *.py named by a config (auto_map)               never: it would be somebody's program
-    *.bin, *.pt and other pickled weights           refused, with the way to convert them
+config.json, *.safetensors, tokenizer files     read
+*.py named by a config (auto_map)               never: it would be somebody's program
+*.bin, *.pt and other pickled weights           refused, with the way to convert them
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Loop: a thread that drives an engine; anybody may submit, from threads or coroutines, and waits when it is full.
 
-    submit --gate--> inbox --> [ the thread: take what came, step, take what came, step ... ] --> streams
+submit --gate--> inbox --> [ the thread: take what came, step, take what came, step ... ] --> streams
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prefills: what one engine computes for others: prompts and first tokens, by request or by order. Lives in its thread.
 
-    start, or an order that came -> a run of one token -> finished: pages and token are held for whoever asks -> over
+start, or an order that came -> a run of one token -> finished: pages and token are held for whoever asks -> over
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Prompts: what people pass as one, or as many, and its token ids. Knows no engine.
 
-    text                                       "Once upon a time"
-    token ids                                  [12, 7, 99], or an array
-    a conversation                             [{"role": "user", "content": "Hello"}]
-    many of them (where many are taken)        [prompt, prompt, ...]
+text                                       "Once upon a time"
+token ids                                  [12, 7, 99], or an array
+a conversation                             [{"role": "user", "content": "Hello"}]
+many of them (where many are taken)        [prompt, prompt, ...]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Remote: engines that share the work over a link: one orders its prompts from a peer, the other computes them.
 
-    Remote(engine, PrefillPeer("10.0.0.1:5710", secret)).submit(...)      decode here, prefill there
-    serve(engine, "10.0.0.1:5710", secret)                                prefill here, for whoever knows the secret
+Remote(engine, PrefillPeer("10.0.0.1:5710", secret)).submit(...)      decode here, prefill there
+serve(engine, "10.0.0.1:5710", secret)                                prefill here, for whoever knows the secret
 """
 
 from __future__ import annotations

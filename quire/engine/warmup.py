@@ -47,9 +47,7 @@ def warm_up(cache: Cache, moves: Moves, config: EngineConfig, compute: Compute) 
             cache.release(sequence, store=False)
 
 
-def _prompt(
-    cache: Cache, moves: Moves, config: EngineConfig, compute: Compute, ask: tuple[int, list[Sequence]]
-) -> int:
+def _prompt(cache: Cache, moves: Moves, config: EngineConfig, compute: Compute, ask: tuple[int, list[Sequence]]) -> int:
     """A prompt as long as a step may compute, or as long as the cache holds."""
     length, live = ask
     while length and not (seated := _seat(cache, moves, len(live), length, live)):

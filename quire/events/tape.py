@@ -1,6 +1,6 @@
 """Tape: a stream in a file, frame by frame as it came, with the time of each. Knows no events.
 
-    b"quire-events 1\\n"  then per message  msgpack [seconds, topic, number, payload]  behind its length (4 bytes)
+b"quire-events 1\\n"  then per message  msgpack [seconds, topic, number, payload]  behind its length (4 bytes)
 """
 
 from __future__ import annotations

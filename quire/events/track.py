@@ -1,10 +1,10 @@
 """Track: where one worker's stream stands: numbers, gaps, what to ask for. Knows neither pages nor sockets.
 
-    in order, digest equal                 EXACT
-    a number is missing                    REPAIRING: ask for the batches from there on
-    ... and they are no longer to be had   REPAIRING: ask for a snapshot
-    digest differs, or a new publisher     REPAIRING: ask for a snapshot
-    nothing heard, or nothing to check     UNKNOWN
+in order, digest equal                 EXACT
+a number is missing                    REPAIRING: ask for the batches from there on
+... and they are no longer to be had   REPAIRING: ask for a snapshot
+digest differs, or a new publisher     REPAIRING: ask for a snapshot
+nothing heard, or nothing to check     UNKNOWN
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Wire: frames, endpoints and requests, as vLLM's publisher and its consumers speak them. Knows no events.
 
-    stream    PUB     [topic, number, payload]
-    ask       DEALER  ["", first number]  or  ["", "snapshot?"]  or  ["", "mark?"]
-    answer    ROUTER  ["", topic, number, payload] ... ["", "", END, ""]
+stream    PUB     [topic, number, payload]
+ask       DEALER  ["", first number]  or  ["", "snapshot?"]  or  ["", "mark?"]
+answer    ROUTER  ["", topic, number, payload] ... ["", "", END, ""]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages: what two peers say to each other, as bytes of one version. Bounded; never unpickled. Knows no sessions.
 
-    receiver -> sender   Hello, Order, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, Result, Cancel
+receiver -> sender   Hello, Order, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, Result, Cancel
 """
 
 from __future__ import annotations

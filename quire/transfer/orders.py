@@ -1,7 +1,7 @@
 """Orders: prompts that one engine has another one compute. Knows no sessions, nor what an order says.
 
-    here     give ... received, or failed: whom it was given to is lost
-    there    put ... take, to be sent or refused ... take_withdrawn: whoever gave it has cancelled it, or is gone
+here     give ... received, or failed: whom it was given to is lost
+there    put ... take, to be sent or refused ... take_withdrawn: whoever gave it has cancelled it, or is gone
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Peers: who is known, who does not fit and who stays silent. Owns introductions; knows no sessions.
 
-    greet: Hello ->        <- Hello: it is known, and what it can do         <- Refuse: it is not asked again
+greet: Hello ->        <- Hello: it is known, and what it can do         <- Refuse: it is not asked again
 """
 
 from __future__ import annotations

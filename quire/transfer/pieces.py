@@ -1,7 +1,7 @@
 """Pieces: how a sender cuts one prompt into parts while it is still being computed. Knows no peers.
 
-    chunks computed   |------40------|-7-|-------43-------|---30---|      blocks of 16
-    pieces            |----32----|         |------48------|---40---|      edges rounded down: every block once
+chunks computed   |------40------|-7-|-------43-------|---30---|      blocks of 16
+pieces            |----32----|         |------48------|---40---|      edges rounded down: every block once
 """
 
 from __future__ import annotations

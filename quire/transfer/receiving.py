@@ -1,8 +1,8 @@
 """Receiving: the receiver's half of a session, as plain data. Acts on nothing; knows no link and no cache.
 
-    told --every writer's last word, nothing missing--> delivered
-      \\--one failed word, a lost peer, a hole, a deadline--> failed        \\--either side--> cancelled
-    quiet: every writer that was told has said its last word, or the door is proven shut.
+told --every writer's last word, nothing missing--> delivered
+  \\--one failed word, a lost peer, a hole, a deadline--> failed        \\--either side--> cancelled
+quiet: every writer that was told has said its last word, or the door is proven shut.
 """
 
 from __future__ import annotations

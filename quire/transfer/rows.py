@@ -1,6 +1,6 @@
 """Rows: page moves as byte ranges, for links. Pure arithmetic; knows no sessions.
 
-    one row   group, offset in the source's pool, offset in the target's pool, bytes
+one row   group, offset in the source's pool, offset in the target's pool, bytes
 """
 
 from __future__ import annotations

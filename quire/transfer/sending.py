@@ -1,9 +1,9 @@
 """Sending: the sender's half of a session, as plain data. Acts on nothing: every method returns what is to be done.
 
-    waiting --ask--> moving --all pieces moved, last word said--> delivered
-       \\                \\--a write failed, a peer cancelled, a deadline, a lost peer--> failed / cancelled
-        \\--lease runs out--> failed
-    quiet: no write is under way. Only then may the source pages be given back.
+waiting --ask--> moving --all pieces moved, last word said--> delivered
+   \\                \\--a write failed, a peer cancelled, a deadline, a lost peer--> failed / cancelled
+    \\--lease runs out--> failed
+quiet: no write is under way. Only then may the source pages be given back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Shards: which bytes of a page two ranks have in common. Pure arithmetic; knows no ranks, no peers and no slots.
 
-    a page       [ layer 4                    ][ layer 5                    ]   layers in physical order
-    a layer      [ section K ][ section V     ]                                 each cut into shards on its own
-    of 4 shards   ^ this rank has shard 1, and it may be one of several replicas
+a page       [ layer 4                    ][ layer 5                    ]   layers in physical order
+a layer      [ section K ][ section V     ]                                 each cut into shards on its own
+of 4 shards   ^ this rank has shard 1, and it may be one of several replicas
 """
 
 from __future__ import annotations

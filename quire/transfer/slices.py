@@ -1,9 +1,9 @@
 """Slices: blocks of one prompt by ordinal, group by group. Owns every rule of alignment. Knows no peers and no bytes.
 
-    ordinal    0   1   2   3   4          a list has one place per block of the prompt; -1: no slot
-    source    -1  -1  12  13  14          as runs: (2, [12, 13, 14])
-    target    -1  -1  -1   7   8          as runs: (3, [7, 8])
-    moved                13->7 14->8      where both have a slot; nothing is guessed from the length of a list
+ordinal    0   1   2   3   4          a list has one place per block of the prompt; -1: no slot
+source    -1  -1  12  13  14          as runs: (2, [12, 13, 14])
+target    -1  -1  -1   7   8          as runs: (3, [7, 8])
+moved                13->7 14->8      where both have a slot; nothing is guessed from the length of a list
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CacheView: what transfer asks of a cache, and the two things it gets: an offer and a landing. Knows no peers.
 
-    sender     offer(id, span) -> Offer      pages held; they are the source      release(offer)
-    receiver   want(request)  -> Landing     found pages held, room for the rest  commit(landing) or release(landing)
+sender     offer(id, span) -> Offer      pages held; they are the source      release(offer)
+receiver   want(request)  -> Landing     found pages held, room for the rest  commit(landing) or release(landing)
 """
 
 from __future__ import annotations

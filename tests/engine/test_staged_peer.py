@@ -51,9 +51,7 @@ def assert_same_over(there: Peer, here: Peer, reference: Reference) -> None:
 
 @pytest.mark.parametrize("prompts", [1, 4])
 @pytest.mark.parametrize("sides", ["both", "there", "here"])
-def test_tokens_are_those_of_one_engine(
-    name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_are_those_of_one_engine(name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room to stage one prompt or four; who finds none waits, and nobody falls back or hangs."""
 
     def apart(view: CacheView, engine: Engine, _: int) -> tuple[CacheView, list[Bytes]]:

@@ -272,6 +272,7 @@ def test_deadlines_of_the_outcome_and_of_the_drain():
 
 def test_what_cannot_be_proven_quiet_is_kept_for_good():
     """talk-16: a link that cannot stop a write, and one that never ends: pages stay taken, no new session is opened."""
+
     def fate(what, source, target):
         return (1e9,) if what == "write" else (0.0,)
 
@@ -294,6 +295,7 @@ def test_what_cannot_be_proven_quiet_is_kept_for_good():
 
 def test_what_is_proven_quiet_after_all_is_given_back():
     """talk-16: the write that could not be stopped comes to its end, as of a sender that was frozen and goes on."""
+
     def fate(what, source, target):
         return (100.0,) if what == "write" else (0.0,)
 
@@ -316,6 +318,7 @@ def test_what_is_proven_quiet_after_all_is_given_back():
 
 def test_a_door_that_is_proven_shut_needs_no_word():
     """talk-17: the same on a link that can: cancelled and quiet at once, the late write lands nowhere."""
+
     def fate(what, source, target):
         return (5.0,) if what == "write" else (0.0,)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -24,38 +24,9 @@ transformers = pytest.importorskip("transformers")
 from quire.engine import LLM, Sampling  # noqa: E402
 from quire.tools import chat, cli  # noqa: E402
 
-from ..engine import families  # noqa: E402
-from ..engine.words import byte_tokenizer  # noqa: E402
-
 COST = re.compile(r"\[prompt ([\d,]+) tokens, ([\d,]+) reused; first token after [\d.]+ s; answer (\d+) tokens")
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny model that talks nonsense and never comes to an end."""
-    config = families.config_of("llama")
-    config.eos_token_id, config.max_position_embeddings = None, 8192
-    torch.manual_seed(5)
-    module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    place = tmp_path_factory.mktemp("model")
-    module.save_pretrained(place)
-    byte_tokenizer().save_pretrained(place)
-    return str(place)
-
-
-@pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Standard input."""
-    return lambda lines: monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 Say = Callable[[str], None]
@@ -131,9 +102,7 @@ def test_options_reach_the_answer(folder: str, say: Say, capsys: pytest.CaptureF
         (["--device-memory", "0"], "give more memory"),
     ],
 )
-def test_bad_options(
-    folder: str, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_options(folder: str, options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert chat.main(["--model", folder, *options]) == 2
     out, notes = capsys.readouterr()
     assert out == "" and notes.splitlines()[-1].startswith("quire chat: ") and words in notes

@@ -20,11 +20,11 @@ pytest.importorskip("msgspec")
 from quire.tools import chat, prefill  # noqa: E402
 
 from ..transfer.certificates import Authority  # noqa: E402
-from .test_chat import folder, one_thread, say  # noqa: E402, F401
 
 SECRET = "a secret of at least sixteen bytes"
 BYTES = re.compile(r"([\d,]+) bytes from the peer")
 Say = Callable[[str], None]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,7 @@ class Prefill:
     def __init__(self, *options: str) -> None:
         command = [sys.executable, "-m", "quire.tools.cli", "prefill", "--listen", "127.0.0.1:0", *options]
         shared = os.environ | {"QUIRE_SECRET": SECRET}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shared
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shared)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
         self.way = ["--prefill-peer", self.address]
@@ -52,7 +50,7 @@ class Prefill:
 
 
 @pytest.fixture(scope="module")
-def other(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefill]:  # noqa: F811
+def other(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefill]:
     """Inside TLS, where there is a command that makes certificates."""
     options, way = ["--model", folder], []
     if shutil.which("openssl") is not None:
@@ -71,7 +69,11 @@ QUESTIONS = "Good morning, how are you?\nAnd now, what shall we do today?\n/new\
 
 @pytest.mark.parametrize("options", [[], ["--temperature", "1.0", "--seed", "3"], ["--drafts", "3"]])
 def test_the_words_are_those_of_one_process(
-    options: list[str], folder: str, other: Prefill, say: Say, capsys: pytest.CaptureFixture[str]  # noqa: F811
+    options: list[str],
+    folder: str,
+    other: Prefill,
+    say: Say,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     common = ["--model", folder, "--max-tokens", "12", *options]
     say(QUESTIONS)
@@ -87,7 +89,10 @@ def test_the_words_are_those_of_one_process(
 
 
 def test_another_model_does_not_fit(
-    folder: str, other: Prefill, say: Say, capsys: pytest.CaptureFixture[str]  # noqa: F811
+    folder: str,
+    other: Prefill,
+    say: Say,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     say("Hello\n")
     assert chat.main(["--model", folder, "--dtype", "bfloat16", *other.way]) == 0
@@ -96,7 +101,7 @@ def test_another_model_does_not_fit(
 
 
 def test_another_secret_is_refused(
-    folder: str, other: Prefill, say: Say, capsys: pytest.CaptureFixture[str],  # noqa: F811
+    folder: str, other: Prefill, say: Say, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("QUIRE_SECRET", SECRET + "!")
@@ -105,7 +110,7 @@ def test_another_secret_is_refused(
     assert "computed here: " in capsys.readouterr().err
 
 
-def test_bad_options(folder: str, tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_bad_options(folder: str, tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("QUIRE_SECRET", raising=False)
     short = tmp_path / "short"
     short.write_text("short\n")
@@ -150,7 +155,10 @@ def test_what_is_wrong_with_the_way_is_told_before_the_model_is_loaded(
 
 
 def test_it_goes_on_alone_when_the_other_is_gone(
-    folder: str, other: Prefill, say: Say, capsys: pytest.CaptureFixture[str]  # noqa: F811
+    folder: str,
+    other: Prefill,
+    say: Say,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     common = ["--model", folder, "--max-tokens", "12"]
     say(QUESTIONS)

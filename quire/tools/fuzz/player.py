@@ -155,9 +155,7 @@ class Player(View):
     # -- life --------------------------------------------------------------------------------------------------------
 
     @recorded
-    def grow(
-        self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None = None, num_tokens: int = 1
-    ) -> bool:
+    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None = None, num_tokens: int = 1) -> bool:
         """More tokens, or slots only, for those that are not too long for it; False without room."""
         extra = max(kind.extra or 0 for kind in self.world.kinds)
         last = self.world.blocks(self.world.max_length) * self.world.block_size - extra

@@ -1,8 +1,8 @@
 """One line of a trace, checked: what it says, or which line is wrong, why, and what helps. Opens no files.
 
-    mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [id, ...]}
-    quire      {"time_ms": ms, "prompt": [[part, tokens], ...], "output_tokens": n, "scope": {...}, "priority": n,
-                "retain": [[start, end, priority, seconds], ...], "reuse": true}
+mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [id, ...]}
+quire      {"time_ms": ms, "prompt": [[part, tokens], ...], "output_tokens": n, "scope": {...}, "priority": n,
+            "retain": [[start, end, priority, seconds], ...], "reuse": true}
 """
 
 from __future__ import annotations

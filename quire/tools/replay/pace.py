@@ -1,9 +1,9 @@
 """Pace: how long a step takes, as a model. Nothing here is measured: rates go in, virtual seconds come out.
 
-    step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if anybody decodes
-    up   = bytes onboarded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
-    down = bytes offloaded / bandwidth   Pages must be up before they are read; links work both ways at once.
-    turns without a prompt = max(up + turns x turn, down)
+step = max(up + compute, down)       compute = prompt tokens / prefill rate + one decode turn if anybody decodes
+up   = bytes onboarded / bandwidth   turn    = decode_ms + decode_ms_per_sequence x decoding sequences
+down = bytes offloaded / bandwidth   Pages must be up before they are read; links work both ways at once.
+turns without a prompt = max(up + turns x turn, down)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Player: a trace on a virtual clock. Arrivals, queue, steps, decoding, release; every decision is the cache's.
 
-    arrive -> choose and admit (two phases, or one at a time) -> the step takes its time -> commit -> decode -> again
+arrive -> choose and admit (two phases, or one at a time) -> the step takes its time -> commit -> decode -> again
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tls: a link's sockets inside TLS 1.3, as the `ssl` library does it. Never blocks; knows no frames and no secret.
 
-    plain   connect ............... greeting, proof, frames
-    tls     connect, handshake .... greeting, proof, frames       within the same deadline, and unproven until the proof
+plain   connect ............... greeting, proof, frames
+tls     connect, handshake .... greeting, proof, frames       within the same deadline, and unproven until the proof
 """
 
 from __future__ import annotations
