@@ -2,27 +2,27 @@
 
 from typing import TYPE_CHECKING
 
-from quire.core.admit import Batch
+from quire.core.admission.admit import Batch
+from quire.core.admission.claim import Claim, Refusal
+from quire.core.admission.claims import Claims
+from quire.core.admission.prepare import Prepared
+from quire.core.admission.probe import Probe
 from quire.core.cache import Cache
 from quire.core.check import check
-from quire.core.claim import Claim, Refusal
-from quire.core.claims import Claims
-from quire.core.config import CacheConfig, TierConfig
-from quire.core.encoder import Encoder
-from quire.core.errors import BrokenInvariant, ConfigWarning, InputError, QuireError, StateError, UnknownError
-from quire.core.events import Cleared, Created, Event, EventBatch, Moved, Removed, Retained, Stored
-from quire.core.finish import Finished, Setback
-from quire.core.groups import LayerGroup
-from quire.core.hold import Hold
-from quire.core.identity import Media, Scope
-from quire.core.plan import Kind, Move, Plan
-from quire.core.prepare import Prepared
-from quire.core.probe import Probe
-from quire.core.request import Request
-from quire.core.retain import RetainRange, Retention
-from quire.core.sequence import Sequence
-from quire.core.span import Span
-from quire.core.stats import Counts, Usage
+from quire.core.life.finish import Finished, Setback
+from quire.core.life.hold import Hold
+from quire.core.records.config import CacheConfig, TierConfig
+from quire.core.records.encoder import Encoder
+from quire.core.records.errors import BrokenInvariant, ConfigWarning, InputError, QuireError, StateError, UnknownError
+from quire.core.records.events import Cleared, Created, Event, EventBatch, Moved, Removed, Retained, Stored
+from quire.core.records.groups import LayerGroup
+from quire.core.records.identity import Media, Scope
+from quire.core.records.plan import Kind, Move, Plan
+from quire.core.records.request import Request
+from quire.core.records.retain import RetainRange, Retention
+from quire.core.records.span import Span
+from quire.core.records.stats import Counts, Usage
+from quire.core.state.sequence import Sequence
 
 if TYPE_CHECKING:
     from quire.engine import LLM as LLM

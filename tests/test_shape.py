@@ -16,7 +16,7 @@ PACKAGE = ROOT / "quire"
 PYTHON = sorted(PACKAGE.rglob("*.py"))
 NATIVE = sorted([*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi")])
 
-MAX_FILE_LINES = 300
+MAX_FILE_LINES = 400  # 300 is the aim; more only where 300 would force a bad cut
 MAX_FUNCTION_LINES = 40
 MAX_POSITIONAL = 6
 MAX_PARAMETERS = 8

@@ -10,25 +10,28 @@ from contextlib import AbstractContextManager
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core import admit as phase2
-from quire.core import claims as phase1
-from quire.core import commit as committing
-from quire.core import finish as closing
-from quire.core import hold as holds
-from quire.core import life, probe, reading, removal
-from quire.core.claims import Claims
-from quire.core.config import CacheConfig
-from quire.core.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
-from quire.core.events import EventBatch
-from quire.core.life import Sequences
-from quire.core.plan import Plan
-from quire.core.prepare import Prepared, Purpose, ready_for
-from quire.core.request import Int32, Request, check_id
-from quire.core.sequence import Sequence
-from quire.core.span import Span
-from quire.core.state import State
-from quire.core.stats import NUM_COUNTERS, Counts, Usage, counts
-from quire.core.step import Step
+from quire.core.admission import admit as phase2
+from quire.core.admission import claims as phase1
+from quire.core.admission import probe
+from quire.core.admission.claims import Claims
+from quire.core.admission.prepare import Prepared, Purpose, ready_for
+from quire.core.life import commit as committing
+from quire.core.life import finish as closing
+from quire.core.life import hold as holds
+from quire.core.life import removal
+from quire.core.life import sequences as life
+from quire.core.life import take_events as reading
+from quire.core.life.sequences import Sequences
+from quire.core.records.config import CacheConfig
+from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
+from quire.core.records.events import EventBatch
+from quire.core.records.plan import Plan
+from quire.core.records.request import Int32, Request, check_id
+from quire.core.records.span import Span
+from quire.core.records.stats import NUM_COUNTERS, Counts, Usage, counts
+from quire.core.records.step import Step
+from quire.core.state.sequence import Sequence
+from quire.core.state.state import State
 from quire.core.store import StoreName
 
 NOBODY: tuple[Sequence, ...] = ()

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from quire.core.cache import Cache
-from quire.core.errors import BrokenInvariant
-from quire.core.state import State, Stream
+from quire.core.records.errors import BrokenInvariant
+from quire.core.state.state import State, Stream
 
 EMPTY, SHADOW, FIRST_PRIORITY = 0, 1, 2
 EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots

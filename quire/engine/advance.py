@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from quire.core.cache import Cache
-from quire.core.errors import InputError
-from quire.core.plan import Plan
+from quire.core.records.errors import InputError
+from quire.core.records.plan import Plan
 from quire.engine.branch import NO_DRAFTS, Answer, Branch, Finish, Run
 from quire.engine.pick import Wish, broken, log_probs, pick
 from quire.engine.schedule import Scheduler, Work

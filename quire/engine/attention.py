@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from quire.core.errors import InputError, say
-from quire.core.request import Int32
+from quire.core.records.errors import InputError, say
+from quire.core.records.request import Int32
 from quire.engine.batch import Int64, Lane, Packed
 from quire.engine.pages import Pages
 

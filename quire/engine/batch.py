@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.cache import Cache
-from quire.core.errors import StateError, say
-from quire.core.request import Int32
+from quire.core.records.errors import StateError, say
+from quire.core.records.request import Int32
 
 Int64 = NDArray[np.int64]
 

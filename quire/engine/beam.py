@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.engine.sampling import Sampling
 
 

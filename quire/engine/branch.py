@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from quire.core.prepare import Prepared
-from quire.core.request import Int32, Request
-from quire.core.sequence import Sequence
+from quire.core.admission.prepare import Prepared
+from quire.core.records.request import Int32, Request
+from quire.core.state.sequence import Sequence
 from quire.engine.sampling import Sampling
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from quire.core.request import Request
-from quire.core.sequence import Sequence
-from quire.core.span import Span
+from quire.core.records.request import Request
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence
 
 
 class Beside(Protocol):

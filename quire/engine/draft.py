@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.request import Int32
+from quire.core.records.request import Int32
 
 NONE: Int32 = np.empty(0, np.int32)
 

@@ -14,12 +14,12 @@ from itertools import count
 import torch
 
 from quire.core.cache import Cache
-from quire.core.errors import StateError, say
-from quire.core.finish import Setback
-from quire.core.identity import Scope
-from quire.core.request import PLAIN, Int32, Request
-from quire.core.retain import Retention
-from quire.core.span import Span
+from quire.core.life.finish import Setback
+from quire.core.records.errors import StateError, say
+from quire.core.records.identity import Scope
+from quire.core.records.request import PLAIN, Int32, Request
+from quire.core.records.retain import Retention
+from quire.core.records.span import Span
 from quire.engine.advance import Advance
 from quire.engine.asking import check_wishes, checked_prompt, ready
 from quire.engine.attention import Step

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from quire.core.errors import InputError, say
-from quire.core.groups import LayerGroup
+from quire.core.records.errors import InputError, say
+from quire.core.records.groups import LayerGroup
 from quire.engine import folders
 
 KNOWN = ("full_attention", "sliding_attention", "linear_attention")

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Event, RLock
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 
 def patience(timeout: float | None) -> float | None:

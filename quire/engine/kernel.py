@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, Unpack
 
 import torch
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 LOG2E = math.log2(math.e)
 TILE_BYTES = 16 << 10  # of a tile of keys: two stages of K and V fit into shared memory, for heads of up to 1 KB

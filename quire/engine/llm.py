@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from quire.core.errors import InputError, say, shown
+from quire.core.records.errors import InputError, say, shown
 from quire.engine import prompts as asked
 from quire.engine import smollm2
 from quire.engine.branch import Run

@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from threading import RLock, Thread, current_thread
 from typing import Any
 
-from quire.core.errors import InputError, StateError, listed, say
-from quire.core.request import Int32
+from quire.core.records.errors import InputError, StateError, listed, say
+from quire.core.records.request import Int32
 from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine, EngineBusy
 from quire.engine.gate import Gate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from quire.core.cache import Cache
-from quire.core.errors import StateError, say
-from quire.core.finish import Finished, Setback
-from quire.core.plan import Plan
+from quire.core.life.finish import Finished, Setback
+from quire.core.records.errors import StateError, say
+from quire.core.records.plan import Plan
 from quire.tiers.mover import Mover, Ticket
 
 

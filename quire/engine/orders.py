@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from quire.core.errors import InputError, say
-from quire.core.identity import Scope
-from quire.core.request import Int32
+from quire.core.records.errors import InputError, say
+from quire.core.records.identity import Scope
+from quire.core.records.request import Int32
 from quire.engine.sampling import Sampling
 
 

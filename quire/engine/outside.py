@@ -9,8 +9,8 @@ from functools import partial
 from queue import SimpleQueue
 
 from quire.core.cache import Cache
-from quire.core.sequence import Sequence
-from quire.core.span import Span
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence
 from quire.engine.connector import Connector
 
 

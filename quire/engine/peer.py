@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from quire.core.errors import QuireError, StateError, say
-from quire.core.finish import Finished
-from quire.core.identity import Scope
-from quire.core.plan import Plan
-from quire.core.request import PLAIN, Int32, Request
-from quire.core.sequence import Sequence as Live
-from quire.core.span import Span
+from quire.core.life.finish import Finished
+from quire.core.records.errors import QuireError, StateError, say
+from quire.core.records.identity import Scope
+from quire.core.records.plan import Plan
+from quire.core.records.request import PLAIN, Int32, Request
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence as Live
 from quire.engine import orders
 from quire.engine.asking import checked_prompt
 from quire.engine.branch import Branch, Run

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.engine.sampling import Sampling
 
 HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from quire.core.errors import QuireError
-from quire.core.request import Int32
-from quire.core.sequence import Sequence as Live
+from quire.core.records.errors import QuireError
+from quire.core.records.request import Int32
+from quire.core.state.sequence import Sequence as Live
 from quire.engine import orders
 from quire.engine.branch import Run
 from quire.engine.engine import Engine

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from quire.core.errors import InputError, say, shown
-from quire.core.request import Int32
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.request import Int32
 
 Message = dict[str, str]  # role and content
 Prompt = str | Int32 | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from itertools import count
 from typing import Any
 
-from quire.core.errors import InputError, say
-from quire.core.request import Int32
+from quire.core.records.errors import InputError, say
+from quire.core.records.request import Int32
 from quire.engine.branch import Run
 from quire.engine.engine import Engine
 from quire.engine.families import Model

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from quire.core.errors import InputError, say, shown
+from quire.core.records.errors import InputError, say, shown
 
 SEEDS = 1 << 64
 MOST = 1024  # answers to one prompt

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quire.core.admission.claim import Refusal
+from quire.core.admission.claims import Claims
+from quire.core.admission.prepare import Prepared
 from quire.core.cache import Cache
-from quire.core.claim import Refusal
-from quire.core.claims import Claims
-from quire.core.plan import Plan
-from quire.core.prepare import Prepared
-from quire.core.sequence import Sequence
-from quire.core.span import Span
+from quire.core.records.plan import Plan
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence
 from quire.engine.batch import Segment
 from quire.engine.branch import NO_DRAFTS, Branch
 from quire.engine.draft import lookup

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quire.core.config import EVENT_SEED, CacheConfig, TierConfig
-from quire.core.errors import InputError, say, shown
-from quire.core.groups import LayerGroup
+from quire.core.records.config import EVENT_SEED, CacheConfig, TierConfig
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.groups import LayerGroup
 from quire.engine.sampling import LARGEST, brief
 
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting")

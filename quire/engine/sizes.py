@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quire.core.errors import InputError, say, shown
-from quire.core.groups import LayerGroup
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.groups import LayerGroup
 
 MOST = 1 << 50  # bytes
 

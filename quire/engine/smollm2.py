@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.engine.folders import LOCAL, first_line
 from quire.engine.quiet import quiet
 

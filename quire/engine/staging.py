@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from quire.core.groups import LayerGroup
+from quire.core.records.groups import LayerGroup
 from quire.engine.engine import Engine
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import Any
 
-from quire.core.errors import QuireError
+from quire.core.records.errors import QuireError
 from quire.engine.branch import Run
 from quire.engine.gate import patience
 from quire.engine.text import Transcript

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from quire.core.errors import StateError
+from quire.core.records.errors import StateError
 from quire.engine.engine import Engine
 
 _log = logging.getLogger("quire")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.request import Request
-from quire.core.sequence import Sequence
-from quire.core.span import Span
+from quire.core.records.request import Request
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence
 from quire.engine.batch import Segment
 from quire.engine.moves import Moves
 from quire.engine.settings import EngineConfig

@@ -3,14 +3,14 @@
     cache ──tell──► Publisher ══ PUB, ROUTER ══► Follower ──hear──► Index ◄──find── router
                     own thread                   own thread
 
-The recorder is the core's (quire/core/events.py); docs/events.md says what a consumer may rely on.
+The recorder is the core's (quire/core/records/events.py); docs/events.md says what a consumer may rely on.
 """
 
 try:
     import msgspec as _msgspec  # noqa: F401
     import zmq as _zmq  # noqa: F401
 except ImportError as missing:
-    from quire.core.errors import StateError, say
+    from quire.core.records.errors import StateError, say
 
     fact = f"it needs pyzmq and msgspec ({missing})"
     raise StateError(say("quire.events", fact, "pip install 'quire[events]'")) from missing

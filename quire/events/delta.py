@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.events import Column, EventBatch, Fact
+from quire.core.records.events import Column, EventBatch, Fact
 from quire.events import pack
 from quire.events.encode import Encoder
 from quire.events.field import VERSION, Extra, Form, Refused, carried

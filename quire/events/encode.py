@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.events import PARTIAL, Column, EventBatch, Fact
+from quire.core.records.events import PARTIAL, Column, EventBatch, Fact
 from quire.events import pack
 from quire.events.names import SALT_TAG, Names, salt_of_words
 from quire.events.sheet import Blocks, Label, Run, Sheet

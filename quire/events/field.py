@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quire.core.config import LARGEST, MAX_TIERS, SEED_BYTES
+from quire.core.records.config import LARGEST, MAX_TIERS, SEED_BYTES
 
 VERSION = 2
 MAX_GROUPS, MAX_BLOCK_SIZE = 64, 65535  # of a ledger, of a chain

@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from quire.core.errors import InputError, StateError, UnknownError, say
+from quire.core.records.errors import InputError, StateError, UnknownError, say
 from quire.events import wire
 from quire.events.curve import Keys, join, public_key
 from quire.events.index import Index

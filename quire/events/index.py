@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, UnknownError, say
-from quire.core.identity import Media, Scope, token_words
+from quire.core.records.errors import InputError, UnknownError, say
+from quire.core.records.identity import Media, Scope, token_words
 from quire.core.store import StoreName, open_store
 from quire.events.delta import Delta, decoded
 from quire.events.field import MAX_NUMBER, Damaged, Form, Refused

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from quire.core.config import CacheConfig
-from quire.core.errors import InputError, say
-from quire.core.groups import LayerGroup
-from quire.core.identity import Scope
+from quire.core.records.config import CacheConfig
+from quire.core.records.errors import InputError, say
+from quire.core.records.groups import LayerGroup
+from quire.core.records.identity import Scope
 
 MEDIA = (
     "GPU", "DEVICE", "CPU", "CPU_PINNED", "CPU_TIER1", "CPU_TIER2", "DISK", "NVME", "STORAGE", "EXTERNAL", "NETWORK",

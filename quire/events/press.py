@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.events import EventBatch
+from quire.core.records.events import EventBatch
 from quire.core.store import open_store
 from quire.events.archive import Archive
 from quire.events.delta import NOTHING, Delta, digest_of, encoded, records_of, state_of

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import zmq
 
 from quire.core.cache import Cache
-from quire.core.errors import InputError, StateError, say
-from quire.core.events import EventBatch, merged
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.events import EventBatch, merged
 from quire.events import wire
 from quire.events.archive import Archive
 from quire.events.crowd import Crowd

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.events import WORDS, Column, EventBatch, Fact
+from quire.core.records.events import WORDS, Column, EventBatch, Fact
 from quire.events.names import lora_of, salt_of
 
 Records = NDArray[np.int64]

@@ -15,7 +15,7 @@ import msgspec
 import zmq
 from msgspec import Meta
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.events import wire
 from quire.events.curve import Gate, Keys, join, public_key
 

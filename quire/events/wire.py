@@ -11,7 +11,7 @@ from typing import Any
 
 import zmq
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 
 END = (-1).to_bytes(8, "big", signed=True)
 MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is cut off

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierInfo, check_call, check_distinct
 
 

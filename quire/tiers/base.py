@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, QuireError, UnknownError, say
+from quire.core.records.errors import InputError, QuireError, UnknownError, say
 
 Bytes = NDArray[np.uint8]
 

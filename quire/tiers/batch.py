@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, UnknownError, say
-from quire.core.plan import COLUMNS, Kind, Moves, Plan
+from quire.core.records.errors import InputError, UnknownError, say
+from quire.core.records.plan import COLUMNS, Kind, Moves, Plan
 from quire.tiers.base import PageLayout, TierInfo
 
 KIND, GROUP, SRC_TIER, SRC_SLOT, DST_TIER, DST_SLOT, TOKENS = range(7)

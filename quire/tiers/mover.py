@@ -17,8 +17,8 @@ from threading import Event, Lock, Thread
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, say
-from quire.core.plan import Moves, Plan
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.plan import Moves, Plan
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.batch import Ground, MoveBatch
 from quire.tiers.carry import End, Failures, carry

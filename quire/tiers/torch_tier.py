@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierInfo, check_call, check_copy, check_distinct, runs
 
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from quire.core.errors import QuireError
+from quire.core.records.errors import QuireError
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell says it: 128 and the signal
 TOOLS = {

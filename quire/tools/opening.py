@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire import InputError
-from quire.core.errors import say
+from quire.core.records.errors import say
 
 if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer

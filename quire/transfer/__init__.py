@@ -6,7 +6,7 @@ Needs `pip install 'quire[transfer]'`; docs/transfer.md says how it works.
 try:
     import msgspec as _msgspec  # noqa: F401
 except ImportError as missing:
-    from quire.core.errors import StateError, say
+    from quire.core.records.errors import StateError, say
 
     raise StateError(say("quire.transfer", "it needs msgspec", "pip install 'quire[transfer]'")) from missing
 

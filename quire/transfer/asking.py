@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quire.core.errors import InputError, say
-from quire.core.request import Request
+from quire.core.records.errors import InputError, say
+from quire.core.records.request import Request
 from quire.transfer import messages as wire
 from quire.transfer.books import Arrival, Books
 from quire.transfer.ranks import Source

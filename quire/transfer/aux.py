@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.transfer.verdict import Key
 
 TAG_BYTES = 16

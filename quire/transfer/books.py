@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quire.core.errors import QuireError
+from quire.core.records.errors import QuireError
 from quire.transfer import messages as wire
 from quire.transfer.aux import AuxRoom
 from quire.transfer.layout import Layout

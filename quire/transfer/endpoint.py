@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-from quire.core.errors import InputError, StateError, UnknownError, say
-from quire.core.request import Request
-from quire.core.span import Span
+from quire.core.records.errors import InputError, StateError, UnknownError, say
+from quire.core.records.request import Request
+from quire.core.records.span import Span
 from quire.transfer import asking, hearing
 from quire.transfer.aux import Aux, AuxRoom, pack
 from quire.transfer.books import Arrival, Books, Dispatch, Session

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quire.core.errors import InputError, QuireError, say
-from quire.core.span import Span
+from quire.core.records.errors import InputError, QuireError, say
+from quire.core.records.span import Span
 from quire.transfer import messages as wire
 from quire.transfer.books import Books
 from quire.transfer.layout import PER_GROUP, Layout

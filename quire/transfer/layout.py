@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.transfer.messages import Hello, WirePage, WireSection
 from quire.transfer.ranks import Grid, Seat
 from quire.transfer.shards import PageShape, Section, Shard, gaps, misfit, opaque, overlap, short

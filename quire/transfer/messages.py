@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from quire.core.errors import InputError, say
-from quire.core.span import Span
+from quire.core.records.errors import InputError, say
+from quire.core.records.span import Span
 from quire.transfer.slices import Places, Run, Spans, places_of, runs_of
 from quire.transfer.verdict import Key
 

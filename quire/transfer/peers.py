@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from quire.core.errors import QuireError
+from quire.core.records.errors import QuireError
 from quire.transfer import messages as wire
 from quire.transfer.layout import PER_GROUP, Layout, from_hello, hello, misfits, uncovered
 from quire.transfer.ranks import Source, meets

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.errors import InputError, say
-from quire.core.groups import LayerGroup
-from quire.core.span import Span
+from quire.core.records.errors import InputError, say
+from quire.core.records.groups import LayerGroup
+from quire.core.records.span import Span
 from quire.transfer.slices import Places, nowhere, num_blocks, only
 
 

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from quire.core.errors import InputError, StateError, UnknownError, say
-from quire.core.groups import LayerGroup
-from quire.core.request import Request
-from quire.core.span import Span
+from quire.core.records.errors import InputError, StateError, UnknownError, say
+from quire.core.records.groups import LayerGroup
+from quire.core.records.request import Request
+from quire.core.records.span import Span
 from quire.transfer.pieces import keeps_all
 from quire.transfer.slices import Places, Run, Spans, below, first_missing, nowhere, num_blocks, offered, wants
 from quire.transfer.view import Landing, Offer, Shape, content_of

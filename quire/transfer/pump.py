@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread
 
-from quire.core.errors import StateError, say
+from quire.core.records.errors import StateError, say
 from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
 

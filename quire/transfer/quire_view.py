@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from quire.core.admission.claim import Claim
+from quire.core.admission.claims import Claims
 from quire.core.cache import Cache
-from quire.core.claim import Claim
-from quire.core.claims import Claims
-from quire.core.errors import InputError, StateError, say
-from quire.core.finish import Finished
-from quire.core.groups import LayerGroup
-from quire.core.hold import Hold
-from quire.core.plan import Plan
-from quire.core.request import Int32, Request
-from quire.core.sequence import Sequence
-from quire.core.span import Span
+from quire.core.life.finish import Finished
+from quire.core.life.hold import Hold
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.groups import LayerGroup
+from quire.core.records.plan import Plan
+from quire.core.records.request import Int32, Request
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence
 from quire.transfer.pieces import keeps_all
 from quire.transfer.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
 from quire.transfer.view import Landing, Offer, Shape, content_of

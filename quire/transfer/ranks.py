@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 
 @dataclass(frozen=True, slots=True)

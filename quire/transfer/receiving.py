@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire.core.errors import QuireError
+from quire.core.records.errors import QuireError
 from quire.transfer import messages as wire
 from quire.transfer.aux import Aux, AuxRoom, unpack
 from quire.transfer.sending import Do, Say

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.transfer.shards import Fragment
 from quire.transfer.slices import Places
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, say
-from quire.core.span import merged
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.span import merged
 from quire.transfer import messages as wire
 from quire.transfer.pieces import Piece, part_of
 from quire.transfer.ranks import ONE_RANK, Grid

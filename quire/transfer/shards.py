@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 
 @dataclass(frozen=True, slots=True)

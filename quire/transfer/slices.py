@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say
-from quire.core.groups import LayerGroup
-from quire.core.span import Span, merged, without
+from quire.core.records.errors import InputError, say
+from quire.core.records.groups import LayerGroup
+from quire.core.records.span import Span, merged, without
 
 NONE = -1
 Places = NDArray[np.int32]  # slot by ordinal

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, say
-from quire.core.request import Request
-from quire.core.span import Span
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.request import Request
+from quire.core.records.span import Span
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes, Tier
 from quire.transfer.pieces import keeps_all

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 
 class Key(NamedTuple):

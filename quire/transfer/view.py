@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from quire.core.groups import LayerGroup
-from quire.core.request import Request
-from quire.core.span import Span
+from quire.core.records.groups import LayerGroup
+from quire.core.records.request import Request
+from quire.core.records.span import Span
 from quire.transfer.slices import Places, Spans, num_pages, wants
 
 

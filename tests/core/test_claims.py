@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire import Cache, Claims, Encoder, LayerGroup, Request, Span, StateError, check
-from quire.core.claims import give_back
+from quire.core.admission.claims import give_back
 
 from .conftest import seq, serve, small
 

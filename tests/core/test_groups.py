@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from quire import InputError, LayerGroup, Span
-from quire.core.groups import ALL, Marks
-from quire.core.span import merged, without
+from quire.core.records.groups import ALL, Marks
+from quire.core.records.span import merged, without
 
 SIZES = some.integers(1, 5)
 

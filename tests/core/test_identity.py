@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, Media, Scope, Span
-from quire.core.identity import token_words
+from quire.core.records.identity import token_words
 
 VALUES = [None, 0, 1, -1, "", "0", "a", "ab", b"", b"a", b"ab", 2**80]
 

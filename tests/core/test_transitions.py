@@ -38,7 +38,7 @@ from quire import (
     TierConfig,
     check,
 )  # fmt: skip
-from quire.core.config import EVENT_SEED
+from quire.core.records.config import EVENT_SEED
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
 play = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

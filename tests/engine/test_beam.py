@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from quire.core.errors import InputError, StateError  # noqa: E402
+from quire.core.records.errors import InputError, StateError  # noqa: E402
 from quire.engine.beam import Beams, Hypothesis  # noqa: E402
 from quire.engine.pick import log_probs  # noqa: E402
 

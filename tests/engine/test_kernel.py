@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from quire.core.errors import InputError  # noqa: E402
+from quire.core.records.errors import InputError  # noqa: E402
 from quire.engine.kernel import Rule, attend  # noqa: E402
 
 CUDA = torch.cuda.is_available()

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("msgspec")
 
 from quire import InputError, Scope, StateError, check  # noqa: E402
-from quire.core.request import PLAIN  # noqa: E402
+from quire.core.records.request import PLAIN  # noqa: E402
 from quire.engine import families as engine_families  # noqa: E402
 from quire.engine import orders  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from quire.core.errors import InputError  # noqa: E402
+from quire.core.records.errors import InputError  # noqa: E402
 from quire.engine import pick as picking  # noqa: E402
 from quire.engine.pick import Wish, broken, log_probs, pick, uniform  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402

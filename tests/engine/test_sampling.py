@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire.core.errors import InputError
+from quire.core.records.errors import InputError
 from quire.engine.sampling import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS, Sampling, shown
 
 

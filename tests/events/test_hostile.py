@@ -17,7 +17,7 @@ import zmq
 from zmq.auth import create_certificates
 
 from quire import InputError
-from quire.core.events import Fact
+from quire.core.records.events import Fact
 from quire.core.store import open_store
 from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
 from quire.events import desk as desks

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, UnknownError
-from quire.core.config import EVENT_SEED
+from quire.core.records.config import EVENT_SEED
 from quire.events.archive import Archive
 from quire.events.index import Index
 from quire.events.names import Names

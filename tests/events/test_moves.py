@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, EventBatch, Request
-from quire.core.events import merged
+from quire.core.records.events import merged
 from quire.events.encode import Encoder
 from quire.events.names import Names
 

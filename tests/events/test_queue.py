@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire import LayerGroup, Moved, StateError
-from quire.core.events import merged
+from quire.core.records.events import merged
 from quire.events import Room
 from quire.events.archive import Archive
 from quire.events.index import Index

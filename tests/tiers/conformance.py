@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire.core.errors import InputError, QuireError, StateError, UnknownError
+from quire.core.records.errors import InputError, QuireError, StateError, UnknownError
 from quire.tiers import Bytes, MemoryTier, Tier, TierError, TierInfo
 
 NUM_SLOTS = (6, 4, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.plan import Kind
+from quire.core.records.plan import Kind
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier
 
 from .stand_ins import FlakyTier, Place, Row

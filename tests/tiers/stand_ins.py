@@ -8,7 +8,7 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.plan import COLUMNS, Kind, Plan
+from quire.core.records.plan import COLUMNS, Kind, Plan
 from quire.tiers import ArenaTier, Bytes, PageLayout, TierError, TierInfo
 
 Place = tuple[int, int, int]  # group, tier, slot

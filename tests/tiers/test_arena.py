@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire.core.errors import InputError
+from quire.core.records.errors import InputError
 from quire.tiers import ArenaTier, Bytes, MemoryTier, PageLayout, Tier, TierError
 
 from .conformance import FailureSuite, MemorySuite

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.core.errors import InputError, UnknownError
-from quire.core.plan import NO_MOVES, Kind, Plan
+from quire.core.records.errors import InputError, UnknownError
+from quire.core.records.plan import NO_MOVES, Kind, Plan
 from quire.tiers import PageLayout, TierInfo
 from quire.tiers.batch import Ground, gather
 

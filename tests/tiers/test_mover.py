@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.core.errors import InputError, StateError, UnknownError
-from quire.core.plan import NO_MOVES, Kind, Plan
+from quire.core.records.errors import InputError, StateError, UnknownError
+from quire.core.records.plan import NO_MOVES, Kind, Plan
 
 from .rig import BLOCK, DEVICE, DISK, HOST, LAYOUTS, OFF, ON, REMOTE, SLOTS, SWAP, Rig, copy
 from .stand_ins import GateTier, Meaning, Row, plan_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from quire.core.errors import InputError, StateError, UnknownError  # noqa: E402
+from quire.core.records.errors import InputError, StateError, UnknownError  # noqa: E402
 from quire.tiers import ArenaTier, Bytes, MemoryTier, Mover, Tier, TierError  # noqa: E402
 from quire.tiers.base import CopyingTier  # noqa: E402
 from quire.tiers.torch_tier import TorchTier  # noqa: E402

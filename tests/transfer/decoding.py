@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from quire.core.errors import InputError, QuireError
+from quire.core.records.errors import InputError, QuireError
 from quire.transfer import messages as wire
 from quire.transfer.aux import Aux, AuxRoom, _tag, pack, unpack, with_logits
 from quire.transfer.layout import from_hello, hello, layout_of, misfits, uncovered
@@ -147,7 +147,7 @@ def greeting_target() -> Target:
 
 
 def order_target() -> Target:
-    from quire.core.identity import Scope
+    from quire.core.records.identity import Scope
     from quire.engine import orders
     from quire.engine.sampling import Sampling
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire.core.errors import InputError, StateError
+from quire.core.records.errors import InputError, StateError
 from quire.tiers import Bytes
 from quire.transfer.links.link import Link, Lost, Message, Moved, News
 

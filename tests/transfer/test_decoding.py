@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire import InputError
-from quire.core.span import Span, merged, without
+from quire.core.records.span import Span, merged, without
 from quire.transfer import Aux
 from quire.transfer import messages as wire
 from quire.transfer.aux import _tag, unpack

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.core.errors import InputError
+from quire.core.records.errors import InputError
 from quire.transfer.links import lookup
 from quire.transfer.links.link import Lost, Moved
 from quire.transfer.links.tcp import TcpLink

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.core.errors import InputError, StateError
+from quire.core.records.errors import InputError, StateError
 from quire.transfer.links.link import Lost
 from quire.transfer.links.local import LocalHub
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.core.errors import InputError
+from quire.core.records.errors import InputError
 from quire.transfer import messages as wire
 from quire.transfer.layout import from_hello, hello, layout_of, misfits
 from quire.transfer.ranks import Grid

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from quire import Request, check
-from quire.core.errors import StateError
+from quire.core.records.errors import StateError
 from quire.transfer import Aux, Endpoint, Key, Outcome, Pump, Source, TcpLink, layout_of
 
 from .test_tcp_link import SECRET

@@ -21,7 +21,7 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.core.errors import StateError
+from quire.core.records.errors import StateError
 from quire.tiers import ArenaTier
 from quire.transfer.quire_view import QuireView
 from quire.transfer.slices import spans_of

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from quire.core.errors import InputError, StateError
+from quire.core.records.errors import InputError, StateError
 from quire.transfer.links import connection as connections
 from quire.transfer.links.auth import MAGIC
 from quire.transfer.links.connection import DONE, HEAD

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.core.errors import InputError
+from quire.core.records.errors import InputError
 from quire.transfer import NixlLink, TcpLink, Tls
 from quire.transfer.links import connection as connections
 from quire.transfer.links import crowd as crowds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quire import InputError, Request, Span
-from quire.core.errors import QuireError
+from quire.core.records.errors import QuireError
 from quire.transfer.slices import spans_of
 
 from .views import ListSide, QuireSide, Side, tokens

@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 from typing import Literal
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 
 StoreName = Literal["auto", "compiled", "twin"]
 _MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.twin"}

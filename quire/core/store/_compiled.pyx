@@ -20,7 +20,7 @@ from libc.stdio cimport fputs, stderr
 from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
-from quire.core.errors import BrokenInvariant
+from quire.core.records.errors import BrokenInvariant
 
 include "memory.pxi"      # growable blocks, borrowed buffers
 include "hash.pxi"        # multiply-fold, private keys

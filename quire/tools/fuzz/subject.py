@@ -10,8 +10,8 @@ import numpy as np
 
 from quire import Batch, Cache, Claim, Claims, Hold, Plan, Prepared, Probe, Refusal, Request, Span, StateError
 from quire import Sequence as Live
-from quire.core.errors import ConfigWarning
-from quire.core.stats import NUM_COUNTERS
+from quire.core.records.errors import ConfigWarning
+from quire.core.records.stats import NUM_COUNTERS
 from quire.core.store import open_store
 from quire.tools.fuzz import build
 from quire.tools.fuzz.compare import Mismatch, same

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from quire import ConfigWarning, InputError, QuireError
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay import screen
 from quire.tools.replay.options import add_options, settings_of, trace_of
 from quire.tools.replay.player import play

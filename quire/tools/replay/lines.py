@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from quire import InputError, QuireError, RetainRange, Retention, Scope
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer

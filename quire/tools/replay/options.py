@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from quire import InputError, RetainRange
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.pace import USUAL, Pace
 from quire.tools.replay.settings import ARRIVALS, Memory, Settings
 from quire.tools.replay.shape import PRESETS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from quire import InputError
-from quire.core.errors import say
+from quire.core.records.errors import say
 
 NOTE = "modelled from stated rates and bandwidths, not measured"
 DEFAULT_LINKS = (50e9, 5e9)  # bytes per second to the host, and to anything colder

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from quire import Prepared, Refusal, StateError
 from quire import Sequence as Live
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.admission import Admission, Outcome, TwoPhase
 from quire.tools.replay.baseline import OneAtATime
 from quire.tools.replay.decode import Decoders, Run

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.pace import USUAL, Pace
 from quire.tools.replay.shape import Shape, find_shape
 from quire.tools.replay.trace import Ask, Trace

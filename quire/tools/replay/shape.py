@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quire import InputError, LayerGroup
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.units import cut, shown
 
 MOST = 1 << 48  # of any number here: far beyond a machine, and exact in every sum

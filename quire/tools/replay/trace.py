@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import InputError, RetainRange, Scope
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.lines import LONGEST_LINE, PLAIN, Line, Reader, TraceError
 from quire.tools.replay.units import Int64
 

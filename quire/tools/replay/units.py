@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire import InputError
-from quire.core.errors import say
+from quire.core.records.errors import say
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]

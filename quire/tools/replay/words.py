@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from quire import InputError
-from quire.core.errors import say
+from quire.core.records.errors import say
 from quire.tools.replay.trace import Ask, Trace
 from quire.tools.replay.units import Int32, Int64
 

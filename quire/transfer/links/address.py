@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any, NamedTuple
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 
 class Place(NamedTuple):

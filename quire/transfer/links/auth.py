@@ -14,7 +14,7 @@ import os
 import struct
 from hashlib import sha256
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 MAGIC = b"QUIRE\x00\x00\x01"  # the last byte is the version of the frames
 NONCE_BYTES, PROOF_BYTES, TAG_BYTES, NAME_BYTES = 16, 32, 16, 200

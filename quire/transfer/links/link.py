@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes
 from quire.transfer.rows import Rows
 from quire.transfer.slices import Places

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 from quire.transfer.links.link import Door, Lost, Message, Moved, News, check_source
 from quire.transfer.rows import Rows

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.going import WRITE, Going

@@ -14,7 +14,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.transfer.links.address import Place, encoded, joined, numeric_place, split
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import Broken, Connection, Views

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, wasted
 from quire.transfer.links.going import CHUNK, WRITE, Coming, Going

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from quire.core.errors import InputError, say
+from quire.core.records.errors import InputError, say
 
 RECORD = 16 << 10  # bytes of one write
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

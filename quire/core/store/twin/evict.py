@@ -8,7 +8,7 @@ caller has made sure that there is a slot to take.
                     else           -> drop
 """
 
-from quire.core.errors import BrokenInvariant
+from quire.core.records.errors import BrokenInvariant
 from quire.core.store.twin.log import Move
 from quire.core.store.twin.page import Page
 from quire.core.store.twin.pool import COPIED, COPIED_TOKENS, DEMOTED, DROPPED, NEW, OFFLOADED, ONBOARDED, TOTAL, Pool

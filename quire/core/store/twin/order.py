@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
-from quire.core.errors import BrokenInvariant
+from quire.core.records.errors import BrokenInvariant
 from quire.core.store.twin.page import DEFAULT_PRIORITY, Page
 
 EMPTY = 0

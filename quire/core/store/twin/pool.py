@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from quire.core.errors import BrokenInvariant
+from quire.core.records.errors import BrokenInvariant
 from quire.core.store.twin.log import Events, Moves, Place
 from quire.core.store.twin.order import Order
 from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.encoder import Encoder
-from quire.core.errors import InputError, say, shown
-from quire.core.identity import Media, Scope, token_words
-from quire.core.retain import Retention
+from quire.core.records.encoder import Encoder
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.identity import Media, Scope, token_words
+from quire.core.records.retain import Retention
 
 Int32 = NDArray[np.int32]
 PLAIN = Scope()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from quire.core.errors import InputError, StateError, say, shown
-from quire.core.prepare import ready_for
-from quire.core.request import Request
-from quire.core.state import State
+from quire.core.admission.prepare import ready_for
+from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.request import Request
+from quire.core.state.state import State
 
 
 def truncate(state: State, request: Request, keep: int) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Literal
 
-from quire.core.config import DEFAULT_PRIORITY
-from quire.core.encoder import Encoder
-from quire.core.errors import InputError, StateError, UnknownError, listed, say, shown
-from quire.core.groups import Marks
-from quire.core.identity import Scope
-from quire.core.request import Request
-from quire.core.retain import to_ticks
-from quire.core.state import State
+from quire.core.records.config import DEFAULT_PRIORITY
+from quire.core.records.encoder import Encoder
+from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown
+from quire.core.records.groups import Marks
+from quire.core.records.identity import Scope
+from quire.core.records.request import Request
+from quire.core.records.retain import to_ticks
+from quire.core.state.state import State
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quire.core.config import CacheConfig
-from quire.core.errors import InputError, say, shown
+from quire.core.records.config import CacheConfig
+from quire.core.records.errors import InputError, say, shown
 
 
 class Step:

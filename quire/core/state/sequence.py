@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.core.errors import StateError, UnknownError, say, shown
-from quire.core.request import Int32, Request
-from quire.core.span import Span, merged
-from quire.core.state import State
-from quire.core.stats import Counts, counts
+from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.request import Int32, Request
+from quire.core.records.span import Span, merged
+from quire.core.records.stats import Counts, counts
+from quire.core.state.state import State
 
 if TYPE_CHECKING:
-    from quire.core.prepare import Prepared
+    from quire.core.admission.prepare import Prepared
     from quire.core.store.twin import Store
 
 RELEASED = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.core.errors import InputError, say, shown
+from quire.core.records.errors import InputError, say, shown
 
 FAR = 1 << 62  # no text is as long
 

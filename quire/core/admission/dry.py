@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.core.claim import Claim
-from quire.core.state import State
+from quire.core.admission.claim import Claim
+from quire.core.state.state import State
 
 Roles = dict[int, list[tuple[int, int]]]  # by place in the batch, then group: slots taken, slots given back
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.errors import InputError, UnknownError, say, shown
-from quire.core.life import Sequences, own, rows_of
-from quire.core.request import Int32
-from quire.core.sequence import Sequence, watch
-from quire.core.state import State
+from quire.core.life.sequences import Sequences, own, rows_of
+from quire.core.records.errors import InputError, UnknownError, say, shown
+from quire.core.records.request import Int32
+from quire.core.state.sequence import Sequence, watch
+from quire.core.state.state import State
 
 
 def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:

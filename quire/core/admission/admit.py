@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from quire.core import charge
-from quire.core.claim import Claim, Refusal
-from quire.core.claims import Claims, ended
-from quire.core.dry import Shortage, shortage
-from quire.core.errors import StateError, UnknownError, say, shown
-from quire.core.plan import Plan
-from quire.core.probe import probe
-from quire.core.roots import NO_ROOT
-from quire.core.sequence import Sequence, watch
-from quire.core.span import Span
-from quire.core.state import State
-from quire.core.step import Step
+from quire.core.admission import charge
+from quire.core.admission.claim import Claim, Refusal
+from quire.core.admission.claims import Claims, ended
+from quire.core.admission.dry import Shortage, shortage
+from quire.core.admission.probe import probe
+from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.plan import Plan
+from quire.core.records.span import Span
+from quire.core.records.step import Step
+from quire.core.state.roots import NO_ROOT
+from quire.core.state.sequence import Sequence, watch
+from quire.core.state.state import State
 
 
 class Batch:

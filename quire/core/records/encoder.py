@@ -12,9 +12,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say, shown
-from quire.core.identity import Media, Scope, Words, kind_of, token_words
-from quire.core.span import Span
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.identity import Media, Scope, Words, kind_of, token_words
+from quire.core.records.span import Span
 
 Int32 = NDArray[np.int32]
 

@@ -8,14 +8,14 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from quire.core.claim import Claim
-from quire.core.errors import InputError, StateError, listed, say, shown
-from quire.core.hold import Hold
-from quire.core.life import release, suspended
-from quire.core.plan import Kind, Plan
-from quire.core.request import Request
-from quire.core.sequence import Sequence
-from quire.core.state import State
+from quire.core.admission.claim import Claim
+from quire.core.life.hold import Hold
+from quire.core.life.sequences import release, suspended
+from quire.core.records.errors import InputError, StateError, listed, say, shown
+from quire.core.records.plan import Kind, Plan
+from quire.core.records.request import Request
+from quire.core.state.sequence import Sequence
+from quire.core.state.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from quire.core import charge
-from quire.core.errors import shown
-from quire.core.prepare import Prepared, Purpose
-from quire.core.request import Request
-from quire.core.roots import NO_ROOT
-from quire.core.span import Span, merged, without
-from quire.core.state import State
+from quire.core.admission import charge
+from quire.core.admission.prepare import Prepared, Purpose
+from quire.core.records.errors import shown
+from quire.core.records.request import Request
+from quire.core.records.span import Span, merged, without
+from quire.core.state.roots import NO_ROOT
+from quire.core.state.state import State
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Hit

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.core.groups import LayerGroup
-from quire.core.prepare import Prepared, Purpose
-from quire.core.state import State
+from quire.core.admission.prepare import Prepared, Purpose
+from quire.core.records.groups import LayerGroup
+from quire.core.state.state import State
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Hit

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
-from quire.core.errors import InputError, say, shown
-from quire.core.events import EventBatch, joined, named
-from quire.core.identity import Scope
-from quire.core.state import State
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.events import EventBatch, joined, named
+from quire.core.records.identity import Scope
+from quire.core.state.state import State
 
 SHORTEST, LONGEST = 0.0002, 0.005  # seconds between two looks
 

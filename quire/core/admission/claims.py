@@ -10,11 +10,11 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 
-from quire.core.claim import Claim, Refusal, never_fits
-from quire.core.errors import StateError, say, shown
-from quire.core.prepare import Prepared, Purpose, check_ids, ready_for
-from quire.core.request import Request
-from quire.core.state import State
+from quire.core.admission.claim import Claim, Refusal, never_fits
+from quire.core.admission.prepare import Prepared, Purpose, check_ids, ready_for
+from quire.core.records.errors import StateError, say, shown
+from quire.core.records.request import Request
+from quire.core.state.state import State
 
 
 class Claims:

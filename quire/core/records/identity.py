@@ -13,8 +13,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import InputError, say, shown
-from quire.core.span import Span
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.span import Span
 
 ScopeValue = int | str | bytes | None
 Words = NDArray[np.uint64]

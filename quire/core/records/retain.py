@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.config import DEFAULT_PRIORITY, HIGHEST, LOWEST
-from quire.core.errors import InputError, say, shown
+from quire.core.records.config import DEFAULT_PRIORITY, HIGHEST, LOWEST
+from quire.core.records.errors import InputError, say, shown
 
 TICKS_PER_SECOND = 1_000_000  # the store keeps time in whole microseconds
 NONE = -1

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from quire.core.errors import InputError, say, shown
-from quire.core.span import Span, merged
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.span import Span, merged
 
 ALL = -1  # as a tail or a keep: every block up to here
 Kind = Literal["full", "window", "state", "cross"]

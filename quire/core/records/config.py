@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-from quire.core.errors import InputError, say, shown
-from quire.core.groups import LayerGroup
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.groups import LayerGroup
 
 MAX_TIERS = 8
 LARGEST = 1 << 31  # the store counts in 32 bits

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quire.core.claim import Claim, Spans
-from quire.core.prepare import Prepared, Purpose, ready_for
-from quire.core.request import Request
-from quire.core.sequence import Sequence
-from quire.core.state import State
+from quire.core.admission.claim import Claim, Spans
+from quire.core.admission.prepare import Prepared, Purpose, ready_for
+from quire.core.records.request import Request
+from quire.core.state.sequence import Sequence
+from quire.core.state.state import State
 
 Numbers = tuple[int, ...]  # one per group
 

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from quire.core.errors import InputError, StateError, UnknownError, listed, say, shown
-from quire.core.plan import Plan
-from quire.core.request import Int32, Request, check_id, check_tokens
-from quire.core.sequence import RELEASED, Sequence
-from quire.core.state import State
+from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown
+from quire.core.records.plan import Plan
+from quire.core.records.request import Int32, Request, check_id, check_tokens
+from quire.core.state.sequence import RELEASED, Sequence
+from quire.core.state.state import State
 
 Sequences = Sequence | Iterable[Sequence] | Int32
 

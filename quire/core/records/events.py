@@ -15,8 +15,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.errors import shown
-from quire.core.identity import Scope
+from quire.core.records.errors import shown
+from quire.core.records.identity import Scope
 
 _MASK = (1 << 64) - 1
 Arrays = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], int]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.errors import BrokenInvariant, InputError, StateError, UnknownError, say, shown
-from quire.core.request import Int32
-from quire.core.sequence import Sequence
-from quire.core.span import Span
-from quire.core.state import State
+from quire.core.records.errors import BrokenInvariant, InputError, StateError, UnknownError, say, shown
+from quire.core.records.request import Int32
+from quire.core.records.span import Span
+from quire.core.state.sequence import Sequence
+from quire.core.state.state import State
 
 
 class Hold:

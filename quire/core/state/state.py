@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.core.config import CacheConfig
-from quire.core.groups import LayerGroup
-from quire.core.plan import NO_MOVES, Moves, Plan
-from quire.core.retain import TICKS_PER_SECOND
-from quire.core.roots import Roots
-from quire.core.stats import Usage
+from quire.core.records.config import CacheConfig
+from quire.core.records.groups import LayerGroup
+from quire.core.records.plan import NO_MOVES, Moves, Plan
+from quire.core.records.retain import TICKS_PER_SECOND
+from quire.core.records.stats import Usage
+from quire.core.state.roots import Roots
 from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
     from weakref import ref
 
-    from quire.core.claim import Claim
-    from quire.core.claims import Claims
-    from quire.core.hold import Hold
-    from quire.core.sequence import Sequence
+    from quire.core.admission.claim import Claim
+    from quire.core.admission.claims import Claims
+    from quire.core.life.hold import Hold
+    from quire.core.state.sequence import Sequence
     from quire.core.store.twin import Chain, Store
 
 

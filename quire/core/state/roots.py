@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from quire.core.identity import Scope
+from quire.core.records.identity import Scope
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Store

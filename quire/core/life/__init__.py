@@ -1,0 +1,1 @@
+"""What happens to a sequence after it was admitted: commit, grow, fork, hold, release, failed moves."""
