@@ -20,10 +20,10 @@ import numpy as np
 from quire import Cache, CacheConfig, EventBatch, Request, TierConfig
 from quire.core.store import open_store
 from quire.events import Follower, Index, Publisher, Status
-from quire.events.archive import Archive
-from quire.events.delta import decoded, records_of
-from quire.events.names import Names
-from quire.events.press import Press
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.wire.delta import decoded, records_of
+from quire.events.wire.names import Names
 
 BLOCK, PROMPT, SLOTS = 16, 8192, 8192
 BLOCKS = PROMPT // BLOCK

@@ -15,12 +15,12 @@ except ImportError as missing:
     fact = f"it needs pyzmq and msgspec ({missing})"
     raise StateError(say("quire.events", fact, "pip install 'quire[events]'")) from missing
 
-from quire.events.curve import Keys
-from quire.events.follower import Follower
-from quire.events.index import Holding, Index
-from quire.events.publisher import Publisher, Room
-from quire.events.tape import Message, Tape, messages, replay
-from quire.events.track import Ask, Report, Status
+from quire.events.follow.follower import Follower
+from quire.events.follow.index import Holding, Index
+from quire.events.follow.recording import Message, Tape, messages, replay
+from quire.events.follow.stream_state import Ask, Report, Status
+from quire.events.publish.publisher import Publisher, Room
+from quire.events.wire.curve import Keys
 
 __all__ = [
     "Ask", "Follower", "Holding", "Index", "Keys", "Message", "Publisher", "Report", "Room", "Status", "Tape",

@@ -108,7 +108,7 @@ def _replay(options: Namespace) -> int:
 
 def _tail(options: Namespace) -> int:
     from quire.events import Index
-    from quire.events.read import read
+    from quire.events.follow.read import read
 
     index = Index()
     index.add("it", mendable=False)

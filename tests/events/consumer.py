@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from quire.events.read import FIELDS
+from quire.events.follow.read import FIELDS
 
 STRICT = FIELDS["BlockStored"][:8]  # what the strictest decoder wants to see, null or not
 

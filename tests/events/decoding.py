@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from quire.events.archive import Archive
-from quire.events.index import Index
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.read import read
-from quire.events.track import Ask, Status
+from quire.events.follow.index import Index
+from quire.events.follow.read import read
+from quire.events.follow.stream_state import Ask, Status
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.wire.names import Names
 from quire.tools.events import _lines, _shown
 
 from .lives import FULL, MIXED, Life, build, ids, run

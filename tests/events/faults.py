@@ -13,11 +13,11 @@ from random import Random
 from typing import Any
 
 from quire import EventBatch
-from quire.events.archive import Archive
-from quire.events.index import Index
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.track import Ask, Status
+from quire.events.follow.index import Index
+from quire.events.follow.stream_state import Ask, Status
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.wire.names import Names
 
 from .lives import FULL, MIXED, Life, build
 

@@ -12,9 +12,9 @@ import pytest
 import zmq
 
 from quire.events import Publisher, Room
-from quire.events.crowd import SURGE, Crowd
-from quire.events.desk import MAX_BYTES
-from quire.events.wire import SNAPSHOT, bound_to
+from quire.events.publish.replay_server import MAX_BYTES
+from quire.events.wire.connection_limit import SURGE, Crowd
+from quire.events.wire.protocol import SNAPSHOT, bound_to
 
 from .lives import build, ids, run, until
 from .test_publisher import ANY, exact, fetch, heard, heard_by_hand, published, socket

@@ -22,8 +22,8 @@ import zmq
 from quire import CacheConfig, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, TierConfig
 from quire.core.cache import Cache
 from quire.events import Publisher
-from quire.events.read import read
-from quire.events.wire import number
+from quire.events.follow.read import read
+from quire.events.wire.protocol import number
 
 from .lives import build, ids, run, until
 

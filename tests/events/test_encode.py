@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from quire import Cache, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span
-from quire.events.archive import Archive
-from quire.events.delta import decoded
-from quire.events.field import Form
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.read import read
+from quire.events.follow.read import read
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.wire.delta import decoded
+from quire.events.wire.field import Form
+from quire.events.wire.names import Names
 
 from .consumer import Consumer
 from .lives import Life, build, ids, run
@@ -285,7 +285,7 @@ def test_changes_of_priority_are_no_news_to_routers_but_are_told_to_the_index() 
 
 @pytest.mark.parametrize("count", [1, 23, 24, 500, 70_000])
 def test_long_lists_are_packed_like_short_ones(count: int) -> None:
-    from quire.events import pack
+    from quire.events.wire import pack
 
     names = np.arange(1, count + 1, dtype=np.uint64) << np.uint64(40)
     small, large = np.arange(count, dtype=np.uint32) % 1000, np.arange(count, dtype=np.uint32) + 100_000

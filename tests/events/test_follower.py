@@ -10,12 +10,12 @@ import zmq
 
 from quire import InputError, StateError
 from quire.events import Follower, Index, Status
-from quire.events.archive import Archive
-from quire.events.desk import MAX_ASKS
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.track import Ask
-from quire.events.wire import END, MARK, SNAPSHOT, number
+from quire.events.follow.stream_state import Ask
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.publish.replay_server import MAX_ASKS
+from quire.events.wire.names import Names
+from quire.events.wire.protocol import END, MARK, SNAPSHOT, number
 
 from .lives import build, ids, run, until
 from .test_publisher import ANY, exact, fetch, heard_by_hand, published, socket

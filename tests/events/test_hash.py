@@ -11,11 +11,11 @@ import pytest
 from quire import CacheConfig, InputError, Scope, TierConfig
 from quire.core.store import open_store
 from quire.core.store.twin.hashing import halves, siphash
-from quire.events.archive import Archive
-from quire.events.index import Index
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.track import Status
+from quire.events.follow.index import Index
+from quire.events.follow.stream_state import Status
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.wire.names import Names
 from quire.tools.fuzz import mirror
 
 from .lives import build, ids, run

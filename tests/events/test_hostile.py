@@ -20,20 +20,20 @@ from quire import InputError
 from quire.core.records.events import Fact
 from quire.core.store import open_store
 from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
-from quire.events import desk as desks
-from quire.events import follower as followers
-from quire.events import index as indexes
-from quire.events.archive import Archive
-from quire.events.crowd import SURGE
-from quire.events.curve import public_key
-from quire.events.delta import Delta, decoded, digest_of, encoded
-from quire.events.field import Form
-from quire.events.flight import SMALL
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.read import read
-from quire.events.track import PENDING_BYTES, Ask
-from quire.events.wire import END, SNAPSHOT, bound_to, number
+from quire.events.follow import follower as followers
+from quire.events.follow import index as indexes
+from quire.events.follow.read import read
+from quire.events.follow.stream_state import PENDING_BYTES, Ask
+from quire.events.publish import replay_server as desks
+from quire.events.publish.archive import Archive
+from quire.events.publish.flight import SMALL
+from quire.events.publish.payloads import Press
+from quire.events.wire.connection_limit import SURGE
+from quire.events.wire.curve import public_key
+from quire.events.wire.delta import Delta, decoded, digest_of, encoded
+from quire.events.wire.field import Form
+from quire.events.wire.names import Names
+from quire.events.wire.protocol import END, SNAPSHOT, bound_to, number
 from quire.tools.events import main as events
 
 from . import decoding

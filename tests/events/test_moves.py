@@ -11,8 +11,8 @@ import pytest
 
 from quire import Cache, EventBatch, Request
 from quire.core.records.events import merged
-from quire.events.encode import Encoder
-from quire.events.names import Names
+from quire.events.wire.encode import Encoder
+from quire.events.wire.names import Names
 
 from .lives import build
 

@@ -13,9 +13,9 @@ import zmq
 
 from quire import InputError, StateError
 from quire.events import Follower, Index, Publisher, Room, Status
-from quire.events.delta import decoded
-from quire.events.field import Form
-from quire.events.wire import END, SNAPSHOT, number
+from quire.events.wire.delta import decoded
+from quire.events.wire.field import Form
+from quire.events.wire.protocol import END, SNAPSHOT, number
 
 from .consumer import Consumer
 from .lives import Life, build, ids, run, until

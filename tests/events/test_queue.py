@@ -11,13 +11,13 @@ import pytest
 from quire import LayerGroup, Moved, StateError
 from quire.core.records.events import merged
 from quire.events import Room
-from quire.events.archive import Archive
-from quire.events.index import Index
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.publisher import BURST, GATHERED
-from quire.events.track import Status
-from quire.events.wire import MARK
+from quire.events.follow.index import Index
+from quire.events.follow.stream_state import Status
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.publish.publisher import BURST, GATHERED
+from quire.events.wire.names import Names
+from quire.events.wire.protocol import MARK
 
 from .consumer import Consumer
 from .lives import FULL, MIXED, Life, build, ids, run, until

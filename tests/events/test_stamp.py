@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from quire import Scope
-from quire.events.encode import MANY
-from quire.events.stamp import HASH, PARENT, TOKEN
+from quire.events.wire.encode import MANY
+from quire.events.wire.stamp import HASH, PARENT, TOKEN
 
 from .lives import build, ids, run
 from .test_encode import Stream, encodings

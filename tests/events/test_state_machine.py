@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from quire import EventBatch, Stored
-from quire.events.archive import Archive
-from quire.events.index import Index
-from quire.events.names import Names
-from quire.events.press import Press
-from quire.events.track import Status
+from quire.events.follow.index import Index
+from quire.events.follow.stream_state import Status
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.wire.names import Names
 from quire.tools.fuzz.driver import Driver
 from quire.tools.fuzz.subject import Subject, available_stores
 

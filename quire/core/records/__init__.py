@@ -1,1 +1,1 @@
-"""What callers pass in and get back, checked and mostly frozen: configs, requests, spans, plans, events, errors. Knows no cache."""
+"""What callers pass in and get back, checked, mostly frozen: configs, requests, plans, events, errors."""

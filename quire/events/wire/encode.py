@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.events import PARTIAL, Column, EventBatch, Fact
-from quire.events import pack
-from quire.events.names import SALT_TAG, Names, salt_of_words
-from quire.events.sheet import Blocks, Label, Run, Sheet
-from quire.events.stamp import HASH, PARENT, TOKEN, Stamp
+from quire.events.wire import pack
+from quire.events.wire.columns import Blocks, Label, Run, Sheet
+from quire.events.wire.names import SALT_TAG, Names, salt_of_words
+from quire.events.wire.stamp import HASH, PARENT, TOKEN, Stamp
 
 Encoding = Literal["map", "array"]
 MANY, MAX_STAMPS = 8, 256  # stores alike from which a stamp pays; stamps kept

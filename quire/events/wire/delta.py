@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.events import Column, EventBatch, Fact
-from quire.events import pack
-from quire.events.encode import Encoder
-from quire.events.field import VERSION, Extra, Form, Refused, carried
-from quire.events.names import GroupNames, Names
-from quire.events.stamp import Stamped
+from quire.events.wire import pack
+from quire.events.wire.encode import Encoder
+from quire.events.wire.field import VERSION, Extra, Form, Refused, carried
+from quire.events.wire.names import GroupNames, Names
+from quire.events.wire.stamp import Stamped
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Ledger

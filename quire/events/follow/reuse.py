@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.events.names import Names
+from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Ledger

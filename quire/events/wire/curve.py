@@ -19,7 +19,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.events import wire
+from quire.events.wire import protocol
 
 DOMAIN = "quire"
 
@@ -99,7 +99,7 @@ class Gate:
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
         """A server's socket."""
-        made = wire.socket(kind) if self._context is None else self._context.socket(kind)
+        made = protocol.socket(kind) if self._context is None else self._context.socket(kind)
         if self._keys is not None:
             made.curve_secretkey, made.curve_publickey = self._keys.secret, self._keys.public
             made.curve_server = True

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, UnknownError, say
 from quire.core.records.identity import Media, Scope, token_words
 from quire.core.store import StoreName, open_store
-from quire.events.delta import Delta, decoded
-from quire.events.field import MAX_NUMBER, Damaged, Form, Refused
-from quire.events.names import Names
-from quire.events.reuse import leading, resumable
-from quire.events.track import Ask, Report, Status, Track
+from quire.events.follow.reuse import leading, resumable
+from quire.events.follow.stream_state import Ask, Report, Status, Track
+from quire.events.wire.delta import Delta, decoded
+from quire.events.wire.field import MAX_NUMBER, Damaged, Form, Refused
+from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Chain, Ledger

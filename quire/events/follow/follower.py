@@ -18,10 +18,10 @@ from typing import Any
 import zmq
 
 from quire.core.records.errors import InputError, StateError, UnknownError, say
-from quire.events import wire
-from quire.events.curve import Keys, join, public_key
-from quire.events.index import Index
-from quire.events.track import Ask
+from quire.events.follow.index import Index
+from quire.events.follow.stream_state import Ask
+from quire.events.wire import protocol
+from quire.events.wire.curve import Keys, join, public_key
 
 BURST = 256  # messages of one worker before the others are looked at
 MAX_ASKS = 64  # of one worker that are not answered yet
@@ -46,7 +46,7 @@ class Follower:
 
     def __init__(
         self, index: Index, *, quiet: float = 1.0, patience: float = 2.0, keys: Keys | None = None,
-        max_message: int = wire.MAX_MESSAGE,
+        max_message: int = protocol.MAX_MESSAGE,
     ) -> None:  # fmt: skip
         """`keys` are ours for CURVE; a worker that sends a message of more than `max_message` bytes is cut off."""
         if type(max_message) is not int or max_message < 1:
@@ -176,12 +176,12 @@ class Follower:
     def _add(
         self, worker: Hashable, endpoint: str, replay: str | None, topic: str, bind: bool, server: bytes | None
     ) -> None:
-        stream = wire.socket(zmq.SUB)
+        stream = protocol.socket(zmq.SUB)
         desk = None
         try:
             self._ready(stream, server)
             stream.subscribe(topic.encode())
-            wire.attach(stream, endpoint, bind)
+            protocol.attach(stream, endpoint, bind)
             desk = self._desk(replay, server) if replay is not None else None
             self.index.add(worker, mendable=desk is not None)
         except Exception:
@@ -213,7 +213,7 @@ class Follower:
         """What has come, so that a burst costs few looks; not all of it, since others wait too."""
         line.heard = time.monotonic()
         for frames in _waiting(line.stream, BURST):
-            seq = wire.seq_of(frames[1]) if len(frames) == 3 else None
+            seq = protocol.seq_of(frames[1]) if len(frames) == 3 else None
             if seq is not None:
                 self._ask(line, self.index.hear(line.worker, seq, frames[2]))
 
@@ -224,7 +224,7 @@ class Follower:
             number, payload = frames[-2:] if len(frames) > 1 else (b"", b"")
             if len(number) != 8:
                 continue  # whatever that is, it is no answer
-            if number != wire.END:
+            if number != protocol.END:
                 self._ask(line, self.index.hear(line.worker, int.from_bytes(number, "big"), payload, asked=True))
             elif line.asks:
                 self._ask(line, self.index.answered(line.worker, line.asks.popleft()))
@@ -237,8 +237,8 @@ class Follower:
                 line.desk = self._reopened(line, line.desk)
             line.since = line.since if line.asks else time.monotonic()
             line.asks.append(ask)
-            plain = wire.SNAPSHOT if ask.start is None else wire.number(ask.start)
-            line.desk.send_multipart([b"", wire.MARK if ask.check else plain])
+            plain = protocol.SNAPSHOT if ask.start is None else protocol.number(ask.start)
+            line.desk.send_multipart([b"", protocol.MARK if ask.check else plain])
 
     def _watch(self, line: _Line) -> None:
         """Ask a quiet worker, and ask again one that did not answer."""
@@ -265,17 +265,17 @@ class Follower:
 
     def _desk(self, endpoint: str, server: bytes | None) -> zmq.Socket[bytes]:
         """The way to ask a worker."""
-        desk = wire.socket(zmq.DEALER)
+        desk = protocol.socket(zmq.DEALER)
         try:
             self._ready(desk, server)
-            wire.attach(desk, endpoint, False)
+            protocol.attach(desk, endpoint, False)
         except Exception:
             desk.close(0)
             raise
         return desk
 
     def _ready(self, socket: zmq.Socket[bytes], server: bytes | None) -> None:
-        wire.bound(socket, self._max_message)
+        protocol.bound(socket, self._max_message)
         join(socket, self._keys, server)
 
 

@@ -13,7 +13,7 @@ from itertools import count
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from quire.events import wire
+from quire.events.wire import protocol
 
 _addresses = (f"inproc://quire-crowd-{number}" for number in count())
 CALM = 10.0  # seconds for which those who came back are let be
@@ -27,7 +27,7 @@ class Crowd:
     def __init__(self, socket: zmq.Socket[bytes], most: int) -> None:
         """Of a socket that has just been bound. Its linger must be 0: what it has queued is given up."""
         self._socket, self._most = socket, most
-        self._endpoint = wire.bound_to(socket)
+        self._endpoint = protocol.bound_to(socket)
         self._peers: set[int] = set()  # their numbers as files
         self._open = True
         self._closed = False  # the endpoint is: it can be had again

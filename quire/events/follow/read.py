@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from quire.events.delta import decoded
-from quire.events.field import Damaged
+from quire.events.wire.delta import decoded
+from quire.events.wire.field import Damaged
 
 STORED = (
     "type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from quire.events.delta import Delta
-from quire.events.names import Names
+from quire.events.wire.delta import Delta
+from quire.events.wire.names import Names
 
 MAX_PENDING = 1_000  # batches kept while one before them is missing
 PENDING_BYTES = 16 << 20  # of them

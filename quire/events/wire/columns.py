@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.events import WORDS, Column, EventBatch, Fact
-from quire.events.names import lora_of, salt_of
+from quire.events.wire.names import lora_of, salt_of
 
 Records = NDArray[np.int64]
 Hashes = NDArray[np.uint64] | list[int]

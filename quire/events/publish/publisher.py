@@ -17,14 +17,14 @@ import zmq
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.events import EventBatch, merged
-from quire.events import wire
-from quire.events.archive import Archive
-from quire.events.crowd import Crowd
-from quire.events.curve import Gate, Keys
-from quire.events.desk import CLOSED_PAUSE, Answer, Desk
-from quire.events.encode import Encoding
-from quire.events.names import Names
-from quire.events.press import Press
+from quire.events.publish.archive import Archive
+from quire.events.publish.payloads import Press
+from quire.events.publish.replay_server import CLOSED_PAUSE, Answer, Desk
+from quire.events.wire import protocol
+from quire.events.wire.connection_limit import Crowd
+from quire.events.wire.curve import Gate, Keys
+from quire.events.wire.encode import Encoding
+from quire.events.wire.names import Names
 
 BURST = 16  # batches sent before those who ask are looked at
 GATHERED = 1_024  # hashes from which a batch takes in no more of those that wait behind it
@@ -80,7 +80,7 @@ class Publisher:
         self._failure: Exception | None = None
         if endpoint is None:
             endpoint, bind = LOCAL, True if bind is None else bind
-        self._open(endpoint, replay, wire.is_bound(endpoint) if bind is None else bind)
+        self._open(endpoint, replay, protocol.is_bound(endpoint) if bind is None else bind)
         self._thread = threading.Thread(target=self._run, name="quire-publisher", daemon=True)
         self._thread.start()
 
@@ -89,12 +89,12 @@ class Publisher:
         self._pub = self._gate.socket(zmq.PUB)
         self._desk = Desk(self._topic, self._room.peers, self._room.answers, self._gate)
         self._pub.set_hwm(HIGH_WATER)
-        self._pub.set(zmq.MAXMSGSIZE, wire.MAX_SUBSCRIPTION)
+        self._pub.set(zmq.MAXMSGSIZE, protocol.MAX_SUBSCRIPTION)
         self._pub.set(zmq.LINGER, 0)
         self._crowd: Crowd | None = None
         self.replay_endpoint: str | None = None
         try:
-            self.endpoint = wire.attach(self._pub, endpoint, bind)
+            self.endpoint = protocol.attach(self._pub, endpoint, bind)
             if bind and not endpoint.startswith("inproc:"):
                 self._crowd = Crowd(self._pub, self._room.subscribers)
             if replay is not None:
@@ -225,7 +225,7 @@ class Publisher:
             batches, lost = self._gather()
             batch, odd = merged(batches), self._press.odd
             seq, payload = self._press.print(batch, lost)
-            self._pub.send_multipart([self._topic, wire.number(seq), payload])
+            self._pub.send_multipart([self._topic, protocol.number(seq), payload])
             with self._lock:
                 self._waiting -= len(batch.hashes)
                 if self._press.odd > odd and not batches[-1].whole:  # else telling it again would not help
@@ -243,9 +243,9 @@ class Publisher:
 
     def _answer(self, ask: bytes) -> Answer | None:
         """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""
-        if ask == wire.SNAPSHOT:
+        if ask == protocol.SNAPSHOT:
             return self._snapshot()
-        if ask == wire.MARK:
+        if ask == protocol.MARK:
             return iter([self._press.mark()])
         return self._press.archive.since(int.from_bytes(ask, "big")) if len(ask) == 8 else None
 

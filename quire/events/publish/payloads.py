@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from quire.core.records.events import EventBatch
 from quire.core.store import open_store
-from quire.events.archive import Archive
-from quire.events.delta import NOTHING, Delta, digest_of, encoded, records_of, state_of
-from quire.events.encode import Encoder, Encoding
-from quire.events.field import Form
-from quire.events.names import Names
+from quire.events.publish.archive import Archive
+from quire.events.wire.delta import NOTHING, Delta, digest_of, encoded, records_of, state_of
+from quire.events.wire.encode import Encoder, Encoding
+from quire.events.wire.field import Form
+from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Ledger

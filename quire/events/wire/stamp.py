@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.events import pack
+from quire.events.wire import pack
 
 HASH, PARENT, TOKEN = 0x9111111111111111, 0x9222222222222222, 0x7A7A7A7A  # as wide as a number of their kind gets
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 
 import zmq
 
-from quire.events import wire
-from quire.events.crowd import SURGE, Crowd
-from quire.events.curve import Gate
-from quire.events.flight import Flight, Part
+from quire.events.publish.flight import Flight, Part
+from quire.events.wire import protocol
+from quire.events.wire.connection_limit import SURGE, Crowd
+from quire.events.wire.curve import Gate
 
 MAX_QUEUED = 32  # messages in the socket for one peer
 MAX_BYTES = 1 << 12  # of one that asks; who sends more is cut off
@@ -48,7 +48,7 @@ class Desk:
 
     def open(self, endpoint: str) -> str:
         """Let peers come; the endpoint with the port it got."""
-        opened = wire.attach(self._socket, endpoint, True)
+        opened = protocol.attach(self._socket, endpoint, True)
         self._crowd = Crowd(self._socket, self._max_peers)
         return opened
 
@@ -82,7 +82,7 @@ class Desk:
         if not self._socket.poll(0):
             return
         frames = self._socket.recv_multipart()
-        if len(frames) == 3 and (len(frames[2]) == 8 or frames[2] in (wire.SNAPSHOT, wire.MARK)):
+        if len(frames) == 3 and (len(frames[2]) == 8 or frames[2] in (protocol.SNAPSHOT, protocol.MARK)):
             if frames[0] not in self._asks and len(self._asks) >= SURGE * self._max_peers:
                 return  # most of these have gone, which nobody says before there is room to answer them
             asks = self._asks.setdefault(frames[0], deque())
@@ -144,5 +144,5 @@ class Desk:
     def _messages(self, answer: Answer | None) -> Iterator[list[bytes]]:
         if answer is not None:
             for seq, payload in answer:
-                yield [self._topic, wire.number(seq), payload]
-            yield [b"", wire.END, b""]
+                yield [self._topic, protocol.number(seq), payload]
+            yield [b"", protocol.END, b""]

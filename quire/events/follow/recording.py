@@ -16,11 +16,11 @@ import zmq
 from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
-from quire.events import wire
-from quire.events.curve import Gate, Keys, join, public_key
+from quire.events.wire import protocol
+from quire.events.wire.curve import Gate, Keys, join, public_key
 
 MAGIC = b"quire-events 1\n"
-MAX_BYTES = wire.MAX_MESSAGE + (1 << 16)  # of a message in a file, with what is around its payload
+MAX_BYTES = protocol.MAX_MESSAGE + (1 << 16)  # of a message in a file, with what is around its payload
 LONGEST = 1e9  # seconds a recording may have lasted
 
 
@@ -98,19 +98,19 @@ def messages(
     keys: Keys | None = None, server: bytes | str | None = None,
 ) -> Iterator[Message]:  # fmt: skip
     """What a stream says from now on, up to `count` messages or for `seconds`; with CURVE, of the one with that key."""
-    socket = wire.socket(zmq.SUB)
+    socket = protocol.socket(zmq.SUB)
     try:
-        wire.bound(socket)
+        protocol.bound(socket)
         join(socket, keys, None if server is None else public_key(server))
         socket.subscribe(topic.encode())
-        wire.attach(socket, endpoint, bind)
+        protocol.attach(socket, endpoint, bind)
         begun, first, seen = time.monotonic(), None, 0
         while count is None or seen < count:
             left = None if seconds is None else begun + seconds - time.monotonic()
             if left is not None and (left <= 0 or not socket.poll(int(1000 * left) + 1)):
                 return
             frames = socket.recv_multipart()
-            seq = wire.seq_of(frames[1]) if len(frames) == 3 else None
+            seq = protocol.seq_of(frames[1]) if len(frames) == 3 else None
             if seq is not None:
                 now = time.monotonic()
                 first = now if first is None else first
@@ -132,14 +132,14 @@ def replay(
     try:
         first = next(tape, None)  # a file that is none is told before anybody waits
         socket.set_hwm(0)
-        socket.set(zmq.MAXMSGSIZE, wire.MAX_SUBSCRIPTION)
-        wire.attach(socket, endpoint, wire.is_bound(endpoint) if bind is None else bind)
+        socket.set(zmq.MAXMSGSIZE, protocol.MAX_SUBSCRIPTION)
+        protocol.attach(socket, endpoint, protocol.is_bound(endpoint) if bind is None else bind)
         _await_listener(socket)
         begun = time.monotonic()
         for message in chain([] if first is None else [first], tape):
             if speed is not None:
                 time.sleep(max(0.0, begun + message.seconds / speed - time.monotonic()))
-            socket.send_multipart([message.topic, wire.number(message.seq), message.payload])
+            socket.send_multipart([message.topic, protocol.number(message.seq), message.payload])
             count += 1
             while socket.poll(0):
                 socket.recv()  # subscriptions must not pile up

@@ -1,4 +1,4 @@
-"""Wire: frames, endpoints and requests, as vLLM's publisher and its consumers speak them. Knows no events.
+"""Protocol: frames, endpoints and requests, as vLLM's publisher and its consumers speak them. Knows no events.
 
 stream    PUB     [topic, number, payload]
 ask       DEALER  ["", first number]  or  ["", "snapshot?"]  or  ["", "mark?"]

@@ -1,0 +1,1 @@
+"""Batches of events as bytes, and who may exchange them: encodings, frames, keys. Knows no threads."""
