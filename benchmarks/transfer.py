@@ -29,8 +29,8 @@ os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
 from quire import LayerGroup, Request
 from quire.tiers import ArenaTier
 from quire.transfer import BlockLists, Endpoint, Key, Limits, NixlLink, Source, StagedView, TcpLink, layout_of
+from quire.transfer.geometry.rows import Rows
 from quire.transfer.links.link import Message, Moved
-from quire.transfer.rows import Rows
 
 PAGE = 1 << 20
 SECRET = b"a secret of this benchmark alone"

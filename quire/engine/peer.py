@@ -49,7 +49,7 @@ from quire.transfer import (
     StagedView,
     layout_of,
 )
-from quire.transfer.verdict import check_key
+from quire.transfer.wire.verdict import check_key
 
 LinkMaker = Callable[[list[Bytes]], Link]  # from pages it can address, uint8 [slots, page_bytes] per group
 

@@ -10,24 +10,24 @@ except ImportError as missing:
 
     raise StateError(say("quire.transfer", "it needs msgspec", "pip install 'quire[transfer]'")) from missing
 
-from quire.transfer.aux import Aux, AuxRoom, with_logits
-from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.layout import Layout, layout_of
+from quire.transfer.endpoint_thread import Pump
+from quire.transfer.geometry.ranks import Grid, Source, Vote, agree
+from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.links import Link, LocalHub
 from quire.transfer.links.nixl import NixlLink
 from quire.transfer.links.tcp import TcpLink
 from quire.transfer.links.tls import Tls
-from quire.transfer.plain_view import BlockLists
-from quire.transfer.pump import Pump
-from quire.transfer.quire_view import QuireView
-from quire.transfer.ranks import Grid, Source, Vote, agree
-from quire.transfer.receiving import Receiving
-from quire.transfer.sending import Sending
-from quire.transfer.shards import PageShape, Section, Shard
-from quire.transfer.staged_view import StagedView
-from quire.transfer.verdict import Key, Limits, Outcome, Verdict, check_key
-from quire.transfer.view import CacheView, Landing, Offer
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.session.registry import Session
+from quire.transfer.session.sending import Sending
+from quire.transfer.views.plain_view import BlockLists
+from quire.transfer.views.quire_view import QuireView
+from quire.transfer.views.staged_view import StagedView
+from quire.transfer.views.view import CacheView, Landing, Offer
+from quire.transfer.wire.aux import Aux, AuxRoom, with_logits
+from quire.transfer.wire.layout import Layout, layout_of
+from quire.transfer.wire.verdict import Key, Limits, Outcome, Verdict, check_key
 
 __all__ = [
     "Aux", "AuxRoom", "BlockLists", "CacheView", "Endpoint", "Grid", "Key", "Landing", "Layout", "Limits", "Link",

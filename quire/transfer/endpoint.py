@@ -14,17 +14,17 @@ from collections.abc import Callable, Hashable
 from quire.core.records.errors import InputError, StateError, UnknownError, say
 from quire.core.records.request import Request
 from quire.core.records.span import Span
-from quire.transfer import asking, hearing
-from quire.transfer.aux import Aux, AuxRoom, pack
-from quire.transfer.books import Arrival, Books, Dispatch, Session
-from quire.transfer.layout import Layout, layout_of
+from quire.transfer.geometry.pieces import piece_of
+from quire.transfer.geometry.ranks import Source, Vote
 from quire.transfer.links.link import Link
-from quire.transfer.pieces import piece_of
-from quire.transfer.ranks import Source, Vote
-from quire.transfer.receiving import Receiving
-from quire.transfer.sending import Sending
-from quire.transfer.verdict import Key, Limits, Outcome, check_key
-from quire.transfer.view import CacheView, Landing
+from quire.transfer.session import asking, handlers
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.session.registry import Arrival, Books, Dispatch, Session
+from quire.transfer.session.sending import Sending
+from quire.transfer.views.view import CacheView, Landing
+from quire.transfer.wire.aux import Aux, AuxRoom, pack
+from quire.transfer.wire.layout import Layout, layout_of
+from quire.transfer.wire.verdict import Key, Limits, Outcome, check_key
 
 CLOSING = 1.0  # seconds that a closed link gets to prove that nothing moves any more
 
@@ -71,7 +71,7 @@ class Endpoint:
         if early is not None and not asks:  # else somebody waits for it
             session.cancel(early[1], now, by_peer=early[0])
         for peer, ask in asks:
-            hearing.ask(books, peer, ask, now)
+            handlers.ask(books, peer, ask, now)
         return session
 
     def put(self, key: Key, done: int, *, last: bool, aux: Aux | None = None) -> bool:
@@ -103,7 +103,7 @@ class Endpoint:
 
     def refuse(self, key: Key, reason: str) -> None:
         """It will never be sent: whoever has asked for it, or asks within `limits.parked` seconds, is told why."""
-        hearing.refuse(self.books, key, reason, self.books.clock())
+        handlers.refuse(self.books, key, reason, self.books.clock())
 
     def take_orders(self) -> list[tuple[Key, bytes]]:
         """Prompts that peers have ordered since the last call, on any thread. Each is to be sent, or refused."""
@@ -151,9 +151,9 @@ class Endpoint:
         """Hear what peers say, look at the clock, and return sessions that have newly ended and are quiet."""
         books = self.books
         for news in books.link.poll(timeout):
-            hearing.hear(books, news, books.clock())
+            handlers.hear(books, news, books.clock())
         now = books.clock()
-        hearing.sweep(books, now)
+        handlers.sweep(books, now)
         books.beat(now)
         ended = []
         for session in books.every_session():

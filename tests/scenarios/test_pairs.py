@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from quire import InputError, LayerGroup, Span
-from quire.transfer.pieces import part_of, piece_of, whole
-from quire.transfer.slices import (
+from quire.transfer.geometry.pieces import part_of, piece_of, whole
+from quire.transfer.geometry.slices import (
     Run,
     below,
     first_missing,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quire import InputError
-from quire.transfer.ranks import Grid, Seat, Vote, agree, meets
-from quire.transfer.shards import PageShape, Section, Shard, misfit, overlap
+from quire.transfer.geometry.ranks import Grid, Seat, Vote, agree, meets
+from quire.transfer.geometry.shards import PageShape, Section, Shard, misfit, overlap
 
 
 def test_ranks_that_share_pages_meet():

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from quire import InputError, Request, Scope, Span, StateError
-from quire.transfer import messages as wire
-from quire.transfer.aux import Aux, AuxRoom, pack, unpack, with_logits
-from quire.transfer.layout import hello, layout_of
-from quire.transfer.quire_view import QuireView
-from quire.transfer.ranks import Grid, Source
-from quire.transfer.receiving import Receiving
-from quire.transfer.slices import Run, places_of
-from quire.transfer.verdict import Key, Limits, Outcome
+from quire.transfer.geometry.ranks import Grid, Source
+from quire.transfer.geometry.slices import Run, places_of
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.views.quire_view import QuireView
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.aux import Aux, AuxRoom, pack, unpack, with_logits
+from quire.transfer.wire.layout import hello, layout_of
+from quire.transfer.wire.verdict import Key, Limits, Outcome
 
 from ..transfer.rig import FIRST, LIMITS, Rig
 from ..transfer.views import GROUPS, ListSide, QuireSide, landed_right, tokens

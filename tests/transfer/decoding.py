@@ -21,20 +21,20 @@ import msgspec
 import numpy as np
 
 from quire.core.records.errors import InputError, QuireError
-from quire.transfer import messages as wire
-from quire.transfer.aux import Aux, AuxRoom, _tag, pack, unpack, with_logits
-from quire.transfer.layout import from_hello, hello, layout_of, misfits, uncovered
+from quire.transfer.geometry.ranks import Grid
+from quire.transfer.geometry.rows import from_bytes, to_bytes
+from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.links.address import split
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import DATA, DONE, MESSAGE, Broken, Connection
 from quire.transfer.links.going import WRITE
 from quire.transfer.links.sockets import WRONG
 from quire.transfer.links.tcp import WORD, TcpLink
-from quire.transfer.ranks import Grid
-from quire.transfer.receiving import Receiving
-from quire.transfer.rows import from_bytes, to_bytes
-from quire.transfer.shards import PageShape, Section, Shard
-from quire.transfer.verdict import Key, Limits
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.aux import Aux, AuxRoom, _tag, pack, unpack, with_logits
+from quire.transfer.wire.layout import from_hello, hello, layout_of, misfits, uncovered
+from quire.transfer.wire.verdict import Key, Limits
 
 from .rig import Rig
 from .views import GROUPS, QuireSide

@@ -13,9 +13,9 @@ import numpy as np
 
 from quire import check
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.layout import layout_of
-from quire.transfer.ranks import Source
-from quire.transfer.verdict import Key, Limits, Outcome
+from quire.transfer.geometry.ranks import Source
+from quire.transfer.wire.layout import layout_of
+from quire.transfer.wire.verdict import Key, Limits, Outcome
 
 from .rig import received
 from .survivor import Worker, landed, step_until

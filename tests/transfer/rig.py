@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quire import Request
-from quire.transfer.aux import Aux
-from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.layout import layout_of
+from quire.transfer.geometry.ranks import Source
 from quire.transfer.links.local import LocalHub
-from quire.transfer.ranks import Source
-from quire.transfer.receiving import Receiving
-from quire.transfer.verdict import Key, Limits
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.session.registry import Session
+from quire.transfer.wire.aux import Aux
+from quire.transfer.wire.layout import layout_of
+from quire.transfer.wire.verdict import Key, Limits
 
 from .views import QuireSide, Side
 

@@ -15,17 +15,17 @@ from zlib import crc32
 import numpy as np
 
 from quire import LayerGroup, Request, Span
-from quire.transfer.aux import Aux
-from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.layout import layout_of
+from quire.transfer.geometry.ranks import Grid, Source
+from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.shards import PageShape, Section, Shard
+from quire.transfer.geometry.slices import nowhere
 from quire.transfer.links.local import LocalHub, LocalLink
-from quire.transfer.ranks import Grid, Source
-from quire.transfer.rows import Rows
-from quire.transfer.shards import PageShape, Section, Shard
-from quire.transfer.slices import nowhere
-from quire.transfer.verdict import Key, Limits, Verdict
-from quire.transfer.view import Landing, Offer, Shape
+from quire.transfer.session.registry import Session
+from quire.transfer.views.view import Landing, Offer, Shape
+from quire.transfer.wire.aux import Aux
+from quire.transfer.wire.layout import layout_of
+from quire.transfer.wire.verdict import Key, Limits, Verdict
 
 SIZE, BLOCKS, SLOTS = 2, 4, 16
 LENGTH = SIZE * BLOCKS

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from quire import check
-from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.ranks import Source
-from quire.transfer.verdict import Key, Outcome
+from quire.transfer.geometry.ranks import Source
+from quire.transfer.session.registry import Session
+from quire.transfer.wire.verdict import Key, Outcome
 
 from .rig import received
 from .views import QuireSide, landed_right

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from quire import InputError, LayerGroup, Request, check
 from quire.transfer import Endpoint, Grid, Key, LocalHub, Outcome, PageShape, Receiving, Section, Shard, Source
-from quire.transfer import messages as wire
-from quire.transfer.layout import hello, layout_of, uncovered
-from quire.transfer.shards import Fragment, gaps
+from quire.transfer.geometry.shards import Fragment, gaps
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import hello, layout_of, uncovered
 
 from .rig import FIRST, LIMITS, Clock
 from .views import QuireSide, tokens

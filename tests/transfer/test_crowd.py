@@ -9,10 +9,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from quire.transfer.links import crowd as crowds
+from quire.transfer.links import connection_limit as crowds
 from quire.transfer.links import sockets
 from quire.transfer.links.auth import Seal
-from quire.transfer.links.crowd import Crowd
+from quire.transfer.links.connection_limit import Crowd
 from quire.transfer.links.link import Lost, Message
 from quire.transfer.links.tcp import TcpLink
 

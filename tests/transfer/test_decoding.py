@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from quire import InputError
 from quire.core.records.span import Span, merged, without
 from quire.transfer import Aux
-from quire.transfer import messages as wire
-from quire.transfer.aux import _tag, unpack
-from quire.transfer.slices import holes
+from quire.transfer.geometry.slices import holes
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.aux import _tag, unpack
 
 from .decoding import KEY, ROOM, run, targets
 

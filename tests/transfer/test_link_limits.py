@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
-from quire.transfer.links import crowd, sockets, tcp
+from quire.transfer.links import sockets, tcp
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE
 from quire.transfer.links.going import WRITE
 from quire.transfer.links.link import Lost, Message, Moved
 from quire.transfer.links.tcp import WORD, TcpLink
-from quire.transfer.rows import to_bytes
 
 from .link_suite import Pair, new_pages, rows, slots
 from .raw_peer import SECRET, RawPeer

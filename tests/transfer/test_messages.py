@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.core.records.errors import InputError
-from quire.transfer import messages as wire
-from quire.transfer.layout import from_hello, hello, layout_of, misfits
-from quire.transfer.ranks import Grid
-from quire.transfer.shards import PageShape, Section, Shard
-from quire.transfer.verdict import Key
+from quire.transfer.geometry.ranks import Grid
+from quire.transfer.geometry.shards import PageShape, Section, Shard
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import from_hello, hello, layout_of, misfits
+from quire.transfer.wire.verdict import Key
 
 from .rig import Rig
 from .views import QuireSide

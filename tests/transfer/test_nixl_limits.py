@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import nixl as links
 from quire.transfer.links import pulls
 from quire.transfer.links.connection import DONE
 from quire.transfer.links.going import WRITE
 from quire.transfer.links.tcp import WORD
-from quire.transfer.rows import to_bytes
 
 from .link_suite import new_pages, slots
 from .raw_peer import SECRET, RawPeer

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from quire import Request
 from quire.transfer import Key, Outcome
-from quire.transfer import messages as wire
-from quire.transfer.layout import hello, layout_of
 from quire.transfer.links.link import Message, Moved
 from quire.transfer.links.local import LocalLink
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import hello, layout_of
 
 from .rig import Rig, received
 from .views import GROUPS, SIZE, ListSide, QuireSide, Side, expected, landed_right, tokens

@@ -6,9 +6,9 @@ import pytest
 
 from quire import InputError, Request
 from quire.transfer import Grid, Key, PageShape, Section, Source
-from quire.transfer import messages as wire
-from quire.transfer.layout import hello, layout_of
 from quire.transfer.links.local import LocalLink
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import hello, layout_of
 
 from .rig import LIMITS, Rig
 from .views import tokens

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire import LayerGroup, Request, Span
-from quire.transfer.pieces import piece_of
-from quire.transfer.rows import joined, rows_of
-from quire.transfer.shards import PageShape, Section, Shard, overlap
-from quire.transfer.slices import (
+from quire.transfer.geometry.pieces import piece_of
+from quire.transfer.geometry.rows import joined, rows_of
+from quire.transfer.geometry.shards import PageShape, Section, Shard, overlap
+from quire.transfer.geometry.slices import (
     Run,
     below,
     first_missing,
@@ -27,7 +27,7 @@ from quire.transfer.slices import (
     spans_of,
     wants,
 )  # fmt: skip
-from quire.transfer.verdict import Key, Outcome
+from quire.transfer.wire.verdict import Key, Outcome
 
 from .rig import Rig
 from .views import GROUPS, ListSide, QuireSide, landed_right, tokens
@@ -98,7 +98,7 @@ def test_one_start_is_never_less_than_what_groups_want(groups) -> None:
        st.booleans(), st.integers(0, 3))  # fmt: skip
 def test_ranks_together_bring_every_byte_once(here, there, heads, layers, rows_first, turn) -> None:
     """All source ranks that meet a target rank fill its page, each byte once, from the right place."""
-    from quire.transfer.ranks import Grid, Seat, meets
+    from quire.transfer.geometry.ranks import Grid, Seat, meets
 
     rows, head = (3 if rows_first else 1), 4
     whole = np.arange(layers * rows * heads * head)

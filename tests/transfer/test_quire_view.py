@@ -23,9 +23,9 @@ from quire import (
 )
 from quire.core.records.errors import StateError
 from quire.tiers import ArenaTier
-from quire.transfer.quire_view import QuireView
-from quire.transfer.slices import spans_of
-from quire.transfer.verdict import Key, Outcome
+from quire.transfer.geometry.slices import spans_of
+from quire.transfer.views.quire_view import QuireView
+from quire.transfer.wire.verdict import Key, Outcome
 
 from .rig import Rig
 from .views import QuireSide, expected, landed_right, tokens

@@ -7,13 +7,13 @@ import pytest
 
 from quire import LayerGroup, Request
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.layout import layout_of
+from quire.transfer.geometry.ranks import Grid, Source, agree
+from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.links.local import LocalHub
-from quire.transfer.plain_view import BlockLists
-from quire.transfer.ranks import Grid, Source, agree
-from quire.transfer.receiving import Receiving
-from quire.transfer.shards import PageShape, Section, Shard
-from quire.transfer.verdict import Key, Outcome
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.views.plain_view import BlockLists
+from quire.transfer.wire.layout import layout_of
+from quire.transfer.wire.verdict import Key, Outcome
 
 from .rig import FIRST, LIMITS, Clock, received
 from .views import tokens

@@ -10,8 +10,8 @@ import pytest
 import quire.transfer as transfer
 from quire import Request, Span
 from quire.transfer import Aux, BlockLists, Key, Limits, Pump, Source, TcpLink, Tls, Vote, with_logits
-from quire.transfer import messages as wire
-from quire.transfer.layout import hello
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import hello
 
 from .rig import Rig
 from .views import GROUPS, ListSide, StagedSide, tokens

@@ -6,11 +6,11 @@ import pytest
 
 from quire import Request, check
 from quire.transfer import Grid, Key, Outcome, Receiving, Source
-from quire.transfer import messages as wire
-from quire.transfer.aux import pack
-from quire.transfer.layout import hello, layout_of
 from quire.transfer.links.local import LocalLink
-from quire.transfer.verdict import Limits
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.aux import pack
+from quire.transfer.wire.layout import hello, layout_of
+from quire.transfer.wire.verdict import Limits
 
 from .rig import FIRST, Rig
 from .views import tokens

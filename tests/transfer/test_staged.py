@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from quire import Encoder, InputError, LayerGroup, Request, Span, StateError
 from quire.tiers import ArenaTier, Tier, TierError
-from quire.transfer.ranks import Source
-from quire.transfer.receiving import Receiving
-from quire.transfer.slices import spans_of
-from quire.transfer.staged_view import StagedView
-from quire.transfer.verdict import Key, Outcome
-from quire.transfer.view import Landing, Offer
+from quire.transfer.geometry.ranks import Source
+from quire.transfer.geometry.slices import spans_of
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.views.staged_view import StagedView
+from quire.transfer.views.view import Landing, Offer
+from quire.transfer.wire.verdict import Key, Outcome
 
 from ..tiers.stand_ins import FlakyTier
 from .rig import FIRST, Rig

@@ -7,10 +7,10 @@ import pytest
 
 from quire import InputError, LayerGroup, Request, StateError
 from quire.transfer import Key, Outcome, Source, check_key
-from quire.transfer import messages as wire
-from quire.transfer.layout import from_hello, hello, layout_of
+from quire.transfer.geometry.ranks import Grid
 from quire.transfer.links.local import LocalLink
-from quire.transfer.ranks import Grid
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import from_hello, hello, layout_of
 
 from .rig import FIRST, Rig
 from .views import QuireSide, tokens

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from quire.core.records.errors import InputError, StateError
+from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
 from quire.transfer.links.auth import MAGIC
 from quire.transfer.links.connection import DONE, HEAD
 from quire.transfer.links.going import WRITE
 from quire.transfer.links.link import Lost, Message, Moved
 from quire.transfer.links.tcp import WORD, TcpLink
-from quire.transfer.rows import to_bytes
 
 from .link_suite import LinkSuite, Pair, new_pages, rows, slots
 from .raw_peer import SECRET, RawPeer

@@ -15,7 +15,7 @@ import pytest
 from quire.core.records.errors import InputError
 from quire.transfer import NixlLink, TcpLink, Tls
 from quire.transfer.links import connection as connections
-from quire.transfer.links import crowd as crowds
+from quire.transfer.links import connection_limit as crowds
 from quire.transfer.links.link import Lost, Message
 
 from .certificates import Authority, needs_openssl, openssl

@@ -8,7 +8,7 @@ import pytest
 
 from quire import InputError, Request, Span
 from quire.core.records.errors import QuireError
-from quire.transfer.slices import spans_of
+from quire.transfer.geometry.slices import spans_of
 
 from .views import ListSide, QuireSide, Side, tokens
 

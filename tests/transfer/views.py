@@ -10,10 +10,10 @@ import numpy as np
 
 from quire import Cache, CacheConfig, Finished, LayerGroup, Plan, Request, Sequence, TierConfig
 from quire.tiers import ArenaTier, Bytes, Tier
-from quire.transfer.plain_view import BlockLists
-from quire.transfer.quire_view import QuireView
-from quire.transfer.staged_view import StagedView
-from quire.transfer.view import CacheView, Landing
+from quire.transfer.views.plain_view import BlockLists
+from quire.transfer.views.quire_view import QuireView
+from quire.transfer.views.staged_view import StagedView
+from quire.transfer.views.view import CacheView, Landing
 
 SIZE = 4
 GROUPS = (

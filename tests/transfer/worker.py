@@ -12,12 +12,12 @@ import sys
 from typing import Any
 
 from quire import LayerGroup, Request
-from quire.transfer.aux import Aux
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.layout import layout_of
+from quire.transfer.geometry.ranks import Source
 from quire.transfer.links.tcp import TcpLink
-from quire.transfer.ranks import Source
-from quire.transfer.verdict import Key, Limits
+from quire.transfer.wire.aux import Aux
+from quire.transfer.wire.layout import layout_of
+from quire.transfer.wire.verdict import Key, Limits
 
 from .rig import received
 from .views import QuireSide, tokens

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes
-from quire.transfer.rows import Rows
-from quire.transfer.slices import Places
+from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.slices import Places
 
 
 class Message(NamedTuple):

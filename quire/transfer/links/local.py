@@ -12,9 +12,9 @@ from itertools import count
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
+from quire.transfer.geometry.rows import Rows
+from quire.transfer.geometry.slices import Places
 from quire.transfer.links.link import Door, Lost, Message, Moved, News, check_source
-from quire.transfer.rows import Rows
-from quire.transfer.slices import Places
 
 NOTICED = 0.001  # seconds until the other end sees that a link was closed
 Fate = Callable[[str, str, str], Sequence[float]]  # what, from, to -> delays of its copies; none: it is lost

@@ -24,13 +24,13 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
+from quire.transfer.geometry.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 from quire.transfer.links.connection import Broken, Connection, Views
 from quire.transfer.links.going import WRITE, Going
 from quire.transfer.links.link import Door, News
 from quire.transfer.links.pulls import Pulls, Write
 from quire.transfer.links.tcp import TcpLink
 from quire.transfer.links.tls import Tls
-from quire.transfer.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 
 AGENT, PULL = 16, 17
 POOL = struct.Struct("<QQ")  # address and bytes of one group's pages

@@ -18,7 +18,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.transfer.links.address import Place, encoded, joined, numeric_place, split
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import Broken, Connection, Views
-from quire.transfer.links.crowd import Crowd
+from quire.transfer.links.connection_limit import Crowd
 from quire.transfer.links.link import Lost, News
 from quire.transfer.links.lookup import Lookups
 from quire.transfer.links.tls import Tls, TlsSocket

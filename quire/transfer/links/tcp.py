@@ -15,13 +15,13 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
+from quire.transfer.geometry.rows import Rows, from_bytes
+from quire.transfer.geometry.slices import Places
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, wasted
 from quire.transfer.links.going import CHUNK, WRITE, Coming, Going
 from quire.transfer.links.link import Door, Message, Moved, News, check_source
 from quire.transfer.links.sockets import Sockets
 from quire.transfer.links.tls import Tls
-from quire.transfer.rows import Rows, from_bytes
-from quire.transfer.slices import Places
 
 MOST_SPOILT = 4096  # writes of one peer that were refused and go on
 WORD = struct.Struct("<Q?")  # ticket, good

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.span import Span
-from quire.transfer.slices import Places, Run, Spans, places_of, runs_of
-from quire.transfer.verdict import Key
+from quire.transfer.geometry.slices import Places, Run, Spans, places_of, runs_of
+from quire.transfer.wire.verdict import Key
 
 VERSION = 1
 MAX_BLOCKS = 1 << 22  # of one prompt

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from quire.core.records.errors import QuireError
-from quire.transfer import messages as wire
-from quire.transfer.layout import PER_GROUP, Layout, from_hello, hello, misfits, uncovered
-from quire.transfer.ranks import Source, meets
+from quire.transfer.geometry.ranks import Source, meets
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import PER_GROUP, Layout, from_hello, hello, misfits, uncovered
 
 AGAIN = 1.0  # seconds until a peer that could not be reached is tried again
 MOST_SOURCES = 1024  # that are known to fit, or not to

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
 from quire.core.records.span import Span
-from quire.transfer.slices import Places, nowhere, num_blocks, only
+from quire.transfer.geometry.slices import Places, nowhere, num_blocks, only
 
 
 @dataclass(frozen=True, slots=True)

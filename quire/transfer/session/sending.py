@@ -15,14 +15,14 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.span import merged
-from quire.transfer import messages as wire
-from quire.transfer.pieces import Piece, part_of
-from quire.transfer.ranks import ONE_RANK, Grid
-from quire.transfer.rows import NO_ROWS, Rows, num_bytes, rows_of
-from quire.transfer.shards import Fragment
-from quire.transfer.slices import Places, Spans, pairs, spans_at, spans_of
-from quire.transfer.verdict import DELIVERED, Key, Limits, Outcome, Verdict, cancelled, failed, in_words, settle
-from quire.transfer.view import Shape
+from quire.transfer.geometry.pieces import Piece, part_of
+from quire.transfer.geometry.ranks import ONE_RANK, Grid
+from quire.transfer.geometry.rows import NO_ROWS, Rows, num_bytes, rows_of
+from quire.transfer.geometry.shards import Fragment
+from quire.transfer.geometry.slices import Places, Spans, pairs, spans_at, spans_of
+from quire.transfer.views.view import Shape
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.verdict import DELIVERED, Key, Limits, Outcome, Verdict, cancelled, failed, in_words, settle
 
 
 @dataclass(frozen=True, slots=True)

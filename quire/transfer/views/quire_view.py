@@ -18,9 +18,9 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
-from quire.transfer.pieces import keeps_all
-from quire.transfer.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
-from quire.transfer.view import Landing, Offer, Shape, content_of
+from quire.transfer.geometry.pieces import keeps_all
+from quire.transfer.geometry.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
+from quire.transfer.views.view import Landing, Offer, Shape, content_of
 
 
 class QuireView:

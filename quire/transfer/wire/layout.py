@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quire.core.records.errors import InputError, say
-from quire.transfer.messages import Hello, WirePage, WireSection
-from quire.transfer.ranks import Grid, Seat
-from quire.transfer.shards import PageShape, Section, Shard, gaps, misfit, opaque, overlap, short
-from quire.transfer.view import Shape
+from quire.transfer.geometry.ranks import Grid, Seat
+from quire.transfer.geometry.shards import PageShape, Section, Shard, gaps, misfit, opaque, overlap, short
+from quire.transfer.views.view import Shape
+from quire.transfer.wire.messages import Hello, WirePage, WireSection
 
 PER_GROUP = "per-group wants"
 MAX_RANKS = 1 << 16  # of one instance

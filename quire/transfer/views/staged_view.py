@@ -21,9 +21,9 @@ from quire.core.records.request import Request
 from quire.core.records.span import Span
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes, Tier
-from quire.transfer.pieces import keeps_all
-from quire.transfer.slices import NONE, Places, nowhere
-from quire.transfer.view import CacheView, Landing, Offer, Shape
+from quire.transfer.geometry.pieces import keeps_all
+from quire.transfer.geometry.slices import NONE, Places, nowhere
+from quire.transfer.views.view import CacheView, Landing, Offer, Shape
 
 Held = TypeVar("Held", bound=Offer | Landing)
 Copy = Callable[[int, Sequence[int], Sequence[Bytes]], None]

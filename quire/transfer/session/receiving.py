@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quire.core.records.errors import QuireError
-from quire.transfer import messages as wire
-from quire.transfer.aux import Aux, AuxRoom, unpack
-from quire.transfer.sending import Do, Say
-from quire.transfer.slices import Spans, holes
-from quire.transfer.verdict import DELIVERED, Key, Limits, Verdict, broken, cancelled, failed, in_words, settle
+from quire.transfer.geometry.slices import Spans, holes
+from quire.transfer.session.sending import Do, Say
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.aux import Aux, AuxRoom, unpack
+from quire.transfer.wire.verdict import DELIVERED, Key, Limits, Verdict, broken, cancelled, failed, in_words, settle
 
 PIECE = 0  # a receiver posts one piece: the whole prompt
 

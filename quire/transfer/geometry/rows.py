@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say
-from quire.transfer.shards import Fragment
-from quire.transfer.slices import Places
+from quire.transfer.geometry.shards import Fragment
+from quire.transfer.geometry.slices import Places
 
 Rows = NDArray[np.int64]  # [moves, 4]
 MAX_ROWS = 1 << 16  # of one frame

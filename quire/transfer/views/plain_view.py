@@ -15,9 +15,9 @@ from quire.core.records.errors import InputError, StateError, UnknownError, say
 from quire.core.records.groups import LayerGroup
 from quire.core.records.request import Request
 from quire.core.records.span import Span
-from quire.transfer.pieces import keeps_all
-from quire.transfer.slices import Places, Run, Spans, below, first_missing, nowhere, num_blocks, offered, wants
-from quire.transfer.view import Landing, Offer, Shape, content_of
+from quire.transfer.geometry.pieces import keeps_all
+from quire.transfer.geometry.slices import Places, Run, Spans, below, first_missing, nowhere, num_blocks, offered, wants
+from quire.transfer.views.view import Landing, Offer, Shape, content_of
 
 Slot = tuple[int, int]  # group, slot
 

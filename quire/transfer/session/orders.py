@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from contextlib import suppress
 
-from quire.transfer import messages as wire
-from quire.transfer.verdict import Key, Limits
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.verdict import Key, Limits
 
 REMEMBERED = 4096  # orders that were taken, refused or withdrawn
 

@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from threading import RLock, Thread
 
 from quire.core.records.errors import StateError, say
-from quire.transfer.books import Session
 from quire.transfer.endpoint import Endpoint
+from quire.transfer.session.registry import Session
 
 BUSY, IDLE = 0.0005, 0.005  # seconds between two looks at a link that must be polled
 OPEN, CALM = 0.05, 0.25  # and at the clock, of one that tells when there is something: with sessions, without

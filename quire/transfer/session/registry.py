@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quire.core.records.errors import QuireError
-from quire.transfer import messages as wire
-from quire.transfer.aux import AuxRoom
-from quire.transfer.layout import Layout
 from quire.transfer.links.link import Door, Link
-from quire.transfer.orders import Orders
-from quire.transfer.peers import Peers
-from quire.transfer.receiving import Receiving
-from quire.transfer.sending import Do, Move, Sending
-from quire.transfer.verdict import Key, Limits
-from quire.transfer.view import CacheView, Landing, Offer
+from quire.transfer.session.orders import Orders
+from quire.transfer.session.peers import Peers
+from quire.transfer.session.receiving import Receiving
+from quire.transfer.session.sending import Do, Move, Sending
+from quire.transfer.views.view import CacheView, Landing, Offer
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.aux import AuxRoom
+from quire.transfer.wire.layout import Layout
+from quire.transfer.wire.verdict import Key, Limits
 
 Session = Sending | Receiving
 T = TypeVar("T")

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
-from quire.transfer import messages as wire
-from quire.transfer.books import Arrival, Books
-from quire.transfer.ranks import Source
-from quire.transfer.receiving import PIECE, Receiving
-from quire.transfer.slices import first_missing
-from quire.transfer.verdict import Key
-from quire.transfer.view import Landing
+from quire.transfer.geometry.ranks import Source
+from quire.transfer.geometry.slices import first_missing
+from quire.transfer.session.receiving import PIECE, Receiving
+from quire.transfer.session.registry import Arrival, Books
+from quire.transfer.views.view import Landing
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.verdict import Key
 
 
 def writers(books: Books, source: Source) -> tuple[tuple[str, ...], int]:

@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say
-from quire.transfer.verdict import Key
+from quire.transfer.wire.verdict import Key
 
 TAG_BYTES = 16
 

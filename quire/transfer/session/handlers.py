@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from quire.core.records.errors import InputError, QuireError, say
 from quire.core.records.span import Span
-from quire.transfer import messages as wire
-from quire.transfer.books import Books
-from quire.transfer.layout import PER_GROUP, Layout
+from quire.transfer.geometry.ranks import meets
+from quire.transfer.geometry.shards import overlap
+from quire.transfer.geometry.slices import only
 from quire.transfer.links.link import Lost, Message, Moved, News
-from quire.transfer.ranks import meets
-from quire.transfer.sending import Reader, Sending, reader_of
-from quire.transfer.shards import overlap
-from quire.transfer.slices import only
-from quire.transfer.verdict import Key, failed
+from quire.transfer.session.registry import Books
+from quire.transfer.session.sending import Reader, Sending, reader_of
+from quire.transfer.wire import messages as wire
+from quire.transfer.wire.layout import PER_GROUP, Layout
+from quire.transfer.wire.verdict import Key, failed
 
 
 def hear(books: Books, news: News, now: float) -> None:
