@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any
 
 from quire import Scope
-from quire.engine import Engine, EngineConfig, Model, Sampling, Stats, load, smollm2
+from quire.engine import Engine, EngineConfig, Model, Sampling, Stats, load
+from quire.engine.model import smollm2
 from quire.tools.twice import STORY
 
 PREFIX = 2_000  # tokens

@@ -9,16 +9,16 @@ except ImportError as missing:
         "(on a machine without a GPU install torch's CPU build first)"
     ) from missing
 
-from quire.engine.branch import Answer, Listener, Run
 from quire.engine.connector import Connector
 from quire.engine.engine import Engine, EngineBusy
-from quire.engine.families import Model, load, of
+from quire.engine.front.loop import Loop
+from quire.engine.front.stream import Piece, RunFailed, Stream
 from quire.engine.llm import LLM, Output, fitting
-from quire.engine.loop import Loop
-from quire.engine.report import Stats, StepReport
+from quire.engine.model.families import Model, load, of
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
-from quire.engine.stream import Piece, RunFailed, Stream
+from quire.engine.step.branch import Answer, Listener, Run
+from quire.engine.step.report import Stats, StepReport
 
 __all__ = [
     "LLM", "Answer", "Connector", "Engine", "EngineBusy", "EngineConfig", "Listener", "Loop", "Model", "Output",

@@ -11,7 +11,7 @@ from quire.core.admission.prepare import Prepared
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32, Request
-from quire.engine.families import Model
+from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 

@@ -20,21 +20,21 @@ from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span
-from quire.engine.advance import Advance
 from quire.engine.asking import check_wishes, checked_prompt, ready
-from quire.engine.attention import Step
-from quire.engine.batch import Segment, pack
-from quire.engine.beam import beams_of
-from quire.engine.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.connector import Beside, Connector
-from quire.engine.families import KvShape, Model
-from quire.engine.moves import Moves
-from quire.engine.outside import Outside
-from quire.engine.pages import Pages
-from quire.engine.report import Stats, StepReport, Stopwatch
+from quire.engine.connector_side import Outside
+from quire.engine.model.attention import Step
+from quire.engine.model.batch import Segment, pack
+from quire.engine.model.families import KvShape, Model
+from quire.engine.model.pages import Pages
 from quire.engine.sampling import Sampling, checked_sampling
-from quire.engine.schedule import Scheduler, Turn
 from quire.engine.settings import EngineConfig
+from quire.engine.step.advance import Advance
+from quire.engine.step.beam import beams_of
+from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
+from quire.engine.step.moves import Moves
+from quire.engine.step.report import Stats, StepReport, Stopwatch
+from quire.engine.step.schedule import Scheduler, Turn
 from quire.engine.warmup import warm_up
 from quire.tiers.base import Tier
 

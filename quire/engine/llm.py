@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from quire.core.records.errors import InputError, say, shown
-from quire.engine import prompts as asked
-from quire.engine import smollm2
-from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine
-from quire.engine.families import Model, load
-from quire.engine.folders import checked
-from quire.engine.loop import Loop
-from quire.engine.prompts import Message, Prompt
+from quire.engine.front import prompts as asked
+from quire.engine.front.loop import Loop
+from quire.engine.front.prompts import Message, Prompt
+from quire.engine.front.stream import RunFailed, Stream
+from quire.engine.model import smollm2
+from quire.engine.model.families import Model, load
+from quire.engine.model.folders import checked
+from quire.engine.model.sizes import pages_in
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
-from quire.engine.sizes import pages_in
-from quire.engine.stream import RunFailed, Stream
+from quire.engine.step.branch import Run
 
 if TYPE_CHECKING:
     from quire.transfer import Tls
@@ -119,7 +119,7 @@ class LLM:
         tls: Tls | None = None,
     ) -> str:  # fmt: skip
         """Compute prompts for others who know the secret, besides its own; returns where it listens."""
-        from quire.engine.remote import serve
+        from quire.engine.disagg.remote import serve
 
         self.loop.check_open("prompts for others")
         gate = self.loop.gate
@@ -145,13 +145,13 @@ class LLM:
 
 
 def _check_peer(peer: PrefillPeer) -> None:
-    from quire.engine.remote import check_way_out
+    from quire.engine.disagg.remote import check_way_out
 
     check_way_out(peer)
 
 
 def _remote(engine: Engine, peer: PrefillPeer) -> Callable[..., Run]:
-    from quire.engine.remote import Remote  # needs msgspec, which others do without
+    from quire.engine.disagg.remote import Remote  # needs msgspec, which others do without
 
     return Remote(engine, peer).submit
 

@@ -13,9 +13,9 @@ from quire.core.cache import Cache
 from quire.core.records.request import Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
-from quire.engine.batch import Segment
-from quire.engine.moves import Moves
+from quire.engine.model.batch import Segment
 from quire.engine.settings import EngineConfig
+from quire.engine.step.moves import Moves
 
 Compute = Callable[[list[Segment]], object]
 

@@ -56,7 +56,7 @@ def _parser() -> ArgumentParser:
 
 def _check(options: Namespace, secret: bytes, tls: Tls | None) -> None:
     """Secret, certificates, address and port: a model takes long to load."""
-    from quire.engine.remote import check_way_in
+    from quire.engine.disagg.remote import check_way_in
 
     check_way_in(options.listen, secret, link=options.link, tls=tls)
 

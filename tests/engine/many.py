@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import torch
 
-from quire.engine import families as engine_families
+from quire.engine.model import families as engine_families
 
 from . import families
 from .reference import Reference

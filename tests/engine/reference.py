@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 
-from quire.engine.pick import Wish, pick
 from quire.engine.sampling import Sampling
+from quire.engine.step.sample import Wish, pick
 
 TIE = 1e-4
 NUDGES = (1e-6, 1e-5, 5e-5, 1e-3, 1e-2)  # how far logits are moved to see whether a sampled token was a close call

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 import quire
-from quire.engine import families as engine_families
-from quire.engine.branch import Branch, Run
 from quire.engine.engine import Engine
-from quire.engine.families import Model
-from quire.engine.pick import Wish, pick
-from quire.engine.report import StepReport
+from quire.engine.model import families as engine_families
+from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
+from quire.engine.step.branch import Branch, Run
+from quire.engine.step.report import StepReport
+from quire.engine.step.sample import Wish, pick
 
 from . import families
 from .reference import Reference, assert_same

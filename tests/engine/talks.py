@@ -18,7 +18,7 @@ import numpy as np
 
 import quire
 from quire.engine.engine import Engine
-from quire.engine.families import Model
+from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo

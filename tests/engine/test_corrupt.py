@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine import families as engine_families  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.model import families as engine_families  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 

@@ -33,7 +33,7 @@ from quire import (  # noqa: E402
     TierConfig,
     check,
 )
-from quire.engine.beam import Beams  # noqa: E402
+from quire.engine.step.beam import Beams  # noqa: E402
 from quire.tiers import ArenaTier, Mover, PageLayout  # noqa: E402
 
 from .families import FIRST_WORD, MELS, PLACES, VOCAB, build_whisper  # noqa: E402

@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 if not torch.cuda.is_available():
     pytest.skip("needs CUDA", allow_module_level=True)
 
-from quire.engine import families as engine_families  # noqa: E402
+from quire.engine.model import families as engine_families  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Difference, Reference  # noqa: E402

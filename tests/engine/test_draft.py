@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.engine.draft import lookup
+from quire.engine.step.draft import lookup
 
 
 def plain(tokens: list[int], count: int, ngram: int) -> list[int]:

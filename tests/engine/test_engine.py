@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import ConfigWarning, InputError, Retention, StateError  # noqa: E402
-from quire.engine import families as engine_families  # noqa: E402
-from quire.engine.branch import Run  # noqa: E402
 from quire.engine.engine import Engine, EngineBusy  # noqa: E402
+from quire.engine.model import families as engine_families  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
+from quire.engine.step.branch import Run  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import assert_same  # noqa: E402

@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
-from quire.engine import families as engine_families  # noqa: E402
-from quire.engine import smollm2  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.model import families as engine_families  # noqa: E402
+from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 

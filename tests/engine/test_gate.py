@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from quire.engine.gate import Gate
+from quire.engine.front.admission_gate import Gate
 
 from .threads import PATIENCE, Crew, interruptible, until
 

@@ -15,8 +15,8 @@ pytest.importorskip("transformers")
 
 from quire import Request, StateError  # noqa: E402
 from quire.engine import Engine, EngineConfig, Model, Sampling  # noqa: E402
-from quire.engine.batch import Segment, pack  # noqa: E402
-from quire.engine.families import KvShape, Shape, StateShape  # noqa: E402
+from quire.engine.model.batch import Segment, pack  # noqa: E402
+from quire.engine.model.families import KvShape, Shape, StateShape  # noqa: E402
 
 FULL = KvShape("full", (0,), 1, 4)
 STATE = StateShape("state", (1,), (4, 3), (1, 4, 4))

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError  # noqa: E402
-from quire.engine.kernel import Rule, attend  # noqa: E402
+from quire.engine.model.kernel import Rule, attend  # noqa: E402
 
 CUDA = torch.cuda.is_available()
 TRITON = importlib.util.find_spec("triton") is not None

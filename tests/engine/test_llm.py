@@ -22,8 +22,9 @@ torch = pytest.importorskip("torch")
 
 import quire  # noqa: E402
 from quire import InputError, StateError  # noqa: E402
-from quire.engine import LLM, EngineConfig, Output, Sampling, fitting, of, smollm2  # noqa: E402
-from quire.engine.quiet import quiet  # noqa: E402
+from quire.engine import LLM, EngineConfig, Output, Sampling, fitting, of  # noqa: E402
+from quire.engine.model import smollm2  # noqa: E402
+from quire.engine.model.quiet import quiet  # noqa: E402
 
 from . import families  # noqa: E402
 from .threads import Crew, until  # noqa: E402

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError  # noqa: E402
-from quire.engine import pick as picking  # noqa: E402
-from quire.engine.pick import Wish, broken, log_probs, pick, uniform  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
+from quire.engine.step import sample as picking  # noqa: E402
+from quire.engine.step.sample import Wish, broken, log_probs, pick, uniform  # noqa: E402
 
 
 def draws(row: list[float], sampling: Sampling, count: int, seed: int = 1) -> list[int]:

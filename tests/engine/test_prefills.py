@@ -16,8 +16,8 @@ pytest.importorskip("msgspec")
 
 from quire import InputError, Scope, StateError, check  # noqa: E402
 from quire.engine import LLM, EngineConfig, PrefillPeer, Sampling  # noqa: E402
-from quire.engine import families as engine_families  # noqa: E402
-from quire.engine.peer import Peer  # noqa: E402
+from quire.engine.disagg.peer import Peer  # noqa: E402
+from quire.engine.model import families as engine_families  # noqa: E402
 from quire.transfer import Key, Limits, Tls  # noqa: E402
 
 from ..transfer.certificates import Authority, needs_openssl  # noqa: E402

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
-from quire.engine.branch import Branch, Run  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.step.branch import Branch, Run  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import (  # noqa: E402

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from quire import InputError, LayerGroup  # noqa: E402
 from quire.engine import fitting  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.sizes import pages_in  # noqa: E402
+from quire.engine.model.sizes import pages_in  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import assert_exact, finish, model_of, plain, words  # noqa: E402

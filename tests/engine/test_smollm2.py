@@ -21,7 +21,8 @@ pytest.importorskip("accelerate")
 resource = pytest.importorskip("resource")  # limits of a process; not on Windows
 
 from quire import InputError  # noqa: E402
-from quire.engine import LLM, Sampling, smollm2  # noqa: E402
+from quire.engine import LLM, Sampling  # noqa: E402
+from quire.engine.model import smollm2  # noqa: E402
 
 WIDTH = 32
 OTHERS = {"ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64), "attn_norm": (32,), "ffn_norm": (32,)}

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine import stops as stops_file
-from quire.engine import text as text_file
+from quire.engine.front import stops as stops_file
+from quire.engine.front import text as text_file
+from quire.engine.front.stops import ROOT, Stops
+from quire.engine.front.text import Transcript
 from quire.engine.sampling import LONGEST_STOP, MOST_STOPS, Sampling
-from quire.engine.stops import ROOT, Stops
-from quire.engine.text import Transcript
 
 from .words import byte_tokenizer
 

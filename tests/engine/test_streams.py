@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 
 import quire  # noqa: E402
 from quire.engine import Engine, EngineConfig, Loop, Model, Piece, Run, Sampling, Stream, of  # noqa: E402
-from quire.engine.branch import Branch  # noqa: E402
+from quire.engine.step.branch import Branch  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference  # noqa: E402

@@ -13,11 +13,11 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from quire import StateError
-from quire.engine import families as engine_families
 from quire.engine.engine import Engine
+from quire.engine.model import families as engine_families
+from quire.engine.publishing import Teller
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
-from quire.engine.tell import Teller
 from quire.events import Follower, Index, Publisher, Status
 
 from . import families

@@ -16,7 +16,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from tokenizers import decoders, models, pre_tokenizers, trainers  # noqa: E402
 
-from quire.engine.text import LONGEST, LOST, Transcript  # noqa: E402
+from quire.engine.front.text import LONGEST, LOST, Transcript  # noqa: E402
 
 SPECIAL = ["<end>", "<turn>"]
 LONG = 8  # characters: longer than any stop here

@@ -30,7 +30,7 @@ def test_the_demo_breaks_the_budget_one_at_a_time_and_keeps_it_together(capsys: 
 def test_the_demo_asks_a_real_model_twice(capsys: pytest.CaptureFixture[str]) -> None:
     """Its last part: the second question about the same text finds it cached."""
     torch = pytest.importorskip("torch")
-    smollm2 = importlib.import_module("quire.engine.smollm2")
+    smollm2 = importlib.import_module("quire.engine.model.smollm2")
     if lacking := smollm2.missing():
         pytest.skip(f"the embedded model is not installed: {', '.join(lacking)}")
     threads = torch.get_num_threads()
@@ -51,7 +51,7 @@ def test_the_demo_goes_without_the_model(
 ) -> None:
     """Where it is not installed that part is left out, with what to install; the demo is none the worse."""
     pytest.importorskip("torch")
-    smollm2 = importlib.import_module("quire.engine.smollm2")
+    smollm2 = importlib.import_module("quire.engine.model.smollm2")
     monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     assert twice.main() == 0

@@ -148,7 +148,7 @@ def greeting_target() -> Target:
 
 def order_target() -> Target:
     from quire.core.records.identity import Scope
-    from quire.engine import orders
+    from quire.engine.disagg import orders
     from quire.engine.sampling import Sampling
 
     tokens = np.arange(9, dtype=np.int32)

@@ -116,7 +116,7 @@ def test_a_peer_that_reads_nothing_is_lost(link: TcpLink, monkeypatch: pytest.Mo
 
 
 def test_who_is_dialled_leaves_room_for_who_dials(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "MOST_UNPROVEN", 1)
+    monkeypatch.setattr(connection_limit, "MOST_UNPROVEN", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert pair.b.send(f"127.0.0.1:{silent.getsockname()[1]}", b"nobody hears it")
         pair.greet()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from quire.core.records.config import CacheConfig
-from quire.engine.families import KvShape, Model, StateShape
+from quire.engine.model.families import KvShape, Model, StateShape
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.mover import Mover

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from quire.core.records.errors import InputError, say
-from quire.engine.quiet import quiet
+from quire.engine.model.quiet import quiet
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # said, or transformers would ask
 SAFE = ".safetensors"

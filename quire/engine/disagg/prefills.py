@@ -13,11 +13,11 @@ from typing import Any
 from quire.core.records.errors import QuireError
 from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence as Live
-from quire.engine import orders
-from quire.engine.branch import Run
+from quire.engine.disagg import orders
 from quire.engine.engine import Engine
-from quire.engine.gate import Gate
+from quire.engine.front.admission_gate import Gate
 from quire.engine.sampling import Sampling
+from quire.engine.step.branch import Run
 from quire.transfer import Aux, Key, Pump, Sending, with_logits
 
 

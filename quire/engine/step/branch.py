@@ -20,7 +20,7 @@ from quire.engine.sampling import Sampling
 if TYPE_CHECKING:
     import torch
 
-    from quire.engine.beam import Beams
+    from quire.engine.step.beam import Beams
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 

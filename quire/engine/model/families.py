@@ -19,7 +19,7 @@ import torch
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.engine import folders
+from quire.engine.model import folders
 
 KNOWN = ("full_attention", "sliding_attention", "linear_attention")
 ALIGNMENT = 16  # bytes; parts of a state page begin at multiples of it
@@ -111,7 +111,10 @@ def _aligned(offset: int) -> int:
 
 def of(module: Any, tokenizer: Any = None) -> Model:
     """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only."""
-    from quire.engine import attention, states  # they register with transformers, which takes a second to import
+    from quire.engine.model import (
+        attention,  # they register with transformers, which takes a second to import
+        recurrent,
+    )
 
     config = module.config.get_text_config()
     if any(hasattr(part, "sinks") for part in module.modules()):
@@ -120,7 +123,7 @@ def of(module: Any, tokenizer: Any = None) -> Model:
     shapes = _shapes(module, config)
     places = {layer: (group, place) for group, shape in enumerate(shapes) for place, layer in enumerate(shape.layers)}
     attention.install(module)
-    states.install(module)
+    recurrent.install(module)
     module.eval()
     eos = getattr(module.generation_config, "eos_token_id", None)
     eos_ids = frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)

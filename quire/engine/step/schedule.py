@@ -22,10 +22,10 @@ from quire.core.cache import Cache
 from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
-from quire.engine.batch import Segment
-from quire.engine.branch import NO_DRAFTS, Branch
-from quire.engine.draft import lookup
+from quire.engine.model.batch import Segment
 from quire.engine.settings import EngineConfig
+from quire.engine.step.branch import NO_DRAFTS, Branch
+from quire.engine.step.draft import lookup
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
 

@@ -18,8 +18,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
-from quire.engine.batch import Int64, Lane, Packed
-from quire.engine.pages import Pages
+from quire.engine.model.batch import Int64, Lane, Packed
+from quire.engine.model.pages import Pages
 
 NAME = "quire_paged"
 
@@ -84,7 +84,7 @@ class _Walk:
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, softcap: float
     ) -> torch.Tensor:
         """Output of every query, [tokens, heads, dim]."""
-        from quire.engine import kernel
+        from quire.engine.model import kernel
 
         return kernel.attend(
             query, keys, values, self.table, self.offsets, self.starts,

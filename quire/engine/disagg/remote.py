@@ -15,13 +15,13 @@ from typing import Any
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
-from quire.engine.branch import Run
+from quire.engine.disagg.peer import LinkMaker, Peer
 from quire.engine.engine import Engine
-from quire.engine.families import Model
-from quire.engine.gate import Gate
-from quire.engine.peer import LinkMaker, Peer
+from quire.engine.front.admission_gate import Gate
+from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import PrefillPeer
+from quire.engine.step.branch import Run
 from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls
 from quire.transfer.links.address import split
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from quire.engine.stops import ROOT, Stops, stops_of
+from quire.engine.front.stops import ROOT, Stops, stops_of
 
 CONTEXT = 8  # tokens of context: a character has at most four bytes, hence lies in four tokens
 LONGEST = 24  # tokens in the window before it is cut back to the context

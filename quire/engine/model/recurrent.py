@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from quire.engine.attention import Step
-from quire.engine.families import recurrent_modules
-from quire.engine.pages import StateView
+from quire.engine.model.attention import Step
+from quire.engine.model.families import recurrent_modules
+from quire.engine.model.pages import StateView
 
 
 def install(module: Any) -> None:

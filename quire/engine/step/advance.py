@@ -16,9 +16,9 @@ import torch
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError
 from quire.core.records.plan import Plan
-from quire.engine.branch import NO_DRAFTS, Answer, Branch, Finish, Run
-from quire.engine.pick import Wish, broken, log_probs, pick
-from quire.engine.schedule import Scheduler, Work
+from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
+from quire.engine.step.sample import Wish, broken, log_probs, pick
+from quire.engine.step.schedule import Scheduler, Work
 
 LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"

@@ -24,15 +24,15 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence as Live
-from quire.engine import orders
 from quire.engine.asking import checked_prompt
-from quire.engine.branch import Branch, Run
+from quire.engine.disagg import orders
+from quire.engine.disagg.prefills import Prefills
+from quire.engine.disagg.staging import reachable
 from quire.engine.engine import Engine
-from quire.engine.gate import Gate
-from quire.engine.prefills import Prefills
+from quire.engine.front.admission_gate import Gate
 from quire.engine.sampling import Sampling
-from quire.engine.schedule import Turn
-from quire.engine.staging import reachable
+from quire.engine.step.branch import Branch, Run
+from quire.engine.step.schedule import Turn
 from quire.tiers.base import Bytes
 from quire.transfer import (
     Aux,

@@ -16,12 +16,12 @@ from typing import Any
 
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
-from quire.engine.branch import Run
 from quire.engine.engine import PLAIN_SAMPLING, Engine, EngineBusy
-from quire.engine.gate import Gate
+from quire.engine.front.admission_gate import Gate
+from quire.engine.front.stream import Stream
+from quire.engine.front.text import Transcript
 from quire.engine.sampling import Sampling, checked_sampling
-from quire.engine.stream import Stream
-from quire.engine.text import Transcript
+from quire.engine.step.branch import Run
 
 Job = Callable[[], None]
 Tokens = Int32 | Sequence[int]

@@ -11,9 +11,9 @@ from threading import Condition
 from typing import Any
 
 from quire.core.records.errors import QuireError
-from quire.engine.branch import Run
-from quire.engine.gate import patience
-from quire.engine.text import Transcript
+from quire.engine.front.admission_gate import patience
+from quire.engine.front.text import Transcript
+from quire.engine.step.branch import Run
 
 
 @dataclass(frozen=True, slots=True)

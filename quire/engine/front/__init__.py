@@ -1,0 +1,1 @@
+"""What many users share: the loop, streams of answers, text and its stops, who may come in."""
