@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
-from quire.tools.opening import add_link, add_model, open_llm, read_secret, read_tls, teller
+from quire.tools.model_options import add_link, add_model, open_llm, read_secret, read_tls, teller
 
 if TYPE_CHECKING:
     from quire.engine import LLM, Run, Sampling, Stream

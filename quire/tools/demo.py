@@ -21,7 +21,7 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.tools import replay, twice
+from quire.tools import demo_model, replay
 
 BUDGET = 8
 BLOCK = 4
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     print(_ON_A_TRACE)
     failed = replay.main(["sample", "--compare", *_PRESSED])
     if argv != ["--no-model"]:
-        failed = twice.main() or failed
+        failed = demo_model.main() or failed
     print("\nNext: README.md shows the lines that do this in an engine; docs/walk.md follows one request through them.")
     return failed if together <= BUDGET < apart else 1
 

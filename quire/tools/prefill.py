@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire import QuireError
-from quire.tools.opening import add_link, add_model, open_llm, read_secret, read_tls, teller
+from quire.tools.model_options import add_link, add_model, open_llm, read_secret, read_tls, teller
 
 if TYPE_CHECKING:
     from quire.engine import LLM

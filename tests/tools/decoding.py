@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from quire import InputError, QuireError
-from quire.tools.replay.lines import LONGEST, LONGEST_LINE
-from quire.tools.replay.player import play
+from quire.tools.replay.play.player import play
 from quire.tools.replay.settings import Memory, Settings
 from quire.tools.replay.shape import find_shape
-from quire.tools.replay.trace import Trace, TraceError, read_trace
+from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE
+from quire.tools.replay.workload.trace import Trace, TraceError, read_trace
 
 from .mutations import WHOLE, as_json, changed, damaged, deep
 

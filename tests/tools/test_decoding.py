@@ -8,7 +8,7 @@ import pytest
 
 from quire import InputError
 from quire.tools.replay.shape import LONGEST_FILE, MOST, find_shape
-from quire.tools.replay.trace import TraceError, read_trace
+from quire.tools.replay.workload.trace import TraceError, read_trace
 
 from .decoding import SHAPE, run
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from quire import check
-from quire.tools.replay import page, screen, story
-from quire.tools.replay.admission import Outcome
-from quire.tools.replay.pace import Pace
-from quire.tools.replay.player import Player, play
+from quire.tools.replay.play.admission import Outcome
+from quire.tools.replay.play.pace import Pace
+from quire.tools.replay.play.player import Player, play
+from quire.tools.replay.play.tally import Result
 from quire.tools.replay.settings import Memory, Settings
 from quire.tools.replay.shape import PRESETS
-from quire.tools.replay.tally import Result
-from quire.tools.replay.trace import Trace, read_trace
+from quire.tools.replay.show import page, screen, story
+from quire.tools.replay.workload.trace import Trace, read_trace
 from tests.tools.test_replay_page import check_alone
 from tests.tools.test_replay_trace import GOOD, written
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import quire.tools.replay.trace as traces
+import quire.tools.replay.workload.trace as traces
 from quire import InputError
-from quire.tools.replay.lines import LONGEST, LONGEST_LINE
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.trace import Trace, TraceError, read_trace
+from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE
+from quire.tools.replay.workload.trace import Trace, TraceError, read_trace
 
 from ..engine.threads import Crew
 from .test_replay_trace import GOOD, OWN, written

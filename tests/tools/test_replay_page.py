@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from quire.tools.replay import page, screen, story
-from quire.tools.replay.buckets import joined
-from quire.tools.replay.figures import bytes_text, count_text, percent_text, ticks, time_text, time_ticks
-from quire.tools.replay.sheet import figure
-from quire.tools.replay.svg import Plot, Series, draw
+from quire.tools.replay.show import page, screen, story
+from quire.tools.replay.show.buckets import joined
+from quire.tools.replay.show.figures import bytes_text, count_text, percent_text, ticks, time_text, time_ticks
+from quire.tools.replay.show.html import figure
+from quire.tools.replay.show.svg import Plot, Series, draw
 
 VOID = {"meta", "path", "rect", "br", "link", "img"}
 HOSTILE = '<script>alert("x")</script> & </title> \' onload="y"'

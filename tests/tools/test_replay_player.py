@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from quire import InputError, RetainRange, check
-from quire.tools.replay.pace import Pace
-from quire.tools.replay.player import Player, play
+from quire.tools.replay.play.pace import Pace
+from quire.tools.replay.play.player import Player, play
+from quire.tools.replay.play.tally import Result
 from quire.tools.replay.settings import Memory, Settings
-from quire.tools.replay.tally import Result
-from quire.tools.replay.trace import SAMPLE, Trace, read_trace
+from quire.tools.replay.workload.trace import SAMPLE, Trace, read_trace
 from tests.tools.test_replay_trace import written
 
 LARGE = Settings(block_size=512, tiers=(Memory("device", blocks=(8000,)),), batch=1, token_budget=None, max_chunk=None)

@@ -15,7 +15,7 @@ import pytest
 from quire import InputError, LayerGroup, RetainRange
 from quire.tools import cli, replay
 from quire.tools.replay.options import add_options, settings_of
-from quire.tools.replay.pace import Pace
+from quire.tools.replay.play.pace import Pace
 from quire.tools.replay.settings import Memory, Settings
 from quire.tools.replay.shape import PRESETS, find_shape
 from quire.tools.replay.units import parse_bytes, say_bytes

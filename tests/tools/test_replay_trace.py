@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from quire import InputError, Scope
-from quire.tools.replay.trace import SAMPLE, Ask, Trace, TraceError, read_trace, shared
-from quire.tools.replay.words import Words
+from quire.tools.replay.workload.trace import SAMPLE, Ask, Trace, TraceError, read_trace, shared
+from quire.tools.replay.workload.words import Words
 
 GOOD = {"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
 OWN = {"time_ms": 0, "prompt": [["system", 100], [None, 20]], "output_tokens": 5}

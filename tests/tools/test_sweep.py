@@ -21,9 +21,9 @@ import pytest
 import quire.tools.replay.sweep as sweeping
 from quire import InputError
 from quire.tools import cli
-from quire.tools.replay import curves
 from quire.tools.replay.grid import spread
 from quire.tools.replay.settings import Settings
+from quire.tools.replay.show import curves
 from quire.tools.replay.sweep import Here, Source, Sweep, _own, find_optima, room_of, run_one, sweep
 from tests.engine.threads import PATIENCE, Crew
 from tests.tools.test_replay_counts import some_asks, some_settings

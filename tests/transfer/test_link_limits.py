@@ -11,7 +11,7 @@ import pytest
 
 from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
-from quire.transfer.links import sockets, tcp
+from quire.transfer.links import connection_limit, sockets, tcp
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE
 from quire.transfer.links.going import WRITE
 from quire.transfer.links.link import Lost, Message, Moved

@@ -14,11 +14,11 @@ from typing import Any
 
 from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
-from quire.tools.replay import screen
 from quire.tools.replay.options import add_options, settings_of, trace_of
-from quire.tools.replay.player import play
+from quire.tools.replay.play.player import play
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.trace import Trace
+from quire.tools.replay.show import screen
+from quire.tools.replay.workload.trace import Trace
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -98,7 +98,7 @@ def _show(results: dict[str, dict[str, Any]], options: Namespace) -> int:
     assert first is not None
     wrote = False
     if options.html:
-        from quire.tools.replay import page  # a second of imports that few need
+        from quire.tools.replay.show import page  # a second of imports that few need
 
         wrote = write_page(options.html, page.render(first, second), "quire replay")
     if options.json:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from itertools import product
 
 from quire import QuireError
-from quire.tools.replay import check_page, curves, screen, write_page
+from quire.tools.replay import check_page, write_page
 from quire.tools.replay.options import add_options, settings_of, trace_of
 from quire.tools.replay.settings import Settings
+from quire.tools.replay.show import curves, screen
 from quire.tools.replay.sweep import Source, sweep
 
 AXES = (

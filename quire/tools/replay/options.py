@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from quire import InputError, RetainRange
 from quire.core.records.errors import say
-from quire.tools.replay.pace import USUAL, Pace
+from quire.tools.replay.play.pace import USUAL, Pace
 from quire.tools.replay.settings import ARRIVALS, Memory, Settings
 from quire.tools.replay.shape import PRESETS
-from quire.tools.replay.trace import MOONCAKE_BLOCK, Trace, read_trace
 from quire.tools.replay.units import parse_bytes
+from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
 
 _DEFAULT = Settings()
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
 from quire.core.records.errors import say
-from quire.tools.replay.pace import USUAL, Pace
+from quire.tools.replay.play.pace import USUAL, Pace
 from quire.tools.replay.shape import Shape, find_shape
-from quire.tools.replay.trace import Ask, Trace
+from quire.tools.replay.workload.trace import Ask, Trace
 
 Arrivals = Literal["trace", "poisson", "at-once"]
 MOST_PAGES = 1 << 27  # each takes about a hundred bytes here

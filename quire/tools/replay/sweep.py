@@ -20,11 +20,11 @@ from warnings import catch_warnings, simplefilter
 
 from quire import ConfigWarning, InputError, QuireError
 from quire.tools.replay.belady import Reuse
-from quire.tools.replay.pieces import in_blocks, in_tokens
-from quire.tools.replay.player import play
+from quire.tools.replay.play.player import play
 from quire.tools.replay.settings import Settings
 from quire.tools.replay.shape import find_shape
-from quire.tools.replay.trace import MOONCAKE_BLOCK, Trace, read_trace
+from quire.tools.replay.workload.pieces import in_blocks, in_tokens
+from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
 
 _ALONE = Lock()  # one replay at a time in a process: warnings are caught for all of it
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from quire import Batch, Prepared, Refusal
 from quire import Sequence as Live
-from quire.tools.replay.door import Door
+from quire.tools.replay.play.timed_cache import Door
 
 Edges = tuple[Live, int, int]  # what a sequence computes now, from and to
 

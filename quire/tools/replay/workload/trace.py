@@ -18,8 +18,8 @@ import numpy as np
 
 from quire import InputError, RetainRange, Scope
 from quire.core.records.errors import say
-from quire.tools.replay.lines import LONGEST_LINE, PLAIN, Line, Reader, TraceError
 from quire.tools.replay.units import Int64
+from quire.tools.replay.workload.lines import LONGEST_LINE, PLAIN, Line, Reader, TraceError
 
 SAMPLE = Path(__file__).parent / "samples" / "conversation-1000.jsonl.gz"
 MOONCAKE_BLOCK = 512

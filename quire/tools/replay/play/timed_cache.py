@@ -12,8 +12,8 @@ import numpy as np
 from quire import Batch, Cache, Claims, Kind, Plan, Prepared, Probe, Request
 from quire import Sequence as Live
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.trace import Trace
 from quire.tools.replay.units import Int32
+from quire.tools.replay.workload.trace import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.tools.replay.belady import Prompt, chain_keys, whole_blocks
-from quire.tools.replay.trace import Ask, Trace
-from quire.tools.replay.words import Words
+from quire.tools.replay.workload.trace import Ask, Trace
+from quire.tools.replay.workload.words import Words
 
 _FAR = 1 << 32  # more than a part has tokens
 

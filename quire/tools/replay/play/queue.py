@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 
 from quire import Prepared, Request
-from quire.tools.replay.door import Door
+from quire.tools.replay.play.timed_cache import Door
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.trace import Ask
-from quire.tools.replay.words import Words
+from quire.tools.replay.workload.trace import Ask
+from quire.tools.replay.workload.words import Words
 
 
 class Waiting:

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: curves and stacked bars. Draws marks only; words stand beside it as HTML (sheet.py).
+"""Plots as inline SVG: curves and stacked bars. Draws marks only; words stand beside it as HTML (html.py).
 
 The drawing is 1000 wide and 100 high and is stretched to its place, so lines keep their width and no text is scaled.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
 
-from quire.tools.replay.figures import count_text, ticks, time_text, time_ticks
+from quire.tools.replay.show.figures import count_text, ticks, time_text, time_ticks
 
 WIDTH, HEIGHT = 1000.0, 100.0
 MAX_COLUMNS = 120  # places that answer to the pointer

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TextIO
 
-import quire.tools.replay.story as story
-from quire.tools.replay.figures import Json
+import quire.tools.replay.show.story as story
+from quire.tools.replay.show.figures import Json
 
 ADVICE = "(plain text; tables and a progress bar come with: pip install 'quire[tools]')"
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from quire import Prepared, Probe
 from quire import Sequence as Live
-from quire.tools.replay.admission import Outcome
-from quire.tools.replay.door import Door
+from quire.tools.replay.play.admission import Outcome
+from quire.tools.replay.play.timed_cache import Door
 
 
 class OneAtATime:

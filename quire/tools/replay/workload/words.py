@@ -10,8 +10,8 @@ import numpy as np
 
 from quire import InputError
 from quire.core.records.errors import say
-from quire.tools.replay.trace import Ask, Trace
 from quire.tools.replay.units import Int32, Int64
+from quire.tools.replay.workload.trace import Ask, Trace
 
 _IDS = np.uint32((1 << 31) - 1)  # a mask: a seed shifts token ids round
 _MOST = 1 << 31  # more would not be told apart

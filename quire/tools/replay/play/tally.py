@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from quire import CacheConfig, Counts
-from quire.tools.replay.admission import Outcome
-from quire.tools.replay.decode import Run
-from quire.tools.replay.door import Door
-from quire.tools.replay.pace import NOTE
-from quire.tools.replay.series import Series
+from quire.tools.replay.play.admission import Outcome
+from quire.tools.replay.play.decode import Run
+from quire.tools.replay.play.pace import NOTE
+from quire.tools.replay.play.series import Series
+from quire.tools.replay.play.timed_cache import Door
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.trace import Trace
 from quire.tools.replay.units import Int64
+from quire.tools.replay.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

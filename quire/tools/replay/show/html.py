@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import NewType
 
-from quire.tools.replay.svg import Axes, Plot, axes_of, draw
+from quire.tools.replay.show.svg import Axes, Plot, axes_of, draw
 
 Markup = NewType("Markup", str)
 TABLE_ROWS = 25  # of the numbers below a plot
@@ -19,7 +19,7 @@ TABLE_ROWS = 25  # of the numbers below a plot
 def whole_page(title: str, parts: Iterable[Markup]) -> str:
     """The document; everything it needs is in it."""
     body = "\n".join(parts)
-    style = files("quire.tools.replay").joinpath("sheet.css").read_text(encoding="utf-8")
+    style = files("quire.tools.replay.show").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire import Sequence
-from quire.tools.replay.door import Door
-from quire.tools.replay.queue import Waiting
+from quire.tools.replay.play.queue import Waiting
+from quire.tools.replay.play.timed_cache import Door
 from quire.tools.replay.units import Int32, Int64
-from quire.tools.replay.words import Words
+from quire.tools.replay.workload.words import Words
 
 NEVER = 1 << 62
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-import quire.tools.replay.sheet as sheet
-import quire.tools.replay.story as story
+import quire.tools.replay.show.html as sheet
+import quire.tools.replay.show.story as story
 from quire import QuireError
-from quire.tools.replay.figures import bytes_text, percent_text, share_text, value_text
-from quire.tools.replay.screen import show_table
 from quire.tools.replay.settings import Memory, Settings
 from quire.tools.replay.shape import Shape, find_shape
-from quire.tools.replay.svg import Plot, Series
+from quire.tools.replay.show.figures import bytes_text, percent_text, share_text, value_text
+from quire.tools.replay.show.screen import show_table
+from quire.tools.replay.show.svg import Plot, Series
 from quire.tools.replay.sweep import Point, Sweep
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")

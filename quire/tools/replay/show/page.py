@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import quire.tools.replay.sheet as sheet
-import quire.tools.replay.story as story
-from quire.tools.replay.buckets import joined
-from quire.tools.replay.figures import Json, bytes_text, count_text, percent_text, share_text
-from quire.tools.replay.svg import Plot, Series
+import quire.tools.replay.show.html as sheet
+import quire.tools.replay.show.story as story
+from quire.tools.replay.show.buckets import joined
+from quire.tools.replay.show.figures import Json, bytes_text, count_text, percent_text, share_text
+from quire.tools.replay.show.svg import Plot, Series
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _VIRTUAL = "Time is the replay's own clock, not the machine's."

@@ -13,15 +13,15 @@ from typing import NamedTuple
 from quire import Prepared, Refusal, StateError
 from quire import Sequence as Live
 from quire.core.records.errors import say
-from quire.tools.replay.admission import Admission, Outcome, TwoPhase
-from quire.tools.replay.baseline import OneAtATime
-from quire.tools.replay.decode import Decoders, Run
-from quire.tools.replay.door import Door
-from quire.tools.replay.queue import Queue, Waiting
+from quire.tools.replay.play.admission import Admission, Outcome, TwoPhase
+from quire.tools.replay.play.baseline import OneAtATime
+from quire.tools.replay.play.decode import Decoders, Run
+from quire.tools.replay.play.queue import Queue, Waiting
+from quire.tools.replay.play.tally import Result, Tally
+from quire.tools.replay.play.timed_cache import Door
 from quire.tools.replay.settings import Settings
-from quire.tools.replay.tally import Result, Tally
-from quire.tools.replay.trace import Ask, Trace, shared
-from quire.tools.replay.words import Words
+from quire.tools.replay.workload.trace import Ask, Trace, shared
+from quire.tools.replay.workload.words import Words
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn

@@ -1,0 +1,1 @@
+"""A workload on a virtual clock: arrivals, admission, decoding, and what is counted meanwhile."""

@@ -1,0 +1,1 @@
+"""What a replay showed, for people: words, tables, plots, one page."""
