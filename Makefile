@@ -29,14 +29,14 @@ lint: $(VENV)/ready
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@echo "== mypy"
-	@$(BIN)/mypy --strict quire
+	@$(BIN)/mypy --strict quire fuzzing
 	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/engine.py
 
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
 
 fuzz: $(VENV)/ready
-	@$(BIN)/quire fuzz $(ARGS)
+	@$(BIN)/python -m fuzzing $(ARGS)
 
 # Until it is stopped. Where nothing can be installed: python3 -m tests.soak, with numpy and the extension built in place.
 soak: $(VENV)/ready

@@ -1,1 +1,1 @@
-"""What people run: demo, chat, replay, sweep, events, disagg, prefill, fuzz."""
+"""What people run: demo, chat, replay, sweep, events, disagg, prefill."""

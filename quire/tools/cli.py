@@ -17,8 +17,11 @@ TOOLS = {
     "sweep": ("quire.tools.replay.grid", "a replay for every size and policy, beside the offline optimum"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
-    "fuzz": ("quire.tools.fuzz", "random calls against an independent oracle, bytes included"),
 }
+MOVED = {
+    "fuzz": "the fuzzer is not installed any more; in a checkout: make fuzz, or python -m fuzzing",
+    "bench": "the benchmark is not installed any more; in a checkout: make bench",
+}  # tools of 0.1.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] in ("-V", "--version"):
         print(importlib.import_module("quire").__version__)
         return 0
+    if words[0] in MOVED:
+        print(f"quire {words[0]}: {MOVED[words[0]]}", file=sys.stderr)
+        return 2
     if words[0] not in TOOLS:
         print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fuzzing import mirror
 from quire import CacheConfig, InputError, Scope, TierConfig
 from quire.core.store import open_store
 from quire.core.store.twin.hashing import halves, siphash
@@ -16,7 +17,6 @@ from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import Press
 from quire.events.wire.names import Names
-from quire.tools.fuzz import mirror
 
 from .lives import build, ids, run
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from fuzzing.driver import Driver
+from fuzzing.subject import Subject, available_stores
 from quire import EventBatch, Stored
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import Press
 from quire.events.wire.names import Names
-from quire.tools.fuzz.driver import Driver
-from quire.tools.fuzz.subject import Subject, available_stores
 
 from .consumer import Consumer
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from quire.tools.fuzz import main
-from quire.tools.fuzz.session import Limits, Report, run_session
-from quire.tools.fuzz.subject import StoreName, available_stores
+from fuzzing.cli import main
+from fuzzing.session import Limits, Report, run_session
+from fuzzing.subject import StoreName, available_stores
 
 needs_compiled = pytest.mark.skipif("compiled" not in available_stores(), reason="the compiled store is not built here")
 
@@ -63,7 +63,7 @@ def test_the_same_seed_makes_the_same_calls() -> None:
 def test_a_mismatch_is_reported_with_its_calls(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from quire.tools.fuzz.oracle import life
+    from fuzzing.oracle import life
 
     forgetful = life.store_rest
     monkeypatch.setattr(
@@ -76,7 +76,7 @@ def test_a_mismatch_is_reported_with_its_calls(
 
 WITHOUT_ASSERTS = """
 from quire import Removed
-from quire.tools.fuzz.driver import Driver
+from fuzzing.driver import Driver
 driver = Driver("O/1", ("twin",), mix="mixed")
 driver.run(150)
 subject = driver.trial.subjects[0]

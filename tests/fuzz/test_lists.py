@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from quire.tools.fuzz.calls import load
-from quire.tools.fuzz.replay import replay
-from quire.tools.fuzz.subject import available_stores
+from fuzzing.lists.calls import load
+from fuzzing.lists.replay import replay
+from fuzzing.subject import available_stores
 
 HERE = Path(__file__).parent
 FOUND = sorted((HERE / "calls").glob("*.json"))

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from quire.tools.fuzz import build, worlds
-from quire.tools.fuzz.oracle import reach
+from fuzzing.oracle import reach
+from fuzzing.world import build, worlds
 
 
 @pytest.mark.parametrize("seed", range(40))

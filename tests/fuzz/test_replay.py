@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from quire.tools.fuzz import main
-from quire.tools.fuzz.calls import Recording, load, recording
-from quire.tools.fuzz.driver import Driver
-from quire.tools.fuzz.replay import replay
-from quire.tools.fuzz.subject import available_stores
+from fuzzing.cli import main
+from fuzzing.driver import Driver
+from fuzzing.lists.calls import Recording, load, recording
+from fuzzing.lists.replay import replay
+from fuzzing.subject import available_stores
 
 STORE = available_stores()[-1]
 
@@ -49,7 +49,7 @@ def test_the_command_records_and_replays(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_failure_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from quire.tools.fuzz.oracle import life
+    from fuzzing.oracle import life
 
     forgetful = life.store_rest
     monkeypatch.setattr(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from quire.tools.fuzz import main
-from quire.tools.fuzz.calls import Recording, load, recording
-from quire.tools.fuzz.compare import Mismatch, kind_of
-from quire.tools.fuzz.oracle import life
-from quire.tools.fuzz.replay import outcome
-from quire.tools.fuzz.shrink import changed, lower, without_group
+from fuzzing.cli import main
+from fuzzing.compare import Mismatch, kind_of
+from fuzzing.lists.calls import Recording, load, recording
+from fuzzing.lists.replay import outcome
+from fuzzing.lists.shrink import changed, lower, without_group
+from fuzzing.oracle import life
 
 STORE = "twin"
 

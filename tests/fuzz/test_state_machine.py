@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from quire.tools.fuzz import build
-from quire.tools.fuzz.ending import wind_up
-from quire.tools.fuzz.plain import Ask, Budget, Encoder, Group, World
-from quire.tools.fuzz.player import Player
-from quire.tools.fuzz.subject import StoreName, available_stores
+from fuzzing.ending import wind_up
+from fuzzing.player import Player
+from fuzzing.subject import StoreName, available_stores
+from fuzzing.world import build
+from fuzzing.world.plain import Ask, Budget, Encoder, Group, World
 
 STEPS = 50
 EXAMPLES = {"full": 130, "mixed": 120}  # split between caches with full attention only and any mix of groups

@@ -61,7 +61,7 @@ def tell(failure: Result) -> None:
     print(f"FAILURE ({failure.kind}): {failure.failure}\n  again: {failure.again}")
     if failure.recording is not None:
         store = "both" if failure.kind == "lockstep" else failure.kind
-        print(f"     or: quire fuzz --replay {failure.recording} --store {store} --shrink")
+        print(f"     or: python -m fuzzing --replay {failure.recording} --store {store} --shrink")
     sys.stdout.flush()
 
 

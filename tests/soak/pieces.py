@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from quire.tools.fuzz.session import WORLD_OPERATIONS, Limits, run_session
-from quire.tools.fuzz.subject import StoreName, available_stores
-from quire.tools.fuzz.worlds import MIXES
+from fuzzing.session import WORLD_OPERATIONS, Limits, run_session
+from fuzzing.subject import StoreName, available_stores
+from fuzzing.world.worlds import MIXES
 
 SCHEDULES = 100  # transfer storms in a piece
 RUNS = 10  # event faults in a piece
@@ -67,7 +67,7 @@ def _fuzz(kind: str, seed: int, folder: Path) -> Result:
         store = "both" if kind == "lockstep" else "compiled"
         number, operations = report.failure["world_number"], report.failure["operation"]
         result.again = (
-            f"quire fuzz --seed {seed} --world {number} --operations {operations} --groups {mix} --store {store}"
+            f"python -m fuzzing --seed {seed} --world {number} --operations {operations} --groups {mix} --store {store}"
         )
         if report.recording is not None:
             result.recording = folder / f"{kind}-{seed}-{number}.json"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from quire.tools.fuzz import main as fuzz
-from quire.tools.fuzz.oracle import life
-from quire.tools.fuzz.subject import available_stores
+from fuzzing.cli import main as fuzz
+from fuzzing.oracle import life
+from fuzzing.subject import available_stores
 
 from . import pieces
 from .__main__ import shares
@@ -54,7 +54,7 @@ def test_a_failure_comes_with_what_repeats_it(
     monkeypatch.setattr(life, "store_rest", lambda state, row, ahead: None)
     failed = next(one for seed in range(99) if (one := pieces.run("compiled", seed, tmp_path)).failure)
     assert failed.recording is not None
-    for again in (failed.again.split()[2:], ["--replay", str(failed.recording)]):
+    for again in (failed.again.split()[3:], ["--replay", str(failed.recording)]):
         assert fuzz(again) == 1
         assert str(failed.failure) in capsys.readouterr().out
 

@@ -294,8 +294,8 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(folder: str) -> None:
 
 def test_without_torch_it_says_what_to_install() -> None:
     """The library works without it; what needs it says so."""
-    blocked = "import sys; sys.modules['torch'] = None; import quire; from quire.tools import chat, twice; "
-    act = "print(chat.main([])); print(twice.main()); print(quire.Cache.__name__); quire.LLM"
+    blocked = "import sys; sys.modules['torch'] = None; import quire; from quire.tools import chat, demo_model; "
+    act = "print(chat.main([])); print(demo_model.main()); print(quire.Cache.__name__); quire.LLM"
     done = subprocess.run([sys.executable, "-c", blocked + act], capture_output=True, text=True, timeout=PATIENCE)
     cure = "quire.engine needs torch, which is not installed: pip install 'quire[torch]'"
     told = done.stdout.splitlines()

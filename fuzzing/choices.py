@@ -1,0 +1,101 @@
+"""Choices: what the next call is about, picked at random from what there is in one world. Calls nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from fuzzing.ending import Last
+from fuzzing.player import Player
+from fuzzing.subject import StoreName
+from fuzzing.trial import Bad
+from fuzzing.weights import random_habits
+from fuzzing.world.asks import Asks
+from fuzzing.world.plain import Ask, Budget
+from fuzzing.world.worlds import is_cold, random_world
+
+LASTS = 4  # requests that have the cache to themselves at the end
+EXCHANGE = 3
+
+
+class Choices:
+    """One world, who plays in it, and the dice."""
+
+    def __init__(
+        self, seed: str, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5, mix: str = "any"
+    ) -> None:
+        self.rng = Random(seed)
+        self.world = random_world(self.rng, mix)
+        self.habits = random_habits(self.rng, is_cold(self.world))
+        self.shares = self.habits.shares
+        self.due: dict[str, int] = {}  # open batch -> call before which it is not admitted
+        self.burst = 0  # runs of plans that are still to fail
+        self.player = Player(self.world, stores, check_every, compare_every)
+        self.trial = self.player.trial
+        self.asks = Asks(self.rng, self.world, self.trial.oracle.state.tree.at)
+
+    def lasts(self) -> list[Last]:
+        """Requests that get the cache to themselves while it is full of what others left."""
+        purposes = self.rng.choices(("compute", "decode"), (3, 1), k=LASTS)
+        asks = [self.asks.make_snug(self.player.name("z")) for _ in purposes]
+        return [Last(ask, purpose, self.chunk()) for ask, purpose in zip(asks, purposes, strict=True)]
+
+    def chunk(self) -> int | None:
+        """A limit for steps, or none."""
+        return self.rng.choice((None, self.world.block_size, self.world.block_size + 1))
+
+    def chance(self, share: float) -> bool:
+        """True in this share of cases."""
+        return self.rng.random() < share
+
+    def some(self, names: Sequence[str], most: int = 99) -> list[str]:
+        """A few of them, at least one if there is one."""
+        return self.rng.sample(names, self.rng.randint(min(1, len(names)), min(most, len(names))))
+
+    def one(self) -> list[str]:
+        """One live sequence, if there is one."""
+        return self.some(list(self.player.rows), 1)
+
+    def batch(self) -> list[Ask]:
+        """One to four requests, new ones and suspended ones."""
+        asks: dict[str, Ask] = {}
+        waiting = self.player.waiting
+        for _ in range(self.rng.choice((1, 1, 2, 3, 4))):
+            path = self.asks.cold_path() if self.chance(self.habits.cold) else None
+            ask = self.asks.make(self.player.name("r"), path)
+            if self.chance(0.1):
+                ask = self.asks.make_snug(ask.name)
+            if waiting and self.chance(0.4):
+                place = self.rng.randrange(len(waiting))  # sometimes it stays, and is asked for twice
+                ask = waiting.pop(place) if self.chance(0.9) else waiting[place]
+            if ask.name not in self.player.rows:
+                asks[ask.name] = ask
+        return list(asks.values())
+
+    def budget(self) -> Budget:
+        """Mostly no limit at all."""
+        tokens = self.rng.randint(1, 40) if self.chance(0.3) else None
+        chunk = self.rng.randint(self.world.block_size, 12) if self.chance(0.3) else None
+        return Budget(tokens, chunk, self.chance(0.1))
+
+    def prompts(self) -> list[str]:
+        """Some of those that have prompt tokens left."""
+        found = self.player.unfinished_prompts()
+        return self.rng.sample(found, self.rng.randint(0, len(found)))
+
+    def bad(self) -> list[Bad]:
+        """Slots that fail in the next run: some that its plans read or write."""
+        if self.chance(self.habits.burst):
+            self.burst = self.rng.randint(2, 8)
+        self.burst -= self.burst > 0
+        if not self.world.flaky or not (self.burst or self.chance(self.habits.fail)):
+            return []
+        places: list[Bad] = []
+        for plan in self.trial.unrun:
+            for kind, _, src_tier, src, dst_tier, dst, *_ in plan.moves:
+                ends = [(src_tier, "read", src), (dst_tier, "write", dst)]
+                if kind == EXCHANGE:
+                    ends += [(src_tier, "write", src), (dst_tier, "read", dst)]
+                places += [end for end in ends if end[0] > 0]
+        most = self.rng.randint(0, len(places)) if self.burst else self.rng.choice((1, 1, 1, 2, 3))
+        return self.rng.sample(places, min(len(places), most))

@@ -1,0 +1,233 @@
+"""Driver: seeded random choices over small worlds. Chooses what to call; the player calls, the trial compares."""
+
+from __future__ import annotations
+
+from fuzzing.choices import Choices
+from fuzzing.ending import wind_up
+from fuzzing.lists.calls import Recording
+from fuzzing.misuse import misuses
+from fuzzing.oracle.reach import bounded
+from fuzzing.player import NO_LIMITS
+from fuzzing.weights import VERBS
+from fuzzing.world.plain import Admission, Budget
+
+MAX_HELD = 3  # readers of prompts
+
+
+class Driver(Choices):
+    """One world's worth of random calls."""
+
+    def run(self, operations: int) -> None:
+        """So many calls at least, then the end of everything."""
+        try:
+            while self.trial.operations < operations:
+                getattr(self, self.rng.choices(VERBS, self.shares)[0])()
+            wind_up(self.player, self.lasts(), self.chunk())
+        finally:
+            self.trial.close()
+
+    def recording(self, what: str = "") -> Recording:
+        """All calls so far, and what came of them."""
+        return Recording(self.world, self.player.notes.calls(), what)
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def add(self) -> None:
+        """Claim and admit in one call."""
+        if self.chance(0.2):
+            budget = Budget(self.rng.randint(1, 20), self.rng.choice((None, 4)), True)
+            self.make_room(self.player.add_watched(self.batch(), budget, self.prompts()))
+        else:
+            self.make_room(self.player.add(self.batch(), self.budget(), self.prompts()))
+
+    def claim(self) -> None:
+        """Open a batch of claims."""
+        purpose = "decode" if self.chance(0.1 if self.world.is_plain else 0.25) else "compute"
+        if self.chance(0.15):
+            asks = self.batch()
+            self.player.claim_in_vain(self.player.name("b"), asks, purpose)
+        elif len(self.player.open) < self.habits.most_open:
+            asks, key = self.batch(), self.player.name("b")
+            self.due[key] = self.trial.operations + self.rng.randint(self.habits.keep, 2 * self.habits.keep)
+            self.player.claim(key, asks, purpose)
+
+    def admit(self) -> None:
+        """Admit one of the open batches that have been so for long enough."""
+        for key in self.some([key for key in self.player.open if self.due[key] <= self.trial.operations], 1):
+            self.make_room(self.player.admit(key, self.budget(), self.prompts()))
+
+    def make_room(self, admission: Admission | None) -> None:
+        """An engine that is out of slots ends something."""
+        if admission and any(reason == "slots" for _, reason, *_ in admission.refused) and self.chance(0.6):
+            self.release()
+
+    def drop_claim(self) -> None:
+        """Drop one of the open batches."""
+        for key in self.some(self.player.open, 1):
+            self.player.drop_claim(key)
+
+    def serve(self) -> None:
+        """Requests that come, are computed and go: the cache fills up with what they leave."""
+        admission = self.player.add(self.batch(), NO_LIMITS)
+        self.player.settle(self.bad())
+        self.player.compute(list(self.player.ready()))
+        self.player.tell(default=True)
+        for name in [name for name, *_ in admission.rows if name in self.player.rows] if admission else ():
+            self.asks.remember(self.player.rows[name])
+            self.player.release(name)
+
+    def go_on(self) -> None:
+        """A step without new requests: only chunks of admitted ones."""
+        self.player.add((), self.budget(), self.prompts())
+
+    # -- plans and steps ---------------------------------------------------------------------------------------------
+
+    def run_plans(self) -> None:
+        """Carry out plans, and finish them later."""
+        self.player.run_plans(self.bad())
+
+    def step(self) -> None:
+        """Finish all plans; then a step of the model, which may be cancelled before it was told."""
+        doubted = (self.rng.randrange(3),) if self.world.flaky and self.chance(0.25) else ()
+        back = self.player.settle(self.bad(), doubted)
+        if back and self.chance(0.5):
+            self.player.tell_nothing(back)
+        self.player.compute(self.some(list(self.player.ready())))
+        if self.chance(0.15):
+            self.grow_ahead()
+        if self.chance(0.8):
+            self.player.tell_late() if self.chance(0.2) else self.tell()
+
+    def grow_ahead(self) -> None:
+        """A scheduler that does not wait for its engine: the next token of what is being computed."""
+        running = [name for name in self.player.untold if not any(self.player.rows[name].peaks)]
+        if running:
+            self.player.grow(running, [[self.asks.token()] for _ in running], 1)
+
+    def tell(self) -> None:
+        """Commit what was computed."""
+        self.player.tell(default=self.chance(0.5))
+
+    def retry(self) -> None:
+        """Spans are handed out and not run; then others, often shorter, which are; and told by default."""
+        self.tell()
+        names = self.prompts() or self.player.unfinished_prompts()
+        for chunk in (None, self.chunk()) if names else ():
+            self.player.add((), Budget(self.rng.choice((None, 2 * self.world.block_size)), chunk), names)
+        self.player.settle()
+        ready = self.player.ready()
+        self.player.compute([name for name in names if name in ready])
+        self.player.tell(default=True)
+        still = [name for name, row in self.player.rows.items() if row.computed == self.player.ran(name)]
+        if still and self.chance(0.3):
+            self.player.tell_nothing(still)
+
+    def hold_prompt(self) -> None:
+        """A reader keeps the beginning of a prompt that goes on, step by step."""
+        if not any(any(row.peaks) for row in self.player.rows.values()):
+            self.player.add([self.asks.make(self.player.name("r"))], Budget(None, self.world.block_size))
+        promised = [name for name, row in self.player.rows.items() if any(row.peaks)]
+        for name in self.some(promised or self.player.unfinished_prompts(), 1):
+            for turn in range(self.rng.randint(1, 4)):
+                if name in self.player.unfinished_prompts():
+                    self.player.add((), Budget(None, self.chunk()), [name])
+                    if turn < 2 and len(self.player.held) < MAX_HELD:
+                        self.player.hold(self.player.name("h"), name, 0, self.player.slots(self.player.rows[name]))
+                    self.step()
+
+    def overtell(self) -> None:
+        """Part of a transfer, or more than was handed out: refused."""
+        for name, row in list(self.player.rows.items()):
+            length = len(row.tokens)
+            if row.received and row.computed < row.prompt_end:
+                self.player.overtell(name, self.rng.randrange(row.prompt_end))
+            elif any(map(bounded, self.world.kinds)) and row.granted < min(row.prompt_end, length):
+                self.player.overtell(name, self.rng.randint(row.granted + 1, length))
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """A decoded token, some drafts, or only slots, for a few sequences at once."""
+        num_tokens = self.rng.choice((1, 1, 1, 2, 3))
+        names = self.some(list(self.player.rows), 3)
+        tokens = [[self.asks.token() for _ in range(num_tokens)] for _ in names]
+        if names:
+            self.player.grow(names, None if self.chance(0.1) else tokens, num_tokens)
+
+    def trim(self) -> None:
+        """Take back drafts; sometimes none, which gives back slots only; seldom a part of the prompt."""
+        for name in self.one():
+            row = self.player.rows[name]
+            drafts = self.player.open_tokens(name) if self.chance(0.2) else len(row.tokens) - row.prompt_end
+            self.player.trim(name, self.rng.randint(0, max(drafts, 0)))
+
+    def fork(self) -> None:
+        """Beams, or copies at any time."""
+        for name in self.one():
+            self.player.fork(name, self.player.names("f", self.rng.choice((1, 1, 2))))
+
+    def beams(self) -> None:
+        """All beams that were charged, right after the prompt."""
+        for name, row in list(self.player.rows.items()):
+            if row.ask.beams > 1 and self.player.is_charged(name, row.ask.beams - 1):
+                self.player.fork(name, self.player.names("f", row.ask.beams - 1))
+
+    def release(self) -> None:
+        """A sequence ends, sometimes cancelled; one that waits for a transfer more often than others."""
+        waiting = [name for name, row in self.player.rows.items() if row.ahead]
+        for name in self.some(waiting, 1) if waiting and self.chance(0.3) else self.one():
+            self.asks.remember(self.player.rows[name])
+            self.player.release(name, self.chance(0.85))
+
+    def suspend(self) -> None:
+        """Preempt a sequence."""
+        for name in self.one():
+            self.player.suspend(name)
+
+    def hold(self) -> None:
+        """Keep some pages of a sequence for a reader."""
+        early = self.player.unfinished_prompts()
+        for name in self.some(early, 1) if early and self.chance(0.5) else self.one():
+            length = len(self.player.rows[name].tokens)
+            start, end = self.rng.randint(0, length), self.rng.randint(0, length + 3)
+            self.player.hold(self.player.name("h"), name, start, end)
+
+    def drop_hold(self) -> None:
+        """A reader is done."""
+        for key in self.some(self.player.held, 1):
+            self.player.drop_hold(key)
+
+    # -- tree, tiers, time -------------------------------------------------------------------------------------------
+
+    def truncate(self) -> None:
+        """Forget the end of something that was asked before."""
+        ask = self.asks.make(self.player.name("t"))
+        self.player.truncate(ask, self.rng.randint(0, len(ask.tokens)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.player.clear()
+
+    def offload(self) -> None:
+        """Early shadows."""
+        self.player.offload(self.rng.randint(0, 3), self.rng.randrange(self.world.num_groups))
+
+    def refresh(self) -> None:
+        """Time passes."""
+        self.player.refresh(self.rng.randint(0, 3))
+
+    def flush(self) -> None:
+        """A router hears what happened."""
+        self.player.flush()
+
+    def probe(self) -> None:
+        """Ask without asking for."""
+        purpose = self.rng.choice(("compute", "compute", "decode"))
+        ask = self.asks.make(self.player.name("p"), self.asks.cold_path())
+        self.player.probe(ask, purpose, self.chance(0.5))
+
+    def misuse(self) -> None:
+        """Wrong calls raise and change nothing."""
+        place, ask = self.rng.random(), self.asks.make(self.player.name("w"))
+        wrongs = [name for name, _ in misuses(self.trial.subjects[0], ask)]
+        self.player.misuse(wrongs[int(place * len(wrongs))], ask)

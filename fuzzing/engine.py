@@ -1,0 +1,67 @@
+"""Engine: what a model does with block tables: reads all it may, writes what it computes. Decides nothing."""
+
+from __future__ import annotations
+
+from fuzzing.world.content import Content, encoded
+from fuzzing.world.plain import Ask, World
+from quire import Cache, Sequence, Span
+
+Wants = tuple[tuple[Span, ...], ...]  # per group, blocks
+
+
+class Engine:
+    """The model's side of one cache."""
+
+    def __init__(self, world: World, cache: Cache, content: Content) -> None:
+        self.world, self.cache, self.content = world, cache, content
+        self.wanted: dict[Sequence, Wants] = {}  # sequences that only decode: what a transfer must bring first
+
+    def compute(self, live: Sequence, ask: Ask, numbers: list[int]) -> None:
+        """A step: KV of the tokens that have none, and the new state; or what a transfer brings instead."""
+        brought = self.wanted.get(live)
+        for group, layer in enumerate(self.cache.config.groups):
+            slots = self.cache.table(group)[live.row]
+            if layer.kind == "state":
+                if brought is None or brought[group]:
+                    self.content.write_state(group, live.state_slot(group), numbers[-1])
+            elif layer.kind == "cross":
+                made = cross_numbers(ask)
+                self.content.write(group, slots, made, range(self._encoded(live), len(made)))
+            elif brought is None:
+                self.content.write(group, slots, numbers, range(live.computed, len(numbers)))
+            else:
+                places = self._places(brought[group])
+                self.content.write(group, slots, numbers, [place for place in places if place < len(numbers)])
+
+    def _places(self, spans: tuple[Span, ...]) -> list[int]:
+        size = self.world.block_size
+        return [place for span in spans for place in range(span.start * size, span.end * size)]
+
+    def _encoded(self, live: Sequence) -> int:
+        """Places of the encoder's stream that are written, whole blocks."""
+        return -(-live.encoder_computed // self.world.block_size) * self.world.block_size
+
+    def wrong(self, live: Sequence, ask: Ask, numbers: list[int], waits: bool = False) -> str | None:
+        """The first thing this sequence reads after these tokens that is not its own; None when all is right.
+
+        One that waits for a transfer has read nothing of its own yet.
+        """
+        size = self.world.block_size
+        for group, layer in enumerate(self.cache.config.groups):
+            slots, found = self.cache.table(group)[live.row], None
+            if layer.kind == "state":
+                good = not numbers or self.content.is_state(group, 0, live.state_slot(group), numbers[-1])
+                found = None if good or waits else len(numbers)
+            elif layer.kind == "cross":
+                found = self.content.wrong(group, slots, cross_numbers(ask), range(self._encoded(live) // size))
+            elif not waits:
+                read = layer.live_blocks(len(numbers), size)
+                found = self.content.wrong(group, slots, numbers, (b for s in read for b in range(s.start, s.end)))
+            if found is not None:
+                return f"{layer.kind} group {group}: token {found}"
+        return None
+
+
+def cross_numbers(ask: Ask) -> list[int]:
+    """What an encoder makes for a request."""
+    return [] if ask.encoder is None else encoded(ask.scope_root, ask.encoder.meaning, len(ask.places))

@@ -1,0 +1,1 @@
+"""Lists of calls: recorded, played again, made as short as they go."""

@@ -1,0 +1,197 @@
+"""Admit by definition: who fits. Knows nothing of life after admission."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fuzzing.oracle import claims as claiming
+from fuzzing.oracle.budget import Purse
+from fuzzing.oracle.charge import Charge
+from fuzzing.oracle.model import Model
+from fuzzing.oracle.page import Page
+from fuzzing.oracle.seating import in_use, takes_over
+from fuzzing.oracle.state import Batch, Claim, Row
+from fuzzing.world.plain import Ask, Budget, Misuse, RefusalFacts
+
+Spans = list[tuple[str, int, int]]
+NO_GROUP = -1
+
+
+class Lack(NamedTuple):
+    """The first claim that runs out of slots: its place, what it needs and what there is of a group."""
+
+    place: int
+    need: int
+    have: int
+    group: int
+
+
+def open_batch(model: Model, asks: list[Ask], purpose: str) -> Batch:
+    """Hold what every request of a batch can reuse; what could never fit is refused at once."""
+    for ask in asks:
+        check(model, ask)
+    batch = Batch([], [])
+    for ask in asks:
+        refusal = never_fits(model, ask, purpose)
+        if refusal is not None:
+            batch.refused.append(refusal)
+            continue
+        claim = model.find(ask, purpose)
+        claiming.hold(claim)
+        batch.claims.append(claim)
+    return batch
+
+
+def check(model: Model, ask: Ask) -> None:
+    """What must not be asked of this cache at all."""
+    if model.world.has_state and ask.room != len(ask.tokens):
+        raise Misuse("a state is only known where all tokens were computed")
+    if ask.encoder is not None and model.cross is None:
+        raise Misuse("no group reads an encoder")
+
+
+def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
+    """A request larger than the cache itself."""
+    world = model.world
+    least = ask.room + ask.extra_tokens
+    if least > world.max_length:
+        return ask.name, "tokens", least, world.max_length, True, NO_GROUP
+    if ask.encoder is not None and len(ask.places) > (most := world.blocks(world.max_encoder) * world.block_size):
+        return ask.name, "tokens", ask.encoder.length, most, True, world.num_own
+    for group, kind in enumerate(world.kinds):
+        cross = kind.kind == "cross"
+        own = len(ask.places) // world.block_size if cross else Charge(world, ask, kind).worst(purpose)
+        if own > world.tiers[0][group]:
+            return ask.name, "slots", own, world.tiers[0][group], True, group
+    return None
+
+
+def fit(
+    model: Model, batch: Batch, budget: Budget, continuing: list[Row]
+) -> tuple[Spans, Spans, tuple[list[Claim], Lack | None], list[RefusalFacts]]:
+    """Spend the step's tokens in order; then leave out claims, from the end, until the slots are enough."""
+    purse = Purse(model.world, budget)
+    going_on: Spans = []
+    for row in continuing:
+        span = purse.grant(row.ask, row.computed, len(row.tokens))
+        if span is None:
+            purse.left = 0  # it waits, and everybody behind it
+            break
+        going_on.append((row.ask.name, *span))
+    spans: Spans = []
+    refused: list[RefusalFacts] = []
+    for place, claim in enumerate(batch.claims):
+        had = purse.left
+        if place == len(model.free_rows):
+            refused = refuse(batch, place, "sequences", place + 1, place)
+            break
+        span = purse.grant(claim.ask, claim.start, claim.start + claim.num_tokens)
+        if span is None:
+            refused = refuse(batch, place, "tokens", claim.num_tokens, had or 0)
+            break
+        spans.append((claim.ask.name, *span))
+    if budget.all_or_nothing:
+        refused = all_or_none(model, batch, refused) + refused
+    out: list[Claim] = []
+    lacked = None
+    while (short := shortage(model, batch.claims)) is not None:
+        lacked = short
+        out.insert(0, batch.claims[-1])
+        claiming.hold(batch.claims.pop(), -1)
+    return going_on, spans[: len(batch.claims)], (out, lacked), refused + batch.refused
+
+
+def all_or_none(model: Model, batch: Batch, refused: list[RefusalFacts]) -> list[RefusalFacts]:
+    """When one does not fit all others are refused for the order, with its numbers."""
+    short, lacking = shortage(model, batch.claims), (refused or batch.refused)[:1]
+    if short is None and not lacking:
+        return []
+    short = short or Lack(-1, *lacking[0][2:4], NO_GROUP)
+    gone = refuse(batch, 0, "order", short.need, short.have)
+    return [lacking_slots(fact, short) if nth == short.place else fact for nth, fact in enumerate(gone)]
+
+
+def lacking_slots(fact: RefusalFacts, short: Lack) -> RefusalFacts:
+    """The refusal of the one that lacks slots."""
+    return fact[0], "slots", short.need, short.have, False, short.group
+
+
+def refuse(batch: Batch, place: int, reason: str, need: int, have: int) -> list[RefusalFacts]:
+    """Give back the claims from a place on; those behind it are refused for the order."""
+    gone = batch.claims[place:]
+    del batch.claims[place:]
+    for claim in gone:
+        claiming.hold(claim, -1)
+    reasons = [reason] + ["order"] * len(gone)
+    return [(claim.ask.name, why, need, have, False, NO_GROUP) for claim, why in zip(gone, reasons, strict=False)]
+
+
+def left_out(model: Model, out: list[Claim], lacked: Lack | None) -> list[RefusalFacts]:
+    """Refusals for want of slots: what the first would cost now that the others are in; those behind wait for it."""
+    if not out or lacked is None:
+        return []
+    costs = cost(model, model.find(out[0].ask, out[0].purpose))
+    lacks = [Lack(0, need, model.free(group), group) for group, need in enumerate(costs)]
+    short = max(lacks, key=lambda lack: lack.need - lack.have)
+    if short.need <= short.have:  # only the block it would copy from is in its way
+        short = lacked
+    facts = [(claim.ask.name, "order", short.need, short.have, False, NO_GROUP) for claim in out]
+    return [lacking_slots(facts[0], short), *facts[1:]]
+
+
+def shortage(model: Model, claims: list[Claim]) -> Lack | None:
+    """Count the slots a batch takes, one after the other: the first claim that lacks some."""
+    for group in range(model.world.num_groups):
+        have = model.free(group)
+        here: set[object] = set()  # onboarded by one before
+        left = {page: page.claims for claim in claims for page in claim.sources}
+        for place, claim in enumerate(claims):
+            cold = model.cold(claim, group) - here
+            here |= cold
+            takes, gives = source_role(model, claims, claim, left, group)
+            new = model.takes(claim, group) - (claim.source is not None and group < model.world.num_own)
+            if lends(model, claim, group):
+                takes, gives, new = 1, 1, new - 1  # its own state first; then what that is copied from is room
+            takes += len(cold)
+            if takes > have or new > have - takes + gives:
+                return Lack(place, takes + new, have, group)
+            have += gives - takes - new
+    return None
+
+
+def lends(model: Model, claim: Claim, group: int) -> bool:
+    """Whether a snapshot is room again once it is copied: a claim for computing alone has it, on the device."""
+    stream, place = model.place(group)
+    if stream is not model.own or stream.kinds[place].kind != "state" or claim.purpose != "compute":
+        return False
+    return any(page.idle and 0 in page.copies and page.claims == 1 for page in claim.pages[place].values())
+
+
+def source_role(model: Model, claims: list[Claim], claim: Claim, left: dict[Page, int], group: int) -> tuple[int, int]:
+    """Slots a partial hit takes of a group for its own page, and slots its source gives back after the copy."""
+    if claim.source is None or group >= model.world.num_own:
+        return 0, 0
+    page = claim.sources[group]
+    if takes_over(model.own, claims, claim, left):
+        return int(0 not in page.copies), 0
+    for source in claim.sources:
+        left[source] -= 1
+    return 1, int(left[page] == 0 and 0 in page.copies and not in_use(claims, page))
+
+
+def cost(model: Model, claim: Claim) -> tuple[int, ...]:
+    """By how much the free count of each group goes down when this claim alone is admitted, at its peak."""
+    totals = []
+    for group in range(model.world.num_groups):
+        stream, place = model.place(group)
+        hit = claim if stream is model.own else claim.across
+        pages = [] if hit is None or stream.kinds[place].kind == "state" else list(hit.pages[place].values())
+        idle = sum(0 in page.copies and page.idle and not page.claims for page in pages)
+        total = idle + len(model.cold(claim, group)) + model.takes(claim, group)
+        if claim.source is not None and stream is model.own:
+            left = {page: page.claims + 1 for page in claim.sources}
+            source = claim.sources[place]
+            in_place = takes_over(stream, [claim], claim, left) and 0 in source.copies
+            total += 0 if not in_place else int(source.idle and not source.claims) - 1
+        totals.append(total)
+    return tuple(totals)

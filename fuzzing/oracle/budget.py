@@ -1,0 +1,29 @@
+"""The tokens of a step by definition: who may compute how much. Knows no pages."""
+
+from __future__ import annotations
+
+from fuzzing.oracle.charge import next_stop
+from fuzzing.world.plain import Ask, Budget, World
+
+
+class Purse:
+    """What is left of a step's tokens, and the longest part of a prompt."""
+
+    def __init__(self, world: World, budget: Budget) -> None:
+        limits = [limit for limit in (world.max_chunk, budget.max_chunk) if limit is not None]
+        self.world, self.left, self.chunk = world, budget.token_budget, min(limits, default=None)
+
+    def grant(self, ask: Ask, start: int, end: int) -> tuple[int, int] | None:
+        """The whole rest, or with a chunk limit as many whole blocks as fit; exactly that is paid."""
+        stop = end = next_stop(self.world, ask, start, end)
+        if self.chunk is not None:
+            room = self.chunk if self.left is None else min(self.chunk, self.left)
+            if room < end - start:
+                stop = (start + room) // self.world.block_size * self.world.block_size
+                if stop <= start:
+                    return None
+        if self.left is not None:
+            if stop - start > self.left:
+                return None
+            self.left -= stop - start
+        return start, stop

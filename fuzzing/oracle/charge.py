@@ -1,0 +1,116 @@
+"""How many pages a request takes, group by group, and in which columns. Knows no pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuzzing.oracle import reach
+from fuzzing.world.plain import Ask, Group, World
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Columns of one group that get pages now, what is promised for later, and spare pages for beams."""
+
+    first: int
+    stop: int
+    peak: int = 0
+    spare: int = 0
+
+
+class Charge:
+    """One request and one group of a world."""
+
+    def __init__(self, world: World, ask: Ask, group: Group) -> None:
+        self.ask, self.group, self.size = ask, group, world.block_size
+        self.is_state = group.kind == "state"
+        self.keep = world.reuse and ask.keeps
+        self.new = max(0, min(ask.max_new_tokens, world.max_length - ask.room))  # tokens it may generate
+        extra = ask.extra_tokens if group.extra is None else group.extra
+        self.reach = ask.room if self.is_state else ask.room + extra  # tokens it makes room for
+        self.chunk = None if world.max_chunk is None else world.max_chunk + self.reach - ask.compute_end
+        self.spare = (ask.beams - 1) * self.apart(ask.compute_end)  # that is where beams part
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that so many tokens occupy."""
+        return reach.num_blocks(tokens, self.size)
+
+    def apart(self, length: int) -> int:
+        """Pages that two beams cannot share at that length: what comes after whole blocks, drafts included."""
+        if self.group.kind == "cross":
+            return 0
+        return 1 if self.is_state else self.blocks(length + (self.group.extra or 0)) - length // self.size
+
+    def marks(self) -> tuple[int, ...]:
+        """Where the request wants its state kept, regular places aside."""
+        end = (self.ask.compute_end - 1) // self.size * self.size  # where the same prompt could begin
+        return (*self.ask.snapshots, *([end] if self.group.at_end else []))
+
+    def is_stop(self, position: int) -> bool:
+        """A state is kept here."""
+        return self.is_state and self.keep and reach.is_stop(self.group, position, self.marks())
+
+    def peak(self, start: int) -> int:
+        """Pages of its own that it holds at once at most while the prompt is computed from `start` on."""
+        if self.is_state:
+            return int(any(self.is_stop(position) for position in range(start + 1, self.reach + 1)))
+        first, stop = start // self.size, self.blocks(self.reach)
+        if self.group.kind != "window" or self.chunk is None:
+            return stop - first
+        sinks = max(0, reach.sink(self.group, self.size) - first)
+        return min(stop - first, sinks + max(1, reach.keeps(self.group, self.size)) + self.blocks(self.chunk))
+
+    def takes(self, start: int) -> int:
+        """Device slots, at the peak, besides those of the whole pages it found before `start`."""
+        return self.peak(start) + self.is_state + self.spare
+
+    def fill(self, start: int, end: int, base: int) -> Fill:
+        """What a step that computes from `start` to `end` is given, of a prompt that is computed from `base` on."""
+        last = end >= self.ask.compute_end or not reach.bounded(self.group)
+        stop = max(start, self.reach if last else end)
+        peak = 0 if last else self.peak(base)
+        if self.is_state:
+            return Fill(stop // self.size - self.is_stop(stop), stop // self.size, peak, self.spare)
+        return Fill(start // self.size, max(start // self.size, self.blocks(stop)), peak, self.spare)
+
+    def room(self) -> Fill:
+        """What a row that only decodes is given: room for everything its end reads."""
+        end = self.ask.compute_end
+        if self.is_state:
+            return Fill(end // self.size, end // self.size, 0, self.spare)
+        first = max(0, end - self.group.window + 1) // self.size if self.group.kind == "window" else 0
+        return Fill(first, self.blocks(self.reach), 0, self.spare)
+
+    def room_takes(self, held: int) -> int:
+        """Slots that takes, when so many pages are there."""
+        room = self.room()
+        sinks = min(reach.sink(self.group, self.size), room.first)
+        return sinks + room.stop - room.first - (0 if self.is_state else held) + self.is_state + self.spare
+
+    def worst(self, purpose: str) -> int:
+        """Pages it may ever hold at once, when it shares nothing."""
+        ask, group = self.ask, self.group
+        if self.is_state:
+            return ask.beams + self.keep  # a state each, and one that was kept or is to be
+        drafts, always = (ask.extra_tokens, 0) if group.extra is None else (0, group.extra)
+        total = self.blocks(ask.room + max(drafts, self.new) + always)
+        shared = ask.compute_end // self.size
+        most = max(shared + (total - shared) * ask.beams, self.blocks(self.reach) + self.spare)
+        if group.kind != "window":
+            return most
+        sink, tail = reach.sink(group, self.size), reach.keeps(group, self.size)
+        room = self.room()
+        begin = room.stop - room.first if purpose == "decode" else tail + self.peak(0)
+        first = sink + begin + self.spare
+        apart = max(0, sink - shared)  # sinks that beams fill after they have parted
+        each = apart + tail + 2 + self.blocks(group.extra or 0)
+        return min(most, max(first, sink - apart + ask.beams * each))
+
+
+def next_stop(world: World, ask: Ask, start: int, end: int) -> int:
+    """Where a step that begins at `start` ends at the latest: a state can only be kept where a step ends."""
+    if not world.has_state:
+        return end
+    charges = [Charge(world, ask, group) for group in world.kinds if group.kind == "state"]
+    edges = range(start // world.block_size * world.block_size, end, world.block_size)
+    return next((edge for edge in edges if edge > start and any(one.is_stop(edge) for one in charges)), end)

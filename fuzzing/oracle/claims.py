@@ -1,0 +1,125 @@
+"""Claim by definition: what is there for a request, group by group, and what of it is held. Knows no slots."""
+
+from __future__ import annotations
+
+from fuzzing.compare import Mismatch
+from fuzzing.oracle import reach
+from fuzzing.oracle.page import Page
+from fuzzing.oracle.state import Claim, State
+from fuzzing.oracle.tree import path_of
+from fuzzing.world.plain import Ask, Blocks, Path
+
+Found = list[dict[int, Page]]  # per group: the page of each block that has one
+
+
+def find(state: State, ask: Ask, purpose: str) -> Claim:
+    """The longest prefix every group can resume after, then the best block for what is left; holds nothing yet."""
+    size = state.world.block_size
+    claim = Claim(ask, purpose, pages=[{} for _ in state.pools])
+    if not (state.world.reuse and ask.keeps):
+        return claim
+    usable = ask.compute_end - (purpose == "compute")
+    usable = usable if ask.reuse_limit is None else min(usable, ask.reuse_limit)
+    path = path_of(ask.root, ask.identities[: usable // size * size], size)
+    claim.found = pages_along(state, path)
+    claim.walked = state.tree.depth(path)
+    claim.blocks = longest(state, claim.found, claim.walked)
+    claim.start = claim.blocks * size
+    if claim.blocks < simple_rule(state, claim.found, claim.walked):
+        raise Mismatch("more is computed again than need be")
+    claim.pages = needed_pages(state, claim)
+    if state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
+        query = ask.identities[claim.start : min(claim.start + size, usable)]
+        claim.source, matched = state.tree.partial_source(path[: claim.blocks + 1], query, not state.world.copy_on)
+        if claim.source is not None:
+            claim.sources = state.tree.whole(claim.source) or []
+        if in_the_way(state, claim):
+            claim.source, claim.sources, matched = None, [], 0
+        claim.start += matched
+    return claim
+
+
+def in_the_way(state: State, claim: Claim) -> bool:
+    """A block to copy from that could never stand beside its copy, and cannot become the copy either."""
+    if claim.source is None:
+        return False
+    rooms = [state.world.tiers[0][number] - len(held) for number, held in zip(state.groups, claim.pages, strict=True)]
+    mine = state.tree.is_leaf(claim.source) and not any(page.holders or page.claims for page in claim.sources)
+    return min(rooms) < 2 and not mine
+
+
+def pages_along(state: State, path: Path) -> Found:
+    """Every page of every group along a path."""
+    found: Found = [{} for _ in state.pools]
+    for block in range(len(path) - 1):
+        for group, page in enumerate(state.tree.at.get(path[: block + 2], ())):
+            if page is not None:
+                found[group][block] = page
+    return found
+
+
+def resumable(state: State, found: Found, group: int, blocks: int) -> bool:
+    """Whether a group has all it needs to go on after so many blocks."""
+    size = state.world.block_size
+    return all(block in found[group] for block in reach.needed(state.kinds[group], blocks * size, size))
+
+
+def longest(state: State, found: Found, walked: int) -> int:
+    """The last block edge after which every group could go on."""
+    groups = range(len(state.pools))
+    good = (n for n in range(walked, -1, -1) if all(resumable(state, found, group, n) for group in groups))
+    return next(good)
+
+
+def simple_rule(state: State, found: Found, walked: int) -> int:
+    """The least a cache must find: every group its longest; the shortest of those, lowered until all can go on."""
+    groups = range(len(state.pools))
+    alone = [next(n for n in range(walked, -1, -1) if resumable(state, found, group, n)) for group in groups]
+    least = min(alone)
+    while not all(resumable(state, found, group, least) for group in groups):
+        least -= 1
+    return least
+
+
+def needed_pages(state: State, claim: Claim) -> Found:
+    """What the claim holds: what its start needs; for decoding all there is of what the prompt's end needs."""
+    size = state.world.block_size
+    if claim.purpose == "decode" and state.apart:
+        return [{block: claim.found[g][block] for block in at_end(state, claim, g)} for g in range(len(state.pools))]
+    needed = [reach.needed(kind, claim.blocks * size, size) for kind in state.kinds]
+    return [{block: pages[block] for block in blocks} for pages, blocks in zip(claim.found, needed, strict=True)]
+
+
+def at_end(state: State, claim: Claim, group: int) -> list[int]:
+    """Of what the prompt's end needs, the blocks that are there; where all are needed, those before a gap."""
+    size, kind, there = state.world.block_size, state.kinds[group], claim.found[group] if claim.found else {}
+    blocks = [block for block in reach.needed(kind, claim.ask.compute_end, size) if block < claim.walked]
+    if kind.kind == "state" and claim.ask.compute_end % size:
+        return []
+    if reach.bounded(kind):
+        return [block for block in blocks if block in there]
+    gap = next((block for block in blocks if block not in there), len(blocks))
+    return blocks[:gap]
+
+
+def spans(state: State, claim: Claim, group: int) -> Blocks:
+    """Tokens the cache has for a group, of those its start and the prompt's end need; the partial hit included."""
+    size = state.world.block_size
+    blocks = {*at_end(state, claim, group), *claim.pages[group]}
+    whole = {block * size + place for block in blocks for place in range(size)}
+    return reach.runs([*whole, *(token for token in range(claim.blocks * size, claim.start) if token not in whole)])
+
+
+def wants(state: State, claim: Claim, group: int) -> Blocks:
+    """Blocks the prompt's end needs that are not there."""
+    there = set(at_end(state, claim, group))
+    needed = reach.needed(state.kinds[group], claim.ask.compute_end, state.world.block_size)
+    return reach.runs([block for block in needed if block not in there])
+
+
+def hold(claim: Claim, change: int = 1) -> None:
+    """Claim its pages, or give them back."""
+    for page in claim.held:
+        page.claims += change
+    if claim.across is not None:
+        hold(claim.across, change)

@@ -1,0 +1,117 @@
+"""What a commit does by definition: pages become findable, pages leave, states are kept. Knows no claims."""
+
+from __future__ import annotations
+
+from fuzzing.oracle import pools as slots
+from fuzzing.oracle import reach
+from fuzzing.oracle.page import Page
+from fuzzing.oracle.state import Row, State
+from fuzzing.oracle.tree import path_of
+from fuzzing.world.plain import Path
+
+
+def commit(state: State, row: Row, computed: int) -> int:
+    """Whole computed blocks are final; how many pages are new in the tree."""
+    row.computed = max(row.computed, computed)
+    row.handed = max(row.handed, computed)
+    row.ahead = False
+    blocks = row.computed // state.world.block_size
+    if blocks <= row.committed:
+        return sum(offer(state, row, group) for group in range(len(state.pools)) if state.offers(group, row))
+    row.committed = blocks
+    if row.tip is not None:
+        row.tip = path_of(row.ask.root, row.tokens, state.world.block_size)[: blocks + 1]
+    fresh = 0
+    for group in range(len(state.pools)):
+        if state.offers(group, row):
+            fresh += offer(state, row, group)
+        if reach.bounded(state.kinds[group]):
+            fresh += leave(state, row, group)
+    return fresh
+
+
+def offer(state: State, row: Row, group: int) -> int:
+    """The tree is offered every final page it has not seen; how many it takes."""
+    columns = range(row.showns[group], row.committed)
+    row.showns[group] = max(row.showns[group], row.committed)
+    return sum(show(state, row, group, column) for column in columns)
+
+
+def show(state: State, row: Row, group: int, column: int) -> bool:
+    """Offer one page."""
+    page = row.pages[group][column] if column < len(row.pages[group]) else None
+    if row.tip is None or page is None:
+        return False
+    return commit_page(state, state.pools[group], page, row.tip[: column + 2])
+
+
+def commit_page(state: State, pools: slots.Pools, page: Page, path: Path) -> bool:
+    """A page takes its place in the tree if it is free, or its page idle and off the device; else it stays private."""
+    other = state.tree.page(path, pools.group)
+    if page.path is not None or other is page:
+        return False
+    if other is None:
+        state.tree.attach(page, path)
+        return True
+    if other.idle and not other.claims and 0 not in other.copies:
+        state.tree.detach(other)
+        for tier in sorted(other.copies):
+            if state.world.shadows and state.trusted:  # a copy that may still fail is not trusted
+                pools.put(page, tier, pools.lift(other, tier))
+            else:
+                pools.empty(other, tier)
+        pools.remove_number(other)
+        state.tree.attach(page, path)
+    return False
+
+
+def leave(state: State, row: Row, group: int) -> int:
+    """Pages nobody will read any more leave the row, the last one first; what the tree takes of them."""
+    kind, size = state.kinds[group], state.world.block_size
+    stop = row.committed - reach.keeps(kind, size)
+    columns = range(max(row.fronts[group], reach.sink(kind, size)), stop)
+    if kind.kind == "state":
+        fresh = sum(keep_state(state, row, group, column) for column in columns)
+    else:
+        fresh = sum(show(state, row, group, column) for column in columns)
+    for column in reversed(columns):
+        page = row.pages[group][column] if column < len(row.pages[group]) else None
+        if page is not None:
+            row.pages[group][column] = None
+            if column >= row.bases[group]:
+                if row.extras[group] and page.holders > 1:  # a hold keeps it: that was counted when it was held
+                    row.extras[group] -= 1
+                    row.peaks[group] -= 1
+                row.owns[group] -= 1
+            state.pools[group].let_go(page, state.now())
+    row.fronts[group] = max(row.fronts[group], stop)
+    if kind.kind == "state":
+        row.showns[group] = row.fronts[group]
+    return fresh
+
+
+def keep_state(state: State, row: Row, group: int, column: int) -> bool:
+    """A snapshot is taken when the state stands exactly at the end of its block, and nobody has one there."""
+    pools, size = state.pools[group], state.world.block_size
+    page = row.pages[group][column] if column < len(row.pages[group]) else None
+    if page is None or row.tip is None or (column + 1) * size != row.computed:
+        return False
+    path = row.tip[: column + 2]
+    if state.tree.page(path, group) is not None:
+        return False
+    if row.is_past:
+        pools.count(slots.SKIPPED)
+        return False
+    copy_state(pools, row.currents[group], page)
+    state.tree.attach(page, path)
+    return True
+
+
+def copy_state(pools: slots.Pools, source: Page | None, target: Page) -> None:
+    """One state into another page, on the device."""
+    assert source is not None
+    tier = source.hottest
+    pages = (target, source) if tier else (target,)
+    pools.move(slots.COPY, (tier, source.copies[tier]), (0, target.copies[0]), *pages)
+    pools.count(slots.ONBOARDED if tier else slots.COPIED)
+    pools.count(slots.COPIED_TOKENS, pools.world.block_size)

@@ -1,0 +1,156 @@
+"""What the oracle shows of its state, in plain data: sequences, counts, dumps. Changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from fuzzing.oracle import claims, reach
+from fuzzing.oracle.admission import cost
+from fuzzing.oracle.model import Model
+from fuzzing.oracle.page import Page
+from fuzzing.oracle.state import Claim, State
+from fuzzing.world.plain import Blocks, ClaimFacts, Outlook, Path
+
+
+def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
+    """What a claim shows of itself."""
+    groups = range(model.world.num_groups)
+    cold = tuple(len(model.cold(claim, group)) for group in groups)
+    slots = tuple(cold[group] + model.takes(claim, group) for group in groups)
+    wants = [claims.wants(model.own, claim, group) for group in range(model.world.num_own)]
+    wants += [encoder_wants(model, claim) for _ in groups[model.world.num_own :]]
+    facts = (spans(model, claim), tuple(wants))
+    return ClaimFacts(claim.ask.name, claim.start, claim.blocks, onboards(model, claim), slots, *facts)
+
+
+def onboards(model: Model, claim: Claim) -> tuple[int, ...]:
+    """Pages per group that are read from a colder tier: whole blocks, a partial hit's block, the state it resumes."""
+    counts = []
+    for group in range(model.world.num_groups):
+        stream, place = model.place(group)
+        mine = claim if stream is model.own else claim.across
+        read: list[Page] = [] if mine is None else list(mine.pages[place].values())
+        if stream.kinds[place].kind == "state":
+            read = read[-1:]
+        read += mine.sources[place : place + 1] if mine is not None else []
+        counts.append(sum(0 not in page.copies for page in read))
+    return tuple(counts)
+
+
+def spans(model: Model, claim: Claim) -> tuple[Blocks, ...]:
+    """What there is of what the prompt's end needs, per group, in tokens."""
+    own = [claims.spans(model.own, claim, group) for group in range(model.world.num_own)]
+    return (*own, *(encoder_span(model, claim) for _ in range(model.world.num_groups - model.world.num_own)))
+
+
+def outlook(model: Model, claim: Claim) -> Outlook:
+    """What a probe tells of a claim; in worlds that forget, the way to completion is an estimate and not predicted."""
+    held = sum(0 in page.copies and (page.holders > 0 or page.claims > 0) for page in claim.pages[0].values())
+    slots, ask, size = cost(model, claim), claim.ask, model.world.block_size
+    later: tuple[int, ...] = ()
+    if model.world.is_plain:
+        longest = min(ask.room + ask.max_new_tokens, max(ask.room, model.world.max_length))
+        more = -(-longest // size) + (ask.room + ask.extra_tokens) // -size
+        later = tuple(now + max(more, 0) * ask.beams for now in slots)
+    return Outlook(claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
+
+
+def encoder_span(model: Model, claim: Claim) -> Blocks:
+    """Leading places of the encoder's input that are there."""
+    if claim.across is None or claim.ask.encoder is None or not claim.across.blocks:
+        return ()
+    return ((0, min(claim.ask.encoder.length, claim.across.blocks * model.world.block_size)),)
+
+
+def encoder_wants(model: Model, claim: Claim) -> Blocks:
+    """Blocks of the encoder's input that are not."""
+    if claim.across is None:
+        return ()
+    return reach.runs(list(range(claim.across.blocks, len(claim.ask.places) // model.world.block_size)))
+
+
+def usage(model: Model) -> tuple[int, ...]:
+    """Where the slots of every tier are."""
+    numbers: list[int] = []
+    for stream, place in model.groups():
+        pools = stream.pools[place]
+        for tier in range(len(pools.owner)):
+            numbers += pools.usage(tier)
+    return tuple(numbers)
+
+
+def row_facts(model: Model, name: str) -> tuple[Any, ...]:
+    """Start, length, computed, committed, encoded; per group: pages, slots, the state's slot, tokens with pages."""
+    row, size = model.own.rows[name], model.world.block_size
+    groups = []
+    for stream, place in model.groups():
+        mine = stream.rows.get(name)
+        pages: list[Page | None] = mine.pages[place] if mine is not None else []
+        current = mine.currents[place] if mine is not None else None
+        computed = mine.computed if mine is not None else 0
+        tokens = [at for at in range(min(computed, len(pages) * size)) if current is None and pages[at // size]]
+        numbers = tuple(-1 if page is None else page.number for page in pages)
+        slots = tuple(-1 if page is None else page.copies[0] for page in pages)
+        groups.append((numbers, slots, -1 if current is None else current.copies[0], reach.runs(tokens)))
+    across = None if model.cross is None else model.cross.rows.get(name)
+    encoded = 0 if across is None or row.ask.encoder is None else min(row.ask.encoder.length, across.computed)
+    return row.start, len(row.tokens), row.computed, row.committed * size, encoded, tuple(groups)
+
+
+def dump(state: State) -> dict[str, Any]:
+    """All facts by name."""
+    exists = state.tree.exists()
+    born = Counter(path[:-1] for path in exists)
+    tips = Counter(state.tips())
+    nodes = [(path, len(path[-1]), page_numbers(state, path), born[path], tips[path]) for path in sorted(exists)]
+    return {
+        "nodes": nodes,
+        "groups": [dump_group(state, group) for group in range(len(state.pools))],
+        "rows": {row.number: dump_row(state, name) for name, row in state.rows.items()},
+        "roots": sorted((root, born[root,]) for root in state.roots),
+    }
+
+
+def page_numbers(state: State, path: Path) -> tuple[int, ...]:
+    """Page of each group, -1 for none."""
+    pages = state.tree.at.get(path, [None] * len(state.pools))
+    return tuple(page.number if page else -1 for page in pages)
+
+
+def dump_group(state: State, group: int) -> dict[str, Any]:
+    """Pages, orders and counts of one group."""
+    pools = state.pools[group]
+    orders: list[dict[int, list[int]]] = []
+    for tier, stamps in enumerate(pools.stamp):
+        order: dict[int, list[int]] = {}
+        for slot in sorted(range(len(stamps)), key=stamps.__getitem__):
+            klass = pools.klass(tier, slot)
+            if klass is not None:
+                order.setdefault(klass, []).append(slot)
+        orders.append(order)
+    pages = {}
+    for page in pools.pages.values():
+        slots = tuple(page.copies.get(tier, -1) for tier in range(len(pools.owner)))
+        times = (-1 if value is None else value for value in (page.duration, page.expiry))
+        pages[page.number] = (page.path, page.holders, page.claims, slots, page.priority, *times)
+    return {
+        "pages": pages,
+        "orders": orders,
+        "free_pages": pools.numbers,
+        "available": state.free(group),
+        "counters": pools.counts,
+    }
+
+
+def dump_row(state: State, name: str) -> tuple[Any, ...]:
+    """Numbers of one row."""
+    row = state.rows[name]
+    spares = [[page.number for page in pages] for pages in row.spares]
+    priority, duration = row.decode
+    tokens = [identity[0] for identity in row.tokens]
+    numbers = (len(row.tokens), row.computed, row.committed, tokens)
+    kept = (row.tip, row.keep, spares, priority, -1 if duration is None else duration)
+    currents = [-1 if page is None else page.number for page in row.currents]
+    stakes = (row.fronts, row.showns, row.bases, row.owns, row.peaks, currents)
+    return (*numbers, *kept, *stakes, row.ahead, row.handed, row.reached)

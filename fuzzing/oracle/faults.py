@@ -1,0 +1,150 @@
+"""Failed moves by definition: which pages are spoilt, whose promises change. Knows no bytes."""
+
+from __future__ import annotations
+
+from fuzzing.oracle import claims as claiming
+from fuzzing.oracle import life, reach
+from fuzzing.oracle import pools as slots
+from fuzzing.oracle.model import Model
+from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.state import Claim, Done, Row, State
+from fuzzing.world.plain import SetbackFacts
+
+Spoilt = list[tuple[State, Page]]
+
+
+def spoilt_pages(model: Model, failed: list[Done]) -> Spoilt:
+    """Pages left without good bytes. A shadow that failed costs only itself."""
+    spoilt: Spoilt = []
+    for row, pages in failed:
+        kind = row[0]
+        stream, place = model.place(row[1])
+        for nth, page in enumerate(pages):
+            if page.gone or (stream, page) in spoilt:
+                continue
+            source = kind == slots.COPY and nth == 1  # what could not be read
+            tier, slot = row[2:4] if source else row[4:6]
+            if kind == slots.OFFLOAD or source:
+                if page.copies.get(tier) != slot:
+                    continue
+                if page.hottest < tier:
+                    stream.pools[place].empty(page, tier)
+                    continue
+            spoilt.append((stream, page))
+    return spoilt
+
+
+def finish(model: Model, failed: list[Done]) -> list[SetbackFacts]:
+    """Spoilt pages leave the tree; rows on them are cut or lost, claims on them look again."""
+    spoilt = spoilt_pages(model, failed)
+    pages = [page for _, page in spoilt]
+    shaken = [claim for batch in model.batches.values() for claim in batch.claims if rests_on(claim, pages)]
+    for claim in shaken:
+        claiming.hold(claim, -1)
+    cuts = {row.number: (row, cut) for row in model.own.rows.values() if (cut := first_spoilt(model, row, pages)) >= 0}
+    for stream, page in spoilt:
+        lose(stream, page)
+    setbacks = shaken_holds(model, pages)
+    setbacks += [set_back(model, *cuts[number]) for number in sorted(cuts)]
+    return setbacks + [look_again(model, claim) for claim in shaken]
+
+
+def shaken_holds(model: Model, spoilt: list[Page]) -> list[SetbackFacts]:
+    """Holds on spoilt pages: what they keep counts up to the first of those; of an encoder's nothing does."""
+    size, told = model.world.block_size, list[SetbackFacts]()
+    for key, (start, end, held) in model.own.holds.items():
+        places = [block for pages in held for block, page in pages if page in spoilt]
+        if model.cross is not None:
+            places += [0 for pages in model.cross.holds[key][2] for _, page in pages if page in spoilt]
+        if places:
+            told.append(("hold", key, end, max(start, min(places) * size), False))
+    return told
+
+
+def rests_on(claim: Claim, spoilt: list[Page]) -> bool:
+    """Whether one of these pages is part of the hit, or of the block it would copy from."""
+    if claim.across is not None and rests_on(claim.across, spoilt):
+        return True
+    on_source = claim.source is not None and any(page.path == claim.source for page in spoilt)
+    return on_source or any(page in spoilt for page in claim.held)
+
+
+def first_spoilt(model: Model, row: Row, spoilt: list[Page]) -> int:
+    """The first block of a row that is spoilt, -1 for none; a spoilt state, or encoder, spoils all."""
+    columns = [block for pages in row.pages for block, page in enumerate(pages) if page in spoilt]
+    across = model.cross.rows.get(row.ask.name) if model.cross is not None else None
+    others = [page for page in row.currents if page is not None]
+    others += [page for pages in across.pages for page in pages if page] if across is not None else []
+    return 0 if any(page in spoilt for page in others) else min(columns, default=-1)
+
+
+def lose(state: State, page: Page) -> None:
+    """A spoilt page leaves the tree; its holders keep it as a private page on the device."""
+    pools = state.pools[page.group]
+    if page.path is not None:
+        state.tree.detach(page)
+    if not page.holders:
+        pools.remove(page)
+        return
+    for tier in sorted(page.copies)[1:]:
+        pools.empty(page, tier)
+
+
+def set_back(model: Model, row: Row, cut: int) -> SetbackFacts:
+    """The row goes back to block `cut`; where groups forget or read an encoder, or without room, it is released."""
+    old = row.computed
+    forgets = any(reach.bounded(kind) for kind in model.own.kinds)
+    if forgets or model.cross is not None or row.received or not recut(model.own, row, cut):
+        model.lost[row.ask.name] = row
+        for stream in model.streams:
+            if row.ask.name in stream.rows:
+                life.release(stream, stream.rows[row.ask.name], False)
+        model.free_rows.append(row.number)
+        return "sequence", row.ask.name, old, 0, True
+    return "sequence", row.ask.name, old, row.computed, False
+
+
+def recut(state: State, row: Row, cut: int) -> bool:
+    """The row gets pages of its own from block `cut` on; False when there is no room."""
+    size, blocks = state.world.block_size, range(cut, row.committed)
+    shared = [[block for block in blocks if not private(pages, block)] for pages in row.pages]
+    if any(len(lost) > room_after(pools, lost, row) for lost, pools in zip(shared, state.pools, strict=True)):
+        return False
+    for pools, lost in zip(state.pools, shared, strict=True):
+        for block in reversed(lost):
+            page = row.pages[pools.group][block]
+            assert page is not None
+            pools.let_go(page, state.now())
+    for pools, lost in zip(state.pools, shared, strict=True):
+        for block in lost:
+            row.pages[pools.group][block] = pools.open_page(DEFAULT, None)
+    row.computed = min(row.computed, cut * size)
+    row.committed = min(row.committed, cut)
+    row.showns = [min(shown, cut) for shown in row.showns]
+    if row.tip is not None:
+        row.tip = row.tip[: cut + 1]
+    row.start = min(row.start, row.computed)
+    row.prompt_end = max(row.prompt_end, len(row.tokens))
+    row.granted = row.handed = row.computed
+    return True
+
+
+def room_after(pools: slots.Pools, lost: list[int], row: Row) -> int:
+    """Free slots once the row has let go of these blocks: those it alone held and nobody claims become free."""
+    pages = [page for block in lost if (page := row.pages[pools.group][block]) is not None]
+    return pools.free() + sum(page.path is not None and page.holders == 1 and not page.claims for page in pages)
+
+
+def private(pages: list[Page | None], block: int) -> bool:
+    """A page only this row has, or no page."""
+    page = pages[block] if block < len(pages) else None
+    return page is None or (page.path is None and page.holders == 1)
+
+
+def look_again(model: Model, claim: Claim) -> SetbackFacts:
+    """A claim that lost part of its hit holds what is left."""
+    old, found = claim.start, model.find(claim.ask, claim.purpose)
+    for name in ("start", "blocks", "source", "pages", "sources", "found", "walked", "across"):
+        setattr(claim, name, getattr(found, name))
+    claiming.hold(claim)
+    return "claim", claim.ask.name, old, claim.start, False

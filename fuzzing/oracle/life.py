@@ -1,0 +1,253 @@
+"""Life after admission by definition: grow, trim, hold, release, truncate, clear. Knows no claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuzzing.oracle import pools as slots
+from fuzzing.oracle import reach
+from fuzzing.oracle.commit import commit
+from fuzzing.oracle.page import Page
+from fuzzing.oracle.state import Row, State
+from fuzzing.world.plain import Ask, Identity, Misuse, Path
+
+
+def columns_at(state: State, group: int, length: int) -> int:
+    """Columns a row has when it is that long."""
+    kind, size = state.kinds[group], state.world.block_size
+    return length // size if kind.kind == "state" else reach.num_blocks(length + (kind.extra or 0), size)
+
+
+def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
+    """For each column still missing at that length: whether it gets a page."""
+    kind, size = state.kinds[group], state.world.block_size
+    columns = range(len(row.pages[group]), columns_at(state, group, length))
+    if kind.kind != "state":
+        return [True for _ in columns]
+    regular = row.keep and kind.every > 0
+    return [regular and column >= row.fronts[group] and (column + 1) * size % kind.every == 0 for column in columns]
+
+
+def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]:
+    """The same of a state group as far as there is room: nobody waits for a snapshot."""
+    left, got = state.free(group), list[bool]()
+    for wanted in new_columns(state, row, group, length):
+        got.append(wanted and left > 0)
+        left -= got[-1]
+    return got
+
+
+def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num_tokens: int) -> bool:
+    """Slots for coming tokens, for all rows or for none."""
+    if any(any(row.peaks) or row.handed < len(row.tokens) for row in rows):
+        raise Misuse("an unfinished prompt has tokens to come before these, and perhaps pages promised")
+    for group, kind in enumerate(state.kinds):
+        if kind.kind == "state":
+            continue
+        missing = sum(sum(new_columns(state, row, group, len(row.tokens) + num_tokens)) for row in rows)
+        if missing and missing > state.free(group):
+            return False
+    for place, row in enumerate(rows):
+        length = len(row.tokens) + num_tokens
+        if tokens is not None:
+            row.tokens += tokens[place]
+            row.handed = length
+        else:
+            row.reached = max(row.reached, length)
+        for group, pools in enumerate(state.pools):
+            new = new_snapshots if state.kinds[group].kind == "state" else new_columns
+            for wanted in new(state, row, group, length):
+                row.pages[group].append(pools.open_page(*row.decode) if wanted else None)
+                row.owns[group] += wanted
+                pools.count(slots.GROWN, int(wanted))
+    return True
+
+
+def check_commit(state: State, rows: list[Row], marks: Sequence[int]) -> None:
+    """A transfer brings all or nothing; of a prompt whose pages come step by step only what was handed out counts."""
+    for row, mark in zip(rows, marks, strict=True):
+        if row.received and row.computed < row.prompt_end and mark < row.prompt_end:
+            raise Misuse("a part of a transfer")
+        if any(map(reach.bounded, state.kinds)) and row.granted < row.prompt_end and mark > row.granted:
+            raise Misuse("more than was handed out")
+
+
+def trim(state: State, row: Row, num_tokens: int) -> int:
+    """Tail tokens go, and the pages behind them; how many."""
+    length = len(row.tokens) - num_tokens
+    check_trim(state, row, length)
+    del row.tokens[length:]
+    row.kept, row.prompt_end = min(row.kept, length), min(row.prompt_end, length)
+    row.reached = max(row.reached, row.handed)
+    row.computed, row.handed = min(row.computed, length), min(row.handed, length)
+    given = 0
+    for group, pools in enumerate(state.pools):
+        pages = row.pages[group]
+        while len(pages) > columns_at(state, group, length):
+            page = pages.pop()
+            if page is not None:
+                row.owns[group] -= len(pages) >= row.bases[group]
+                pools.let_go(page, state.now())
+                given += 1
+    return given
+
+
+def final(state: State, row: Row) -> int:
+    """Tokens that cannot be taken back: what was received fits only the prompt's end."""
+    least = row.prompt_end if row.received else 0
+    return max(least, row.computed if state.world.has_state else row.committed * state.world.block_size)
+
+
+def check_trim(state: State, row: Row, length: int) -> None:
+    """Tokens that were handed on stay: committed ones, those a fork shares, those a hold keeps for a reader."""
+    block, inside = divmod(length, state.world.block_size)
+    if row.granted < row.prompt_end and any(map(reach.bounded, state.kinds)):
+        raise Misuse("pages of an unfinished prompt are promised")
+    if length < final(state, row):
+        raise Misuse("what is final cannot be taken back, nor a state")
+    for group in range(len(state.pools)):
+        mine = [page for page in row.pages[group][block : block + 1] if page]
+        others = [other.pages[group][block : block + 1] for other in state.rows.values() if other is not row]
+        if inside and mine and mine in others:
+            raise Misuse("a fork shares that page: nothing may be written into it")
+    for _, end, held in state.holds.values():
+        if length < len(row.tokens) and length < min(end, row.computed) and holds_block(row, held, block):
+            raise Misuse("a hold keeps those tokens for a reader")
+
+
+def holds_block(row: Row, held: list[list[tuple[int, Page]]], block: int) -> bool:
+    """Whether a hold keeps a page of that block."""
+    mine = [page for pages in row.pages for page in pages[block : block + 1]]
+    return any(page in mine for kept in held for _, page in kept)
+
+
+def hold(state: State, key: str, row: Row | None, start: int, end: int) -> tuple[tuple[int, ...], ...]:
+    """Keep the pages of a span for a reader, of an encoder's stream all of them; which."""
+    held = [[] if row is None else held_pages(state, row, group, start, end) for group in range(len(state.pools))]
+    state.holds[key] = (start, end, held)
+    for group, pages in enumerate(held):
+        for block, page in pages:
+            state.pools[group].hold(page)
+            if row is not None and row.peaks[group] and page is not row.currents[group]:
+                row.peaks[group] += block >= row.bases[group]
+                row.extras[group] += block >= row.bases[group]
+    return tuple(tuple(page.number for _, page in pages) for pages in held)
+
+
+def held_pages(state: State, row: Row, group: int, start: int, end: int) -> list[tuple[int, Page]]:
+    """The pages of a span, with their blocks; a state when it stands in its last block."""
+    size, current = state.world.block_size, row.currents[group]
+    first, last = start // size, reach.num_blocks(end, size) if end > start else start // size
+    if current is not None:
+        inside = first * size < row.computed <= last * size
+        return [((row.computed - 1) // size, current)] if inside and not row.is_past else []
+    columns = range(first, last) if state.groups.start == 0 else range(len(row.pages[group]))
+    return [(column, page) for column in columns if (page := row.pages[group][column]) is not None]
+
+
+def keeps_promised(state: State, row: Row, start: int, end: int) -> bool:
+    """Whether a hold would keep more pages that are promised to leave than there are slots to spare."""
+    for group, kind in enumerate(state.kinds):
+        if row.peaks[group] and kind.kind == "window":
+            pages = held_pages(state, row, group, start, end)
+            if sum(block >= row.bases[group] for block, _ in pages) > state.free(group):
+                return True
+    return False
+
+
+def drop(state: State, key: str) -> None:
+    """Give up such a hold."""
+    for pools, pages in zip(state.pools, state.holds.pop(key)[2], strict=True):
+        for _, page in reversed(pages):
+            pools.let_go(page, state.now())
+
+
+def release(state: State, row: Row, store: bool) -> None:
+    """Everything computed becomes findable; then pages are given up, the deepest first."""
+    row.peaks = [0] * len(state.pools)
+    was_ahead = row.ahead
+    if store:
+        commit(state, row, row.computed)
+        store_rest(state, row, was_ahead)
+    del state.rows[row.ask.name]
+    for group, pools in enumerate(state.pools):
+        columns = [page for page in reversed(row.pages[group]) if page is not None]
+        last = [page for page in row.currents[group : group + 1] if page is not None]
+        for page in [*reversed(row.spares[group]), *columns, *last]:
+            pools.let_go(page, state.now())
+
+
+def store_rest(state: State, row: Row, was_ahead: bool) -> None:
+    """Private pages whose place has become free, the deepest first; the state; the computed part of the last block."""
+    if row.tip is None:
+        return
+    for block in range(row.committed - 1, -1, -1):
+        for group in range(len(state.pools)):
+            here = row.pages[group][block] if block < len(row.pages[group]) else None
+            path = row.tip[: block + 2]
+            if here and here.path is None and state.tree.page(path, group) is None:
+                state.tree.attach(here, path)
+    at_edge = 0 < row.computed == row.committed * state.world.block_size
+    for group, current in enumerate(row.currents):
+        if current and at_edge and not was_ahead and state.tree.page(row.tip, group) is None:
+            if row.is_past:
+                state.pools[group].count(slots.SKIPPED)
+            else:
+                state.tree.attach(current, row.tip)
+    if not state.world.has_state and state.world.partial:
+        store_tail(state, row, row.tip)
+
+
+def store_tail(state: State, row: Row, tip: Path) -> None:
+    """The computed tokens after the last whole block become a partial one, unless a block begins with them."""
+    size = state.world.block_size
+    tail = tuple(row.tokens[row.committed * size : row.computed])
+    if not 0 < len(tail) < size:
+        return
+    for group in range(len(state.pools)):
+        page = row.pages[group][row.committed]
+        covered = any(pages[group] and path[-1][: len(tail)] == tail for path, pages in state.tree.children(tip))
+        if page and page.path is None and page.holders == 1 and not covered:
+            state.tree.attach(page, (*tip, tail))
+
+
+def truncate(state: State, ask: Ask, keep: int) -> int:
+    """Forget the blocks along the request's tokens that start at `keep` or later, and all below; how many pages."""
+    size, tops = state.world.block_size, list[Path]()
+    identities = ask.identities[: ask.compute_end]
+    for path in state.tree.exists():
+        start = (len(path) - 2) * size
+        tokens = [identity for block in path[1:] for identity in block]
+        along = path[0] == ask.root and tokens == list(identities[: len(tokens)])
+        if along and start >= keep:
+            tops.append(path)
+    first = min((len(path) for path in tops), default=0)
+    return sum(forget(state, path) for path in sorted(path for path in tops if len(path) == first))
+
+
+def clear(state: State) -> int:
+    """Forget everything; how many pages."""
+    gone = 0
+    for root in state.roots:
+        gone += forget(state, (root,))
+    for row in state.rows.values():
+        row.tip = None
+    state.roots.clear()
+    return gone
+
+
+def forget(state: State, top: Path) -> int:
+    """A subtree goes: idle pages are no more, held ones stay private; rows that go on there store no more."""
+    for row in state.rows.values():
+        if row.tip is not None and row.tip[: len(top)] == top:
+            row.tip = None
+    gone = 0
+    for path in state.tree.below(top):
+        for page in list(state.tree.at[path]):
+            if page is None:
+                continue
+            state.tree.detach(page)
+            gone += 1
+            if not page.holders:
+                state.pools[page.group].remove(page)
+    return gone

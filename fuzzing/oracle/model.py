@@ -1,0 +1,99 @@
+"""Model: one small cache as it should be: its token streams, rows, claims and plans. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuzzing.oracle import claims
+from fuzzing.oracle.charge import Charge
+from fuzzing.oracle.state import Batch, Claim, Done, Row, State
+from fuzzing.world.plain import Ask, PlanFacts, World
+
+
+class Model:
+    """The sequences' own stream, and the encoder's where cross groups read one; a row has one number in both."""
+
+    def __init__(self, world: World, clock: Callable[[], float]) -> None:
+        self.world = world
+        self.own = State(world, clock, range(world.num_own))
+        self.cross = State(world, clock, range(world.num_own, world.num_groups)) if self.has_cross else None
+        self.streams = [self.own] if self.cross is None else [self.own, self.cross]
+        self.places = [(stream, place) for stream in self.streams for place in range(len(stream.pools))]
+        self.free_rows = list(range(world.rows - 1, -1, -1))
+        self.batches: dict[str, Batch] = {}
+        self.plans: dict[int, list[Done]] = {}
+        self.next_plan = 0
+        self.lost: dict[str, Row] = {}  # released because a move failed
+
+    @property
+    def has_cross(self) -> bool:
+        """Some group reads an encoder."""
+        return self.world.num_own < self.world.num_groups
+
+    def groups(self) -> list[tuple[State, int]]:
+        """Every group: its stream and its place there."""
+        return self.places
+
+    def free(self, group: int) -> int:
+        """Device slots that can be had."""
+        stream, place = self.place(group)
+        return stream.free(place)
+
+    def place(self, group: int) -> tuple[State, int]:
+        """Stream of a group and its place there."""
+        return self.places[group]
+
+    def take_plan(self) -> PlanFacts:
+        """Everything decided since the last plan."""
+        number = self.next_plan
+        self.next_plan += 1
+        done = [move for stream in self.streams for move in stream.moves]
+        if done:
+            self.plans[number] = done
+        for stream in self.streams:
+            stream.moves.clear()
+        self.trust()
+        return PlanFacts(number, tuple(row for row, _ in done))
+
+    def trust(self) -> None:
+        """Copies are trusted while no plan is under way that might fail to make them."""
+        for stream in self.streams:
+            stream.trusted = not self.plans
+
+    # -- claims ------------------------------------------------------------------------------------------------------
+
+    def find(self, ask: Ask, purpose: str) -> Claim:
+        """What is there for a request in every stream; holds nothing yet."""
+        claim = claims.find(self.own, ask, purpose)
+        if self.cross is not None and ask.encoder is not None:
+            claim.across = claims.find(self.cross, encoder_ask(ask), "encoder")
+        return claim
+
+    def takes(self, claim: Claim, group: int) -> int:
+        """Device slots it takes of a group, at its peak, onboards aside."""
+        stream, place = self.place(group)
+        if stream is not self.own:
+            return 0 if claim.across is None else len(claim.ask.places) // self.world.block_size - claim.across.blocks
+        charge = Charge(self.world, claim.ask, stream.kinds[place])
+        if claim.purpose == "decode" and stream.apart:
+            return charge.room_takes(len(claim.pages[place]))
+        return charge.takes(claim.start)
+
+    def cold(self, claim: Claim, group: int) -> set[object]:
+        """Pages it needs of a group that are not on the device; a state is copied from where it is."""
+        stream, place = self.place(group)
+        hit = claim if stream is self.own else claim.across
+        if hit is None or stream.kinds[place].kind == "state":
+            return set()
+        return {page for page in hit.pages[place].values() if 0 not in page.copies}
+
+
+def encoder_ask(ask: Ask) -> Ask:
+    """The encoder's part of a request, as a request of its own stream."""
+    assert ask.encoder is not None
+    tokens = (0,) * len(ask.places)
+    return replace(
+        ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), reuse_limit=None,
+        beams=1, extra_tokens=0,
+    )  # fmt: skip

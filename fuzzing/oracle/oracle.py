@@ -1,0 +1,220 @@
+"""Oracle: the public calls of a cache, answered by definition in plain data. The other files hold the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuzzing.oracle import admission, claims, faults, forks, life, reach, seating
+from fuzzing.oracle import pools as slots
+from fuzzing.oracle.commit import commit
+from fuzzing.oracle.facts import claim_facts, dump, outlook, row_facts, usage
+from fuzzing.oracle.model import Model, encoder_ask
+from fuzzing.oracle.state import Batch, Claim, Row, State
+from fuzzing.world.plain import (
+    Admission,
+    Ask,
+    Budget,
+    ClaimFacts,
+    Closing,
+    Identity,
+    Misuse,
+    Outlook,
+    PlanFacts,
+    RefusalFacts,
+    World,
+)
+
+
+class Oracle:
+    """What a cache of this world must answer."""
+
+    def __init__(self, world: World, clock: Callable[[], float]) -> None:
+        self.world = world
+        self.model = Model(world, clock)
+        self.state = self.model.own
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def claim(
+        self, key: str, asks: Sequence[Ask], purpose: str
+    ) -> tuple[tuple[ClaimFacts, ...], tuple[RefusalFacts, ...]]:
+        """Phase 1 of a batch, kept under a key."""
+        batch = self.model.batches[key] = admission.open_batch(self.model, list(asks), purpose)
+        return tuple(claim_facts(self.model, claim) for claim in batch.claims), tuple(batch.refused)
+
+    def drop_claim(self, key: str) -> None:
+        """Give a batch back."""
+        for claim in self.model.batches.pop(key).claims:
+            claims.hold(claim, -1)
+
+    def admit(self, key: str, budget: Budget, continuing: Sequence[str]) -> Admission:
+        """Phase 2 of a batch."""
+        if any(claim.ask.name in self.state.rows for claim in self.model.batches[key].claims):
+            raise Misuse("a sequence of that name was admitted since")
+        return self._admit(self.model.batches.pop(key), budget, continuing)
+
+    def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str]) -> Admission:
+        """Both phases at once."""
+        return self._admit(admission.open_batch(self.model, list(asks), "compute"), budget, continuing)
+
+    def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
+        model, own = self.model, self.state
+        going_on, spans, (out, lacked), refused = admission.fit(
+            model, batch, budget, [own.rows[name] for name in continuing]
+        )
+        going_on = [span for span in going_on if seating.extend(own, own.rows[span[0]], span[2])]
+        rows = [self._seat(claim) for claim in batch.claims]
+        if rows:
+            self.refresh()
+        counts: list[tuple[int, ...]] = []
+        for claim, row, span in zip(batch.claims, rows, spans, strict=True):
+            counts += seating.settle(own, claim, row, span[2])
+            if model.cross is not None and claim.across is not None:
+                across = model.cross.rows[row.ask.name]
+                counts += seating.settle(model.cross, claim.across, across, len(across.tokens))
+            else:
+                counts += [(0,) * slots.NUM_COUNTS] * (self.world.num_groups - self.world.num_own)
+        for name, _, end in (*going_on, *spans):
+            row = own.rows[name]
+            if end > row.computed:
+                row.granted, row.handed = max(row.granted, end), end
+        seated = tuple((row.ask.name, row.number, row.start) for row in rows)
+        refused = admission.left_out(model, out, lacked) + refused
+        waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
+        return Admission(seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting)
+
+    def _seat(self, claim: Claim) -> Row:
+        number = self.model.free_rows.pop()
+        row = seating.seat(self.state, claim, number)
+        if self.model.cross is not None and claim.across is not None:
+            seating.seat(self.model.cross, claim.across, number)
+        return row
+
+    def finish(self, number: int, failed: Sequence[int]) -> Closing:
+        """A plan has run, but for these moves."""
+        moves = self.model.plans.pop(number, [])
+        self.model.trust()
+        if not failed:
+            return Closing((), None)
+        setbacks = faults.finish(self.model, [moves[place] for place in sorted(set(failed))])
+        return Closing(tuple(setbacks), self.model.take_plan())
+
+    def probe(self, ask: Ask, purpose: str) -> Outlook:
+        """What a claim would find now and an admission take."""
+        admission.check(self.model, ask)
+        return outlook(self.model, self.model.find(ask, purpose))
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None, num_tokens: int) -> PlanFacts | None:
+        """Slots for coming tokens."""
+        rows = [self.state.rows[name] for name in names]
+        new = None if tokens is None else [[plain(token) for token in some] for some in tokens]
+        return self.model.take_plan() if life.grow(self.state, rows, new, num_tokens) else None
+
+    def commit(self, names: Sequence[str], computed: Sequence[int] | None) -> int:
+        """KV exists so far; who has run has read all of the encoder's, or the length was told when that came."""
+        rows = [self.state.rows[name] for name in names]
+        marks = [row.handed for row in rows] if computed is None else computed
+        life.check_commit(self.state, rows, marks)
+        if forgets(self.state):
+            for pools in self.state.pools:
+                pools.refresh(self.state.now())
+        told, pairs = computed is not None, zip(rows, marks, strict=True)
+        ran = [row for row, mark in pairs if mark > row.computed or (told and mark >= len(row.tokens))]
+        fresh = sum(commit(self.state, row, mark) for row, mark in zip(rows, marks, strict=True))
+        for row in ran if self.model.cross is not None else ():
+            assert self.model.cross is not None
+            across = self.model.cross.rows.get(row.ask.name)
+            if across is not None and across.computed < len(across.tokens):
+                fresh += commit(self.model.cross, across, len(across.tokens))
+        return fresh
+
+    def trim(self, name: str, num_tokens: int) -> int:
+        """Tail tokens go."""
+        return life.trim(self.state, self.state.rows[name], num_tokens)
+
+    def fork(self, name: str, names: Sequence[str]) -> tuple[tuple[int, ...], PlanFacts] | None:
+        """More rows on the same pages."""
+        numbers = forks.fork_all(self.model, name, list(names))
+        return None if numbers is None else (tuple(numbers), self.model.take_plan())
+
+    def release(self, name: str, store: bool) -> None:
+        """A row ends."""
+        self.model.free_rows.append(self.state.rows[name].number)
+        for stream in self.model.streams:
+            if name in stream.rows:
+                life.release(stream, stream.rows[name], store)
+
+    def suspend(self, name: str) -> tuple[Identity, ...]:
+        """A row ends, to go on later; its tokens so far."""
+        tokens = tuple(self.state.rows[name].tokens)
+        self.release(name, True)
+        return tokens
+
+    def hold(self, key: str, name: str, start: int, end: int) -> tuple[tuple[int, ...], ...] | None:
+        """Keep the pages of a span, under a key; which. None when they are promised to leave."""
+        if life.keeps_promised(self.state, self.state.rows[name], start, end):
+            return None
+        pages = [life.hold(stream, key, stream.rows.get(name), start, end) for stream in self.model.streams]
+        return tuple(mine for some in pages for mine in some)
+
+    def drop(self, key: str) -> None:
+        """Give up such a hold."""
+        for stream in self.model.streams:
+            life.drop(stream, key)
+
+    # -- tree and tiers ----------------------------------------------------------------------------------------------
+
+    def truncate(self, ask: Ask, keep: int) -> int:
+        """Forget along a request's tokens."""
+        admission.check(self.model, ask)
+        gone = life.truncate(self.state, ask, keep)
+        if self.model.cross is not None and ask.encoder is not None and not keep:
+            gone += life.truncate(self.model.cross, encoder_ask(ask), 0)
+        return gone
+
+    def clear(self) -> int:
+        """Forget everything."""
+        return sum(life.clear(stream) for stream in self.model.streams)
+
+    def offload(self, num_pages: int, group: int) -> PlanFacts:
+        """Shadows for the next victims."""
+        stream, place = self.model.place(group)
+        stream.pools[place].offload_early(num_pages)
+        return self.model.take_plan()
+
+    def refresh(self) -> None:
+        """Retention that has run out ends."""
+        for stream in self.model.streams:
+            for pools in stream.pools:
+                pools.refresh(stream.now())
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def brief(self) -> tuple[int, ...]:
+        """Free counts."""
+        return tuple([stream.free(place) for stream, place in self.model.groups()])
+
+    def usage(self) -> tuple[int, ...]:
+        """Where the slots of every tier are."""
+        return usage(self.model)
+
+    def row(self, name: str) -> tuple[Any, ...]:
+        """Everything a sequence shows of itself."""
+        return row_facts(self.model, name)
+
+    def dump(self) -> list[dict[str, Any]]:
+        """Everything, stream by stream, in the layout of a store's dump; private copies are not counted here."""
+        return [dump(stream) for stream in self.model.streams]
+
+
+def forgets(state: State) -> bool:
+    """Some group does not keep everything."""
+    return any(reach.bounded(kind) for kind in state.kinds)
+
+
+def plain(token: int) -> Identity:
+    """The identity of a token without extras."""
+    return token, 0, 0, 0

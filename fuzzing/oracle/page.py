@@ -1,0 +1,36 @@
+"""Page: the KV of one block for one group, as the oracle keeps it. Knows nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuzzing.world.plain import Path
+
+DEFAULT = 35
+
+
+@dataclass(eq=False, slots=True)
+class Page:
+    """Who holds it, which tiers have a copy and in which slot, how long it should stay."""
+
+    number: int
+    group: int
+    priority: int = DEFAULT
+    duration: int | None = None
+    path: Path | None = None
+    holders: int = 0
+    claims: int = 0
+    expiry: int | None = None
+    since: int = 0  # when its expiry was set, in turns
+    gone: bool = False
+    copies: dict[int, int] = field(default_factory=dict)  # tier -> slot
+
+    @property
+    def hottest(self) -> int:
+        """The lowest tier that has a copy."""
+        return min(self.copies)
+
+    @property
+    def idle(self) -> bool:
+        """In the tree and held by nobody."""
+        return self.path is not None and self.holders == 0

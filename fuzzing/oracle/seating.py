@@ -1,0 +1,181 @@
+"""What an admission takes by definition: holds, onboards, copies, new pages, promises. Decides nothing."""
+
+from __future__ import annotations
+
+from fuzzing.oracle import pools as slots
+from fuzzing.oracle import reach
+from fuzzing.oracle.charge import Charge, Fill
+from fuzzing.oracle.commit import copy_state
+from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.state import Claim, Row, State, retention
+from fuzzing.oracle.tree import path_of
+
+
+def seat(state: State, claim: Claim, number: int) -> Row:
+    """A row for the claim: its whole blocks are held now."""
+    ask, keep, groups = claim.ask, state.world.reuse and claim.ask.keeps, len(state.pools)
+    tokens = list(ask.identities[: ask.compute_end])
+    if keep:
+        state.make_root(ask.root)
+    tip = path_of(ask.root, ask.identities, state.world.block_size)[: claim.blocks + 1] if keep else None
+    row = Row(
+        ask, number, tokens, claim.start, claim.start, claim.blocks, ask.compute_end, tip,
+        [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
+        bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
+        showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
+        currents=[None] * groups, granted=claim.start, handed=claim.start,
+        ahead=claim.purpose == "decode" and state.apart,
+    )  # fmt: skip
+    if claim.purpose == "decode":
+        row.granted, row.decodes = row.prompt_end, True
+        row.received = state.apart
+    if state.groups.start:
+        row.handed = len(tokens)  # the encoder brings all of it at once
+    for pools, pages in zip(state.pools, claim.pages, strict=True):
+        for page in pages.values():
+            page.claims -= 1
+            pools.hold(page)
+    state.rows[ask.name] = row
+    return row
+
+
+def columns(claim: Claim, group: int) -> list[Page | None]:
+    """The row's columns as far as the hit goes."""
+    held = claim.pages[group]
+    return [held.get(block) for block in range(max(claim.blocks, max(held, default=-1) + 1))]
+
+
+def front(state: State, claim: Claim, group: int) -> int:
+    """The first column that may still leave."""
+    kind, size = state.kinds[group], state.world.block_size
+    if not reach.bounded(kind):
+        return 0
+    if kind.kind == "state":
+        return claim.blocks
+    if claim.purpose == "decode":
+        runs = reach.runs(reach.needed(kind, claim.ask.compute_end, size))
+        return runs[-1][0] if runs else 0
+    return max(reach.sink(kind, size), claim.blocks - reach.keeps(kind, size))
+
+
+def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, ...], ...]:
+    """All the row lacks: priorities, onboards, a state, the partial block, new pages. What that counted, per group."""
+    left = {page: page.claims for page in claim.sources}
+    over = claim.source is not None and takes_over(state, [], claim, left)
+    counted = []
+    for group, pools in enumerate(state.pools):
+        before = list(pools.counts)
+        charge = Charge(state.world, claim.ask, state.kinds[group])
+        asked = charge.room() if row.ahead else charge.fill(claim.start, max(end, claim.start), claim.start)
+        reuse_whole(state, claim, pools)
+        if charge.is_state:
+            start_state(state, claim, row, pools)
+        elif claim.source is not None:
+            stretch(row, group, claim.blocks)
+            row.pages[group][claim.blocks :] = [reuse_part(state, claim, pools, over)]
+            row.owns[group] += 1
+        fill(state, row, pools, asked, min(reach.sink(state.kinds[group], state.world.block_size), asked.first))
+        for _ in range(asked.spare):
+            row.spares[group].append(pools.open_page(*row.decode))
+        counted.append(tuple(now - then for now, then in zip(pools.counts, before, strict=True)))
+    return tuple(counted)
+
+
+def stretch(row: Row, group: int, stop: int) -> None:
+    """So many columns at least; new ones are holes."""
+    row.pages[group] += [None] * (stop - len(row.pages[group]))
+
+
+def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int) -> None:
+    """New pages for sinks and asked columns that have none; what else is promised."""
+    group, size = pools.group, state.world.block_size
+    stretch(row, group, asked.stop)
+    for column in (*range(sinks), *range(asked.first, asked.stop)):
+        if row.pages[group][column] is None:
+            row.pages[group][column] = pools.open_page(*(retention(row.ask, column, size) or (DEFAULT, None)))
+            row.owns[group] += 1
+            pools.count(slots.MISSED)
+    row.extras[group] = row.extras[group] if asked.peak else 0
+    row.peaks[group] = asked.peak + row.extras[group]
+
+
+def extend(state: State, row: Row, end: int) -> bool:
+    """Pages for the next part of a prompt, as promised; False when claims are in the way."""
+    if len(row.tokens) > row.prompt_end:  # what was generated meanwhile has pages, and is computed again too
+        row.granted = row.prompt_end = len(row.tokens)
+    if end <= row.granted or not any(map(reach.bounded, state.kinds)):
+        return True
+    asks = [Charge(state.world, row.ask, kind).fill(row.computed, end, row.start)
+            if reach.bounded(kind) else Fill(0, 0) for kind in state.kinds]  # fmt: skip
+    for group, asked in enumerate(asks):
+        have = row.pages[group]
+        need = sum(column >= len(have) or have[column] is None for column in range(asked.first, asked.stop))
+        if need and need > state.free(group) + row.reserve(group):
+            return False
+    for pools, asked in zip(state.pools, asks, strict=True):
+        fill(state, row, pools, asked, 0)
+    return True
+
+
+def reuse_whole(state: State, claim: Claim, pools: slots.Pools) -> None:
+    """Whole blocks take the request's priorities and come to the device; states stay where they are."""
+    held = sorted(claim.pages[pools.group].items())
+    for block, page in held:
+        pools.count(slots.FULL)
+        pools.count(slots.FROM_TIER + page.hottest)
+        value = retention(claim.ask, block, state.world.block_size)
+        if value is not None:
+            page.priority, page.duration = value
+    for _, page in held:
+        if 0 not in page.copies and state.kinds[pools.group].kind != "state":
+            pools.onboard(page)
+
+
+def start_state(state: State, claim: Claim, row: Row, pools: slots.Pools) -> None:
+    """A state of the row's own, copied from the snapshot it found; that is let go at once."""
+    current = row.currents[pools.group] = pools.open_page(*row.decode)
+    held = sorted(claim.pages[pools.group].items())
+    if held:
+        copy_state(pools, held[-1][1], current)
+    for block, page in held:
+        row.pages[pools.group][block] = None
+        pools.let_go(page, state.now())
+
+
+def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Page:
+    """The page of a partial hit: the source itself, out of the tree, or a new page with the shared tokens copied in."""
+    source = claim.sources[pools.group]
+    pools.count(slots.PARTIAL)
+    pools.count(slots.FROM_TIER + source.hottest)
+    pools.count(slots.PARTIAL_FROM + source.hottest)
+    if over:
+        source.claims -= 1
+        pools.hold(source)
+        if 0 not in source.copies:
+            pools.onboard(source)
+        state.tree.detach(source)
+        for tier in sorted(source.copies)[1:]:
+            pools.empty(source, tier)
+        value = retention(claim.ask, claim.blocks, state.world.block_size)
+        source.priority, source.duration = value or (DEFAULT, None)
+        return source
+    page = pools.open_page(source.priority, source.duration)
+    tier, matched = source.hottest, claim.start - claim.blocks * state.world.block_size
+    pages = (page, source) if tier else (page,)
+    pools.move(slots.COPY, (tier, source.copies[tier]), (0, page.copies[0]), *pages, tokens=matched)
+    pools.count(slots.ONBOARDED if tier else slots.COPIED)
+    pools.count(slots.COPIED_TOKENS, matched)
+    source.claims -= 1
+    return page
+
+
+def in_use(claims: list[Claim], page: Page) -> bool:
+    """Held already, or hit as a whole block by one of the batch."""
+    return page.holders > 0 or any(page in claim.pages[page.group].values() for claim in claims)
+
+
+def takes_over(state: State, claims: list[Claim], claim: Claim, left: dict[Page, int]) -> bool:
+    """A partial hit has its source to itself when it is a leaf, nobody uses it and nobody else claims it (any more)."""
+    assert claim.source is not None
+    free = all(left[page] == 1 and not in_use(claims, page) for page in claim.sources)
+    return free and state.tree.is_leaf(claim.source)

@@ -1,0 +1,165 @@
+"""What the oracle knows: rows, claims, holds, plans, pools and the tree, as plain objects. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.pools import Pools
+from fuzzing.oracle.tree import Tree
+from fuzzing.world.plain import TICKS, Ask, Identity, Move, Path, RefusalFacts, World
+
+Done = tuple[Move, tuple[Page, ...]]
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """A live sequence."""
+
+    ask: Ask
+    number: int
+    tokens: list[Identity]
+    start: int
+    computed: int
+    committed: int  # blocks
+    prompt_end: int
+    tip: Path | None  # where it goes on in the tree; None: it commits nothing any more
+    pages: list[list[Page | None]]  # per group, per block; None is a hole
+    spares: list[list[Page]]
+    kept: int  # leading tokens that are still the request's own
+    keep: bool  # what it computes may be stored
+    bases: list[int]  # per group: columns from here on are its own
+    fronts: list[int]  # columns below have left, but for sinks
+    showns: list[int]  # columns below were offered to the tree
+    owns: list[int] = field(default_factory=list)  # pages of its own
+    peaks: list[int] = field(default_factory=list)  # of those, how many it may hold at once while its prompt lasts
+    extras: list[int] = field(default_factory=list)  # of those, how many more because holds keep pages that will leave
+    currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
+    granted: int = 0  # the furthest it was ever told to compute
+    handed: int = 0  # how far it was told to compute last; what is generated is computed in the next step
+    reached: int = 0  # how far it was told to compute before tokens were taken back, or got slots for tokens to come
+    decodes: bool = False  # a transfer brings the rest of its prompt
+    received: bool = False  # and for some groups more than that: all of it counts, or nothing
+    ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
+
+    @property
+    def decode(self) -> tuple[int, int | None]:
+        """Priority and ticks of pages made while decoding."""
+        return decode_value(self.ask)
+
+    @property
+    def is_past(self) -> bool:
+        """A step that was not told may have gone further than it has computed: its state is not known."""
+        return self.ahead or max(self.handed, self.reached) > self.computed
+
+    def reserve(self, group: int) -> int:
+        """Pages it was promised and has not taken."""
+        return max(0, self.peaks[group] - self.owns[group])
+
+    def all_pages(self, group: int) -> list[Page]:
+        """Every page it holds, in the order of columns, the current state last; spares left out."""
+        return [page for page in (*self.pages[group], self.currents[group]) if page is not None]
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """A request's hold on its hit."""
+
+    ask: Ask
+    purpose: str
+    start: int = 0
+    blocks: int = 0
+    source: Path | None = None  # the block of a partial hit
+    pages: list[dict[int, Page]] = field(default_factory=list)  # per group: the whole blocks it holds
+    sources: list[Page] = field(default_factory=list)  # per group: the source's page, or none at all
+    found: list[dict[int, Page]] = field(default_factory=list)  # per group: all pages along its tokens, when it looked
+    walked: int = 0  # blocks that exist along its tokens
+    across: Claim | None = None  # the same in the encoder's stream
+
+    @property
+    def held(self) -> list[Page]:
+        """Every page it claims, in its own stream."""
+        return [page for pages in self.pages for page in pages.values()] + self.sources
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens left to compute."""
+        return 0 if self.purpose == "decode" else self.ask.compute_end - self.start
+
+    def cold(self, group: int) -> list[Page]:
+        """Whole blocks that are not on the device."""
+        return [page for page in self.pages[group].values() if 0 not in page.copies]
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """The claims of one call."""
+
+    claims: list[Claim]
+    refused: list[RefusalFacts]
+
+
+class State:
+    """One small cache, or one token stream of it: the layer groups that read it, as they should be."""
+
+    def __init__(self, world: World, clock: Callable[[], float], groups: range) -> None:
+        self.world = world
+        self.clock = clock
+        self.groups = groups  # numbers of its groups in the cache
+        self.kinds = [world.kinds[group] for group in groups]
+        self.apart = len(groups) > 1 or self.kinds[0].kind in ("window", "state")  # groups may have different parts
+        self.partial_hits = world.partial and not world.has_state and groups.start == 0
+        self.moves: list[Done] = []
+        self.rows: dict[str, Row] = {}
+        self.tree = Tree(len(groups), self.tips)
+        self.pools = [Pools(world, (place, group), self.tree, self.moves) for place, group in enumerate(groups)]
+        self.roots: list[int] = []  # numbers of the scopes, in the order they came up
+        self.holds: dict[str, tuple[int, int, list[list[tuple[int, Page]]]]] = {}  # start, end; by group: block, page
+        self.trusted = True  # no plan is under way that might fail
+
+    def free(self, group: int) -> int:
+        """Device slots that can be had and are promised to nobody."""
+        return self.pools[group].free() - sum(row.reserve(group) for row in self.rows.values() if row.peaks[group])
+
+    def offers(self, group: int, row: Row) -> bool:
+        """Whether final pages become findable at once: not while some of them are promised to leave."""
+        return self.kinds[group].kind != "state" and not row.peaks[group]
+
+    def tips(self) -> Iterable[Path]:
+        """Where live sequences go on in the tree."""
+        return [row.tip for row in self.rows.values() if row.tip is not None]
+
+    def now(self) -> int:
+        """The clock in whole ticks."""
+        return int(self.clock() * TICKS)
+
+    def make_root(self, root: int) -> None:
+        """A scope comes up; scopes with nothing left in them go first."""
+        if root not in self.roots:
+            alive = {path[0] for path in (*self.tree.at, *self.tips())}
+            self.roots = [other for other in self.roots if other in alive] + [root]
+
+
+def ticks(seconds: int | None) -> int | None:
+    """Seconds as ticks; None stays None."""
+    return None if seconds is None else seconds * TICKS
+
+
+def decode_value(ask: Ask) -> tuple[int, int | None]:
+    """Priority and ticks of a request's decoded pages."""
+    return (DEFAULT, None) if ask.decode is None else (ask.decode[0], ticks(ask.decode[1]))
+
+
+def retention(ask: Ask, block: int, block_size: int) -> tuple[int, int | None] | None:
+    """What the request says about a block: the range of its first token, or the highest range it touches."""
+    first = block * block_size
+    if first >= ask.room:
+        return decode_value(ask) if ask.decode is not None or ask.ranges else None
+    last = first if ask.by == "first" else min(first + block_size, ask.room) - 1
+    touched = [
+        (priority, ticks(seconds))
+        for start, end, priority, seconds in ask.ranges
+        if max(start, first) <= min(last, ask.room - 1 if end is None else end - 1)
+    ]
+    return max(touched, key=lambda value: value[0], default=None)

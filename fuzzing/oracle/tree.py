@@ -1,0 +1,105 @@
+"""The tree as a dictionary: path -> one page or none per group. Lookups read it from end to end; knows no slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+
+from fuzzing.oracle.page import Page
+from fuzzing.world.plain import Block, Identity, Path
+
+Pages = list[Page | None]
+_LAST = ((inf,),)  # greater than any block
+
+
+class Tree:
+    """Committed pages by path. A path exists while it, or one below it, has a page or is where a sequence goes on."""
+
+    def __init__(self, num_groups: int, tips: Callable[[], Iterable[Path]]) -> None:
+        self.num_groups = num_groups
+        self.tips = tips
+        self.at: dict[Path, Pages] = {}
+
+    def attach(self, page: Page, path: Path) -> None:
+        """The page stands for this path now."""
+        self.at.setdefault(path, [None] * self.num_groups)[page.group] = page
+        page.path = path
+
+    def detach(self, page: Page) -> None:
+        """The page stands for nothing now."""
+        assert page.path is not None
+        pages = self.at[page.path]
+        pages[page.group] = None
+        if not any(pages):
+            del self.at[page.path]
+        page.path = None
+
+    def page(self, path: Path, group: int) -> Page | None:
+        """The page of a path, if there is one."""
+        return self.at.get(path, [None] * self.num_groups)[group]
+
+    def whole(self, path: Path) -> list[Page] | None:
+        """The pages of a path when every group has one."""
+        pages = self.at.get(path)
+        return [page for page in pages if page] if pages and all(pages) else None
+
+    def is_leaf(self, path: Path) -> bool:
+        """Nothing exists below."""
+        depth = len(path)
+        below = (*self.at, *self.tips())
+        return not any(len(other) > depth and other[:depth] == path for other in below)
+
+    def exists(self) -> set[Path]:
+        """Every path that exists, scopes left out."""
+        return {path[:depth] for path in (*self.at, *self.tips()) for depth in range(2, len(path) + 1)}
+
+    def depth(self, path: Path) -> int:
+        """How many blocks of a path exist."""
+        deepest = 0
+        for other in (*self.at, *self.tips()):
+            same = 0
+            while same < min(len(path), len(other)) and path[same] == other[same]:
+                same += 1
+            deepest = max(deepest, same - 1)
+        return deepest
+
+    def children(self, parent: Path) -> Iterator[tuple[Path, Pages]]:
+        """Paths with pages right below."""
+        depth = len(parent)
+        return ((path, pages) for path, pages in self.at.items() if len(path) == depth + 1 and path[:depth] == parent)
+
+    def partial_source(self, parent: Path, query: Block, idle_leaves_only: bool) -> tuple[Path | None, int]:
+        """The child that shares the most leading tokens with the query, the handiest of those; and how many."""
+        found: list[tuple[int, bool, int, int, Path]] = []
+        for path, pages in self.children(parent):
+            common = common_tokens(path[-1], query)
+            if not common or not all(pages):
+                continue
+            first = pages[0]
+            assert first is not None
+            takeable = self.is_leaf(path) and not any(page.holders for page in pages if page)
+            if takeable or not idle_leaves_only:
+                found.append((-common, not (takeable and first.hottest == 0), first.hottest, first.number, path))
+        if not found:
+            return None, 0
+        best = min(found)
+        return best[-1], -best[0]
+
+    def below(self, path: Path) -> list[Path]:
+        """The path and all below it that have pages: children before parents, siblings in the order of their tokens."""
+        depth = len(path)
+        return sorted((other for other in self.at if other[:depth] == path), key=lambda other: (*other[1:], _LAST))
+
+
+def common_tokens(one: Block, other: Block) -> int:
+    """Leading tokens two blocks share."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
+
+
+def path_of(root: int, identities: Iterable[Identity], block_size: int) -> Path:
+    """The path of a token sequence, its last block perhaps partial."""
+    tokens = tuple(identities)
+    return (root, *(tokens[place : place + block_size] for place in range(0, len(tokens), block_size)))

@@ -1,0 +1,270 @@
+"""Player: makes calls as a well-behaved engine would, and remembers what it must not forget. Chooses nothing itself.
+
+It computes only what was handed out last, runs plans in order, and finishes them before a step reads what they move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fuzzing.compare import same
+from fuzzing.lists.calls import recorded
+from fuzzing.misuse import misuses, refused
+from fuzzing.oracle.pools import OFFLOAD
+from fuzzing.trial import Bad
+from fuzzing.view import View
+from fuzzing.world import build
+from fuzzing.world.plain import Admission, Ask, Budget
+
+NO_LIMITS = Budget()
+AGES = (10, 30)  # calls after which a claim counts as kept open
+
+
+class Player(View):
+    """The engine's side of one world."""
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    @recorded
+    def add(
+        self, asks: Sequence[Ask] = (), budget: Budget = NO_LIMITS, continuing: Sequence[str] = ()
+    ) -> Admission | None:
+        """Claim and admit in one call; None when one of them must not be asked at all."""
+        return self._admitted(self.trial.do("add", asks, budget, continuing))
+
+    @recorded
+    def add_watched(
+        self, asks: Sequence[Ask] = (), budget: Budget = NO_LIMITS, continuing: Sequence[str] = ()
+    ) -> Admission | None:
+        """The same; when all are refused, nothing at all may have changed."""
+        rows: list[Any] = []
+        with self.trial.nothing_changes(unless=rows):
+            admission = self.add(asks, budget, continuing)
+            if admission is not None:
+                rows += admission.rows or admission.spans or admission.plan.moves  # a plan also brings older moves
+        return admission
+
+    @recorded
+    def claim(self, key: str, asks: Sequence[Ask] = (), purpose: str = "compute") -> None:
+        """Open a batch of claims, under a key."""
+        if self.trial.do("claim", key, asks, purpose) is not None:
+            self.open.append(key)
+            self.opened[key] = self.trial.operations
+
+    @recorded
+    def claim_in_vain(self, key: str, asks: Sequence[Ask] = (), purpose: str = "compute") -> None:
+        """Claim and drop: nothing at all may have changed."""
+        with self.trial.nothing_changes():
+            if self.trial.do("claim", key, asks, purpose) is not None:
+                self.trial.do("drop_claim", key)
+
+    @recorded
+    def admit(self, key: str, budget: Budget = NO_LIMITS, continuing: Sequence[str] = ()) -> Admission | None:
+        """Admit an open batch; None when one of its names was taken meanwhile, so that it can only be dropped."""
+        admission = self.trial.do("admit", key, budget, continuing)
+        if admission is None:
+            self.drop_claim(key)
+            return None
+        self.open.remove(key)
+        age = self.trial.operations - self.opened[key]
+        self.trial.reached.update(f"admitted {calls} calls after its claim" for calls in AGES if age > calls)
+        return self._admitted(admission)
+
+    @recorded
+    def drop_claim(self, key: str) -> None:
+        """Drop an open batch."""
+        self.open.remove(key)
+        self.trial.do("drop_claim", key)
+
+    def _admitted(self, admission: Admission | None) -> Admission | None:
+        return admission
+
+    # -- plans and steps ---------------------------------------------------------------------------------------------
+
+    @recorded
+    def settle(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> list[str]:
+        """Carry out and finish all plans; a sequence that was lost is gone, one that was set back has run nothing."""
+        if self.world.has_state and self.trial.oracle.state.moves:
+            self.trial.do("offload", 0, 0)  # a snapshot is copied before its state moves on
+        self.trial.settle_plans(bad, doubted)
+        lost = self.trial.oracle.model.lost
+        self.waiting += [build.resumed(row.ask, tuple(row.tokens), row.kept) for row in lost.values()]
+        lost.clear()
+        for name in self.untold.keys() - self.rows.keys():
+            del self.untold[name]
+        back = [name for name in dict.fromkeys(self.trial.set_back) if name in self.rows]
+        self.trial.set_back.clear()
+        for name in back:
+            self.untold.pop(name, None)
+        return back
+
+    @recorded
+    def run_plans(self, bad: Sequence[Bad] = ()) -> None:
+        """Carry out all plans, to finish them later."""
+        self.trial.run_plans(bad)
+
+    @recorded
+    def compute(self, names: Sequence[str] = ()) -> None:
+        """A step of the model on some sequences that are ready."""
+        ready = self.ready()
+        for name in names:
+            self.trial.compute(name, ready[name])
+            self.untold[name] = ready[name]
+
+    @recorded
+    def tell_late(self) -> None:
+        """An engine that runs ahead: what it has grown meanwhile is computed before the step before that is told."""
+        self.settle()
+        told = {name: end for name, end in self.untold.items() if not self.rows[name].ahead}
+        for name, end in told.items():
+            del self.untold[name]
+            if end < self.ran(name):
+                self.trial.compute(name, self.ran(name), end)
+                self.untold[name] = self.ran(name)
+                self.trial.reached["told late"] += 1
+        if told:
+            self.trial.do("commit", list(told), list(told.values()))
+
+    @recorded
+    def tell(self, default: bool = False) -> None:
+        """Commit what was computed, by default what was handed out; calls and plans may have come in between."""
+        names, ends = list(self.untold), list(self.untold.values())
+        whole = default and all(end == self.ran(name) for name, end in self.untold.items())
+        self.untold.clear()
+        if whole and any(self.ran(name) < self.rows[name].prompt_end for name in names):
+            self.trial.reached["told by default in a prompt"] += 1
+        if names:
+            self.trial.do("commit", names, None if whole else ends)
+
+    @recorded
+    def tell_nothing(self, names: Sequence[str]) -> None:
+        """Commit by default what was not handed out again since it was told, or set back: it counts nothing."""
+        self.trial.do("commit", names, None)
+
+    @recorded
+    def overtell(self, name: str, computed: int) -> None:
+        """Part of a transfer, or more than was handed out: refused."""
+        self.trial.do("commit", [name], [computed])
+
+    def _tell_first(self, name: str) -> None:
+        """A state that has moved on without being told must not be copied as what it was, nor taken back."""
+        if self.world.has_state and name in self.untold:
+            self.tell()
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    @recorded
+    def grow(self, names: Sequence[str], tokens: Sequence[Sequence[int]] | None = None, num_tokens: int = 1) -> bool:
+        """More tokens, or slots only, for those that are not too long for it; False without room."""
+        extra = max(kind.extra or 0 for kind in self.world.kinds)
+        last = self.world.blocks(self.world.max_length) * self.world.block_size - extra
+        fit = [place for place, name in enumerate(names) if len(self.rows[name].tokens) + num_tokens <= last]
+        some = None if tokens is None else [tokens[place] for place in fit]
+        return not fit or self.trial.do("grow", [names[place] for place in fit], some, num_tokens) is not None
+
+    @recorded
+    def trim(self, name: str, num_tokens: int = 0) -> None:
+        """Take back tail tokens, but leave one."""
+        self._tell_first(name)
+        row = self.rows[name]
+        self.trial.do("trim", name, max(0, min(num_tokens, self.open_tokens(name), len(row.tokens) - 1)))
+        if name in self.untold:
+            self.untold[name] = min(self.untold[name], len(row.tokens))
+
+    @recorded
+    def fork(self, name: str, forks: Sequence[str]) -> None:
+        """Beams, or copies at any time."""
+        self._tell_first(name)
+        charged = self.is_charged(name, len(forks))
+        done = self.trial.do("fork", name, forks) is not None
+        if charged:
+            self.trial.reached["forked into its beams"] += 1
+            same(f"forks of {name} into beams that were charged", done, True)
+        if done:
+            self.forked |= {name, *forks}
+
+    @recorded
+    def release(self, name: str, store: bool = True) -> None:
+        """A sequence ends; one whose last step was not told is kept as far as it was."""
+        self.trial.do("release", name, store)
+        self._forget(name)
+
+    @recorded
+    def suspend(self, name: str) -> None:
+        """Preempt a sequence; it waits to be asked for again."""
+        row = self.rows[name]
+        self.waiting.append(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self.untold.pop(name, None)
+        self.forked.discard(name)
+
+    @recorded
+    def hold(self, key: str, name: str, start: int = 0, end: int = 0) -> None:
+        """Keep some pages of a sequence for a reader; ends beyond its slots are cut."""
+        last = self.slots(self.rows[name])
+        if self.trial.do("hold", key, name, min(start, end, last), min(max(start, end), last)) is not None:
+            self.held.append(key)
+            self.trial.reached["hold of promised pages"] += any(self.rows[name].extras)
+
+    @recorded
+    def drop_hold(self, key: str) -> None:
+        """The reader is done."""
+        self.held.remove(key)
+        self.trial.do("drop", key)
+
+    # -- tree, tiers, time -------------------------------------------------------------------------------------------
+
+    @recorded
+    def truncate(self, ask: Ask, keep: int = 0) -> None:
+        """Forget the end of something, unless claims are open."""
+        if not self.open:
+            self.trial.do("truncate", ask, keep)
+
+    @recorded
+    def clear(self) -> None:
+        """Forget everything, unless claims are open."""
+        if not self.open:
+            self.trial.do("clear")
+
+    @recorded
+    def offload(self, num_pages: int = 0, group: int = 0) -> None:
+        """Early shadows."""
+        self.trial.do("offload", num_pages, group)
+
+    @recorded
+    def flush(self) -> None:
+        """A router hears what happened."""
+        self.trial.flush()
+
+    @recorded
+    def refresh(self, seconds: int = 0) -> None:
+        """Time passes."""
+        self.trial.pass_time(seconds)
+        self.trial.do("refresh")
+
+    @recorded
+    def probe(self, ask: Ask, purpose: str = "compute", then_add: bool = False) -> None:
+        """Ask without asking for; what was told must come true when it is added right after."""
+        with self.trial.nothing_changes():
+            told = self.trial.do("probe", ask, purpose)
+        if then_add and purpose == "compute" and told is not None:
+            before = self.trial.oracle.brief()
+            admission = self.add([ask], Budget())
+            spent = tuple(was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True))
+            if admission is not None and admission.rows:
+                same("start of an admission after its probe", admission.rows[0][2], told.start)
+                up = [move[1] for move in admission.plan.moves if move[0] != OFFLOAD and move[2] + move[4] > 0]
+                same("pages read from below", tuple(map(up.count, range(self.world.num_groups))), told.onboards)
+                kinds = zip(spent, told.slots, self.world.kinds, strict=False)
+                wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
+                same("slots of an admission beyond what its probe told", wrong, [])
+
+    @recorded
+    def misuse(self, wrong: str, ask: Ask) -> None:
+        """A wrong call raises and changes nothing."""
+        with self.trial.nothing_changes():
+            for subject in self.trial.subjects:
+                same("a wrong call", refused((wrong, dict(misuses(subject, ask))[wrong])), None)

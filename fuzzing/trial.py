@@ -1,0 +1,243 @@
+"""Trial: one world, the oracle and one or two caches side by side. Compares after every call; chooses no calls."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fuzzing.compare import Mismatch, same
+from fuzzing.mirror import Hashes
+from fuzzing.oracle import Oracle
+from fuzzing.oracle.state import State
+from fuzzing.subject import StoreName, Subject
+from fuzzing.world.build import Known
+from fuzzing.world.content import encoded, values
+from fuzzing.world.plain import Admission, Ask, Closing, Misuse, Path, PlanFacts, World
+from quire import QuireError, check
+
+TWINS = 6  # place of the count of private copies in a dumped row, which the oracle does not keep
+TRACE = 30  # calls kept for the report
+KINDS = ("onboard", "offload", "copy", "exchange")
+Bad = tuple[int, str, int]  # tier, verb, slot that fail
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Trial:
+    """Every call goes to all of them; every answer is compared."""
+
+    def __init__(
+        self, world: World, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5
+    ) -> None:
+        self.world, self.clock = world, Clock()
+        self.check_every, self.compare_every = check_every, compare_every
+        self.oracle = Oracle(world, self.clock)
+        self.subjects = [Subject(world, self.clock, store) for store in stores]
+        self.known, self.hashes = Known(), Hashes()
+        self.trace: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=TRACE)
+        self.reached: Counter[str] = Counter()
+        self.operations = 0
+        self.set_back: list[str] = []  # sequences that must be handed out again
+        self.unrun: list[PlanFacts] = []  # in the order they were made
+        self.unfinished: list[tuple[PlanFacts, tuple[int, ...]]] = []  # run, with the moves that failed
+
+    def close(self) -> None:
+        """End the movers."""
+        for subject in self.subjects:
+            subject.content.close()
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def do(self, verb: str, *args: Any) -> Any:
+        """One public call on all; the answer they agree on."""
+        self.operations += 1
+        self.trace.append((verb, args))
+        try:
+            for arg in args:
+                for ask in arg if isinstance(arg, list) else (arg,):
+                    if isinstance(ask, Ask):
+                        self.known.learn(ask)
+            try:
+                expected = getattr(self.oracle, verb)(*args)
+            except Misuse:
+                self._expect_error(verb, args)
+                return None
+            for subject in self.subjects:
+                same(f"{verb} on {subject.store}", firm(getattr(subject, verb)(*args)), firm(expected))
+            self._note(expected)
+            self._compare()
+        except Mismatch:
+            raise
+        except Exception as error:
+            raise Mismatch(f"{verb}: {type(error).__name__}: {error}") from error
+        return expected
+
+    def _expect_error(self, verb: str, args: tuple[Any, ...]) -> None:
+        with self.nothing_changes():
+            for subject in self.subjects:
+                try:
+                    getattr(subject, verb)(*args)
+                except QuireError:
+                    self.reached[f"wrong {verb}"] += 1
+                    continue
+                raise Mismatch(f"{verb} on {subject.store}: it was not refused")
+
+    def _note(self, answer: Any) -> None:
+        parts = answer if isinstance(answer, tuple) else (answer, getattr(answer, "plan", None))
+        for plan in parts:
+            if isinstance(plan, PlanFacts) and plan.moves:
+                self.unrun.append(plan)
+                self.reached.update(KINDS[move[0]] for move in plan.moves)
+        if isinstance(answer, Admission):
+            self.reached["admitted"] += len(answer.rows)
+            hits = sum(start > 0 for _, _, start in answer.rows)
+            self.reached["with a hit"] += hits
+            self.reached.update({f"hit with a {kind} group": hits for kind in {one.kind for one in self.world.kinds}})
+            self.reached.update(f"refused for {refusal[1]}" for refusal in answer.refused)
+        if isinstance(answer, Closing):
+            self.reached.update(f"{kind} {'lost' if lost else 'set back'}" for kind, _, _, _, lost in answer.setbacks)
+            self.set_back += [fact[1] for fact in answer.setbacks if fact[0] == "sequence" and not fact[-1]]
+
+    def calls(self) -> list[str]:
+        """The last calls, as text."""
+        return [f"{verb}({', '.join(map(repr, args))})" for verb, args in self.trace]
+
+    @contextmanager
+    def nothing_changes(self, unless: list[Any] | None = None) -> Iterator[None]:
+        """What happens inside leaves no trace in state, order, statistics and events, unless that list gets filled."""
+        self.flush()
+        before = [subject.dump() for subject in self.subjects]
+        yield
+        if unless:
+            return
+        for subject, was in zip(self.subjects, before, strict=True):
+            same(f"{subject.store} after a call that must change nothing", subject.dump(), was)
+            same(f"events of {subject.store} after it", len(subject.cache.take_events()), 0)
+
+    def pass_time(self, seconds: int) -> None:
+        """The clock goes on."""
+        self.clock.now += seconds
+        self.trace.append(("pass_time", (seconds,)))
+
+    # -- plans and bytes ---------------------------------------------------------------------------------------------
+
+    def run_plans(self, bad: Sequence[Bad] = ()) -> None:
+        """Carry out every plan made so far, in order, while some slots fail."""
+        for plan in self.unrun:
+            self.trace.append(("run", (plan.number, list(bad))))
+            failed = [subject.run(plan.number, bad) for subject in self.subjects]
+            for subject, other in zip(self.subjects, failed, strict=True):
+                same(f"failed moves of {subject.store}", other, failed[0])
+            self.unfinished.append((plan, failed[0]))
+            self.reached["failed move"] += len(failed[0])
+        self.unrun.clear()
+
+    def settle_plans(self, bad: Sequence[Bad] = (), doubted: Sequence[int] = ()) -> None:
+        """Run and finish every plan; told as failed: moves that did, and of the first plan the doubted ones."""
+        self.run_plans(bad)
+        while self.unfinished:
+            plan, failed = self.unfinished.pop(0)
+            self.do("finish", plan.number, sorted({*failed, *(place for place in doubted if place < len(plan.moves))}))
+            for subject in self.subjects:
+                subject.content.mover.settle(plan.number)
+            self.run_plans()
+            doubted = ()
+
+    def compute(self, name: str, end: int, since: int | None = None) -> None:
+        """A step of the model on one sequence: read all that was computed, told or not (`since`); write up to `end`."""
+        row = self.oracle.state.rows[name]
+        since = row.computed if since is None else since
+        numbers = values(row.ask.root, row.tokens[:end])
+        self.trace.append(("compute", (name, since, end)))
+        for subject in self.subjects:
+            live, engine = subject.live[name], subject.engine
+            wrong = engine.wrong(live, row.ask, numbers[:since], waits=live in engine.wanted)
+            same(f"what {name} reads wrong after {since} tokens ({subject.store})", wrong, None)
+            engine.compute(live, row.ask, numbers)
+            if live in engine.wanted:
+                wrong = engine.wrong(live, row.ask, numbers)
+                same(f"what {name} reads wrong of {end} transferred tokens ({subject.store})", wrong, None)
+
+    # -- comparisons -------------------------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        expected = self.oracle.brief()
+        for subject in self.subjects:
+            same(f"free counts of {subject.store}", subject.brief(), expected)
+        if self.operations % self.compare_every == 0:
+            self.compare_all()
+        if self.operations % self.check_every == 0:
+            self.check()
+
+    def compare_all(self) -> None:
+        """Every node, page, order, count and row."""
+        for subject in self.subjects:
+            same(f"usage of {subject.store}", subject.usage(), self.oracle.usage())
+        expected = self.oracle.dump()
+        dumps = [subject.dump() for subject in self.subjects]
+        for subject, found in zip(self.subjects, dumps, strict=True):
+            same(f"dump of {subject.store}", found, dumps[0])
+        for stream, facts in zip(dumps[0], expected, strict=True):
+            stream["rows"] = {number: (*row[:TWINS], *row[TWINS + 1 :]) for number, row in stream["rows"].items()}
+            same("dump", stream, facts)
+        for name in self.oracle.state.rows:
+            for subject in self.subjects:
+                same(f"sequence {name} of {subject.store}", subject.row(name), self.oracle.row(name))
+
+    def check(self) -> None:
+        """All invariants; and, when no move is outstanding, the bytes of every copy in the tree."""
+        for subject in self.subjects:
+            check(subject.cache)
+            if not self.unrun and not self.unfinished and not any(stream.moves for stream in self.oracle.model.streams):
+                self._check_copies(subject)
+
+    def _check_copies(self, subject: Subject) -> None:
+        for stream, place in self.oracle.model.groups():
+            pools = stream.pools[place]
+            for page in pools.pages.values():
+                if page.path is not None:
+                    slots = [page.copies.get(tier, -1) for tier in range(len(pools.owner))]
+                    wrong = subject.content.wrong_copy(pools.number, self._numbers(stream, page.path), slots)
+                    same(f"tier of page {page.number} of {subject.store} that has wrong bytes", wrong, None)
+
+    def _numbers(self, stream: State, path: Path) -> list[int]:
+        """What a page of the last block of a path holds."""
+        tokens = [token for block in path[1:] for token in block]
+        if stream is self.oracle.state:
+            return values(path[0], tokens)[-len(path[-1]) :]
+        meaning = self.known.meaning[True, tokens[-1]][:-1]
+        return encoded(path[0], meaning, len(tokens))[-len(path[-1]) :]
+
+    def flush(self) -> None:
+        """Take all events; replayed, they must give the tree with tiers and priorities."""
+        self.trace.append(("flush", ()))
+        batches = [subject.cache.take_events() for subject in self.subjects]
+        for subject, batch in zip(self.subjects, batches, strict=True):
+            for name in ("records", "hashes", "details", "tokens"):
+                equal = np.array_equal(getattr(batch, name), getattr(batches[0], name))
+                same(f"{name} of the events of {subject.store} equal the other's", equal, True)
+            try:
+                subject.mirror.replay(batch)
+            except (Mismatch, LookupError) as error:
+                raise Mismatch(f"events of {subject.store}", repr(error)) from error
+            for known, (stream, place) in zip(subject.mirror.groups, self.oracle.model.groups(), strict=True):
+                pages = {self.hashes.of(path): pages[place] for path, pages in stream.tree.at.items()}
+                facts = {name: (page.hottest, page.priority) for name, page in pages.items() if page}
+                same(f"mirror of group {stream.groups[place]} of {subject.store}", known, facts)
+
+
+def firm(answer: Any) -> Any:
+    """An answer without what is free to differ."""
+    return answer.firm() if isinstance(answer, Closing) else answer

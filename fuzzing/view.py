@@ -1,0 +1,90 @@
+"""View: what an engine remembers of its sequences and can say of them. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuzzing.lists.calls import Notes
+from fuzzing.oracle.life import final
+from fuzzing.oracle.state import Row
+from fuzzing.subject import StoreName
+from fuzzing.trial import Trial
+from fuzzing.world.plain import Ask, World
+
+
+class View:
+    """The engine's notes on one world, and questions to them."""
+
+    def __init__(
+        self, world: World, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5
+    ) -> None:
+        self.world = world
+        self.trial = Trial(world, stores, check_every, compare_every)
+        self.waiting: list[Ask] = []  # suspended
+        self.open: list[str] = []  # claimed batches
+        self.opened: dict[str, int] = {}  # at which call each was claimed
+        self.held: list[str] = []
+        self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
+        self.forked: set[str] = set()  # sequences whose beams have come
+        self.count = 0
+        self.notes = Notes()
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """Live sequences, as the oracle knows them."""
+        return self.trial.oracle.state.rows
+
+    def name(self, letter: str) -> str:
+        """A name never used before."""
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def names(self, letter: str, count: int) -> list[str]:
+        """Several of them."""
+        return [self.name(letter) for _ in range(count)]
+
+    def unfinished_prompts(self) -> list[str]:
+        """Sequences that still have prompt tokens to be granted; what a transfer brings is not computed."""
+        rows = [(name, row) for name, row in self.rows.items() if not row.ahead]
+        return [name for name, row in rows if row.computed < min(row.prompt_end, len(row.tokens))]
+
+    def ran(self, name: str) -> int:
+        """Tokens with KV after a step that ran as it was told to."""
+        return self.rows[name].handed
+
+    def ready(self) -> dict[str, int]:
+        """Sequences that can compute something, and up to where."""
+        found: dict[str, int] = {}
+        for name, row in self.rows.items():
+            end = self.ran(name)
+            if row.decodes and row.computed < row.prompt_end:
+                end = row.prompt_end  # a transfer brings this much
+            end = min(end, self.slots(row))
+            heard = end > row.computed or (end == len(row.tokens) and self.unheard(name))
+            if heard and not (self.world.has_state and name in self.untold):
+                found[name] = end  # a state that has moved on cannot be computed again
+        return found
+
+    def slots(self, row: Row) -> int:
+        """Tokens it has slots for; a state needs none."""
+        kinds = zip(row.pages, self.world.kinds, strict=False)
+        reach = (len(pages) * self.world.block_size for pages, kind in kinds if kind.kind != "state")
+        return min(reach, default=len(row.tokens))
+
+    def open_tokens(self, name: str) -> int:
+        """Tail tokens that are not committed."""
+        row = self.rows[name]
+        return len(row.tokens) - final(self.trial.oracle.state, row)
+
+    def is_charged(self, name: str, count: int) -> bool:
+        """Its prompt is computed and no more, and its beams, which were charged when it was admitted, have not come."""
+        row = self.rows[name]
+        fits = count < row.ask.beams and count <= len(self.trial.oracle.model.free_rows)
+        fresh = name not in self.forked and len(row.tokens) == row.ask.compute_end == row.prompt_end
+        return fits and fresh and row.computed == row.prompt_end and not self.unheard(name)
+
+    def unheard(self, name: str) -> bool:
+        """The KV of its encoder is still to come."""
+        across = self.trial.oracle.model.cross
+        row = None if across is None else across.rows.get(name)
+        return row is not None and row.computed < len(row.tokens)

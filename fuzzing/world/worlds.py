@@ -1,0 +1,119 @@
+"""Random worlds: caches so small that everything happens soon, of full groups only or of any mix. Knows no cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from fuzzing.oracle.charge import Charge
+from fuzzing.world.plain import FULL, Ask, Encoder, Group, World
+
+MIXES = ("full", "mixed", "any", "cold")
+OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
+TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}
+HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
+COLD = 0.4  # share of worlds in which pages come and go between tiers, in mixes that do not name them
+DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
+
+
+def random_world(rng: Random, mix: str = "any") -> World:
+    """Any world of that mix."""
+    size = rng.randint(2, 4)
+    max_length = rng.choice((24, 32, 40))
+    cold = mix == "cold" or rng.random() < COLD
+    if mix == "full" or (mix in ("any", "cold") and rng.random() < 0.5):
+        groups = (FULL,) * (2 if rng.random() < 0.15 else 1)
+    else:
+        groups = random_groups(rng, size, max_length)
+    world = World(
+        block_size=size,
+        tiers=cold_tiers(rng, groups) if cold else random_tiers(rng, groups),
+        rows=rng.randint(3, 8),
+        max_length=max_length,
+        reuse=rng.random() < 0.97,
+        partial=rng.random() < 0.85,
+        copy_on=rng.random() < 0.75,
+        shadows=rng.random() < (0.25 if cold else 0.7),
+        offload_min=rng.choice((0, 0, 0, 30) if cold else (0, 30, 30, 30, 36, 101)),
+        release_order=rng.random() < 0.3,
+        planes=rng.choice((0, 1, 2)),
+        flaky=rng.random() < (0.75 if cold else 0.5),
+        groups=() if groups in ((FULL,), (FULL, FULL)) else groups,
+        max_chunk=rng.choice((size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
+        encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
+    )
+    return fitted(rng, world) if rng.random() < 0.25 else world
+
+
+def is_cold(world: World) -> bool:
+    """Its device is so small, and its colder tiers so ready, that pages come and go between them."""
+    tight = all(slots <= max(TIGHT[one.kind]) for slots, one in zip(world.tiers[0], world.kinds, strict=True))
+    return tight and len(world.tiers) > 1 and all(world.tiers[1]) and world.offload_min <= 30
+
+
+def fitted(rng: Random, world: World) -> World:
+    """The same world with device pools that one request fits into, and nothing larger."""
+    size, beams = world.block_size, rng.choice((1, 1, 2, 3))
+    ask = Ask(
+        "", (0,) * rng.randint(1, 16 // beams), beams=min(beams, world.rows), extra_tokens=rng.choice((0, 0, 0, 2)),
+        max_new_tokens=rng.choice((0, 0, 1, 3, 5)), reuse=rng.random() < 0.95,
+        encoder=Encoder(size + 1, 0) if world.num_own < world.num_groups else None,
+    )  # fmt: skip
+    purpose = rng.choice(("compute", "compute", "compute", "decode"))
+    own = [Charge(world, ask, kind).worst(purpose) for kind in world.kinds[: world.num_own]]
+    device = (*own, *(2 for _ in world.kinds[world.num_own :]))
+    return replace(world, tiers=(device, *world.tiers[1:]), snug=ask)
+
+
+def random_tiers(rng: Random, groups: tuple[Group, ...]) -> tuple[tuple[int, ...], ...]:
+    """Slots by tier and group."""
+    if all(group is FULL for group in groups):
+        tiers = [tuple(rng.choice((4, 4, 5, 5, 6, 7, 8, 10)) for _ in groups)]
+    else:
+        tiers = [tuple(rng.choice(DEVICE[group.kind]) for group in groups)]
+    if rng.random() < 0.8:
+        tiers.append(tuple(rng.choice((0, 1, 2, 3, 4, 5, 6, 6)) for _ in groups))
+        if rng.random() < 0.4:
+            tiers.append(tuple(rng.randint(0, 4) for _ in groups))
+    return tuple(tiers)
+
+
+def cold_tiers(rng: Random, groups: tuple[Group, ...]) -> tuple[tuple[int, ...], ...]:
+    """A tight device over colder tiers that take what it cannot keep."""
+    host = rng.choice(HOSTS)
+    tiers = [tuple(rng.choice(TIGHT[group.kind]) for group in groups), tuple(rng.choice(host) for _ in groups)]
+    if rng.random() < 0.3:
+        tiers.append(tuple(rng.randint(0, 6) for _ in groups))
+    return tuple(tiers)
+
+
+def random_groups(rng: Random, size: int, max_length: int) -> tuple[Group, ...]:
+    """One to four groups; with windows, states, a draft's group, cross groups."""
+    makers = {"f": full_group, "w": window_group, "s": state_group}
+    own = [makers[letter](rng, size) for letter in rng.choice(OWN)]
+    if rng.random() < 0.05:
+        own.append(Group("window", window=max_length))  # reads everything after all
+    rng.shuffle(own)
+    cross = rng.choice((0, 0, 0, 1, 1, 2)) if len(own) < 3 else rng.choice((0, 0, 1))
+    return (*own, *(Group("cross") for _ in range(cross)))
+
+
+def full_group(rng: Random, size: int) -> Group:
+    """Full attention, perhaps with room for drafts."""
+    return Group(extra=draft_room(rng, size))
+
+
+def window_group(rng: Random, size: int) -> Group:
+    """A window of one token to a little more than three blocks."""
+    sinks = rng.randint(1, 2 * size) if rng.random() < 0.35 else 0
+    return Group("window", window=rng.randint(1, 3 * size + 1), sinks=sinks, extra=draft_room(rng, size))
+
+
+def state_group(rng: Random, size: int) -> Group:
+    """A recurrent state with snapshots now and then."""
+    return Group("state", every=rng.choice((0, 1, 1, 2, 3)) * size, at_end=rng.random() < 0.7)
+
+
+def draft_room(rng: Random, size: int) -> int | None:
+    """Mostly what the request says."""
+    return rng.randint(0, size + 2) if rng.random() < 0.15 else None
