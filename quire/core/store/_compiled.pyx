@@ -2,9 +2,9 @@
 # cython: initializedcheck=False, embedsignature=True
 """Everything that works per block: keys, tree, pools, rows, log. `quire.core.store.twin` is the same in plain Python.
 
-State lives in flat C arrays, no Python object per block. The parts are plain C structs with functions over them, each part
-knowing only those above it; `Store`, `Hit` and `Chain` at the end are the doors. Memory a call may need is reserved before
-its first change, so that what follows cannot fail.
+State lives in flat C arrays, no Python object per block. The parts are plain C structs with functions over them, each
+part knowing only those above it; the twin is cut into the same ones. `Chain`, `Hit`, `Ledger` and `Store` are what
+Python sees. Memory a call may need is reserved before its first change, so that what follows cannot fail.
 """
 
 import os
@@ -22,35 +22,46 @@ from libc.string cimport memcpy, memmove, memset
 
 from quire.core.records.errors import BrokenInvariant
 
-include "memory.pxi"      # growable blocks, borrowed buffers
-include "hash.pxi"        # multiply-fold, private keys
-include "siphash.pxi"     # event hashes
-include "chain.pxi"       # Chain: tokens and their keys
-include "tree.pxi"        # nodes, roots, the index of full blocks
-include "children.pxi"    # siblings in token order, the partial candidate
-include "log.pxi"         # moves and events
-include "order.pxi"       # per tier: slots in eviction order
-include "pool.pxi"        # per group: pages, copies, retention
-include "expiry.pxi"      # durations, the heap of expiries
-include "promise.pxi"     # a row's part in a group: its own pages, what it is promised
-include "state.pxi"       # all of it together: rows, attach, detach
-include "tell.pxi"        # what the log says about pages, and about all of them
-include "evict.pxi"       # take, evict, onboard, offload
-include "reach.pxi"       # what a walk found, and which of it a claim is on
-include "hit.pxi"         # the walk; Hit
-include "admission.pxi"   # claim, seat
-include "settle.pxi"      # settle, extend
-include "current.pxi"     # pages outside the columns
-include "life.pxi"        # commit
-include "window.pxi"      # columns that leave
-include "growth.pxi"      # grow, trim
-include "share.pxi"       # fork, hold, recut
-include "leave.pxi"       # release, truncate, clear, lose
-include "dump.pxi"        # introspection
-include "holders.pxi"     # who has a published page
-include "shelf.pxi"       # published pages by event hash, and their sums
-include "ledger.pxi"      # Ledger: who has which published page
-include "tables.pxi"      # construction: arrays, NumPy views
-include "door.pxi"        # Door: roots, claims
-include "desk.pxi"        # Desk: rows and what they get
-include "store.pxi"       # Store: everything else
+include "compiled/memory.pxi"         # growable blocks, borrowed buffers
+include "compiled/hash.pxi"           # multiply-fold, private keys, event hashes
+include "compiled/chain.pxi"          # Chain: tokens and their keys
+include "compiled/node.pxi"           # nodes and pages, the index of full blocks
+include "compiled/tree.pxi"           # siblings in token order, roots, pruning
+include "compiled/traverse.pxi"       # along a chain's blocks, up to a depth, through a subtree
+include "compiled/log.pxi"            # moves and events as arrays
+include "compiled/order.pxi"          # per tier: slots in eviction order
+include "compiled/expiry.pxi"         # durations, the heap of expiries
+include "compiled/pool.pxi"           # per group: pages, copies, holders, claims
+include "compiled/group.pxi"          # columns and pages that a length takes
+include "compiled/promise.pxi"        # a row's part in a group: its own pages, what it is promised
+include "compiled/ask.pxi"            # columns and retention that a row asks for
+include "compiled/state.pxi"          # all of it together: rows
+include "compiled/construct.pxi"      # memory and NumPy arrays of a store
+include "compiled/checks.pxi"         # of arguments
+include "compiled/events.pxi"         # what the log says about pages, and about all of them
+include "compiled/attach.pxi"         # pages take their places in the tree and leave them
+include "compiled/priority.pxi"       # change of priority, by request or by time
+include "compiled/evict.pxi"          # take, evict, new pages
+include "compiled/onboard.pxi"        # copies up to the device, early copies down
+include "compiled/columns.pxi"        # pages in a row's columns: filled, given up
+include "compiled/walk_result.pxi"    # Hit: what a walk found, and which of it a claim is on
+include "compiled/partial.pxi"        # the partial hit: found, taken over, copied
+include "compiled/walk.pxi"           # which leading blocks of a chain are cached
+include "compiled/claim.pxi"          # claim, unclaim
+include "compiled/current.pxi"        # pages outside the columns
+include "compiled/seat.pxi"           # a claimed hit becomes a row
+include "compiled/settle.pxi"         # a seated row gets its pages
+include "compiled/extend.pxi"         # and those of a later part of its prompt
+include "compiled/window.pxi"         # columns that leave
+include "compiled/commit.pxi"         # full blocks become findable
+include "compiled/grow.pxi"           # grow, trim
+include "compiled/recut.pxi"          # spoilt blocks get pages of the row's own
+include "compiled/fork.pxi"           # a second row on the first one's pages
+include "compiled/hold.pxi"           # hold, unhold
+include "compiled/release.pxi"        # rows end
+include "compiled/remove.pxi"         # truncate, clear, lose
+include "compiled/dump.pxi"           # introspection
+include "compiled/holders.pxi"        # who has a published page
+include "compiled/holder_table.pxi"   # published pages by event hash, and their sums
+include "compiled/ledger.pxi"         # Ledger: who has which published page
+include "compiled/store.pxi"          # Store: one method per act

@@ -1,0 +1,78 @@
+# Owns: how a page comes to be the page of a node and ceases to be, and who gets the place when two rows have computed
+# the same block.
+# Does not know: when a row offers its pages.
+
+
+cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
+    """An open page becomes the page of a node; the caller logs it."""
+    at(&s.tree, node).page[g.index] = p
+    page_at(g, p).node = node
+
+
+cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
+    """A committed page, last told to be in `tier`, leaves its node; the node goes if that was all it was for."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t node = page.node
+    at(&s.tree, node).page[g.index] = -1
+    page.node = -1
+    s.tree.epoch += 1
+    if s.log.batches != NULL:
+        log_removed(&s.log, g.index, s.tree.hashes[node], facts_of(s, page, node, tier))
+    prune(&s.tree, node)
+
+
+cdef bint displaces(Pool *g, int32_t p, int32_t q) noexcept nogil:
+    """Whether open page p shall replace q as the page of a block."""
+    cdef Page *old = page_at(g, q)
+    return (old.holders == 0 and claims_of(old) == 0 and old.slot[0] < 0
+            and page_at(g, p).slot[0] >= 0 and page_at(g, p).node < 0)
+
+
+cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
+    """Idle page q of a block is in colder tiers only, p of the same block on tier 0: p takes its place and copies."""
+    cdef Page *old = page_at(g, q)
+    cdef Page *new = page_at(g, p)
+    cdef int32_t t = hottest(g, old), u, slot
+    for u in range(t, g.num_tiers):
+        slot = old.slot[u]
+        if slot < 0:
+            continue
+        if u == t:
+            unlist_idle(g, u, old)
+        else:
+            unlist_shadow(g, u, old)
+        if s.shadows and s.inherit and new.slot[u] < 0:
+            put_copy(g, p, u, slot)
+            list_shadow(g, u, new)
+        else:
+            list_empty(g, u, slot)
+    attach(s, g, p, old.node)
+    log_page(s, g, new, MOVED, t, 0)
+    if priority_of(old) != priority_of(new):
+        log_page(s, g, new, RETAINED, priority_of(old), priority_of(new))
+    push_page(g, q)
+
+
+cdef int32_t attach_row(State *s, Pool *g, int32_t row, int32_t first, int32_t last, int32_t *path,
+                        bint counted) noexcept nogil:
+    """Attach the row's pages of [first, last) to the nodes of a path; the number attached. Those that find their place
+    taken are twins, to be `counted` or not."""
+    cdef int32_t *pages = pages_of(s, g, row) + first
+    cdef int32_t i, p, q, run = 0, stored = 0     # run: blocks attached without a gap up to here
+    for i in range(last - first):
+        p, q = pages[i], at(&s.tree, path[i]).page[g.index]
+        if q < 0 and p >= 0 and page_at(g, p).node < 0:
+            attach(s, g, p, path[i])
+            run += 1
+            stored += 1
+            continue
+        log_stored(s, g, path + i - run, run)
+        run = 0
+        if p < 0 or p == q or q < 0:
+            continue
+        if displaces(g, p, q):
+            replace_page(s, g, q, p)
+        else:
+            s.rows[row].twins += counted
+    log_stored(s, g, path + last - first - run, run)
+    return stored

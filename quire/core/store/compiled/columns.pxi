@@ -1,0 +1,74 @@
+# Owns: new pages in the columns of a row, and columns that are given up.
+# Does not know: why.
+
+
+cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last, Ask *ask) noexcept nogil:
+    """New open pages in [first, last), retained as the ask says, or as all the row grows by (NULL); -1: no slot."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t *slots = slots_of(s, g, row)
+    cdef int32_t b, p, slot
+    for b in range(first, last):
+        if g.run_at == g.run_end and cut_run(s, g):
+            return -1
+        slot = g.run[g.run_at]
+        g.run_at += 1
+        p = g.tiers.slots[slot].page
+        if p >= 0:            # dropped: its id would be freed and handed out again at once
+            detach(s, g, p, 0)
+            g.counters[DROPPED] += 1
+        else:
+            p = g.free
+            g.free = page_at(g, p).node
+        if ask == NULL:
+            renew_page(g, p, s.rows[row].priority, s.rows[row].duration)
+        else:
+            renew_page(g, p, priority_at(ask, b), duration_at(ask, b))
+        put_copy(g, p, 0, slot)
+        pages[b], slots[b] = p, slot
+    return 0
+
+
+cdef int fill_holes(State *s, Pool *g, int32_t row, int32_t first, int32_t last, Ask *ask) noexcept nogil:
+    """New pages in the columns of [first, last) that have none, counted in `to_cut`; -1: no slot."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t end
+    while first < last:
+        end = first + 1
+        if pages[first] < 0:
+            while end < last and pages[end] < 0:
+                end += 1
+            if fill_columns(s, g, row, first, end, ask):
+                return -1
+        first = end
+    return 0
+
+
+cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """The columns become holes, last to first; what was the row's own is not any more."""
+    cdef Stake *stake = stake_of(s, g, row)
+    cdef int32_t b, p
+    for b in range(last - 1, first - 1, -1):
+        p = pages_of(s, g, row)[b]
+        if p >= 0:
+            set_column(s, g, row, b, -1)
+            if stake.kept and b >= stake.base and page_at(g, p).holders > 1:
+                keep_more(g, stake, -1)           # what was set aside for it is used now
+            let_go(g, p, s.now)
+            if b >= stake.base:
+                count_own(g, stake, -1)
+
+
+cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
+    """Let go of the row's pages from the last column down to `keep`; the number of them."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t b, dropped = 0, columns = g.capacity[row]
+    if columns <= keep:
+        return 0
+    for b in range(columns - 1, keep - 1, -1):
+        if pages[b] >= 0:
+            let_go(g, pages[b], s.now)
+            dropped += 1
+    memset(pages + keep, 0xFF, 4 * (columns - keep))
+    memset(slots_of(s, g, row) + keep, 0xFF, 4 * (columns - keep))
+    g.capacity[row] = keep
+    return dropped

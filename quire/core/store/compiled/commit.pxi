@@ -1,0 +1,142 @@
+# Owns: commit of full blocks: a row's pages become findable, or it learns that others were first.
+# Does not know: admission, release.
+
+
+cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n) noexcept nogil:
+    """Check a batch, note the rows that have a block to commit, reserve what that may need; nothing visible changes."""
+    cdef Py_ssize_t i, blocks = 0
+    cdef int32_t row, c, count = 0
+    cdef bint extras = False
+    cdef int why = 0
+    cdef Row *r
+    s.batch += 1
+    for i in range(n):
+        row = rows[i]
+        if not joins(s, row):
+            return UNKNOWN_ROW
+        c = computed[i] if computed != NULL else s.handed[row]
+        if computed != NULL and c > s.length[row]:
+            why, s.culprit = TOO_LONG, row
+        if c < s.due[row]:
+            continue
+        r, c = s.rows + row, max(c, s.computed[row])
+        s.crossing[count] = <int32_t> i
+        count += 1
+        prefetch(pages_of(s, s.pools, row) + s.committed[row])
+        prefetch(s.stakes + <Py_ssize_t> row * s.num_groups)
+        if c > r.text.length or c // s.block_size > s.num_columns:
+            why, s.culprit = TOO_LONG, row
+        elif r.keep and r.tip >= 0 and c // s.block_size > s.committed[row]:
+            blocks += c // s.block_size - s.committed[row]
+            extras = extras or r.text.extras != NULL
+            if text_keys(r.text, c // s.block_size):
+                return NO_MEMORY
+            fetch_entry(&s.tree, r.text, at(&s.tree, r.root).key, s.committed[row])
+    s.num_crossing = count
+    if blocks and not why and tree_reserve(&s.tree, blocks, extras):
+        return NO_MEMORY
+    return NO_MEMORY if s.num_current and moves_reserve(&s.log, count * s.num_current) else why
+
+
+cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
+    """The first column that a commit up to `last` blocks offers in some group. The nodes from there to the row's tip
+    are needed; a window's far end is climbed to only if a page there has no node yet."""
+    cdef int32_t i, edge, low = s.committed[row]
+    cdef Stake *stake
+    cdef Pool *g
+    for i in range(s.num_groups):
+        g = s.pools + i
+        stake = stake_of(s, g, row)
+        if g.current:
+            continue
+        if stake.peak == 0:
+            low = min(low, stake.shown)
+        if g.keep >= 0 and last > s.committed[row]:
+            edge = min(low, last - g.keep)
+            if stake.front < edge:
+                low = min(low, first_open(s, g, row, max(stake.front, g.sink), edge))
+    return low
+
+
+cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
+    """Commit of a row that has columns to leave, or promises, or something it has not offered yet."""
+    cdef Row *r = s.rows + row
+    cdef int32_t i, first = s.committed[row], low = first
+    cdef bint kept = r.keep and r.tip >= 0
+    cdef int64_t stored = 0
+    cdef Stake *stake
+    cdef Pool *g
+    last = max(first, last)
+    r.seat = r.ahead = 0      # it is not as it was seated
+    if kept:
+        low = lowest_offer(s, row, last)
+        climb(&s.tree, r.tip, low, first, s.path)
+        if first < last:
+            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, at(&s.tree, r.root).key, first, last,
+                                        s.path + first - low))
+    for i in range(s.num_groups):
+        g = s.pools + i
+        stake = stake_of(s, g, row)
+        if not g.current and stake.peak == 0:
+            if kept and stake.shown < last:
+                stored += attach_row(s, g, row, stake.shown, last, s.path + stake.shown - low, True)
+            stake.shown = last
+        if g.current and first < last:
+            stored += pass_on(s, g, row, last, low, kept)
+        elif g.keep >= 0 and first < last:
+            stored += leave(s, g, row, last, low, kept)
+    s.committed[row] = last
+    set_due(s, row)
+    return stored
+
+
+cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n) noexcept nogil:
+    """Make the computed full blocks of checked rows findable; the number of pages newly attached."""
+    cdef Py_ssize_t i
+    cdef int32_t k, g, row, first, last
+    cdef int64_t stored = 0
+    cdef Row *r
+    for i in range(n if computed == NULL else 0):
+        s.computed[rows[i]] = s.handed[rows[i]]
+    for i in range(n if computed != NULL else 0):
+        s.computed[rows[i]] = max(s.computed[rows[i]], computed[i])
+        if computed[i] > s.handed[rows[i]]:
+            hand_out(s, rows[i], computed[i])     # who computes more than it was told says so
+    for k in range(s.num_crossing):
+        row = rows[s.crossing[k]]
+        r = s.rows + row
+        first, last = s.committed[row], s.computed[row] // s.block_size
+        if s.bounded or s.due[row] == NO_LENGTH:
+            stored += commit_row(s, row, last)
+            continue
+        if r.keep and r.tip >= 0:
+            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, at(&s.tree, r.root).key, first, last, s.path))
+            for g in range(s.num_groups):
+                stored += attach_row(s, s.pools + g, row, first, last, s.path, True)
+        for g in range(s.num_groups):
+            stake_of(s, s.pools + g, row).shown = last
+        s.committed[row], s.due[row] = last, due_after(s, last)
+    return stored
+
+
+cdef object commit_batch(State *s, const int32_t *rows, const int32_t *computed, Py_ssize_t n):
+    refused(s, commit_check(s, rows, computed, n), "commit")
+    return commit(s, rows, computed, n)
+
+
+cdef object commit_arrays(State *s, rows, computed):
+    """Commit of rows up to what is computed of each, or was handed out (None)."""
+    cdef Py_buffer names, lengths
+    cdef Py_ssize_t n = borrow(&names, rows, 4, b"il", "rows")
+    try:
+        if computed is None:
+            return commit_batch(s, <const int32_t *> names.buf, NULL, n)
+        if borrow(&lengths, computed, 4, b"il", "computed") != n:
+            PyBuffer_Release(&lengths)
+            raise ValueError("commit: as many lengths as rows")
+        try:
+            return commit_batch(s, <const int32_t *> names.buf, <const int32_t *> lengths.buf, n)
+        finally:
+            PyBuffer_Release(&lengths)
+    finally:
+        PyBuffer_Release(&names)

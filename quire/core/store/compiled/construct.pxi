@@ -1,0 +1,121 @@
+# Owns: how a store is made and taken down: its C memory, and the NumPy arrays of its rows, which only it writes.
+# Does not know: any act.
+
+
+cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
+    """Memory for the rows, the tree and the log."""
+    cdef Py_ssize_t rows = s.num_rows, stakes = rows * s.num_groups
+    cdef int32_t row
+    s.pools = <Pool *> calloc(s.num_groups, sizeof(Pool))
+    s.rows = <Row *> calloc(rows, sizeof(Row))
+    s.spares = <Spares *> calloc(stakes, sizeof(Spares))
+    s.path = <int32_t *> malloc(4 * <Py_ssize_t> s.num_columns)
+    s.runs = <int32_t *> malloc(8 * s.num_groups)
+    s.needs = <int64_t *> malloc(8 * s.num_groups)
+    s.wants = <Want *> malloc(s.num_groups * sizeof(Want))
+    s.stakes = <Stake *> calloc(stakes, sizeof(Stake))
+    s.edge = <int32_t *> calloc(rows, 4)
+    s.due = <int32_t *> calloc(rows, 4)
+    s.crossing = <int32_t *> malloc(4 * rows)
+    if not (s.pools and s.rows and s.spares and s.path and s.runs and s.needs and s.crossing
+            and s.wants and s.stakes and s.edge and s.due):
+        raise MemoryError("no memory for the rows")
+    if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
+        raise MemoryError("no memory for the tree")
+    for row in range(rows):
+        s.rows[row].tip = -1
+    return 0
+
+
+cdef void state_close(State *s) noexcept:
+    cdef int32_t i
+    if s.rows != NULL:
+        for i in range(s.num_rows):
+            if s.rows[i].chain != NULL:
+                Py_DECREF(<object> s.rows[i].chain)
+    if s.spares != NULL:
+        for i in range(s.num_rows * s.num_groups):
+            free(s.spares[i].pages)
+    if s.pools != NULL:
+        for i in range(s.num_groups):
+            pool_close(s.pools + i)
+    tree_close(&s.tree)
+    log_close(&s.log)
+    free(s.pools)
+    free(s.rows)
+    free(s.spares)
+    free(s.path)
+    free(s.runs)
+    free(s.needs)
+    free(s.wants)
+    free(s.stakes)
+    free(s.edge)
+    free(s.due)
+    free(s.crossing)
+
+
+cdef list row_arrays(State *s):
+    """[length, handed, computed, committed], each int32 [rows]."""
+    cdef list arrays = [np.zeros(s.num_rows, np.int32) for _ in range(4)]
+    s.length, s.handed = <int32_t *> memory_of(arrays[0]), <int32_t *> memory_of(arrays[1])
+    s.computed, s.committed = <int32_t *> memory_of(arrays[2]), <int32_t *> memory_of(arrays[3])
+    return arrays
+
+
+cdef tuple column_arrays(State *s):
+    """(pages, slots, capacity, currents, current slots): per group int32 [rows, columns] twice, int32 [rows]."""
+    cdef int32_t i, rows = s.num_rows, columns = s.num_columns
+    pages = [np.full((rows, columns), -1, np.int32) for i in range(s.num_groups)]
+    slots = [np.full((rows, columns), -1, np.int32) for i in range(s.num_groups)]
+    capacity = [np.zeros(rows, np.int32) for i in range(s.num_groups)]
+    currents = [np.full(rows, -1, np.int32) for i in range(s.num_groups)]
+    current_slots = [np.full(rows, -1, np.int32) for i in range(s.num_groups)]
+    for i in range(s.num_groups):
+        s.pools[i].row_pages = <int32_t *> memory_of(pages[i])
+        s.pools[i].row_slots = <int32_t *> memory_of(slots[i])
+        s.pools[i].capacity = <int32_t *> memory_of(capacity[i])
+        s.pools[i].currents = <int32_t *> memory_of(currents[i])
+        s.pools[i].current_slots = <int32_t *> memory_of(current_slots[i])
+    return pages, slots, capacity, currents, current_slots
+
+
+cdef tuple counter_arrays(State *s):
+    """(counters, row counters): per group int64 [NUM_COUNTERS] and [rows, NUM_COUNTERS]."""
+    cdef int32_t i
+    counters = [np.zeros(NUM_COUNTERS, np.int64) for i in range(s.num_groups)]
+    row_counters = [np.zeros((s.num_rows, NUM_COUNTERS), np.int64) for i in range(s.num_groups)]
+    for i in range(s.num_groups):
+        s.pools[i].counters = <int64_t *> memory_of(counters[i])
+        s.pools[i].row_counters = <int64_t *> memory_of(row_counters[i])
+    return counters, row_counters
+
+
+cdef int set_group(State *s, int32_t index, numbers) except -1:
+    """What a group needs and keeps: tail, sink, keep, every, extra, current."""
+    cdef Pool *g = s.pools + index
+    g.tail, g.sink, g.keep, g.every, g.extra, g.current = numbers
+    if not makes_sense(g):
+        raise ValueError(f"group {index}: {numbers}: a number is out of range, or does not go with another")
+    s.mixed = s.mixed or g.tail >= 0
+    s.bounded = s.bounded or g.keep >= 0
+    s.num_current += g.current
+    return 0
+
+
+cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class) except -1:
+    """Pages and slots of a group: so many slots per tier."""
+    cdef Pool *g = s.pools + index
+    cdef int32_t[MAX_TIERS] slots
+    cdef int32_t t
+    if not 1 <= len(sizes) <= MAX_TIERS or len(sizes) != s.num_tiers or min(sizes) < 0 or sizes[0] < 1:
+        raise ValueError(f"group {index}: slots {sizes}: 1 to 8 tiers, as many in all groups, tier 0 not empty")
+    if sum(sizes) > 0x7FFFFF00:
+        raise ValueError(f"group {index}: {sum(sizes)} slots are too many")
+    for t in range(s.num_tiers):
+        slots[t] = sizes[t]
+    g.index, g.num_tiers, g.num_pages = index, s.num_tiers, sum(sizes)
+    if pool_open(g, slots, empty_class):
+        raise MemoryError(f"group {index}: no memory for {sum(sizes)} slots")
+    if s.log.batches != NULL:
+        log_created(&s.log, index, slots, s.num_tiers)
+    return 0

@@ -1,0 +1,184 @@
+# Owns: how a slot becomes free and a page is made in it: take, evict, make room in a colder tier.
+# Does not know: who asked; callers have made sure that something is available and that the log has room for the moves.
+
+
+cdef void log_copy(State *s, Pool *g, int kind, int32_t p, int32_t t, int32_t from_, int32_t u,
+                   int32_t to) noexcept nogil:
+    """A whole page moves: (t, from_) -> (u, to)."""
+    cdef int32_t *move = log_move(&s.log, kind, g.index)
+    move[0], move[1], move[2], move[3], move[4] = t, from_, u, to, s.block_size
+    move[5], move[6] = p, page_at(g, p).stamp
+
+
+cdef int32_t log_part(State *s, Pool *g, int32_t source, int32_t p, int32_t tokens) noexcept nogil:
+    """COPY of the first tokens of a page into page p on tier 0; the tier they come from."""
+    cdef int32_t t = hottest(g, page_at(g, source))
+    cdef int32_t *move = log_move(&s.log, COPY, g.index)
+    move[0], move[1], move[2], move[3] = t, page_at(g, source).slot[t], 0, page_at(g, p).slot[0]
+    move[4], move[5], move[6] = tokens, p, page_at(g, p).stamp
+    if t > 0:  # if it cannot be read, the source is no good either
+        move[7], move[8] = source, page_at(g, source).stamp
+    return t
+
+
+cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int32_t u, int32_t room) noexcept nogil:
+    """An idle page that has just lost (t, slot), its only copy, goes on at (u, room)."""
+    log_copy(s, g, OFFLOAD, p, t, slot, u, room)
+    put_copy(g, p, u, room)
+    list_idle(g, u, page_at(g, p))
+    log_page(s, g, page_at(g, p), MOVED, t, u)
+    g.counters[OFFLOADED] += 1
+
+
+cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
+    """An idle page loses its hottest copy."""
+    cdef Page *page = page_at(g, p)
+    unlist_idle(g, t, page)
+    g.tiers[t].slots[page.slot[t]].page = -1
+    page.slot[t] = -1
+
+
+cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
+    """The last copy of an idle page, in `tier`, is gone."""
+    detach(s, g, p, tier)
+    push_page(g, p)
+    g.counters[DROPPED] += 1
+
+
+cdef int32_t soft_room(State *s, Pool *g, int32_t u, int32_t slot) noexcept nogil:
+    """Take a picked slot if it is empty or a shadow, else -1."""
+    cdef int32_t p
+    if slot < 0:
+        return -1
+    p = g.tiers[u].slots[slot].page
+    if p < 0:
+        unlist_empty(g, u, slot)
+        return slot
+    if hottest(g, page_at(g, p)) == u:
+        return -1
+    unlist_shadow(g, u, page_at(g, p))
+    page_at(g, p).slot[u] = -1
+    g.tiers[u].slots[slot].page = -1
+    return slot
+
+
+cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
+    """Free the slot of an idle page's hottest copy: demote to its shadow, else offload, else drop the page."""
+    cdef int32_t p = g.tiers[t].slots[slot].page, u, room
+    cdef Page *page = page_at(g, p)
+    lift(g, t, p)
+    u = hottest(g, page)
+    if u < g.num_tiers:
+        unlist_shadow(g, u, page)
+        list_idle(g, u, page)
+        log_page(s, g, page, MOVED, t, u)
+        g.counters[DEMOTED] += 1
+        return
+    if priority_of(page) >= s.offload_min:
+        for u in range(t + 1, g.num_tiers):
+            room = make_room(s, g, u, priority_of(page))
+            if room >= 0:
+                offload_to(s, g, p, t, slot, u, room)
+                return
+    drop_page(s, g, p, t)
+
+
+cdef int32_t make_room(State *s, Pool *g, int32_t u, int32_t priority) noexcept nogil:
+    """A slot of tier u for a page of that priority, unlisted and without page, or -1."""
+    cdef int32_t slot = pick(g, u)
+    if slot < 0 or soft_room(s, g, u, slot) >= 0:
+        return slot
+    if priority_of(page_at(g, g.tiers[u].slots[slot].page)) > priority:
+        return -1
+    evict_copy(s, g, u, slot)
+    return slot
+
+
+cdef int32_t take(State *s, Pool *g) noexcept nogil:
+    """A slot of tier 0, unlisted and without page; -1 when there is none."""
+    cdef int32_t slot = pick(g, 0)
+    if slot < 0:
+        return -1
+    g.counters[TOTAL] += 1
+    if g.tiers.slots[slot].page < 0:
+        unlist_empty(g, 0, slot)
+        g.counters[NEW] += 1
+    else:
+        evict_copy(s, g, 0, slot)
+    return slot
+
+
+cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
+    """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are
+    to be dropped one by one by the caller; what that touches is fetched here: far memory is slow, but comes at once."""
+    cdef Order *o = g.tiers
+    cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before, i
+    if slot < 0:
+        return 0
+    p, before = o.slots[slot].page, o.slots[slot].prev
+    kind = g.empty_class if p < 0 else FIRST + priority_of(page_at(g, p))
+    if p < 0:
+        wanted = min(wanted, MAX_RUN // 4)        # nothing far away to be fetched: what is near is used at once
+    while count < wanted and slot < o.size:
+        p = o.slots[slot].page
+        if p < 0:
+            empty += 1
+        elif claims_of(page_at(g, p)):
+            break
+        else:
+            prefetch(at(&s.tree, page_at(g, p).node))
+        slots[count] = slot
+        count += 1
+        o.slots[slot].prev = -1
+        slot = o.slots[slot].next
+    o.slots[before].next, o.slots[slot].prev, o.cursor[kind] = slot, before, slot
+    if before == slot:
+        o.filled[kind >> 6] &= ~(<uint64_t> 1 << (kind & 63))
+    for i in range(count if count > empty else 0):
+        p = o.slots[slots[i]].page
+        if p >= 0:
+            prefetch(s.tree.index + (at(&s.tree, page_at(g, p).node).key & s.tree.mask))
+    o.num_empty -= empty
+    o.num_idle -= count - empty
+    g.available -= count
+    g.counters[TOTAL] += count
+    g.counters[NEW] += empty
+    return count
+
+
+cdef int cut_run(State *s, Pool *g) noexcept nogil:
+    """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none.
+    With colder tiers they are taken one by one: an eviction may change the order."""
+    g.run_at = 0
+    if g.num_tiers > 1:
+        g.run[0] = take(s, g)
+        g.run_end = g.run[0] >= 0
+    else:
+        g.run_end = cut_slots(s, g, <int32_t> min(g.to_cut, MAX_RUN), g.run)
+    g.to_cut -= g.run_end
+    return 0 if g.run_end else -1
+
+
+cdef inline int32_t new_page(State *s, Pool *g, int32_t priority, int64_t duration) noexcept nogil:
+    """An open page on tier 0, held once; -1 when nothing is available."""
+    cdef int32_t slot = take(s, g), p
+    if slot < 0:
+        return -1
+    p = pop_page(g, priority, duration)
+    put_copy(g, p, 0, slot)
+    return p
+
+
+cdef int32_t spare_or_new(State *s, Pool *g, int32_t source, int32_t priority, int64_t duration,
+                          int32_t *taken) noexcept nogil:
+    """A page for a fork of the source: one kept aside, else a new one (`taken` + 1); -1: no slot."""
+    cdef Spares *spares = s.spares + source * s.num_groups + g.index
+    cdef int32_t p
+    if spares.count == 0:
+        taken[0] += 1
+        return new_page(s, g, priority, duration)
+    spares.count -= 1
+    p = spares.pages[spares.count]
+    put_priority(page_at(g, p), priority)
+    set_duration(g, p, duration)
+    return p

@@ -1,0 +1,52 @@
+# Owns: growing a C block, borrowing a caller's buffer, handing out a copy as a NumPy array.
+# Does not know: what the bytes mean.
+
+
+cdef int reserve(void **block, Py_ssize_t *room, Py_ssize_t wanted, Py_ssize_t item) noexcept nogil:
+    """Make room for `wanted` items; -1 without memory, and then nothing has changed."""
+    cdef Py_ssize_t size = wanted + (wanted >> 3) + 64
+    cdef void *moved
+    if wanted <= room[0]:
+        return 0
+    moved = realloc(block[0], size * item)
+    if moved == NULL:
+        return -1
+    block[0], room[0] = moved, size
+    return 0
+
+
+cdef Py_ssize_t borrow(Py_buffer *view, object source, Py_ssize_t width, const char *kinds, str name) except -1:
+    """Number of items of a C-contiguous array of items of that width and kind; the view is to be released."""
+    cdef const char *form
+    cdef const char *kind = kinds
+    PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+    form = view.format
+    if form != NULL and (form[0] == c"@" or form[0] == c"=" or form[0] == c"<"):
+        form += 1
+    while view.itemsize == width and form != NULL and kind[0]:
+        if form[0] == kind[0] and form[1] == 0:
+            return view.len // width
+        kind += 1
+    PyBuffer_Release(view)
+    raise TypeError(f"{name} must be a C-contiguous array of {8 * width}-bit items, format one of {<bytes> kinds!r}")
+
+
+cdef object as_array(const void *data, Py_ssize_t items, Py_ssize_t width, object dtype):
+    """A NumPy copy of `items` items."""
+    cdef Py_buffer view
+    array = np.empty(items, dtype)
+    if items:
+        PyObject_GetBuffer(array, &view, PyBUF_WRITABLE)
+        memcpy(view.buf, data, items * width)
+        PyBuffer_Release(&view)
+    return array
+
+
+cdef void *memory_of(object array) except NULL:
+    """Where a NumPy array's items are; the array is kept by the store."""
+    cdef Py_buffer view
+    cdef void *memory
+    PyObject_GetBuffer(array, &view, PyBUF_WRITABLE)
+    memory = view.buf
+    PyBuffer_Release(&view)
+    return memory

@@ -1,0 +1,297 @@
+# Owns: the two records that know each other: nodes (blocks and roots, with their tokens and extras) and pages; memory
+# for nodes, and the index that finds a full block under its parent.
+# Does not know: what a page is beyond its record, who holds anything, what is logged.
+
+cdef enum:
+    ROOT = 1                  # flags of a node
+    NOTED = 2                 # root: in the list that dead_roots drains
+    DOOMED = 4                # in a subtree that is being removed
+
+cdef enum:
+    DEFAULT_PRIORITY = 35     # of a page
+    MAX_PRIORITY = 100
+    ONE_CLAIM = 0x100
+
+cdef struct Node:             # `num_groups` pages long
+    int32_t parent            # free: the next free node, or -1
+    int32_t child             # top of the treap of its children, or -1
+    int32_t left              # among its siblings; root: the root made before it
+    int32_t right             # among its siblings; root: the root made after it
+    uint32_t key              # its key in the index: low half of the chain key, xor the root's seed; root: that seed
+    uint32_t high             # high half of the chain key
+    int32_t tips              # rows whose tip it is
+    uint16_t size             # tokens; 0: root, or free
+    uint16_t flags
+    int32_t page[1]
+
+cdef struct Page:             # `num_tiers` slots long
+    int32_t node              # -1: open; of a free page: the next free one, or -1
+    int32_t holders           # -1: free
+    int32_t stamp
+    uint32_t claimed          # claims << 8 | priority
+    int32_t[1] slot           # per tier, -1: no copy there
+
+
+cdef inline int32_t claims_of(Page *page) noexcept nogil:
+    return page.claimed >> 8
+
+
+cdef inline int32_t priority_of(Page *page) noexcept nogil:
+    return page.claimed & 0xFF
+
+
+cdef inline void put_priority(Page *page, int32_t priority) noexcept nogil:
+    page.claimed = (page.claimed & ~<uint32_t> 0xFF) | <uint32_t> priority
+
+
+cdef struct Tree:
+    char *nodes
+    int32_t *tokens
+    uint64_t **extras         # NULL until a block has some
+    uint64_t *hashes          # event hashes; NULL with events off
+    uint64_t seed[2]          # they are made with
+    int32_t *roots            # the root above each node; NULL with events off
+    uint64_t *index           # key << 32 | node + 1; its home is key & mask
+    uint64_t mask
+    Py_ssize_t stride         # bytes of a node
+    Py_ssize_t room           # nodes there is memory for
+    int32_t block_size
+    int32_t num_groups
+    int32_t used              # node ids ever given out
+    int32_t free              # top of the free nodes, or -1
+    int32_t num_nodes         # without roots
+    int32_t num_roots
+    int32_t num_extras        # blocks that have extras, in tokens
+    int32_t num_full          # entries of the index
+    int64_t epoch             # changes when a page leaves its node
+    int64_t drops             # nodes removed so far
+    int32_t first_root
+    int32_t last_root
+    int32_t *noted
+    Py_ssize_t noted_room
+    Py_ssize_t num_noted
+
+
+cdef inline Node *at(Tree *t, int32_t n) noexcept nogil:
+    return <Node *> (t.nodes + n * t.stride)
+
+
+cdef inline int32_t *tokens_at(Tree *t, int32_t n) noexcept nogil:
+    return t.tokens + <Py_ssize_t> n * t.block_size
+
+
+cdef inline const uint64_t *extras_at(Tree *t, int32_t n) noexcept nogil:
+    return NULL if t.extras == NULL else t.extras[n]
+
+
+cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events) noexcept nogil:
+    t.block_size, t.num_groups = block_size, num_groups
+    t.stride = sizeof(Node) + 4 * (num_groups - 1)
+    t.free = t.first_root = t.last_root = -1
+    t.mask = 63
+    t.index = <uint64_t *> calloc(t.mask + 1, 8)
+    t.hashes = <uint64_t *> malloc(8) if events else NULL
+    t.roots = <int32_t *> malloc(4) if events else NULL
+    return -1 if t.index == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
+
+
+cdef int index_double(Tree *t) noexcept nogil:
+    cdef uint64_t mask = 2 * t.mask + 1, i, j
+    cdef uint64_t *wide = <uint64_t *> calloc(mask + 1, 8)
+    if wide == NULL:
+        return -1
+    for i in range(t.mask + 1):
+        if t.index[i]:
+            j = t.index[i] >> 32 & mask
+            while wide[j]:
+                j = (j + 1) & mask
+            wide[j] = t.index[i]
+    free(t.index)
+    t.index, t.mask = wide, mask
+    return 0
+
+
+cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
+    """Tokens, extras and hashes for `room` nodes; -1 without memory."""
+    cdef void *moved = realloc(t.tokens, room * t.block_size * 4)
+    if moved == NULL:
+        return -1
+    t.tokens = <int32_t *> moved
+    if t.hashes != NULL:
+        moved = realloc(t.hashes, room * 8)
+        if moved == NULL:
+            return -1
+        t.hashes = <uint64_t *> moved
+        moved = realloc(t.roots, room * 4)
+        if moved == NULL:
+            return -1
+        t.roots = <int32_t *> moved
+    if t.extras != NULL:
+        moved = realloc(t.extras, room * sizeof(void *))
+        if moved == NULL:
+            return -1
+        t.extras = <uint64_t **> moved
+        memset(t.extras + t.room, 0, (room - t.room) * sizeof(void *))
+    t.room = room
+    return 0
+
+
+cdef int tree_reserve(Tree *t, Py_ssize_t more, bint extras) noexcept nogil:
+    """Room for `more` nodes and their index entries; -1 without memory."""
+    cdef Py_ssize_t wanted = t.num_nodes + t.num_roots + more, room = t.room
+    if extras and t.extras == NULL:
+        t.extras = <uint64_t **> calloc(t.room + 1, sizeof(void *))
+        if t.extras == NULL:
+            return -1
+    if wanted > t.room:
+        if wanted > 0x7FFFFFF0 or reserve(<void **> &t.nodes, &room, wanted, t.stride):
+            return -1
+        if tree_widen(t, room):
+            return -1
+    while 2 * <uint64_t> (t.num_full + more) > t.mask + 1:
+        if index_double(t):
+            return -1
+    return 0
+
+
+cdef int tree_expect(Tree *t, Py_ssize_t nodes) noexcept nogil:
+    """Memory for so many nodes, touched now so that the first prompts do not pay for it; -1 without memory."""
+    t.nodes = <char *> malloc(nodes * t.stride)
+    if t.nodes == NULL or tree_widen(t, nodes) or tree_reserve(t, nodes, False):
+        return -1
+    memset(t.nodes, 0, nodes * t.stride)
+    memset(t.tokens, 0, nodes * t.block_size * 4)
+    memset(t.index, 0, (t.mask + 1) * 8)
+    if t.hashes != NULL:
+        memset(t.hashes, 0, nodes * 8)
+        memset(t.roots, 0, nodes * 4)
+    return 0
+
+
+cdef void tree_close(Tree *t) noexcept nogil:
+    cdef int32_t n
+    if t.extras != NULL:
+        for n in range(t.used):
+            free(t.extras[n])
+    free(t.nodes)
+    free(t.tokens)
+    free(t.extras)
+    free(t.hashes)
+    free(t.roots)
+    free(t.index)
+    free(t.noted)
+
+
+cdef inline void index_insert(Tree *t, uint32_t key, int32_t n) noexcept nogil:
+    """Enter a node at the first free place from its home on; the first steps are taken without a branch to guess."""
+    cdef uint64_t mask = t.mask, i = key & mask
+    cdef uint64_t *index = t.index
+    i = (i + (index[i] != 0)) & mask
+    i = (i + (index[i] != 0)) & mask
+    while index[i]:
+        i = (i + 1) & mask
+    index[i] = <uint64_t> key << 32 | <uint32_t> (n + 1)
+    t.num_full += 1
+
+
+cdef inline void index_erase(Tree *t, uint32_t key, int32_t n) noexcept nogil:
+    """Take an entry out and shift those behind it back, so that no gap parts an entry from its home. The gap is at i;
+    it is written without asking whether the entry may move there (no branch to guess), and it stays the gap if not."""
+    cdef uint64_t mask = t.mask, i = key & mask, j, entry
+    cdef uint64_t *index = t.index
+    while <uint32_t> index[i] != <uint32_t> (n + 1):
+        i = (i + 1) & mask
+    j = (i + 1) & mask
+    entry = index[j]
+    while entry:
+        index[i] = entry
+        i += (j - i) & -<uint64_t> (((j - (entry >> 32)) & mask) >= ((j - i) & mask))
+        j = (j + 1) & mask
+        entry = index[j]
+    index[i] = 0
+    t.num_full -= 1
+
+
+cdef inline bint same_extras(Tree *t, int32_t n, const uint64_t *extras) noexcept nogil:
+    cdef const uint64_t *own = extras_at(t, n)
+    cdef Py_ssize_t i
+    if own == NULL or extras == NULL:
+        return own == NULL and all_plain(extras, t.block_size)
+    for i in range(3 * t.block_size):
+        if own[i] != extras[i]:
+            return False
+    return True
+
+
+cdef inline bint follows(Tree *t, int32_t n, int32_t parent, const int32_t *tokens,
+                         const uint64_t *extras) noexcept nogil:
+    """Whether node n is the full block of these tokens under this parent."""
+    cdef Node *node = at(t, n)
+    return (node.parent == parent and node.size == t.block_size
+            and same_tokens(tokens_at(t, n), tokens, t.block_size)
+            and ((extras == NULL and t.extras == NULL) or same_extras(t, n, extras)))
+
+
+cdef inline int32_t find_block(Tree *t, int32_t parent, uint32_t key, const int32_t *tokens,
+                               const uint64_t *extras) noexcept nogil:
+    """The full child of these tokens, or -1; a key alone proves nothing."""
+    cdef uint64_t i = key & t.mask, entry
+    while True:
+        entry = t.index[i]
+        if entry == 0:
+            return -1
+        if entry >> 32 == key and follows(t, <int32_t> <uint32_t> entry - 1, parent, tokens, extras):
+            return <int32_t> <uint32_t> entry - 1
+        i = (i + 1) & t.mask
+
+
+cdef inline int32_t new_node(Tree *t, int32_t parent) noexcept nogil:
+    """A node without place among its siblings; room has been reserved."""
+    cdef int32_t n = t.free, g
+    cdef Node *node
+    if n >= 0:
+        t.free = at(t, n).parent
+    else:
+        n = t.used
+        t.used += 1
+    node = at(t, n)
+    node.parent = parent
+    node.child = node.left = node.right = -1
+    node.tips = 0
+    node.flags = 0
+    node.page[0] = -1         # apart, so that one group does not cost a call of memset
+    for g in range(1, t.num_groups):
+        node.page[g] = -1
+    return n
+
+
+cdef inline int32_t new_block(Tree *t, int32_t parent, const int32_t *tokens, const uint64_t *extras,
+                              int32_t size) noexcept nogil:
+    """A node with its tokens, not yet among the children of its parent and not in the index."""
+    cdef int32_t n = new_node(t, parent)
+    at(t, n).size = <uint16_t> size
+    copy_tokens(tokens_at(t, n), tokens, size)
+    if extras != NULL and not all_plain(extras, size):
+        t.extras[n] = <uint64_t *> malloc(24 * size)
+        if t.extras[n] == NULL:
+            fputs("quire: no memory for the extras of a block, and no way back from half a commit\n", stderr)
+            abort()
+        memcpy(t.extras[n], extras, 24 * size)
+        t.num_extras += size
+    if t.hashes != NULL:
+        t.hashes[n] = event_hash(t.seed, t.hashes[parent], tokens, extras, size)
+        t.roots[n] = t.roots[parent]
+    t.num_nodes += 1
+    return n
+
+
+cdef inline void free_node(Tree *t, int32_t n) noexcept nogil:
+    cdef Node *node = at(t, n)
+    if t.extras != NULL and t.extras[n] != NULL:
+        t.num_extras -= node.size
+        free(t.extras[n])
+        t.extras[n] = NULL
+    node.size = 0
+    node.flags = 0
+    node.parent = t.free
+    t.free = n

@@ -1,0 +1,107 @@
+# Owns: how a page comes up to tier 0, by an exchange if need be; early copies of idle pages down.
+# Does not know: who asked; callers have made sure that something is available and that the log has room for the moves.
+
+
+cdef inline bint has_shadow(Pool *g, Page *page) noexcept nogil:
+    """Whether a page has more than its copy on tier 0."""
+    cdef int32_t u
+    for u in range(1, g.num_tiers):
+        if page.slot[u] >= 0:
+            return True
+    return False
+
+
+cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
+    """A held page at tier t and the idle page at tier 0's `slot` change places."""
+    cdef int32_t other = g.tiers[0].slots[slot].page, cold = page_at(g, p).slot[t]
+    cdef int32_t *move = log_move(&s.log, EXCHANGE, g.index)
+    move[0], move[1], move[2], move[3], move[4] = 0, slot, t, cold, s.block_size
+    move[5], move[6], move[7], move[8] = p, page_at(g, p).stamp, other, page_at(g, other).stamp
+    lift(g, 0, other)
+    page_at(g, p).slot[t] = -1
+    put_copy(g, other, t, cold)
+    list_idle(g, t, page_at(g, other))
+    put_copy(g, p, 0, slot)
+    log_page(s, g, page_at(g, other), MOVED, 0, t)
+    log_page(s, g, page_at(g, p), MOVED, t, 0)
+    g.counters[OFFLOADED] += 1
+    g.counters[ONBOARDED] += 1
+
+
+cdef bint clear_slot(State *s, Pool *g, int32_t slot) noexcept nogil:
+    """Free a picked slot of tier 0 without displacing idle pages below; False: only an exchange will do."""
+    cdef int32_t p = g.tiers[0].slots[slot].page, u, room
+    cdef Page *page = page_at(g, p)
+    if priority_of(page) < s.offload_min or has_shadow(g, page):
+        evict_copy(s, g, 0, slot)
+        return True
+    for u in range(1, g.num_tiers):
+        room = soft_room(s, g, u, pick(g, u))
+        if room >= 0:
+            lift(g, 0, p)
+            offload_to(s, g, p, 0, slot, u, room)
+            return True
+    return False
+
+
+cdef int onboard(State *s, Pool *g, int32_t p) noexcept nogil:
+    """Bring a held page up to tier 0; -1 when nothing is available."""
+    cdef int32_t t = hottest(g, page_at(g, p)), cold = page_at(g, p).slot[t], slot = pick(g, 0)
+    if slot < 0:
+        return -1
+    g.counters[TOTAL] += 1
+    if g.tiers[0].slots[slot].page < 0:
+        unlist_empty(g, 0, slot)
+        g.counters[NEW] += 1
+    elif not clear_slot(s, g, slot):
+        exchange(s, g, p, t, slot)
+        return 0
+    log_copy(s, g, ONBOARD, p, t, cold, 0, slot)
+    put_copy(g, p, 0, slot)
+    log_page(s, g, page_at(g, p), MOVED, t, 0)
+    g.counters[ONBOARDED] += 1
+    if s.shadows:
+        list_shadow(g, t, page_at(g, p))
+    else:
+        page_at(g, p).slot[t] = -1
+        list_empty(g, t, cold)
+    return 0
+
+
+cdef int32_t empty_below(Pool *g, int32_t *tier) noexcept nogil:
+    """The first empty slot of the first colder tier that has one, or -1."""
+    cdef Order *o
+    cdef int32_t u, slot
+    for u in range(1, g.num_tiers):
+        o = g.tiers + u
+        if o.num_empty:
+            slot = o.slots[o.size + g.empty_class].next
+            while o.slots[slot].page >= 0:
+                slot = o.slots[slot].next
+            tier[0] = u
+            return slot
+    return -1
+
+
+cdef int32_t offload(State *s, Pool *g, int32_t limit) noexcept nogil:
+    """Early copies: shadows, in empty slots, of up to `limit` idle pages in the order of their eviction."""
+    cdef Order *o = g.tiers
+    cdef int32_t kind, slot, p, u = 0, room, done = 0
+    cdef Page *page
+    for kind in range(FIRST, NUM_CLASSES):
+        slot = o.slots[o.size + kind].next
+        while slot < o.size:
+            p = o.slots[slot].page
+            page = page_at(g, p)
+            if p >= 0 and claims_of(page) == 0 and priority_of(page) >= s.offload_min and not has_shadow(g, page):
+                room = empty_below(g, &u) if done < limit else -1
+                if room < 0:
+                    return done
+                unlist_empty(g, u, room)
+                log_copy(s, g, OFFLOAD, p, 0, slot, u, room)
+                put_copy(g, p, u, room)
+                list_shadow(g, u, page)
+                g.counters[OFFLOADED] += 1
+                done += 1
+            slot = o.slots[slot].next
+    return done

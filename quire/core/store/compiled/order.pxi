@@ -1,0 +1,65 @@
+# Owns: the slots of one tier and the order in which they are taken: one circular list per class, its sentinel behind
+# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed.
+# Does not know: pages beyond their number and whether they are claimed.
+
+cdef enum:
+    EMPTY = 0                 # classes; in release order empty slots go to the class of the default priority instead
+    SHADOW = 1
+    FIRST = 2                 # class of priority 0
+    NUM_CLASSES = 103
+
+cdef struct Slot:
+    int32_t prev              # -1: not listed
+    int32_t next
+    int32_t page              # -1: empty
+
+cdef struct Order:
+    Slot *slots               # `size` slots, then NUM_CLASSES sentinels
+    int32_t size
+    int32_t num_empty
+    int32_t num_shadow
+    int32_t num_idle
+    uint64_t[2] filled
+    int32_t[NUM_CLASSES] cursor
+
+
+cdef int order_open(Order *o, int32_t size) noexcept nogil:
+    """All lists empty, no slot listed."""
+    cdef int32_t i
+    o.slots = <Slot *> malloc((<Py_ssize_t> size + NUM_CLASSES) * sizeof(Slot))
+    if o.slots == NULL:
+        return -1
+    o.size = size
+    for i in range(size):
+        o.slots[i].prev = o.slots[i].next = o.slots[i].page = -1
+    for i in range(NUM_CLASSES):
+        o.slots[size + i].prev = o.slots[size + i].next = o.cursor[i] = size + i
+        o.slots[size + i].page = -1
+    return 0
+
+
+cdef inline void push_back(Order *o, int32_t slot, int32_t kind) noexcept nogil:
+    cdef int32_t end = o.size + kind, tail = o.slots[end].prev
+    o.slots[tail].next = slot
+    o.slots[slot].prev = tail
+    o.slots[slot].next = end
+    o.slots[end].prev = slot
+    o.filled[kind >> 6] |= <uint64_t> 1 << (kind & 63)
+    if o.cursor[kind] == end:
+        o.cursor[kind] = slot
+
+
+cdef inline void unlist(Order *o, int32_t slot, int32_t kind) noexcept nogil:
+    cdef int32_t before = o.slots[slot].prev, after = o.slots[slot].next
+    o.slots[before].next = after
+    o.slots[after].prev = before
+    o.slots[slot].prev = -1
+    if o.cursor[kind] == slot:
+        o.cursor[kind] = after
+    if before == after:       # only the sentinel is its own neighbour on both sides
+        o.filled[kind >> 6] &= ~(<uint64_t> 1 << (kind & 63))
+
+
+cdef inline void rewind(Order *o, int32_t kind) noexcept nogil:
+    """A page of this class is no longer claimed: it may lie before the cursor."""
+    o.cursor[kind] = o.slots[o.size + kind].next

@@ -1,0 +1,104 @@
+# Owns: how a row ends: what is worth it stays findable, its tail as a partial block; then its pages go.
+# Does not know: admission.
+
+
+cdef void adopt_twins(State *s, int32_t row) noexcept nogil:
+    """Private twins whose block has lost its page in the meantime take its place."""
+    cdef int32_t b, i, p, node = s.rows[row].tip
+    cdef Pool *g
+    for b in range(s.committed[row] - 1, -1, -1):
+        for i in range(s.num_groups):
+            g = s.pools + i
+            p = pages_of(s, g, row)[b]
+            if p >= 0 and page_at(g, p).node < 0 and at(&s.tree, node).page[i] < 0:
+                attach(s, g, p, node)
+                log_stored(s, g, &node, 1)
+        node = at(&s.tree, node).parent
+
+
+cdef bint is_covered(State *s, int32_t parent, int32_t group, Query *q) noexcept nogil:
+    """Whether some child that has a page of the group begins with q."""
+    cdef int32_t common, node = first_after(&s.tree, parent, q, True, &common)
+    cdef Query own
+    while node >= 0 and common_with(&s.tree, node, q) == q.size:
+        if at(&s.tree, node).page[group] >= 0:
+            return True
+        own = query_of(&s.tree, node)
+        node = first_after(&s.tree, parent, &own, False, &common)
+    return False
+
+
+cdef void keep_tail(State *s, int32_t row) noexcept nogil:
+    """The computed tokens after the last committed block become a partial block, unless they are there already."""
+    cdef Row *r = s.rows + row
+    cdef int64_t begin = <int64_t> s.committed[row] * s.block_size
+    cdef int32_t i, p, node
+    cdef Pool *g
+    cdef Query q
+    if not 0 < s.computed[row] - begin < s.block_size or s.computed[row] > r.text.length:
+        return
+    q.tokens, q.size = r.text.tokens + begin, <int32_t> (s.computed[row] - begin)
+    q.extras = NULL if r.text.extras == NULL else r.text.extras + 3 * begin
+    for i in range(s.num_groups):
+        g = s.pools + i
+        p = pages_of(s, g, row)[s.committed[row]] if s.committed[row] < g.capacity[row] else -1
+        if p < 0 or g.current or not is_own(g, p) or is_covered(s, r.tip, i, &q):
+            continue
+        node = find_child(&s.tree, r.tip, &q)
+        if node < 0:
+            node = new_block(&s.tree, r.tip, q.tokens, q.extras, q.size)
+            link_child(&s.tree, r.tip, node)
+        attach(s, g, p, node)
+        log_stored(s, g, &node, 1)
+
+
+cdef void drop_promises(State *s, int32_t row) noexcept nogil:
+    """What is kept free for a row is available to all again."""
+    cdef int32_t i
+    for i in range(s.num_groups):
+        if stake_of(s, s.pools + i, row).peak:
+            set_peak(s.pools + i, stake_of(s, s.pools + i, row), 0)
+
+
+cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
+    """End a row without promises: keep what is worth keeping, then let go of its pages, last to first. `ahead`: what is
+    current belongs to no block it has computed. Room for one node is reserved."""
+    cdef Row *r = s.rows + row
+    cdef Spares *spares
+    cdef int32_t i
+    if tail and r.keep and r.tip >= 0:
+        if r.twins:
+            adopt_twins(s, row)
+        if s.num_current and not ahead:
+            keep_currents(s, row)
+        if s.tails:
+            keep_tail(s, row)
+    set_tip(s, row, -1)
+    for i in range(s.num_groups):
+        spares = s.spares + row * s.num_groups + i
+        while spares.count:
+            spares.count -= 1
+            let_go(s.pools + i, spares.pages[spares.count], s.now)
+        drop_columns(s, s.pools + i, row, 0)
+        close_current(s, s.pools + i, row)
+    s.length[row] = s.handed[row] = s.computed[row] = s.committed[row] = 0
+    r.text = NULL
+
+
+cdef int release_row(State *s, int32_t row, bint tail, int64_t now) except -1:
+    """Commit what a live row has computed if its tail shall be kept, end it, forget its chain."""
+    cdef int32_t computed = s.computed[row]
+    cdef bint ahead = s.rows[row].ahead
+    if tail:
+        refused(s, commit_check(s, &row, &computed, 1), "release")
+    if tree_reserve(&s.tree, max(0, computed // s.block_size - s.committed[row]) + 1, s.rows[row].text.extras != NULL):
+        raise MemoryError("release: no memory for nodes")
+    s.now = now
+    drop_promises(s, row)
+    if tail:
+        commit(s, &row, &computed, 1)
+    release(s, row, tail, ahead)
+    chain = <object> s.rows[row].chain
+    s.rows[row].chain = NULL
+    Py_DECREF(chain)
+    return 0

@@ -1,0 +1,157 @@
+# Owns: how blocks go at once: the end of a chain, everything, a page whose bytes are gone.
+# Does not know: rows beyond their tips.
+
+
+cdef bint any_claimed(State *s, int32_t n) noexcept nogil:
+    cdef int32_t i, p
+    for i in range(s.num_groups):
+        p = at(&s.tree, n).page[i]
+        if p >= 0 and claims_of(page_at(s.pools + i, p)):
+            return True
+    return False
+
+
+cdef bint has_claims(State *s, int32_t top) noexcept nogil:
+    """Whether some page at or below a node is claimed."""
+    cdef int32_t n = deepest(&s.tree, top)
+    while n != top:
+        if any_claimed(s, n):
+            return True
+        n = following(&s.tree, n)
+    return any_claimed(s, top)
+
+
+cdef void doom(State *s, int32_t top) noexcept nogil:
+    """Mark a subtree; rows whose tip is in it commit nothing any more."""
+    cdef Tree *t = &s.tree
+    cdef int32_t row, n = deepest(t, top)
+    while n != top:
+        at(t, n).flags |= DOOMED
+        n = following(t, n)
+    at(t, top).flags |= DOOMED
+    for row in range(s.num_rows):
+        if is_live(s, row) and s.rows[row].tip >= 0 and at(t, s.rows[row].tip).flags & DOOMED:
+            s.rows[row].tip = -1
+
+
+cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
+    """Detach all pages of a node: idle ones are freed, held ones become private; the number of them."""
+    cdef int32_t i, p, count = 0
+    cdef Pool *g
+    for i in range(s.num_groups):
+        g, p = s.pools + i, at(&s.tree, n).page[i]
+        if p < 0:
+            continue
+        at(&s.tree, n).page[i] = -1
+        page_at(g, p).node = -1
+        s.tree.epoch += 1
+        if logged and s.log.batches != NULL:
+            log_removed(&s.log, i, s.tree.hashes[n], facts_of(s, page_at(g, p), n, hottest(g, page_at(g, p))))
+        if page_at(g, p).holders == 0:
+            free_page(g, p, True)
+        count += 1
+    return count
+
+
+cdef int32_t remove_subtree(State *s, int32_t top, bint logged) noexcept nogil:
+    """Remove a node and all below it, deepest first; no row's tip is in there. The number of pages detached."""
+    cdef Tree *t = &s.tree
+    cdef int32_t n = deepest(t, top), parent, count = 0
+    while True:
+        parent = at(t, n).parent
+        count += strip(s, n, logged)
+        drop_node(t, n)
+        if n == top:
+            return count
+        n = deepest(t, parent)
+
+
+cdef int32_t remove_branch(State *s, int32_t top) noexcept nogil:
+    """Remove a subtree and what was only there to lead to it; the number of pages detached."""
+    cdef int32_t count, parent = at(&s.tree, top).parent
+    doom(s, top)
+    count = remove_subtree(s, top, True)
+    prune(&s.tree, parent)
+    return count
+
+
+cdef int32_t find_end(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t blocks) noexcept nogil:
+    """The node that many full blocks down the chain's path, or -1. Keys have been made."""
+    cdef Tree *t = &s.tree
+    cdef int32_t node = root, size = t.block_size
+    cdef Py_ssize_t b
+    for b in range(blocks):
+        if (b + 1) * size > usable:
+            return -1
+        node = find_block(t, node, <uint32_t> text.keys[b] ^ at(t, root).key, text.tokens + b * size,
+                          extras_of(text, b))
+        if node < 0:
+            return -1
+    return node
+
+
+cdef int32_t truncate(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t keep, bint ask) noexcept nogil:
+    """Remove the chain's blocks, full and partial, that begin at or after `keep`, with all below them; the number of
+    pages detached. With `ask` only say whether one of those pages is claimed."""
+    cdef Py_ssize_t begin = max(0, (keep + s.block_size - 1) // s.block_size) * s.block_size
+    cdef int32_t node = find_end(s, text, root, usable, begin // s.block_size), n, size, count = 0
+    cdef Query q
+    if node < 0:
+        return 0
+    q.tokens = text.tokens + begin
+    q.extras = NULL if text.extras == NULL else text.extras + 3 * begin
+    for size in range(1, <int32_t> min(s.block_size, usable - begin) + 1):
+        q.size = size
+        n = find_child(&s.tree, node, &q)
+        if n >= 0 and ask and has_claims(s, n):
+            return 1
+        if n >= 0 and not ask:
+            count += remove_branch(s, n)
+    return count
+
+
+cdef bint any_page_claimed(State *s) noexcept nogil:
+    cdef int32_t i, p
+    for i in range(s.num_groups):
+        for p in range(s.pools[i].num_pages):
+            if page_at(s.pools + i, p).holders >= 0 and claims_of(page_at(s.pools + i, p)):
+                return True
+    return False
+
+
+cdef int32_t clear(State *s) noexcept nogil:
+    """Remove everything, roots too; the number of pages detached."""
+    cdef int32_t row, count = 0
+    for row in range(s.num_rows):
+        s.rows[row].tip = -1
+    while s.tree.first_root >= 0:
+        at(&s.tree, s.tree.first_root).tips = 0
+        while at(&s.tree, s.tree.first_root).child >= 0:
+            count += remove_subtree(s, leftmost(&s.tree, at(&s.tree, s.tree.first_root).child), False)
+        free_root(&s.tree, s.tree.first_root)
+    if s.log.batches != NULL:
+        log_cleared(&s.log)
+    return count
+
+
+cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
+    """A page's bytes are gone: out of the tree with it, and freed unless somebody holds it."""
+    cdef Page *page = page_at(g, p)
+    cdef bint idle = page.holders == 0
+    if page.node >= 0:
+        detach(s, g, p, hottest(g, page))
+    if idle:
+        free_page(g, p, True)
+    else:
+        drop_shadows(g, page, hottest(g, page))
+    return True
+
+
+cdef object truncate_chain(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t keep):
+    """Truncate along a text; refused while a claim is on what would go."""
+    usable, keep = max(0, min(usable, text.length)), min(keep, text.length + 1)
+    if text_keys(text, usable // s.block_size):
+        raise MemoryError("truncate: no memory for keys")
+    if s.open_claims and truncate(s, text, root, usable, keep, True):
+        raise ValueError("truncate: pages of the chain are claimed")
+    return truncate(s, text, root, usable, keep, False)

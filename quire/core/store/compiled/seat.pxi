@@ -1,0 +1,94 @@
+# Owns: seat: a claimed hit becomes holds of a row.
+# Does not know: what the row gets besides.
+
+
+cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """Claims become holds, written in the row. A claimed page is not available, so holding it does not change that."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t *slots = slots_of(s, g, row)
+    cdef int32_t b, p, t, unlisted = 0
+    cdef Page *page
+    for b in range(first, last):
+        p = node_page(s, g, path, b)
+        page = page_at(g, p)
+        page.claimed -= ONE_CLAIM
+        page.holders += 1
+        if page.holders == 1:
+            if page.slot[0] >= 0:
+                unlist(g.tiers, page.slot[0], FIRST + priority_of(page))
+                unlisted += 1
+            else:
+                t = hottest(g, page)
+                unlist(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+                g.tiers[t].num_idle -= 1
+            if g.times.expiry != NULL:
+                g.times.expiry[p] = -1
+        pages[b], slots[b] = p, page.slot[0]
+    g.tiers.num_idle -= unlisted
+
+
+cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept nogil:
+    """Where the row's part in a group begins."""
+    cdef Stake *stake = stake_of(s, g, row)
+    stake.front = 0
+    stake.shown = stake.base = path.blocks
+    stake.own = stake.peak = stake.kept = stake.reserve = 0
+    if g.current:
+        stake.front = path.blocks
+    elif g.keep >= 0:
+        stake.front = max(g.sink, path.blocks - g.tail) if path.needs == NULL else path.needs[g.index].front
+
+
+cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint keep) noexcept nogil:
+    """Make the row live with the hit's full blocks; the source keeps its claim until settle."""
+    cdef Row *r = s.rows + row
+    cdef int32_t i
+    cdef Run run
+    for i in range(s.num_groups):
+        s.pools[i].capacity[row] = path.blocks
+        run = runs_of(path, s.pools + i)
+        while next_run(s, path, s.pools + i, &run):
+            seat_span(s, s.pools + i, path, row, run.first, run.last)
+            s.pools[i].capacity[row] = max(path.blocks, run.last)
+        seat_stake(s, s.pools + i, path, row)
+    r.text, r.root, r.keep, r.tip, r.twins, r.reached = text, root, keep, -1, 0, 0
+    r.ahead = path.needs != NULL
+    r.priority, r.duration = DEFAULT_PRIORITY, -1
+    s.length[row] = <int32_t> text.length
+    s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
+    s.committed[row] = path.blocks
+    if root >= 0:
+        set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)
+    set_edge(s, row)
+    set_due(s, row)
+    s.seats += 1
+    path.stage, path.seat, r.seat = SEATED, s.seats, s.seats
+    if path.source < 0:
+        s.open_claims -= 1
+
+
+cdef int seat_check(State *s, Hit hit, Chain chain, int32_t root, bint keep) except -1:
+    """Whether the hit fits a row, its chain and its root."""
+    cdef int32_t i
+    if root < 0 and (keep or hit.path.blocks):
+        raise ValueError("seat: a row that keeps its blocks needs a root")
+    if hit.path.blocks > s.num_columns or hit.start > chain.text.length:
+        raise ValueError(f"seat: a hit of {hit.start} tokens does not fit the row or its chain")
+    for i in range(s.num_groups if hit.path.needs != NULL else 0):
+        if end_of(s, &hit.path, s.pools + i) > s.num_columns:
+            raise ValueError("seat: what is held does not fit the row")
+    return 0
+
+
+cdef int find_tip(State *s, Path *path, Text *text, int32_t root) except -1:
+    """The node of the hit's last block, the row's tip to be, is made again if it went: the claim may be on other blocks
+    than that. Where nothing kept it, its number and its root's may be those of others by now."""
+    cdef bint kept = keeps_tip(s, path)
+    if (kept and path.root != root) or text.length < <Py_ssize_t> path.blocks * s.block_size:
+        raise ValueError(f"seat: the hit does not lie under root {root}")
+    if kept or (path.root == root and has_nodes(s, path, text, path.blocks)):
+        return 0
+    if text_keys(text, path.blocks) or tree_reserve(&s.tree, path.blocks, text.extras != NULL):
+        raise MemoryError("seat: no memory for nodes")
+    path.nodes[path.blocks - 1] = extend_path(&s.tree, text, root, at(&s.tree, root).key, 0, path.blocks, s.path)
+    return 0

@@ -1,0 +1,172 @@
+# Owns: everything of one store in one struct, and its rows: their numbers, their columns, their tips.
+# Does not know: how pages come and go. Of Python objects, it keeps a row's chain alive.
+
+cdef enum:
+    NO_LENGTH = -2
+
+cdef enum:
+    UNKNOWN_ROW = -2          # why a batch is refused
+    TOO_LONG = -3
+    NO_MEMORY = -4
+    UNDER_WAY = -5
+
+cdef struct Spares:           # open pages of a row and group, kept aside for its forks
+    int32_t *pages
+    int32_t count
+
+cdef struct Row:              # what every decode step touches comes first
+    PyObject *chain           # owned reference; NULL: the row is not live
+    Text *text                # inside it
+    int64_t batch             # the last batch it was in
+    int32_t tip               # node of its last committed block, -1: it commits nothing any more
+    char keep                 # 0: it never commits
+    char ahead                # it was given more than it has computed: a current page is not that of `computed`
+    int32_t root
+    int32_t reached           # as far as tokens were handed out and taken back since, or have slots and are not told
+    int32_t twins             # private pages whose block has another page
+    int32_t priority          # of pages the row grows by
+    int64_t duration
+    int64_t seat              # the seat it was made live by
+
+cdef struct State:
+    int32_t block_size
+    int32_t num_groups
+    int32_t num_tiers
+    int32_t num_rows
+    int32_t num_columns
+    int32_t offload_min
+    int32_t shadows
+    int32_t tails             # the end of a released row becomes a partial block
+    int32_t mixed             # some group does not need all blocks to resume
+    int32_t bounded           # columns leave the rows of some group
+    int32_t num_current       # groups with a current page
+    int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
+    int32_t open_claims       # hits that claim something
+    int32_t culprit           # the row a batch is refused for
+    int64_t batch             # batches so far
+    int64_t seats             # seats so far
+    int64_t now               # the last tick a caller gave
+    Pool *pools
+    Row *rows
+    Spares *spares            # [rows, groups]
+    Stake *stakes             # [rows, groups]
+    int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: a prompt is under way
+    int32_t *due              # per row: computed tokens that make another block; NO_LENGTH: a commit has more to do
+    int32_t *length           # NumPy memory, per row
+    int32_t *handed           # tokens that were handed out to be computed: from `computed` up to `length`
+    int32_t *computed
+    int32_t *committed
+    int32_t *path             # scratch: nodes, one per column
+    int32_t *runs             # scratch: two per group
+    int64_t *needs            # scratch: one per group
+    Want *wants               # scratch: one per group
+    int32_t *crossing         # scratch: places in a batch whose rows cross a block edge
+    int32_t num_crossing
+    Tree tree
+    Log log
+
+
+cdef inline bint is_live(State *s, int32_t row) noexcept nogil:
+    return <uint32_t> row < <uint32_t> s.num_rows and s.rows[row].chain != NULL
+
+
+cdef inline bint joins(State *s, int32_t row) noexcept nogil:
+    """Whether a row may be in the present batch: live, and not in it already."""
+    if not is_live(s, row) or s.rows[row].batch == s.batch:
+        s.culprit = row
+        return False
+    s.rows[row].batch = s.batch
+    return True
+
+
+cdef inline int32_t *pages_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return g.row_pages + <Py_ssize_t> row * s.num_columns
+
+
+cdef inline int32_t *slots_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return g.row_slots + <Py_ssize_t> row * s.num_columns
+
+
+cdef inline Stake *stake_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return s.stakes + <Py_ssize_t> row * s.num_groups + g.index
+
+
+cdef inline void set_edge(State *s, int32_t row) noexcept nogil:
+    """After a change of the row's capacity or promises, or of what is handed out."""
+    cdef int64_t edge = 0x7FFFFFFF
+    cdef int32_t i
+    cdef bint under_way = s.handed[row] < s.length[row]
+    for i in range(s.num_groups):
+        edge = min(edge, edge_of(s.pools + i, s.pools[i].capacity[row], s.block_size))
+        under_way = under_way or stake_of(s, s.pools + i, row).peak > 0
+    s.edge[row] = NO_LENGTH if under_way else <int32_t> max(edge, -1)
+
+
+cdef inline int32_t due_after(State *s, int32_t blocks) noexcept nogil:
+    """Computed tokens that make one block more than that."""
+    return <int32_t> min((blocks + 1) * <int64_t> s.block_size, 0x7FFFFFFF)
+
+
+cdef inline void set_due(State *s, int32_t row) noexcept nogil:
+    """After a change of the row's promises, or of what it has offered, computed (a source may match a whole block) or
+    committed."""
+    cdef int32_t i, due = due_after(s, s.committed[row])
+    cdef Stake *stake
+    if s.rows[row].ahead or s.computed[row] >= due:
+        due = NO_LENGTH
+    for i in range(s.num_groups):
+        stake = stake_of(s, s.pools + i, row)
+        if stake.peak or (stake.shown < s.committed[row] and not s.pools[i].current):
+            due = NO_LENGTH
+    s.due[row] = due
+
+
+cdef inline void hand_out(State *s, int32_t row, int32_t end) noexcept nogil:
+    """The row's tokens before `end` are being computed, or will come."""
+    s.handed[row] = end
+    set_edge(s, row)
+
+
+cdef inline bint is_past(State *s, int32_t row) noexcept nogil:
+    """Whether a step may have gone on behind what is told: what is current is then not that of `computed`."""
+    return s.rows[row].ahead or max(s.handed[row], s.rows[row].reached) > s.computed[row]
+
+
+cdef inline void set_tip(State *s, int32_t row, int32_t node) noexcept nogil:
+    """Move a row's tip to a node (-1: nowhere); what it leaves behind may go."""
+    cdef int32_t old = s.rows[row].tip
+    if node >= 0:
+        at(&s.tree, node).tips += 1
+    s.rows[row].tip = node
+    if old >= 0:
+        at(&s.tree, old).tips -= 1
+        if at(&s.tree, old).flags & ROOT or (at(&s.tree, old).tips == 0 and at(&s.tree, old).child < 0):
+            prune(&s.tree, old)
+
+
+cdef inline void set_column(State *s, Pool *g, int32_t row, int32_t column, int32_t p) noexcept nogil:
+    """The row has page p (-1: none) in that column."""
+    pages_of(s, g, row)[column] = p
+    slots_of(s, g, row)[column] = -1 if p < 0 else page_at(g, p).slot[0]
+
+
+cdef void set_current(Pool *g, int32_t row, int32_t p) noexcept nogil:
+    """The row's current page is p (-1: none)."""
+    g.currents[row] = p
+    g.current_slots[row] = -1 if p < 0 else page_at(g, p).slot[0]
+
+
+cdef inline void add_spare(State *s, int32_t row, int32_t group, int32_t p) noexcept nogil:
+    cdef Spares *spares = s.spares + row * s.num_groups + group
+    spares.pages[spares.count] = p
+    spares.count += 1
+
+
+cdef int64_t count_holes(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """Columns of [first, last) without a page."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int64_t holes = 0
+    cdef int32_t b
+    for b in range(first, last):
+        holes += pages[b] < 0
+    return holes

@@ -1,0 +1,321 @@
+# Owns: the interface: one method per act, each of them checks its arguments and calls the part that does the work.
+# Does not know: how anything is done. `quire.core.store.twin` says what each method does.
+
+
+@cython.final
+cdef class Store:
+    """Tree, pools and rows of one cache; its arrays are live, and only it writes them."""
+
+    cdef State state
+    cdef dict numbers                     # root -> its event hash
+    cdef readonly list pages              # per group: int32 [rows, columns], -1: none
+    cdef readonly list slots              # the same: slots of tier 0
+    cdef readonly list capacity           # per group: int32 [rows]
+    cdef readonly list row_counters       # per group: int64 [rows, NUM_COUNTERS]
+    cdef readonly list counters           # per group: int64 [NUM_COUNTERS]
+    cdef readonly list currents           # per group: int32 [rows]: page outside the columns, -1: none
+    cdef readonly list current_slots      # the same: slots of tier 0
+    cdef readonly object length           # int32 [rows]
+    cdef readonly object handed
+    cdef readonly object computed
+    cdef readonly object committed
+
+    def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
+                  int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16)):
+        cdef State *s = &self.state
+        if not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or order not in (0, 1):
+            raise ValueError(f"block_size {block_size} (to 65535) rows {rows}, columns {columns}, order {order} (0, 1) "
+                             f"or {len(groups)} groups: out of range")
+        s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
+        s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
+        s.tails = tails
+        read_seed(s.tree.seed, seed)
+        self.numbers = {}
+        state_open(s, events, max_events)
+        self.length, self.handed, self.computed, self.committed = row_arrays(s)
+        self.pages, self.slots, self.capacity, self.currents, self.current_slots = column_arrays(s)
+        self.counters, self.row_counters = counter_arrays(s)
+        for i, (*numbers, sizes) in enumerate(groups):
+            set_group(s, i, numbers)
+            make_pool(s, i, list(sizes), FIRST + DEFAULT_PRIORITY if order else EMPTY)
+        if tree_expect(&s.tree, max([sizes[0] for *_, sizes in groups])):
+            raise MemoryError("no memory for the tree")
+
+    def __dealloc__(self):
+        state_close(&self.state)
+
+    # roots
+
+    def new_root(self, uint64_t event_hash):
+        """A new root; its number is the parent of first blocks in events."""
+        cdef int32_t n = new_root(&self.state.tree, event_hash)
+        if n < 0:
+            raise MemoryError("no memory for a root")
+        self.numbers[n] = event_hash
+        return n
+
+    def dead_roots(self):
+        """Roots that have lost their last child or tip since the last call and have neither now."""
+        return dead_roots(&self.state.tree)
+
+    def free_root(self, int32_t node):
+        """Forget a root without child and tip."""
+        check_root(&self.state, node)
+        if at(&self.state.tree, node).child >= 0 or at(&self.state.tree, node).tips:
+            raise ValueError(f"root {node} is in use")
+        free_root(&self.state.tree, node)
+        del self.numbers[node]
+
+    # walks and claims
+
+    def walk(self, Chain chain not None, int32_t root, Py_ssize_t usable, int policy):
+        """What of the chain is cached under a root (-1: none); policy 0: full blocks, 1: and idle leaves, 2: any."""
+        cdef Hit hit = Hit.__new__(Hit)
+        check_chain(&self.state, chain, root)
+        hit.store, hit.state, hit.chain = self, &self.state, chain
+        if walk(&self.state, &chain.text, &hit.path, root, max(0, usable), policy):
+            raise MemoryError("no memory for a walk")
+        return hit
+
+    def claim(self, Hit hit not None, needs=None):
+        """Claim what the hit needs, or of each group the blocks [0, sink) and [first, stop) as far as they were there:
+        eviction passes over them. Per group, pages of them that have no copy on tier 0."""
+        check_hit(hit, self, FOUND, "claim")
+        return claim_hit(&self.state, hit, needs)
+
+    def unclaim(self, Hit hit not None):
+        """Give a claim up."""
+        check_hit(hit, self, CLAIMED, "unclaim")
+        unclaim(&self.state, &hit.path)
+
+    def source_state(self, Hit hit not None):
+        """(leaf, held, claims, tiers) of the source node now, the last three per group; (0, (), (), ()) without one."""
+        if hit.store is not self or hit.path.source < 0:
+            return 0, (), (), ()
+        return source_state(&self.state, hit.path.source)
+
+    # rows and what they get
+
+    def seat(self, Hit hit not None, int32_t row, Chain chain not None, int32_t root, bint keep):
+        """Make a row live with a claimed hit; settle must follow."""
+        check_hit(hit, self, CLAIMED, "seat")
+        check_vacant(&self.state, row)
+        check_chain(&self.state, chain, root)
+        seat_check(&self.state, hit, chain, root, keep)
+        if hit.path.blocks and root >= 0:
+            find_tip(&self.state, &hit.path, &chain.text, root)
+        seat(&self.state, &hit.path, row, &chain.text, root, keep)
+        Py_INCREF(chain)
+        self.state.rows[row].chain = <PyObject *> chain
+
+    def settle(self, int32_t row, Hit hit not None, asks, priorities, durations, int32_t decode_priority,
+               int64_t decode_duration, int32_t handed=-1):
+        """Give a seated row what it asks of each group, (first, stop, peak, spare), all on tier 0; its tokens before
+        `handed` (-1: all) are to be computed now."""
+        cdef Ask ask
+        check_hit(hit, self, SEATED, "settle")
+        check_live(&self.state, row)
+        ask.handed = handed if handed >= 0 else self.state.length[row]
+        check_end(&self.state, row, ask.handed)
+        ask.row, ask.blocks, ask.priority, ask.duration = row, 0, decode_priority, decode_duration
+        ask.wants = self.state.wants
+        wants_check(&ask, asks if type(asks) is list else list(asks), self.state.num_groups, self.state.num_columns)
+        hit_check(&self.state, &hit.path, &ask)
+        give_retained(&self.state, hit, &ask, priorities, durations)
+
+    def hand_out(self, int32_t row, int32_t end):
+        """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
+        check_live(&self.state, row)
+        check_end(&self.state, row, end)
+        hand_out(&self.state, row, end)
+
+    def extend(self, int32_t row, asks, priorities, durations):
+        """Give a row the columns of a later part of its prompt; the number of new pages, -1: no room."""
+        cdef Ask ask
+        check_live(&self.state, row)
+        ask.row, ask.blocks, ask.priority, ask.duration = row, 0, DEFAULT_PRIORITY, -1
+        ask.wants = self.state.wants
+        wants_check(&ask, asks if type(asks) is list else list(asks), self.state.num_groups, self.state.num_columns)
+        return give_retained(&self.state, None, &ask, priorities, durations)
+
+    # life
+
+    def commit(self, rows, computed=None):
+        """Make the computed full blocks of the rows findable; the number of pages newly attached."""
+        return commit_arrays(&self.state, rows, computed)
+
+    def commit_row(self, int32_t row, int32_t computed):
+        """The same for one row."""
+        return commit_batch(&self.state, &row, &computed, 1)
+
+    @property
+    def inherit(self):
+        """Whether a page that replaces a cold duplicate takes its copies over; off while a plan may still fail."""
+        return bool(self.state.inherit)
+
+    @inherit.setter
+    def inherit(self, bint trusted):
+        self.state.inherit = trusted
+
+    def grow(self, rows, tokens, Py_ssize_t k):
+        """k more tokens for every row, or capacity for them (tokens None); the number of new pages, -1: no room."""
+        return grow_arrays(&self.state, rows, tokens, k)
+
+    def trim(self, int32_t row, int32_t k):
+        """Take back the row's last k tokens and the columns beyond the rest; the number of pages given back."""
+        check_live(&self.state, row)
+        if not 0 <= k <= self.state.length[row] - <int64_t> self.state.committed[row] * self.state.block_size:
+            raise ValueError(f"trim: {k} of {self.state.length[row]} tokens, {self.state.committed[row]} blocks final")
+        return trim(&self.state, row, k)
+
+    def fork(self, int32_t src, int32_t dst):
+        """A second row with the source's tokens, sharing its full pages; the number of slots taken, -1: no room."""
+        check_live(&self.state, src)
+        check_vacant(&self.state, dst)
+        return fork_row(&self.state, src, dst)
+
+    def fork_needs(self, int32_t row):
+        """Per group: pages of its own that a fork of the row takes; spare ones count."""
+        cdef int32_t i
+        check_live(&self.state, row)
+        return tuple([fork_pages(&self.state, self.state.pools + i, row) for i in range(self.state.num_groups)])
+
+    def hold(self, Py_ssize_t group, int32_t row, int32_t first, int32_t last):
+        """Hold the row's pages in columns [first, last), or the current one; their ids, int32. None: no room for it."""
+        cdef Pool *g = check_group(&self.state, group)
+        check_live(&self.state, row)
+        if not 0 <= first <= last <= self.state.num_columns:
+            raise ValueError(f"hold: columns {first} to {last}")
+        return hold(&self.state, g, row, first, last)
+
+    def unhold(self, Py_ssize_t group, pages, int64_t now):
+        """Let go of held pages, last to first."""
+        unhold_array(&self.state, check_group(&self.state, group), pages, now)
+
+    def recut(self, int32_t row, int32_t cut):
+        """Replace the row's pages of [cut, committed) by new ones; the number of slots taken, -1: no room."""
+        check_live(&self.state, row)
+        return recut_row(&self.state, row, cut)
+
+    def tokens(self, int32_t row):
+        """A copy of the row's tokens, int32."""
+        check_live(&self.state, row)
+        return as_array(self.state.rows[row].text.tokens, self.state.rows[row].text.length, 4, np.int32)
+
+    def num_spares(self, Py_ssize_t group, int32_t row):
+        """Open pages the row keeps aside for its forks."""
+        check_group(&self.state, group)
+        check_live(&self.state, row)
+        return self.state.spares[row * self.state.num_groups + group].count
+
+    # ends
+
+    def release(self, int32_t row, bint keep_tail, int64_t now):
+        """End a row; with keep_tail its computed tokens stay findable: full blocks, and the tail as a partial one."""
+        check_live(&self.state, row)
+        release_row(&self.state, row, keep_tail, now)
+
+    def truncate(self, int32_t root, Chain chain not None, Py_ssize_t usable, Py_ssize_t keep):
+        """Remove the chain's blocks that begin at or after `keep`; the number of pages detached."""
+        check_chain(&self.state, chain, root)
+        return truncate_chain(&self.state, &chain.text, root, usable, keep) if root >= 0 else 0
+
+    def clear(self):
+        """Remove all blocks and roots; the number of pages detached."""
+        if self.state.open_claims and any_page_claimed(&self.state):
+            raise ValueError("clear: pages are claimed")
+        self.numbers.clear()
+        return clear(&self.state)
+
+    def lose(self, Py_ssize_t group, int32_t page, int32_t stamp):
+        """A page's bytes are gone; False: that page is gone already."""
+        cdef Pool *g = check_group(&self.state, group)
+        if not 0 <= page < g.num_pages or page_at(g, page).holders < 0 or page_at(g, page).stamp != stamp:
+            return False
+        if claims_of(page_at(g, page)):
+            raise ValueError(f"lose: page {page} is claimed")
+        return lose(&self.state, g, page)
+
+    def drop_copy(self, Py_ssize_t group, int32_t page, int32_t tier):
+        """Give up a page's copy in a tier if it is a shadow; whether it was."""
+        cdef Pool *g = check_page(&self.state, group, page)
+        return 0 <= tier < g.num_tiers and drop_copy(g, page, tier)
+
+    def offload(self, Py_ssize_t group, int32_t limit):
+        """Copy up to `limit` idle pages down ahead of their eviction; the number of them."""
+        cdef Pool *g = check_group(&self.state, group)
+        limit = min(limit, g.tiers.num_idle)
+        if moves_reserve(&self.state.log, limit):
+            raise MemoryError("offload: no memory for moves")
+        return offload(&self.state, g, limit)
+
+    def refresh(self, int64_t now):
+        """Idle pages whose time is over fall back to the default priority."""
+        refresh(&self.state, now)
+
+    # log
+
+    @property
+    def num_moves(self):
+        return self.state.log.num_moves
+
+    def take_moves(self):
+        """All moves since the last call, int32 [n, 11]."""
+        return take_moves(&self.state.log)
+
+    @property
+    def num_events(self):
+        """What waits in the log: more than 0 when there are events to take."""
+        return log_waiting(&self.state.log)
+
+    @property
+    def num_lost(self):
+        """Hashes that the log has given up since events were last taken."""
+        return self.state.log.num_lost
+
+    def take_events(self, bint whole=False):
+        """All events since the last call, or instead the whole state: (records, hashes, details, tokens, lost)."""
+        if whole and self.state.log.batches != NULL and log_whole(&self.state):
+            log_discard(&self.state.log)
+            raise MemoryError("take_events: no memory for the whole state")
+        return take_events(&self.state.log)
+
+    # questions
+
+    def available(self, Py_ssize_t group):
+        """Slots of tier 0 that could be taken now and are not promised; with open claims less than none, perhaps."""
+        return check_group(&self.state, group).available
+
+    def reserved(self, Py_ssize_t group):
+        """Slots promised to rows; `available` is net of them."""
+        return check_group(&self.state, group).reserved
+
+    def num_empty(self, Py_ssize_t group, Py_ssize_t tier):
+        return check_tier(&self.state, group, tier).num_empty
+
+    def num_idle(self, Py_ssize_t group, Py_ssize_t tier):
+        return check_tier(&self.state, group, tier).num_idle
+
+    def num_shadow(self, Py_ssize_t group, Py_ssize_t tier):
+        return check_tier(&self.state, group, tier).num_shadow
+
+    @property
+    def num_nodes(self):
+        """Blocks in the tree; roots do not count."""
+        return self.state.tree.num_nodes
+
+    def nbytes(self):
+        """(metadata, tokens): bytes of tree, index and pools."""
+        return nbytes(&self.state)
+
+    def page_info(self, Py_ssize_t group, Py_ssize_t page):
+        """(node, holders, claims, priority, duration, expiry, stamp)"""
+        return page_info(check_page(&self.state, group, page), <int32_t> page)
+
+    def page_slots(self, Py_ssize_t group, Py_ssize_t page):
+        """The page's slot per tier, -1: no copy there."""
+        return slots_tuple(check_page(&self.state, group, page), <int32_t> page)
+
+    def dump(self):
+        """Everything, as plain values that are the same in both modules."""
+        return dump(&self.state, self.numbers)

@@ -1,0 +1,272 @@
+# Owns: the children of a node in the order of their token identities (a treap: links in the nodes, heap order by a hash
+# of the node id), roots, pruning, and the neighbours of a query among them, from which partial candidates are found.
+# Does not know: which child qualifies: the caller says.
+
+cdef struct Query:            # 1 to block_size token identities
+    const int32_t *tokens
+    const uint64_t *extras    # NULL: all plain
+    int32_t size
+
+
+cdef inline Query query_of(Tree *t, int32_t n) noexcept nogil:
+    cdef Query q
+    q.tokens, q.extras, q.size = tokens_at(t, n), extras_at(t, n), at(t, n).size
+    return q
+
+
+cdef inline int compare_extras(const uint64_t *a, const uint64_t *b, Py_ssize_t i) noexcept nogil:
+    """Order of the extra words of token i; NULL: plain."""
+    cdef uint64_t x, y
+    cdef int k
+    for k in range(3):
+        x = 0 if a == NULL else a[3 * i + k]
+        y = 0 if b == NULL else b[3 * i + k]
+        if x != y:
+            return -1 if x < y else 1
+    return 0
+
+
+cdef inline int compare(Query *a, Query *b, int32_t *common) noexcept nogil:
+    """Sign of a - b, element by element, a proper prefix first; `common` gets the length of the common prefix."""
+    cdef int32_t n = min(a.size, b.size), i = 0
+    cdef bint plain = a.extras == NULL and b.extras == NULL
+    cdef int sign = 0
+    while i < n and a.tokens[i] == b.tokens[i]:
+        if not plain:
+            sign = compare_extras(a.extras, b.extras, i)
+            if sign:
+                break
+        i += 1
+    common[0] = i
+    if sign:
+        return sign
+    if i < n:
+        return -1 if a.tokens[i] < b.tokens[i] else 1
+    return (a.size > b.size) - (a.size < b.size)
+
+
+cdef inline int32_t common_with(Tree *t, int32_t n, Query *q) noexcept nogil:
+    """Length of the common prefix of a node (-1: none) and a query."""
+    cdef int32_t common = 0
+    cdef Query own
+    if n >= 0:
+        own = query_of(t, n)
+        compare(&own, q, &common)
+    return common
+
+
+cdef inline uint32_t rank(int32_t n) noexcept nogil:
+    """Heap priority of a node: a hash of its id."""
+    cdef uint32_t x = <uint32_t> n ^ <uint32_t> SECRET[6]
+    x = (x ^ x >> 16) * <uint32_t> 0x85EBCA6B
+    x = (x ^ x >> 13) * <uint32_t> 0xC2B2AE35
+    return x ^ x >> 16
+
+
+cdef void treap_insert(Tree *t, int32_t parent, int32_t n) noexcept nogil:
+    """Put n among the children of its parent: down to its heap place, then part the rest to its two sides."""
+    cdef Query own = query_of(t, n), q
+    cdef int32_t *link = &at(t, parent).child
+    cdef int32_t *low
+    cdef int32_t *high
+    cdef int32_t now, common
+    cdef uint32_t heap = rank(n)
+    while link[0] >= 0 and rank(link[0]) >= heap:
+        q = query_of(t, link[0])
+        link = &at(t, link[0]).left if compare(&own, &q, &common) < 0 else &at(t, link[0]).right
+    now, link[0] = link[0], n
+    low, high = &at(t, n).left, &at(t, n).right
+    while now >= 0:
+        q = query_of(t, now)
+        if compare(&own, &q, &common) < 0:
+            high[0] = now
+            high = &at(t, now).left
+            now = high[0]
+        else:
+            low[0] = now
+            low = &at(t, now).right
+            now = low[0]
+    low[0] = high[0] = -1
+
+
+cdef void treap_remove(Tree *t, int32_t parent, int32_t n) noexcept nogil:
+    cdef Query own = query_of(t, n), q
+    cdef int32_t *link = &at(t, parent).child
+    cdef int32_t a = at(t, n).left, b = at(t, n).right, common
+    while link[0] != n:
+        q = query_of(t, link[0])
+        link = &at(t, link[0]).left if compare(&own, &q, &common) < 0 else &at(t, link[0]).right
+    while a >= 0 and b >= 0:
+        if rank(a) > rank(b):
+            link[0] = a
+            link = &at(t, a).right
+            a = link[0]
+        else:
+            link[0] = b
+            link = &at(t, b).left
+            b = link[0]
+    link[0] = a if a >= 0 else b
+
+
+cdef inline void link_child(Tree *t, int32_t parent, int32_t n) noexcept nogil:
+    if at(t, parent).child < 0:
+        at(t, parent).child = n
+    else:
+        treap_insert(t, parent, n)
+
+
+cdef inline void drop_node(Tree *t, int32_t n) noexcept nogil:
+    """Take a node without children out of tree and index, and free it."""
+    cdef Node *node = at(t, n)
+    cdef int32_t parent = node.parent
+    if at(t, parent).child == n and node.left < 0 and node.right < 0:
+        at(t, parent).child = -1
+    else:
+        treap_remove(t, parent, n)
+    if node.size == t.block_size:
+        index_erase(t, node.key, n)
+    t.num_nodes -= 1
+    t.drops += 1
+    free_node(t, n)
+
+
+cdef inline bint is_bare(Tree *t, Node *node) noexcept nogil:
+    """Without page, child and tip."""
+    cdef int32_t g
+    if node.child >= 0 or node.tips:
+        return False
+    for g in range(t.num_groups):
+        if node.page[g] >= 0:
+            return False
+    return True
+
+
+cdef inline void prune(Tree *t, int32_t n) noexcept nogil:
+    """Remove n if it is of no use any more, then its parent likewise; note a root that has lost something."""
+    cdef int32_t parent
+    while not at(t, n).flags & ROOT:
+        if not is_bare(t, at(t, n)):
+            return
+        parent = at(t, n).parent
+        drop_node(t, n)
+        n = parent
+    if not at(t, n).flags & NOTED:
+        at(t, n).flags |= NOTED
+        t.noted[t.num_noted] = n
+        t.num_noted += 1
+
+
+cdef int32_t last_before(Tree *t, int32_t parent, Query *q, bint equal, int32_t *common) noexcept nogil:
+    """The last child before q (or `equal` to it), or -1, and its common prefix with q."""
+    cdef int32_t now = at(t, parent).child, found = -1, shared
+    cdef Query own
+    cdef int sign
+    common[0] = 0
+    while now >= 0:
+        own = query_of(t, now)
+        sign = compare(&own, q, &shared)
+        if sign < 0 or (sign == 0 and equal):
+            found, common[0] = now, shared
+            now = at(t, now).right
+        else:
+            now = at(t, now).left
+    return found
+
+
+cdef int32_t first_after(Tree *t, int32_t parent, Query *q, bint equal, int32_t *common) noexcept nogil:
+    """The first child after q (or `equal` to it), or -1, and its common prefix with q."""
+    cdef int32_t now = at(t, parent).child, found = -1, shared
+    cdef Query own
+    cdef int sign
+    common[0] = 0
+    while now >= 0:
+        own = query_of(t, now)
+        sign = compare(&own, q, &shared)
+        if sign > 0 or (sign == 0 and equal):
+            found, common[0] = now, shared
+            now = at(t, now).left
+        else:
+            now = at(t, now).right
+    return found
+
+
+cdef int32_t find_child(Tree *t, int32_t parent, Query *q) noexcept nogil:
+    """The child of exactly these tokens, full or partial, or -1."""
+    cdef int32_t common, found = last_before(t, parent, q, True, &common)
+    return found if found >= 0 and common == q.size and at(t, found).size == q.size else -1
+
+
+cdef inline int32_t leftmost(Tree *t, int32_t n) noexcept nogil:
+    while at(t, n).left >= 0:
+        n = at(t, n).left
+    return n
+
+
+cdef int32_t num_children(Tree *t, int32_t n) noexcept nogil:
+    """Children of n, counted one by one (for introspection)."""
+    cdef int32_t count = 0, common, now = at(t, n).child
+    cdef Query q
+    if now < 0:
+        return 0
+    while at(t, now).left >= 0:
+        now = at(t, now).left
+    while now >= 0:
+        count += 1
+        q = query_of(t, now)
+        now = first_after(t, n, &q, False, &common)
+    return count
+
+
+cdef int32_t new_root(Tree *t, uint64_t hash) noexcept nogil:
+    """A root of that event hash at the end of the list of roots; -1 without memory."""
+    cdef int32_t n
+    if tree_reserve(t, 1, False) or reserve(<void **> &t.noted, &t.noted_room, t.num_roots + 1, 4):
+        return -1
+    n = new_node(t, -1)
+    at(t, n).flags = ROOT
+    at(t, n).size = 0
+    at(t, n).key = <uint32_t> fold(SECRET[7] ^ <uint64_t> n, SECRET[0] + <uint64_t> t.num_roots)
+    at(t, n).left = t.last_root
+    if t.last_root >= 0:
+        at(t, t.last_root).right = n
+    else:
+        t.first_root = n
+    t.last_root = n
+    t.num_roots += 1
+    if t.hashes != NULL:
+        t.hashes[n], t.roots[n] = hash, n
+    return n
+
+
+cdef void free_root(Tree *t, int32_t n) noexcept nogil:
+    """Forget a root that has no child and no tip."""
+    cdef Node *root = at(t, n)
+    cdef Py_ssize_t i, kept = 0
+    if root.flags & NOTED:
+        for i in range(t.num_noted):
+            if t.noted[i] != n:
+                t.noted[kept] = t.noted[i]
+                kept += 1
+        t.num_noted = kept
+    if root.left >= 0:
+        at(t, root.left).right = root.right
+    else:
+        t.first_root = root.right
+    if root.right >= 0:
+        at(t, root.right).left = root.left
+    else:
+        t.last_root = root.left
+    t.num_roots -= 1
+    free_node(t, n)
+
+
+cdef list dead_roots(Tree *t):
+    """Roots that have lost their last child or tip since the last call and have neither now."""
+    cdef Py_ssize_t i
+    cdef list dead = []
+    for i in range(t.num_noted):
+        at(t, t.noted[i]).flags &= ~NOTED
+        if at(t, t.noted[i]).child < 0 and at(t, t.noted[i]).tips == 0:
+            dead.append(t.noted[i])
+    t.num_noted = 0
+    return dead

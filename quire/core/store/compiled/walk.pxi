@@ -1,0 +1,140 @@
+# Owns: the walk: which leading blocks of a chain are cached, and the partial block after them.
+# Does not know: rows; it changes nothing.
+
+cdef enum:
+    MAX_STRIDE = 64           # blocks keyed before they are looked up
+
+
+cdef int note_pages(State *s, Path *path, int32_t node, int32_t limit) noexcept nogil:
+    """Remember which pages the newest walked node has; blocks before those remembered have all. -1 without memory."""
+    cdef unsigned char *present
+    cdef int32_t i
+    if path.present == NULL:
+        if reserve(<void **> &path.present, &path.present_room, limit, s.num_groups):
+            return -1
+        path.present_from = path.num_nodes - 1
+    present = path.present + <Py_ssize_t> (path.num_nodes - 1 - path.present_from) * s.num_groups
+    for i in range(s.num_groups):
+        present[i] = at(&s.tree, node).page[i] >= 0
+    return 0
+
+
+cdef inline int step(State *s, Path *path, int32_t node, int32_t limit) noexcept nogil:
+    """Count a walked node; 0: nothing beyond it is of use to any group, -1: no memory."""
+    cdef Tree *t = &s.tree
+    cdef int32_t n = path.num_nodes, i
+    cdef int32_t *run
+    cdef bint good = True, whole = path.present == NULL, useful = s.mixed
+    cdef Pool *g
+    for i in range(s.num_groups):
+        g, run = s.pools + i, s.runs + 2 * i
+        if at(t, node).page[i] >= 0:
+            run[0] += 1
+            run[1] += run[1] == n - 1     # leading pages
+        else:
+            run[0] = 0
+            whole = False
+        if g.tail < 0:
+            good = good and run[0] == n
+            useful = useful or run[0] == n
+        else:
+            good = good and run[0] >= min(n, g.tail) and run[1] >= min(n, g.sink)
+    if good:
+        path.blocks = n
+    return -1 if not whole and note_pages(s, path, node, limit) else useful
+
+
+cdef int32_t look_along(Tree *t, Text *text, Path *path, int32_t node, int32_t n, int32_t limit) noexcept nogil:
+    """Follow blocks from n on while each lies right behind its parent, as blocks committed together do; how many. They
+    need no lookup and give their keys away. Each is confirmed: parent, tokens, extras."""
+    cdef Node *here = at(t, node + 1)
+    cdef int32_t size = t.block_size, i, last = min(limit, n + t.used - node - 1)
+    cdef const int32_t *own = tokens_at(t, node + 1)
+    cdef const int32_t *tokens = text.tokens + <Py_ssize_t> n * size
+    cdef Py_ssize_t known = text.num_keys
+    cdef bint plain = text.extras == NULL and t.extras == NULL
+    cdef uint32_t seed = at(t, path.root).key
+    for i in range(n, last):
+        if here.parent != node or here.size != size or not same_tokens(own, tokens, size):
+            break
+        node += 1
+        if not plain and not same_extras(t, node, extras_of(text, i)):
+            break
+        if i >= known:
+            text.keys[i] = <uint64_t> here.high << 32 | (here.key ^ seed)
+        path.nodes[i] = node
+        prefetch(own + AHEAD * size)
+        here = <Node *> (<char *> here + t.stride)
+        own += size
+        tokens += size
+    else:
+        i = last
+    text.num_keys = max(known, i)
+    return i - n
+
+
+cdef inline int32_t look_up(Tree *t, Text *text, Path *path, int32_t node, int32_t n, int32_t upto) noexcept nogil:
+    """Follow one block by its key; 1, 0 when there is none, -1 without memory. Keys are made up to `upto`, a stride
+    ahead of the lookups, so that those overlap."""
+    cdef uint32_t seed = at(t, path.root).key
+    cdef int32_t i
+    if text.num_keys <= n:
+        if text_keys(text, upto):
+            return -1
+        for i in range(n, upto):
+            prefetch(t.index + ((<uint32_t> text.keys[i] ^ seed) & t.mask))
+    node = find_block(t, node, <uint32_t> text.keys[n] ^ seed, text.tokens + <Py_ssize_t> n * t.block_size,
+                      extras_of(text, n))
+    path.nodes[n] = node
+    return node >= 0
+
+
+cdef int walk_full(State *s, Text *text, Path *path, int32_t limit) noexcept nogil:
+    """Follow full blocks while they are there; -1 without memory."""
+    cdef Tree *t = &s.tree
+    cdef int32_t n = 0, i, found, more, node = path.root, stride = 8
+    cdef bint simple = s.num_groups == 1 and s.pools.tail < 0
+    if key_room(text, limit) or reserve(<void **> &path.nodes, &path.room, limit, 4):
+        return -1
+    while n < limit:
+        found = look_along(t, text, path, node, n, limit)
+        if found == 0:
+            stride = min(2 * stride, MAX_STRIDE) if n else stride
+            found = look_up(t, text, path, node, n, min(limit, n + stride))
+            if found <= 0:
+                return found
+        for i in range(found):
+            node = path.nodes[n]
+            n += 1
+            path.num_nodes = n
+            if not simple:
+                more = step(s, path, node, limit)
+                if more <= 0:
+                    return more
+            elif at(t, node).page[0] < 0:
+                return 0
+            else:
+                path.blocks = n
+    return 0
+
+
+cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable, int policy) noexcept nogil:
+    """Fill the path; -1 without memory."""
+    cdef Query q
+    cdef Py_ssize_t begin
+    path.source, path.root, path.epoch, path.drops = -1, root, s.tree.epoch, s.tree.drops
+    if root < 0:
+        return 0
+    usable = min(usable, text.length)
+    memset(s.runs, 0, 8 * s.num_groups)
+    if walk_full(s, text, path, <int32_t> (usable // s.block_size)):
+        return -1
+    if path.present == NULL:
+        path.present_from = path.blocks if s.num_groups == 1 else path.num_nodes
+    begin = <Py_ssize_t> path.blocks * s.block_size
+    if policy > 0 and begin < usable and not s.num_current:   # the state inside a block is nowhere
+        q.tokens = text.tokens + begin
+        q.extras = NULL if text.extras == NULL else text.extras + 3 * begin
+        q.size = <int32_t> min(usable - begin, s.block_size)
+        path.source = best_partial(s, path.nodes[path.blocks - 1] if path.blocks else root, &q, policy, &path.matched)
+    return 0
