@@ -11,7 +11,7 @@ import pytest
 from fuzzing import mirror
 from quire import CacheConfig, InputError, Scope, TierConfig
 from quire.core.store import open_store
-from quire.core.store.twin.hashing import halves, siphash
+from quire.core.store.twin.hash import read_seed, siphash
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
@@ -38,7 +38,7 @@ TWINS = (
 
 @pytest.mark.parametrize("length", VECTORS)
 def test_the_twin_is_siphash(length: int) -> None:
-    assert siphash(halves(KEY), bytes(range(length))) == VECTORS[length]
+    assert siphash(read_seed(KEY), bytes(range(length))) == VECTORS[length]
 
 
 @pytest.mark.parametrize("length", range(12, 64, 4))

@@ -1,12 +1,14 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
-Owns nothing itself; it names what the package gives out. Read order: reach, chain, tree, page, order, log, pool, evict,
-hits, promise, table, chunk, current, admission, offer, leave, commit, growth, fork, life, removal, store; ledger.
+Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
+each part knowing only those before it: hash, chain, node, tree, traverse, log, order, expiry, pool, group, promise,
+ask, state, checks, events, attach, priority, evict, onboard, columns, walk_result, partial, walk, claim, current, seat,
+settle, extend, window, commit, grow, recut, fork, hold, release, remove, dump, ledger, store.
 """
 
 from quire.core.store.twin.chain import Chain
-from quire.core.store.twin.hits import Hit
 from quire.core.store.twin.ledger import Ledger
 from quire.core.store.twin.store import Store
+from quire.core.store.twin.walk_result import Hit
 
 __all__ = ["Chain", "Hit", "Ledger", "Store"]

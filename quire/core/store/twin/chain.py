@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.core.store.twin.hashing import event_hash, halves
+from quire.core.store.twin.hash import event_hash, read_seed
 
 IntArray = npt.NDArray[np.int32]
 WordArray = npt.NDArray[np.uint64]
@@ -99,7 +99,7 @@ class Chain:
 
     def event_hashes(self, root: int, seed: bytes = bytes(16)) -> WordArray:
         """The event hashes of all full blocks under a root's."""
-        keys, hashes = halves(seed), [root]
+        keys, hashes = read_seed(seed), [root]
         for block in range(len(self) // self.block_size):
             hashes.append(event_hash(keys, hashes[-1], *decode(self.block(block))))
         return np.array(hashes[1:], np.uint64)

@@ -7,31 +7,31 @@ handed out, a step may have moved the state on: it is not kept as what it was, a
 
 from collections.abc import Sequence
 
-from quire.core.store.twin.evict import copy_tokens, new_page, spare_or_new
-from quire.core.store.twin.offer import store
-from quire.core.store.twin.parts import Parts
+from quire.core.store.twin.attach import attach_alone
+from quire.core.store.twin.evict import copy_part, new_page, spare_or_new
 from quire.core.store.twin.pool import SKIPPED, Pool
+from quire.core.store.twin.state import State
 
 
-def begin(parts: Parts, pool: Pool, number: int, held: Sequence[int]) -> None:
+def open_current(state: State, pool: Pool, number: int, held: Sequence[int]) -> None:
     """A new row gets its current page, resumed from the last snapshot held; the row needs none of them any more."""
-    table = parts.table
+    table = state.table
     row = table.row(number)
-    current = new_page(pool, row.priority, row.duration)
+    current = new_page(state, pool, row.priority, row.duration)
     table.set_current(pool.group, number, current)
     if held:
         source = table.page(pool.group, number, held[-1])
         assert source is not None
-        copy_tokens(pool, source, current, parts.rules.block_size)
+        copy_part(state, pool, source, current, state.rules.block_size)
     for column in held:
-        page = table.remove(pool.group, number, column)
+        page = table.take_column(pool.group, number, column)
         assert page is not None
-        pool.unhold(page, parts.now)
+        pool.let_go(page, state.now)
 
 
-def snapshot(parts: Parts, pool: Pool, number: int, columns: range) -> int:
+def keep_snapshot(state: State, pool: Pool, number: int, columns: range) -> int:
     """Keep the state in the last of the leaving columns, if it is the state there; 1 when it became findable."""
-    table = parts.table
+    table = state.table
     row = table.row(number)
     if not columns or not row.commits or not table.is_at_edge(number):
         return 0
@@ -41,40 +41,40 @@ def snapshot(parts: Parts, pool: Pool, number: int, columns: range) -> int:
     if table.is_past(number):
         pool.count(SKIPPED)
         return 0
-    copy_tokens(pool, current, page, parts.rules.block_size)
-    store(pool, page, row.tip)
+    copy_part(state, pool, current, page, state.rules.block_size)
+    attach_alone(state, pool, page, row.tip)
     return 1
 
 
-def fork_current(parts: Parts, pool: Pool, source: int, target: int) -> None:
+def fork_current(state: State, pool: Pool, source: int, target: int) -> None:
     """A fork goes on from a copy of the state."""
-    row = parts.table.row(source)
+    row = state.table.row(source)
     current = row.stakes[pool.group].current
     if current is None:
         return
-    page = spare_or_new(pool, row.spares[pool.group], row.priority, row.duration)
-    copy_tokens(pool, current, page, parts.rules.block_size)
-    parts.table.set_current(pool.group, target, page)
+    page = spare_or_new(state, pool, row.spares[pool.group], row.priority, row.duration)
+    copy_part(state, pool, current, page, state.rules.block_size)
+    state.table.set_current(pool.group, target, page)
 
 
-def promote(parts: Parts, number: int) -> None:
+def keep_currents(state: State, number: int) -> None:
     """Before a row goes: its state becomes the snapshot of its last block, if it ends there and none is stored."""
-    row = parts.table.row(number)
-    if not row.commits or row.tip is None or not parts.table.is_at_edge(number):
+    row = state.table.row(number)
+    if not row.commits or row.tip is None or not state.table.is_at_edge(number):
         return
-    for pool in parts.pools:
+    for pool in state.pools:
         current = row.stakes[pool.group].current
         if current is None or row.tip.pages[pool.group] is not None:
             continue
-        if parts.table.is_past(number):
+        if state.table.is_past(number):
             pool.count(SKIPPED)
         else:
-            store(pool, current, row.tip)
+            attach_alone(state, pool, current, row.tip)
 
 
-def end(parts: Parts, pool: Pool, number: int) -> None:
+def close_current(state: State, pool: Pool, number: int) -> None:
     """Give up the current page."""
-    current = parts.table.row(number).stakes[pool.group].current
+    current = state.table.row(number).stakes[pool.group].current
     if current is not None:
-        parts.table.set_current(pool.group, number, None)
-        pool.unhold(current, parts.now)
+        state.table.set_current(pool.group, number, None)
+        pool.let_go(current, state.now)

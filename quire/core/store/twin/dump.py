@@ -6,23 +6,22 @@ Owns the layout of the dump. Changes nothing; linear in everything.
 from typing import Any
 
 from quire.core.store.twin.chain import decode
+from quire.core.store.twin.node import Node, Page
 from quire.core.store.twin.order import Order
-from quire.core.store.twin.page import Page
-from quire.core.store.twin.parts import Parts
 from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.table import Row
-from quire.core.store.twin.tree import Node, subtree
+from quire.core.store.twin.state import Row, State
+from quire.core.store.twin.traverse import subtree
 
 Path = tuple[Any, ...]
 
 
-def dump(parts: Parts) -> dict[str, Any]:
-    roots = list(parts.tree.roots.values())
+def dump(state: State) -> dict[str, Any]:
+    roots = list(state.tree.roots.values())
     nodes = [node for root in roots for node in subtree(root) if node is not root]
     return {
         "nodes": sorted(_node(node) for node in nodes),
-        "groups": [_group(pool) for pool in parts.pools],
-        "rows": {number: _row(parts, number) for number, row in enumerate(parts.table.rows) if row is not None},
+        "groups": [_group(pool) for pool in state.pools],
+        "rows": {number: _row(state, number) for number, row in enumerate(state.table.rows) if row is not None},
         "roots": sorted((root.hash, len(root.children)) for root in roots),
     }
 
@@ -63,8 +62,8 @@ def _order(order: Order) -> dict[int, list[int]]:
     return {level: list(queue.turns) for level, queue in enumerate(order.queues) if queue.turns}
 
 
-def _row(parts: Parts, number: int) -> tuple[Any, ...]:
-    table = parts.table
+def _row(state: State, number: int) -> tuple[Any, ...]:
+    table = state.table
     row = table.row(number)
     numbers = (int(table.length[number]), int(table.computed[number]), int(table.committed[number]))
     spares = [[page.number for page in pages] for pages in row.spares]

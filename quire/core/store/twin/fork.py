@@ -4,64 +4,62 @@ Owns what is shared and what must be the fork's own: computed full blocks are ne
 nothing of hits.
 """
 
+from quire.core.store.twin.checks import check_vacant
 from quire.core.store.twin.current import fork_current
-from quire.core.store.twin.evict import copy_tokens, spare_or_new
-from quire.core.store.twin.parts import NO_ROOM, Parts
+from quire.core.store.twin.evict import copy_part, spare_or_new
 from quire.core.store.twin.pool import Pool
 from quire.core.store.twin.promise import Stake
-from quire.core.store.twin.table import Row
+from quire.core.store.twin.state import NO_ROOM, Row, State
 
 
-def fork(parts: Parts, source: int, target: int) -> int:
+def fork(state: State, source: int, target: int) -> int:
     """A second row; pages taken, -1 without room."""
-    table = parts.table
+    table = state.table
     old = table.row(source)
-    table.check_vacant(target)
+    check_vacant(state, target)
     if any(stake.peak for stake in old.stakes):
         raise ValueError(f"row {source} has pages promised: its prompt is not finished")
-    if max(_num_columns(parts, pool, source) for pool in parts.pools) > table.columns:
+    if max(_num_columns(state, pool, source) for pool in state.pools) > table.columns:
         raise ValueError(f"a fork of row {source} does not fit into {table.columns} columns")
-    wanted = fork_needs(parts, source)
+    wanted = fork_needs(state, source)
     missing = [max(0, count - len(spares)) for count, spares in zip(wanted, old.spares, strict=True)]
-    if any(pool.lacks(count) for count, pool in zip(missing, parts.pools, strict=True)):
+    if any(pool.is_short(count) for count, pool in zip(missing, state.pools, strict=True)):
         return NO_ROOM
     table.occupy(target, _second(old), int(table.computed[source]), int(table.committed[source]))
     table.handed[target] = table.handed[source]
-    if old.tip is not None:
-        parts.tree.add_tip(old.tip)
-    for pool in parts.pools:
+    for pool in state.pools:
         before = pool.counters.copy()
-        _share(parts, pool, source, target)
-        _mirror(parts, pool, source, target)
-        fork_current(parts, pool, source, target)
-        table.capacity[pool.group][target] = _num_columns(parts, pool, source)
+        _share(state, pool, source, target)
+        _mirror(state, pool, source, target)
+        fork_current(state, pool, source, target)
+        table.capacity[pool.group][target] = _num_columns(state, pool, source)
         table.row_counters[pool.group][target] = pool.counters - before
     return sum(missing)
 
 
-def fork_needs(parts: Parts, source: int) -> tuple[int, ...]:
+def fork_needs(state: State, source: int) -> tuple[int, ...]:
     """Pages of its own that one fork takes, per group, spares or not."""
-    stakes = parts.table.row(source).stakes
+    stakes = state.table.row(source).stakes
     return tuple(
-        len(_own_columns(parts, pool, source)) + (stake.current is not None)
-        for pool, stake in zip(parts.pools, stakes, strict=True)
+        len(_own_columns(state, pool, source)) + (stake.current is not None)
+        for pool, stake in zip(state.pools, stakes, strict=True)
     )
 
 
-def _num_columns(parts: Parts, pool: Pool, source: int) -> int:
-    return parts.reaches[pool.group].columns(int(parts.table.length[source]), parts.rules.block_size)
+def _num_columns(state: State, pool: Pool, source: int) -> int:
+    return state.groups[pool.group].columns(int(state.table.length[source]), state.rules.block_size)
 
 
-def _num_shared(parts: Parts, source: int) -> int:
-    return int(parts.table.computed[source]) // parts.rules.block_size
+def _num_shared(state: State, source: int) -> int:
+    return int(state.table.computed[source]) // state.rules.block_size
 
 
-def _own_columns(parts: Parts, pool: Pool, source: int) -> list[int]:
+def _own_columns(state: State, pool: Pool, source: int) -> list[int]:
     """Columns that must not be shared; snapshots only where the source will take one."""
-    columns = range(_num_shared(parts, source), _num_columns(parts, pool, source))
-    if not parts.reaches[pool.group].current:
+    columns = range(_num_shared(state, source), _num_columns(state, pool, source))
+    if not state.groups[pool.group].current:
         return list(columns)
-    return [column for column in columns if parts.table.page(pool.group, source, column) is not None]
+    return [column for column in columns if state.table.page(pool.group, source, column) is not None]
 
 
 def _second(old: Row) -> Row:
@@ -74,24 +72,24 @@ def _second(old: Row) -> Row:
     return row
 
 
-def _share(parts: Parts, pool: Pool, source: int, target: int) -> None:
-    for column in range(_num_shared(parts, source)):
-        page = parts.table.page(pool.group, source, column)
+def _share(state: State, pool: Pool, source: int, target: int) -> None:
+    for column in range(_num_shared(state, source)):
+        page = state.table.page(pool.group, source, column)
         if page is not None:
-            pool.hold(page)
-            parts.table.put(pool.group, target, column, page)
+            pool.hold_page(page)
+            state.table.set_column(pool.group, target, column, page)
 
 
-def _mirror(parts: Parts, pool: Pool, source: int, target: int) -> None:
+def _mirror(state: State, pool: Pool, source: int, target: int) -> None:
     """Own pages of a fork, retained as the ones they mirror: spares first; the computed tokens are copied."""
-    row, is_state = parts.table.row(source), parts.reaches[pool.group].current
-    own = _own_columns(parts, pool, source)
+    row, is_state = state.table.row(source), state.groups[pool.group].current
+    own = _own_columns(state, pool, source)
     for column in own:
-        model = parts.table.page(pool.group, source, column)
+        model = state.table.page(pool.group, source, column)
         priority, duration = (row.priority, row.duration) if model is None else (model.priority, model.duration)
-        page = spare_or_new(pool, row.spares[pool.group], priority, duration)
-        tokens = int(parts.table.computed[source]) - column * parts.rules.block_size
+        page = spare_or_new(state, pool, row.spares[pool.group], priority, duration)
+        tokens = int(state.table.computed[source]) - column * state.rules.block_size
         if model is not None and tokens > 0 and not is_state:
-            copy_tokens(pool, model, page, tokens)
-        parts.table.put(pool.group, target, column, page)
-    parts.table.row(target).stakes[pool.group].own = len(own)
+            copy_part(state, pool, model, page, tokens)
+        state.table.set_column(pool.group, target, column, page)
+    state.table.row(target).stakes[pool.group].own = len(own)

@@ -9,43 +9,43 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.core.store.twin.chain import IntArray, WordArray
-from quire.core.store.twin.hashing import K0, K1, K2, K3, MASK, fold
+from quire.core.store.twin.hash import K0, K1, K2, K3, MASK, fold
 from quire.core.store.twin.log import Event
 
 TIERS = 8
 MAX_GROUPS, MAX_WORKERS = 64, 4096
 Bytes = npt.NDArray[np.uint8]
-Shelf = dict[int, tuple[int, int]]  # event hash -> tier, priority
+Pages = dict[int, tuple[int, int]]  # event hash -> tier, priority
 
 
 class Ledger:
     """Pages by event hash, for some workers and groups."""
 
-    __slots__ = ("_groups", "_shelves", "_sums")
+    __slots__ = ("_groups", "_pages", "_sums")
 
     def __init__(self, num_workers: int = 1, num_groups: int = 1) -> None:
         if not (1 <= num_workers <= MAX_WORKERS and 1 <= num_groups <= MAX_GROUPS):
             raise ValueError(f"{num_workers} workers, {num_groups} groups")
         self._groups = 0
-        self._shelves: list[list[Shelf]] = []
+        self._pages: list[list[Pages]] = []
         self._sums: list[list[list[list[int]]]] = []
         self.widen(num_workers, num_groups)
 
     def __len__(self) -> int:
         """Hashes that some worker has, groups apart."""
-        return sum(len(set().union(*(own[group] for own in self._shelves))) for group in range(self._groups))
+        return sum(len(set().union(*(own[group] for own in self._pages))) for group in range(self._groups))
 
     def widen(self, num_workers: int, num_groups: int) -> None:
         """Room for that many workers and groups."""
-        if not (len(self._shelves) <= num_workers <= MAX_WORKERS and self._groups <= num_groups <= MAX_GROUPS):
+        if not (len(self._pages) <= num_workers <= MAX_WORKERS and self._groups <= num_groups <= MAX_GROUPS):
             raise ValueError(f"{num_workers} workers, {num_groups} groups: less than there are, or too many")
-        for _ in range(num_workers - len(self._shelves)):
-            self._shelves.append([])
+        for _ in range(num_workers - len(self._pages)):
+            self._pages.append([])
             self._sums.append([])
         self._groups = num_groups
-        for shelves, sums in zip(self._shelves, self._sums, strict=True):
-            for _ in range(num_groups - len(shelves)):
-                shelves.append({})
+        for own, sums in zip(self._pages, self._sums, strict=True):
+            for _ in range(num_groups - len(own)):
+                own.append({})
                 sums.append([[0, 0, 0] for _ in range(TIERS)])
 
     def apply(self, worker: int, records: IntArray, hashes: WordArray, priorities: Bytes) -> int:
@@ -54,13 +54,13 @@ class Ledger:
         rows = _checked(records, self._groups, len(hashes), len(priorities))
         names, marks, at, odd = hashes.tolist(), priorities.tolist(), 0, 0
         for kind, group, count, _, after in rows:
-            shelf = own[group]
+            pages = own[group]
             if kind == Event.STORED:
                 names[at : at + count] = [name or 1 for name in names[at : at + count]]
             if kind == Event.CLEARED:
                 self._wipe(worker, group)
             for name, priority in zip(names[at : at + count], marks[at : at + count], strict=True):
-                before = shelf.get(name)
+                before = pages.get(name)
                 match kind:
                     case Event.STORED:
                         odd += before is not None
@@ -76,14 +76,14 @@ class Ledger:
             at += count
         return odd
 
-    def _of(self, worker: int, group: int = 0) -> list[Shelf]:
-        if not (0 <= worker < len(self._shelves) and 0 <= group < self._groups):
+    def _of(self, worker: int, group: int = 0) -> list[Pages]:
+        if not (0 <= worker < len(self._pages) and 0 <= group < self._groups):
             raise LookupError(f"no worker {worker} or no group {group}")
-        return self._shelves[worker]
+        return self._pages[worker]
 
     def _put(self, worker: int, group: int, name: int, page: tuple[int, int] | None) -> None:
-        shelf = self._shelves[worker][group]
-        before = shelf.pop(name, None)
+        pages = self._pages[worker][group]
+        before = pages.pop(name, None)
         for place, sign in ((before, -1), (page, 1)):
             if place is not None:
                 tier, priority = place
@@ -91,10 +91,10 @@ class Ledger:
                 sums = self._sums[worker][group][tier]
                 sums[:] = [(old + sign * part) & MASK for old, part in zip(sums, parts, strict=True)]
         if page is not None:
-            shelf[name] = page
+            pages[name] = page
 
     def _wipe(self, worker: int, group: int) -> None:
-        self._shelves[worker][group].clear()
+        self._pages[worker][group].clear()
         self._sums[worker][group] = [[0, 0, 0] for _ in range(TIERS)]
 
     def clear(self, worker: int) -> None:
@@ -104,7 +104,7 @@ class Ledger:
 
     def num_pages(self, worker: int) -> int:
         """Pages of a worker, in all its groups."""
-        return sum(len(shelf) for shelf in self._of(worker))
+        return sum(len(pages) for pages in self._of(worker))
 
     def sums_by_tier(self, worker: int) -> WordArray:
         """Per group and tier: number of pages and two lanes of their sum; uint64 [groups, 8, 3]."""
@@ -113,9 +113,9 @@ class Ledger:
 
     def pages(self, worker: int, group: int) -> tuple[WordArray, Bytes, Bytes]:
         """A worker's pages in no order: hashes, tiers, priorities."""
-        shelf = self._of(worker, group)[group]
-        tiers, priorities = zip(*shelf.values(), strict=True) if shelf else ((), ())
-        return np.array(list(shelf), np.uint64), np.array(tiers, np.uint8), np.array(priorities, np.uint8)
+        pages = self._of(worker, group)[group]
+        tiers, priorities = zip(*pages.values(), strict=True) if pages else ((), ())
+        return np.array(list(pages), np.uint64), np.array(tiers, np.uint8), np.array(priorities, np.uint8)
 
     def runs(self, group: int, hashes: WordArray, workers: list[int]) -> IntArray:
         """Of some workers the number of leading blocks each has, and how many in each tier; int32 [workers, 9]."""

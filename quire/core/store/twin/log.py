@@ -1,24 +1,24 @@
 """What happened: the moves to run and the events to publish, as arrays, drained once per step.
 
-Owns the layout of both and the batching of removals. Knows nodes only by hash, parent and tokens.
+Owns the layout of both and the batching of removals. Knows neither pages nor nodes: who adds a record says what is so.
 
     record    kind, group, count, hash at, token at, size, before, after, parent, root, under a root
     detail    beside each hash of a page: priority | tier << 8 | PARTIAL | WORDS
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from quire.core.store.twin.chain import IntArray, WordArray, decode
-from quire.core.store.twin.hashing import MASK, signed
-from quire.core.store.twin.page import Page
-from quire.core.store.twin.tree import Node, below
+from quire.core.store.twin.chain import IntArray, WordArray
+from quire.core.store.twin.hash import MASK
+from quire.core.store.twin.node import Page
 
 EventArrays = tuple[npt.NDArray[np.int64], WordArray, IntArray, IntArray, int]
 Place = tuple[int, int]  # tier, slot
+Mark = tuple[int, int]  # hash, detail
 NO_PAGE = (-1, -1)
 RECORD_WIDTH = 11
 PARTIAL, WORDS = 1 << 16, 1 << 17  # the block is not full; some of its tokens carry words
@@ -65,23 +65,22 @@ class Moves:
         first, second = (*names, NO_PAGE)[:2]
         self._rows.append((kind, group, *ends, *first, *second))
 
-    def take(self) -> IntArray:
+    def take_moves(self) -> IntArray:
         rows = np.array(self._rows, np.int32).reshape(-1, 11)
         self._rows.clear()
         return rows
 
 
-class Events:
-    """Facts about committed pages; per group one open batch of removals that waits for the next store."""
+class Log:
+    """Events as records; per group one open batch of removals that waits for the next store. Off, it takes nothing."""
 
-    __slots__ = ("_block_size", "_details", "_hashes", "_limit", "_records", "_removed", "_tokens", "lost", "on")
+    __slots__ = ("_details", "_hashes", "_limit", "_records", "_removed", "_tokens", "lost", "on")
 
-    def __init__(self, num_groups: int, on: bool, limit: int, block_size: int) -> None:
+    def __init__(self, num_groups: int, on: bool, limit: int) -> None:
         self.on = on
         self._limit = limit
-        self._block_size = block_size
         self.lost = 0
-        self._removed: list[list[tuple[int, int]]] = [[] for _ in range(num_groups)]
+        self._removed: list[list[Mark]] = [[] for _ in range(num_groups)]
         self._records: list[tuple[int, ...]] = []
         self._hashes: list[int] = []
         self._details: list[int] = []
@@ -91,62 +90,70 @@ class Events:
         """Records and hashes that wait, and 1 for a loss: more than 0 when there is something to take."""
         return len(self._records) + len(self._hashes) + sum(map(len, self._removed)) + (self.lost > 0)
 
-    def created(self, group: int, slots: Sequence[int]) -> None:
+    def log_created(self, group: int, slots: Sequence[int]) -> None:
+        """A pool with so many slots per tier."""
         if self.on:
-            self._record(Event.CREATED, group, [(number, 0) for number in slots])
-            self._bound()
+            self.log_record(Event.CREATED, group, [(number, 0) for number in slots])
+            self.log_bound()
 
-    def stored(self, group: int, run: Sequence[Node]) -> None:
-        """A run of blocks, each the parent of the next, got pages of `group`."""
-        if self.on:
-            self._close(group)
-            self._blocks(Event.STORED, group, run, (0, 0))
-            self._bound()
+    def log_removed(self, group: int, mark: Mark) -> None:
+        """A page has left its node."""
+        self._removed[group].append(mark)
+        self.log_bound()
 
-    def moved(self, group: int, node: Node, source: int, target: int) -> None:
-        if self.on:
-            self._blocks(Event.MOVED, group, [node], (source, target))
-            self._bound()
-
-    def retained(self, group: int, node: Node, before: int, after: int) -> None:
-        if self.on and before != after:
-            self._record(Event.RETAINED, group, [(node.hash, self._facts(group, node))], 0, (before, after))
-            self._bound()
-
-    def removed(self, group: int, node: Node, priority: int, tier: int) -> None:
-        """A page has left its node; it was last told to be in `tier`."""
-        if self.on:
-            self._removed[group].append((node.hash, priority | tier << 8 | self._flags(node)))
-            self._bound()
-
-    def cleared(self) -> None:
+    def log_cleared(self) -> None:
         """Everything is gone: says so per group, instead of all that waits, but for CREATED, which come first."""
         if self.on:
             made = [record for record in self._records if record[0] == Event.CREATED]
             hashes = self._hashes[: sum(record[2] for record in made)]
-            self._discard()
+            self.log_discard()
             self._records += made
             self._hashes += hashes
             self._details += [0] * len(hashes)
             for group in range(len(self._removed)):
-                self._record(Event.CLEARED, group, [])
+                self.log_record(Event.CLEARED, group, [])
 
-    def whole(self, pools: Sequence[Sequence[int]], roots: Sequence[Node]) -> None:
-        """Instead of what waits: cleared and created for every group, then all pages, chains in one tier as one."""
-        if not self.on:
-            return
-        self._discard()
-        self.cleared()
-        for group, slots in enumerate(pools):
-            self._record(Event.CREATED, group, [(number, 0) for number in slots])
-        for group in range(len(pools)):
-            for root in roots:
-                for run, tier in chains(root, group):
-                    self._blocks(Event.STORED, group, run, (0, tier))
+    def log_record(self, kind: Event, group: int, marks: Sequence[Mark], ends: tuple[int, int] = (0, 0)) -> None:
+        """A record that names pages by their hashes alone."""
+        self._records.append((kind, group, len(marks), len(self._hashes), -1, 0, *ends, 0, 0, 0))
+        self._add_marks(marks)
 
-    def take(self) -> EventArrays:
+    def log_run(self, head: Sequence[int], marks: Sequence[Mark], tokens: Sequence[int], above: Sequence[int]) -> None:
+        """A record of blocks below each other, with their tokens. `head`: kind, group, tokens per block, before, after;
+        `above`: hash of the parent, of the root, and whether the parent is the root."""
+        kind, group, size, before, after = head
+        where = (len(self._hashes), len(self._tokens))
+        self._records.append((kind, group, len(marks), *where, size, before, after, *above))
+        self._tokens += tokens
+        self._add_marks(marks)
+
+    def _add_marks(self, marks: Sequence[Mark]) -> None:
+        self._hashes += [name & MASK for name, _ in marks]
+        self._details += [facts for _, facts in marks]
+
+    def log_flush(self, group: int) -> None:
+        """Make the open batch of removals of a group a record."""
+        waiting = self._removed[group]
+        if waiting:
+            self.log_record(Event.REMOVED, group, waiting)
+            waiting.clear()
+
+    def log_bound(self) -> None:
+        """Too much was left in the log: drop everything, count it, go on."""
+        held = len(self._hashes) + sum(map(len, self._removed))
+        if held >= self._limit:
+            self.lost += held
+            self.log_discard()
+
+    def log_discard(self) -> None:
+        for waiting in self._removed:
+            waiting.clear()
+        for part in (self._records, self._hashes, self._details, self._tokens):
+            part.clear()
+
+    def take_events(self) -> EventArrays:
         for group in range(len(self._removed)):
-            self._close(group)
+            self.log_flush(group)
         drained = (
             np.array(self._records, np.int64).reshape(-1, RECORD_WIDTH),
             np.array(self._hashes, np.uint64),
@@ -154,70 +161,6 @@ class Events:
             np.array(self._tokens, np.int32),
             self.lost,
         )
-        self._discard()
+        self.log_discard()
         self.lost = 0
         return drained
-
-    def _blocks(self, kind: Event, group: int, run: Sequence[Node], ends: tuple[int, int]) -> None:
-        """A record of blocks that are each other's parents, with tokens, parent and root."""
-        token_at, parent = len(self._tokens), run[0].parent
-        assert parent is not None
-        for node in run:
-            self._tokens += decode(node.identity)[0].tolist()
-        above = (signed(parent.hash), signed(parent.root.hash), int(parent.parent is None))
-        where = (len(self._hashes), token_at)
-        self._records.append((kind, group, len(run), *where, run[0].size, *ends, *above))
-        self._hashes += [node.hash for node in run]
-        self._details += [self._facts(group, node) for node in run]
-
-    def _record(
-        self, kind: Event, group: int, marks: Sequence[tuple[int, int]], size: int = 0, ends: tuple[int, int] = (0, 0)
-    ) -> None:
-        self._records.append((kind, group, len(marks), len(self._hashes), -1, size, *ends, 0, 0, 0))
-        self._hashes += [name & MASK for name, _ in marks]
-        self._details += [facts for _, facts in marks]
-
-    def _facts(self, group: int, node: Node) -> int:
-        page = node.pages[group]
-        assert page is not None
-        return page.priority | page.hottest << 8 | self._flags(node)
-
-    def _flags(self, node: Node) -> int:
-        words = bool(decode(node.identity)[1].any())
-        return PARTIAL * (node.size < self._block_size) | WORDS * words
-
-    def _close(self, group: int) -> None:
-        waiting = self._removed[group]
-        if waiting:
-            self._record(Event.REMOVED, group, waiting)
-            waiting.clear()
-
-    def _bound(self) -> None:
-        held = len(self._hashes) + sum(map(len, self._removed))
-        if held >= self._limit:
-            self.lost += held
-            self._discard()
-
-    def _discard(self) -> None:
-        for waiting in self._removed:
-            waiting.clear()
-        for part in (self._records, self._hashes, self._details, self._tokens):
-            part.clear()
-
-
-def chains(root: Node, group: int) -> Iterator[tuple[list[Node], int]]:
-    """All blocks below a root that have a page of `group`, parents first; runs of one tier and size, with the tier."""
-    run: list[Node] = []
-    tier = -1
-    for node in below(root):
-        page = node.pages[group]
-        if page is None:
-            continue
-        if run and node.parent is run[-1] and page.hottest == tier and node.size == run[-1].size:
-            run.append(node)
-            continue
-        if run:
-            yield run, tier
-        run, tier = [node], page.hottest
-    if run:
-        yield run, tier

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from quire.core.records.errors import BrokenInvariant
-from quire.core.store.twin.page import DEFAULT_PRIORITY, Page
+from quire.core.store.twin.node import DEFAULT_PRIORITY, Page
 
 EMPTY = 0
 SHADOW = 1
@@ -102,7 +102,7 @@ class Order:
         self.queues[level].push(slot, self._turn)
         self._turn += 1
 
-    def remove(self, slot: int) -> None:
+    def unlist(self, slot: int) -> None:
         level = self.level[slot]
         self.queues[level].remove(slot)
         self.level[slot] = UNLISTED
@@ -121,11 +121,11 @@ class Order:
         owner = self.owner[slot]
         return owner is not None and owner.claims > 0 and self.level[slot] != SHADOW
 
-    def unclaim(self, slot: int) -> None:
+    def unpark(self, slot: int) -> None:
         """The page of a listed slot has no claims any more."""
         self.queues[self.level[slot]].unpark(slot)
 
-    def pick(self) -> int:
+    def first_unclaimed(self) -> int:
         """The slot to take next, -1 when every listed one is claimed."""
         for queue in self.queues:
             if queue.turns:

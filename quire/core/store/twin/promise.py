@@ -4,7 +4,7 @@ Owns what a row has of one group, and the reserve that follows from it: the page
 its own. A page that leaves the row is room for all and promised again at once, so the sum stays.
 """
 
-from quire.core.store.twin.page import Page
+from quire.core.store.twin.node import Page
 from quire.core.store.twin.pool import Pool
 
 
@@ -35,7 +35,7 @@ def count_own(pool: Pool, stake: Stake, change: int) -> None:
     pool.reserved += stake.reserve - before
 
 
-def promise(pool: Pool, stake: Stake, peak: int) -> None:
+def set_peak(pool: Pool, stake: Stake, peak: int) -> None:
     """The row may have so many pages of its own at once; 0 ends the promise."""
     before = stake.reserve
     stake.kept = stake.kept if peak else 0

@@ -22,7 +22,7 @@ def fold(a: int, b: int) -> int:
     return (product & MASK) ^ (product >> 64)
 
 
-def halves(seed: bytes) -> Seed:
+def read_seed(seed: bytes) -> Seed:
     """A seed's 16 bytes as two numbers, little-endian."""
     if len(seed) != 16:
         raise ValueError(f"a seed of {len(seed)} bytes, must be 16")

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 ALL = -1
 MAX_TIERS = 8
-Group = tuple[int, int, int, int, int, int, Sequence[int]]  # the numbers of a Reach, then slots per tier
+GroupNumbers = tuple[int, int, int, int, int, int, Sequence[int]]  # those of a Group, then slots per tier
 
 
-class Reach(NamedTuple):
+class Group(NamedTuple):
     """A group's numbers, in blocks; `extra` in tokens."""
 
     tail: int  # right before a boundary, needed to resume there; -1: all
@@ -55,21 +55,21 @@ class Reach(NamedTuple):
         return not self.current or (keep and self.every > 0 and (column + 1) % self.every == 0)
 
 
-def check_groups(groups: Sequence[Group]) -> None:
+def check_groups(groups: Sequence[GroupNumbers]) -> None:
     """Refuse numbers that mean nothing."""
     num_tiers = {len(slots) for *_, slots in groups}
     if len(num_tiers) != 1 or not 1 <= num_tiers.copy().pop() <= MAX_TIERS:
         raise ValueError(f"groups must have the same 1 to {MAX_TIERS} tiers, not {sorted(num_tiers)}")
     for *numbers, slots in groups:
-        reach = Reach(*numbers)
-        if slots[0] < 1 or min(slots) < 0 or not _makes_sense(reach):
-            raise ValueError(f"group ({reach}, slots {list(slots)}) has a number out of range")
+        group = Group(*numbers)
+        if slots[0] < 1 or min(slots) < 0 or not _makes_sense(group):
+            raise ValueError(f"group ({group}, slots {list(slots)}) has a number out of range")
 
 
-def _makes_sense(reach: Reach) -> bool:
-    if min(reach.tail, reach.keep) < ALL or min(reach.sink, reach.every, reach.extra) < 0:
+def _makes_sense(group: Group) -> bool:
+    if min(group.tail, group.keep) < ALL or min(group.sink, group.every, group.extra) < 0:
         return False
-    if reach.tail == ALL and reach.is_bounded:
+    if group.tail == ALL and group.is_bounded:
         return False  # forgets what it needs
-    alone = (reach.tail, reach.sink, reach.keep, reach.extra) == (1, 0, 0, 0)
-    return reach.current == 0 or (reach.current == 1 and alone)
+    alone = (group.tail, group.sink, group.keep, group.extra) == (1, 0, 0, 0)
+    return group.current == 0 or (group.current == 1 and alone)

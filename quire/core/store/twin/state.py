@@ -1,20 +1,34 @@
-"""The rows of live sequences: the numpy tables that others read, and what only the store knows of a row.
+"""Everything of one store in one place, and its rows: the numpy tables that others read, and what only the store knows.
 
 Owns the tables and keeps page ids and device slots in step. Knows nothing of how pages come and go.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.core.store.twin.chain import Chain, IntArray
-from quire.core.store.twin.page import DEFAULT_PRIORITY, NEVER, Page
+from quire.core.store.twin.group import Group
+from quire.core.store.twin.log import Log, Moves
+from quire.core.store.twin.node import DEFAULT_PRIORITY, NEVER, Node, Page
 from quire.core.store.twin.pool import NUM_COUNTERS, Pool
 from quire.core.store.twin.promise import Stake
-from quire.core.store.twin.tree import Node
+from quire.core.store.twin.tree import Tree
 
 NO_PAGE = -1
+NO_ROOM = -1  # what a call answers that cannot have all its pages and has changed nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Settings that all groups share."""
+
+    block_size: int
+    shadows: bool
+    offload_min: int
+    tails: bool  # a released row's last, partial block becomes findable
 
 
 class Row:
@@ -71,14 +85,11 @@ class Table:
             raise LookupError(f"row {number} is not live")
         return found
 
-    def check_vacant(self, number: int) -> None:
-        if not 0 <= number < len(self.rows):
-            raise LookupError(f"row {number} is not one of the {len(self.rows)} rows")
-        if self.rows[number] is not None:
-            raise ValueError(f"row {number} is live already")
-
     def occupy(self, number: int, row: Row, computed: int, committed: int) -> None:
+        """Make a row live, its tip included."""
         self.rows[number] = row
+        if row.tip is not None:
+            row.tip.tips += 1
         self.length[number] = len(row.chain)
         self.handed[number] = self.computed[number] = computed
         self.committed[number] = committed
@@ -87,6 +98,19 @@ class Table:
         self.rows[number] = None
         for numbers in (self.length, self.handed, self.computed, self.committed, *self.capacity):
             numbers[number] = 0
+
+    def hand_out(self, number: int, end: int) -> None:
+        """The row's tokens before `end` are being computed, or will come."""
+        self.handed[number] = end
+
+    def set_tip(self, number: int, node: Node | None, tree: Tree) -> None:
+        """Move a row's tip to a node (None: nowhere); what it leaves behind may go."""
+        row = self.row(number)
+        if node is not None:
+            node.tips += 1
+        old, row.tip = row.tip, node
+        if old is not None:
+            tree.drop_tip(old)
 
     def is_under_way(self, number: int) -> bool:
         """Whether a row has tokens that nobody was told to compute: its prompt comes in parts."""
@@ -110,11 +134,11 @@ class Table:
     def pages_in(self, group: int, row: int, columns: Iterable[int]) -> list[Page | None]:
         return [self.page(group, row, column) for column in columns]
 
-    def put(self, group: int, row: int, column: int, page: Page) -> None:
+    def set_column(self, group: int, row: int, column: int, page: Page) -> None:
         self.pages[group][row, column] = page.number
         self.slots[group][row, column] = page.slots[0]
 
-    def remove(self, group: int, row: int, column: int) -> Page | None:
+    def take_column(self, group: int, row: int, column: int) -> Page | None:
         """Make a hole; the page that was there."""
         page = self.page(group, row, column)
         self.pages[group][row, column] = NO_PAGE
@@ -126,3 +150,18 @@ class Table:
         self.row(number).stakes[group].current = page
         self.currents[group][number] = NO_PAGE if page is None else page.number
         self.current_slots[group][number] = -1 if page is None else page.slots[0]
+
+
+@dataclass(slots=True)
+class State:
+    """A store's parts. `now` is the last time it was told: for pages that become idle in a call without one."""
+
+    rules: Rules
+    groups: Sequence[Group]
+    tree: Tree
+    moves: Moves
+    log: Log
+    pools: Sequence[Pool]
+    table: Table
+    now: int = 0
+    inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way

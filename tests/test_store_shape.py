@@ -1,0 +1,104 @@
+"""The shape of the two stores: cut into the same parts, in the same order, each part knowing only those before it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.test_shape import PACKAGE, imported, parsed, text_of
+
+STORE = PACKAGE / "core" / "store"
+COMPILED = STORE / "compiled"
+TWIN = STORE / "twin"
+ALONE = {  # parts that only the compiled store has
+    "memory": "Python grows its lists by itself",
+    "construct": "C memory and the NumPy views of it are made by hand; the twin's classes make their own",
+    "holders": "a published page's holders in as few bytes as they need; the twin has a dict per worker",
+    "holder_table": "a hash table of those; the twin has a dict per worker",
+}
+APART = {"Tree": "in C a node is a place in its arrays, so they come together; the twin's nodes are objects"}
+CLASSES = ("Chain", "Hit", "Ledger", "Store")  # what both give out: their methods are the interface, not parts of it
+CODE = re.compile(r'"""[\s\S]*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"')
+DEFINED = re.compile(r"^cdef (?!enum|extern)(?:(?:class|struct|union) (\w+)|[^(=\n]*?[ *](\w+)\()", re.MULTILINE)
+
+
+def code_of(part: str) -> str:
+    """A compiled part without comments, docstrings and strings; C code in it is in strings too."""
+    return CODE.sub("", text_of(COMPILED / f"{part}.pxi"))
+
+
+def compiled_order() -> list[str]:
+    return re.findall(r'^include "compiled/(\w+)\.pxi"', text_of(STORE / "_compiled.pyx"), re.MULTILINE)
+
+
+def twin_order() -> list[str]:
+    """The read order that the twin's docstring gives."""
+    told = re.search(r"Read order[^:]*: ([\w,\s]+)\.", text_of(TWIN / "__init__.py"))
+    assert told is not None
+    return [part.strip() for part in told[1].split(",")]
+
+
+def defined_in(part: str) -> set[str]:
+    """Functions, structs and classes of a compiled part."""
+    return {name for pair in DEFINED.findall(code_of(part)) for name in pair if name}
+
+
+def functions_in(path: Path) -> set[str]:
+    """Functions of a module of the twin and methods of its inner classes, without underscores before their names."""
+    found: set[str] = set()
+    for node in parsed(path).body:
+        inner = node.body if isinstance(node, ast.ClassDef) and node.name not in CLASSES else [node]
+        functions = [item for item in inner if isinstance(item, ast.FunctionDef) and not item.decorator_list]
+        found |= {item.name.lstrip("_") for item in functions if not item.name.startswith("__")}
+    return found
+
+
+def test_both_stores_have_the_same_parts_in_the_same_order() -> None:
+    assert [part for part in compiled_order() if part not in ALONE] == twin_order()
+    assert set(compiled_order()) >= set(ALONE)
+    assert sorted(compiled_order()) == sorted(path.stem for path in COMPILED.glob("*"))
+    assert sorted(twin_order()) == sorted(path.stem for path in TWIN.glob("*.py") if path.stem != "__init__")
+
+
+def test_what_both_stores_have_stands_in_the_same_part() -> None:
+    of_compiled = {name: part for part in compiled_order() for name in defined_in(part)}
+    faults, both = [], set()
+    for part in twin_order():
+        classes = {node.name for node in parsed(TWIN / f"{part}.py").body if isinstance(node, ast.ClassDef)}
+        both |= (shared := (functions_in(TWIN / f"{part}.py") | classes) & set(of_compiled))
+        faults += [
+            f"{name}: {of_compiled[name]} and {part}"
+            for name in shared
+            if of_compiled[name] != part and name not in APART
+        ]
+    assert not faults
+    assert len(both) > 100 and both >= {*CLASSES, "commit", "evict_copy", "climb", "Page", "Node", "State"}
+
+
+def test_a_compiled_part_uses_only_parts_before_it() -> None:
+    order, faults = compiled_order(), []
+    for place, part in enumerate(order):
+        later = {name: other for other in order[place + 1 :] for name in defined_in(other)}
+        names = set(re.findall(r"(?<![\w.])(\w+)(?=\()|(?<![\w.])([A-Z]\w+)", code_of(part)))  # called, or a type
+        used = {name for pair in names for name in pair}
+        faults += [f"{part} uses {name} of {later[name]}" for name in sorted(used & set(later))]
+    assert not faults
+
+
+def test_a_part_of_the_twin_imports_only_parts_before_it() -> None:
+    order, faults = twin_order(), []
+    for place, part in enumerate(order):
+        for module in imported(TWIN / f"{part}.py"):
+            found = re.fullmatch(r"quire\.core\.store\.twin\.(\w+)(?:\.\w+)?", module)
+            if module.startswith("quire.core.store") and (found is None or found[1] not in order[:place]):
+                faults.append(f"{part} imports {module}")
+    assert not faults
+
+
+def test_the_rules_see_the_whole_of_both_stores() -> None:
+    """Nothing above says anything about a name that was not found."""
+    assert sum(len(defined_in(part)) for part in compiled_order()) > 300
+    assert sum(len(functions_in(TWIN / f"{part}.py")) for part in twin_order()) > 150
+    assert {"Row", "State", "joins", "hand_out"} <= defined_in("state") and "reserve" in defined_in("memory")
+    assert {"set_column", "hand_out"} <= functions_in(TWIN / "state.py")
