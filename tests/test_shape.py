@@ -192,7 +192,9 @@ def test_class_names_say_something() -> None:
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
-    folders = {path.parent for path in [*PYTHON, *FUZZER, *NATIVE] if path.suffix != ".pxi"}  # those are text that is included
+    folders = {
+        path.parent for path in [*PYTHON, *FUZZER, *NATIVE] if path.suffix != ".pxi"
+    }  # those are text that is included
     assert not [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()]
 
 
