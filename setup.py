@@ -7,7 +7,9 @@ QUIRE_PURE=0 makes a failed compilation an error (for those who publish wheels),
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -73,7 +75,21 @@ class WheelNamedByContent(bdist_wheel):
         super().run()
 
 
+def index_page() -> str:
+    """README.md for the package index, which knows no other file of ours: its relative links become absolute ones."""
+    home = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Homepage"]
+
+    def absolute(link: re.Match[str]) -> str:
+        folder = "raw" if link[1] == "!" else "blob"
+        return f"{link[1]}[{link[2]}]({home}/{folder}/HEAD/{link[3]})"
+
+    text = Path("README.md").read_text(encoding="utf-8")
+    return re.sub(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)]+)\)", absolute, text)
+
+
 setup(
+    long_description=index_page(),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             "quire.core.store._compiled",

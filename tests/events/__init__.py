@@ -3,4 +3,4 @@
 import pytest
 
 for package in ("zmq", "msgspec"):
-    pytest.importorskip(package, reason=f"{package} is not installed: pip install 'quire[events]'")
+    pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[events]'")

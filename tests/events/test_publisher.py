@@ -313,4 +313,4 @@ def test_a_whole_state_that_is_odd_itself_is_not_told_over_and_over() -> None:
 def test_a_missing_package_is_told_with_its_cure(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; import quire.events"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stderr
-    assert "StateError: quire.events: it needs" in told and "pip install 'quire[events]'" in told
+    assert "MissingExtra: quire.events: it needs" in told and "pip install 'quire-kv[events]'" in told

@@ -297,8 +297,9 @@ def test_without_torch_it_says_what_to_install() -> None:
     blocked = "import sys; sys.modules['torch'] = None; import quire; from quire.tools import chat, demo_model; "
     act = "print(chat.main([])); print(demo_model.main()); print(quire.Cache.__name__); quire.LLM"
     done = subprocess.run([sys.executable, "-c", blocked + act], capture_output=True, text=True, timeout=PATIENCE)
-    cure = "quire.engine needs torch, which is not installed: pip install 'quire[torch]'"
+    cure = "quire.engine: it needs torch and transformers ("
     told = done.stdout.splitlines()
     assert told[0] == "2" and told[-2:] == ["0", "Cache"] and f"   left out: {cure}" in done.stdout
     assert done.stderr.startswith(f"quire chat: {cure}")
-    assert done.returncode == 1 and f"ImportError: {cure}" in done.stderr
+    assert done.returncode == 1 and f"MissingExtra: {cure}" in done.stderr
+    assert "pip install 'quire-kv[torch]'" in done.stderr

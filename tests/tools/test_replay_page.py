@@ -183,14 +183,14 @@ def test_numbers_read_well() -> None:
 @pytest.mark.parametrize("with_rich", [True, False])
 def test_the_screen_shows_the_same_with_and_without_rich(with_rich: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if with_rich:
-        pytest.importorskip("rich", reason="tables with rich need quire[tools]")
+        pytest.importorskip("rich", reason="tables with rich need the extra tools")
     else:
         monkeypatch.setitem(sys.modules, "rich", None)
     out = io.StringIO()
     screen.show(a_result(host="[bold]host[/]"), out)
     screen.show_comparison(a_result(), a_result(broken=1), out)
     told = out.getvalue()
-    assert ("pip install 'quire[tools]'" in told) is not with_rich
+    assert ("pip install 'quire-kv[tools]'" in told) is not with_rich
     for name, value in [*story.facts(a_result(host="[bold]host[/]")), *story.modelled(a_result())]:
         assert re.search(re.escape(name) + r"\s+" + re.escape(value), told), name
     for name, left, right in story.comparison(a_result(), a_result(broken=1)):

@@ -158,7 +158,7 @@ def test_no_process_outlives_the_sweep(trace: str, tmp_path: Path, how: str) -> 
 
 def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:
     """On loopback, in processes of its own, so that everything is sent; in a fresh interpreter, which it may leave."""
-    pytest.importorskip("distributed", reason="a sweep on a Dask cluster needs quire[sweep]")
+    pytest.importorskip("distributed", reason="a sweep on a Dask cluster needs the extra sweep")
     script = tmp_path / "on_dask.py"
     script.write_text(
         "import json, sys\n"

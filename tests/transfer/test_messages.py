@@ -104,7 +104,7 @@ def test_nothing_is_ever_unpickled() -> None:
 def test_without_msgspec_the_error_says_what_to_install() -> None:
     code = "import sys; sys.modules['msgspec'] = None\nimport quire.transfer"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert ran.returncode and "pip install 'quire[transfer]'" in ran.stderr
+    assert ran.returncode and "pip install 'quire-kv[transfer]'" in ran.stderr
 
 
 def test_keys_print_shortly() -> None:

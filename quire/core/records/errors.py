@@ -4,6 +4,7 @@
     ├── InputError         what was passed cannot be used (type, size, order); also a ValueError
     ├── UnknownError       it names nothing that exists here; also a LookupError
     ├── StateError         the right thing at the wrong time: released, admitted, still claimed
+    ├── MissingExtra       a part of Quire whose packages are not installed; also an ImportError
     └── BrokenInvariant    Quire itself is wrong: what must always hold does not; also an AssertionError
 
 A ConfigWarning is no error: the configuration works, but some of it can never take effect.
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+DISTRIBUTION = "quire-kv"  # what the package index calls us; the import name is quire
 SHOWN = 80  # characters
 
 
@@ -35,6 +37,10 @@ class StateError(QuireError, RuntimeError):
     """The right thing at the wrong time."""
 
 
+class MissingExtra(QuireError, ImportError):
+    """A part of Quire needs packages that are not installed; the message has the line that installs them."""
+
+
 class BrokenInvariant(QuireError, AssertionError):
     """What must always hold does not: a fault of Quire, found by `check(cache)` or before it could do harm."""
 
@@ -46,6 +52,11 @@ class ConfigWarning(UserWarning):
 def say(ask: str, fact: str, cure: str) -> str:
     """One message of three parts, so that no error forgets one."""
     return f"{ask}: {fact}; {cure}"
+
+
+def install_line(extra: str) -> str:
+    """The cure of a missing extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: pip install '.[{extra}]')"
 
 
 def shown(value: object) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, Unpack
 
 import torch
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, MissingExtra, say
 
 LOG2E = math.log2(math.e)
 TILE_BYTES = 16 << 10  # of a tile of keys: two stages of K and V fit into shared memory, for heads of up to 1 KB
@@ -174,7 +174,7 @@ def _kernel() -> Any:
         language = import_module("triton.language")
     except ImportError as missing:
         cure = "install triton (the CUDA builds of torch bring it), or use the CPU path"
-        raise InputError(say("the paged kernel", f"Triton is not there ({missing})", cure)) from missing
+        raise MissingExtra(say("the paged kernel", f"Triton is not there ({missing})", cure)) from missing
     globals().update(tl=language, constexpr=language.constexpr, tensor=language.tensor)
     globals().update(_find=triton.jit(_find), _score=triton.jit(_score))
     # Tables come in any size, at any address: one kernel serves them all.

