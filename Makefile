@@ -14,7 +14,7 @@ LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi)
 
-.PHONY: demo test lint bench fuzz soak coverage clean
+.PHONY: demo test lint docs bench fuzz soak coverage clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -31,6 +31,11 @@ lint: $(VENV)/ready
 	@echo "== mypy"
 	@$(BIN)/mypy --strict quire fuzzing
 	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/engine.py
+
+# The site, in build/site. Once its tools are in .venv it is built without the network; whatever does not resolve is an error.
+docs: $(VENV)/ready $(VENV)/docs
+	@$(BIN)/python -m mkdocs build --quiet
+	@echo "== build/site/index.html"
 
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
@@ -77,6 +82,12 @@ $(VENV)/others: $(VENV)/ready
 	  || echo "*** $(NIXL) cannot be had here: the tests over NIXL are left out ($(VENV)/nixl.log)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(ROUTER) > $(VENV)/router.log 2>&1 \
 	  || echo "*** $(ROUTER) cannot be had here: the tests against a real router are left out ($(VENV)/router.log)"
+	@touch $@
+
+$(VENV)/docs: $(VENV)/ready
+	@echo "== installing what builds the docs"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[docs]' > $(VENV)/docs.log 2>&1 \
+	  || { tail -40 $(VENV)/docs.log; exit 1; }
 	@touch $@
 
 $(VENV)/ready: $(VENV)/torch setup.py $(NATIVE)

@@ -1,0 +1,62 @@
+"""What the site makes of a page besides Markdown: quotes of source files by name, help texts, links out of docs/.
+
+MkDocs calls `on_page_markdown`. Whatever cannot be resolved raises, so the strict build fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+QUOTE = re.compile(r'^--8<-- "([^":]+)(?::([\w.]+))?"$', re.MULTILINE)
+HELP = re.compile(r"^--8<-- `(quire [^`]*)`$", re.MULTILINE)
+UPWARD = re.compile(r"\]\((\.\./[^)#]*)(#[^)]*)?\)")
+
+
+def part_of(file: str, name: str) -> str:
+    """The source of a function or class of a Python file, such as `Engine.step`; without a name all of the file."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if not name:
+        return text
+    found: Any = ast.parse(text)
+    for word in name.split("."):
+        found = next(node for node in found.body if getattr(node, "name", None) == word)
+    first = min([found.lineno, *(mark.lineno for mark in found.decorator_list)])
+    return textwrap.dedent("\n".join(text.splitlines()[first - 1 : found.end_lineno]))
+
+
+def help_of(command: str) -> str:
+    """What `quire TOOL --help` prints."""
+    from quire.tools import cli
+
+    os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}  # the same page wherever it is built
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        cli.main(command.split()[1:])
+    if not out.getvalue().startswith("usage:"):
+        raise ValueError(f"{command} printed no help")
+    return out.getvalue().rstrip()
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
+    """Quotes and help texts filled in; links to files outside docs/ lead to the repository."""
+
+    def outward(link: re.Match[str]) -> str:
+        target = (Path(page.file.abs_src_path).parent / link[1]).resolve()
+        if DOCS in target.parents:
+            return link[0]
+        if not target.exists():
+            raise FileNotFoundError(f"{page.file.src_path} links to {link[1]}")
+        return f"]({config['repo_url'].rstrip('/')}/blob/HEAD/{target.relative_to(ROOT).as_posix()}{link[2] or ''})"
+
+    markdown = UPWARD.sub(outward, markdown)
+    markdown = QUOTE.sub(lambda quote: part_of(quote[1], quote[2] or ""), markdown)
+    return HELP.sub(lambda quote: help_of(quote[1]), markdown)

@@ -1,0 +1,186 @@
+"""README and docs: what is marked `run` runs and prints what the page shows; links, anchors and quoted parts resolve.
+
+A mark is a comment in the line before a block: `<!-- run -->`, `<!-- run: needs zmq, msgspec -->`, `<!-- prints -->`
+for what the block before it printed, `<!-- shown: why -->` for one that is not run. The blocks of a page share names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+from quire.tools import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])
+FENCE = re.compile(r"^( *)```(\w*)\s*$")
+MARK = re.compile(r"^ *<!-- (run|prints|shown)(?:: (?:needs )?(.*))? -->$")
+LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
+QUOTE = re.compile(r'^ *--8<-- "([^":]+)(?::([\w.]+))?"$', re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """One fenced block of a page."""
+
+    line: int
+    language: str
+    mark: str  # run, prints, shown or none
+    words: str  # behind the mark
+    text: str
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first: int | None = None
+    mark, words, language, indent = "", "", "", 0
+    for number, line in enumerate(lines):
+        found = FENCE.match(line)
+        if found is None:
+            continue
+        if first is None:
+            first, indent, language = number, len(found[1]), found[2]
+            marked = MARK.match(lines[number - 1]) if number else None
+            mark, words = (marked[1], marked[2] or "") if marked else ("", "")
+        else:
+            text = "".join(f"{body[indent:]}\n" for body in lines[first + 1 : number])
+            yield Block(first + 1, language, mark, words, text)
+            first = None
+    assert first is None, f"{name_of(page)}:{first}: a block that does not end"
+
+
+def lacking(needs: str) -> list[str]:
+    return [name for name in re.findall(r"\w+", needs) if importlib.util.find_spec(name) is None]
+
+
+def squeezed(text: str) -> list[str]:
+    """Lines without their spacing: tables are drawn with rich or without it."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def run_commands(text: str) -> None:
+    """Every command of a console block; the lines below it are among those it prints, in that order."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        words = shlex.split(command, comments=True)
+        if words[0] == "quire":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                assert cli.main(words[1:]) == 0, command
+            printed = iter(squeezed(out.getvalue()))
+        else:
+            assert words[0] == "python", command
+            ran = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=60)
+            assert ran.returncode == 0, ran.stderr
+            printed = iter(squeezed(ran.stdout))
+        assert [line for line in squeezed(shown) if line != "..." and line not in printed] == []
+
+
+def run_page(page: Path) -> list[str]:
+    """Run what is marked; returns what was left out, and why."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    left_out: list[str] = []
+    printed: str | None = None
+    for block in blocks(page):
+        where = f"{name_of(page)}:{block.line}"
+        if block.mark == "run":
+            printed = None
+            if missing := lacking(block.words):
+                left_out.append(f"{where} needs {', '.join(missing)}")
+            elif block.language == "console":
+                run_commands(block.text)
+            else:
+                out = io.StringIO()
+                with contextlib.redirect_stdout(out):
+                    exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+                printed = out.getvalue()
+        elif block.mark == "prints" and printed is not None:
+            assert printed == block.text, where
+    return left_out
+
+
+RUNNABLE = [page for page in PAGES if any(block.mark == "run" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_a_page_does_what_it_shows(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    if left_out := run_page(page):
+        pytest.skip("; ".join(left_out))
+
+
+def test_every_block_of_python_is_run_or_says_why_not() -> None:
+    faults = []
+    for page in PAGES:
+        found = list(blocks(page))
+        faults += [f"{name_of(page)}:{b.line}" for b in found if b.language == "python" and not b.mark]
+        faults += [f"{name_of(page)}:{b.line}: shown why?" for b in found if b.mark == "shown" and not b.words]
+    assert not faults
+    assert {"README.md", "docs/howto.md", "docs/reference/step.md"} <= {name_of(page) for page in RUNNABLE}
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings are called in addresses, by GitHub and by MkDocs alike."""
+    titles = re.findall(r"^#+ +(.*?)\s*$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def test_links_lead_somewhere() -> None:
+    faults = []
+    for page in PAGES:
+        for target in LINK.findall(prose(page)):
+            path, _, anchor = target.partition("#")
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists() or ROOT not in [file, *file.parents]:
+                faults.append(f"{name_of(page)}: {target}")
+            elif anchor and anchor not in anchors(file):
+                faults.append(f"{name_of(page)}: {target} has no such heading")
+    assert not faults
+
+
+def site_hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_quoted_parts_are_there() -> None:
+    """The tutorial quotes the example by name, and all of it that a reader needs."""
+    quoted = [quote for page in PAGES for quote in QUOTE.findall(page.read_text(encoding="utf-8"))]
+    hooks = site_hooks()
+    assert all(hooks.part_of(file, name).strip() for file, name in quoted)
+    methods = {name.removeprefix("Engine.") for file, name in quoted if file == "examples/engine.py"}
+    assert methods >= {"__init__", "submit", "step", "_grow", "_admitted", "_run", "_compute", "_sample"}
+
+
+def test_pictures_are_whole_and_load_nothing() -> None:
+    pictures = sorted((ROOT / "docs").glob("*.svg"))
+    assert len(pictures) >= 2
+    for picture in pictures:
+        tree = ElementTree.parse(picture)
+        assert next(part.tag for part in tree.getroot()).endswith("title"), picture.name
+        told = picture.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in told and "<script" not in told and "<image" not in told, picture.name
