@@ -1,0 +1,277 @@
+"""docs/support.md: every cell of the table is tried on a real cache."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import quire
+import quire.tiers
+from quire import (
+    Cache,
+    CacheConfig,
+    Encoder,
+    InputError,
+    Kind,
+    LayerGroup,
+    Request,
+    RetainRange,
+    Retention,
+    Sequence,
+    Stored,
+    TierConfig,
+    check,
+)
+from quire.tiers import ArenaTier
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "support.md"
+SIZE = 4
+OPTIONS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "window": {"window": 8},
+    "sink": {"window": 8, "sinks": 4},
+    "state": {"snapshot_every": 4},
+    "cross": {"cross": True},
+}
+
+
+def table() -> dict[tuple[str, str], str]:
+    """Feature and kind to the first words of the cell: yes, no, refused, not yet."""
+    rows = [
+        re.split(r" *\| *", line.strip("| ")) for line in PAGE.read_text(encoding="utf-8").splitlines() if "|" in line
+    ]
+    kinds = rows[0][1:]
+    cells = {
+        (row[0], kind): cell for row in rows[2:] if len(row) == 6 for kind, cell in zip(kinds, row[1:], strict=True)
+    }
+    return {place: re.sub(r" *\(\d+\)$", "", cell) for place, cell in cells.items()}
+
+
+class Rig:
+    """A cache with one group of that kind (a cross group needs one that reads text besides), and its number."""
+
+    def __init__(self, kind: str, *, device: int = 24, host: int = 24, rows: int = 8, **more: Any) -> None:
+        own = LayerGroup(kind, page_bytes=64, **OPTIONS[kind], **more)
+        self.groups = (LayerGroup("text", page_bytes=64), own) if kind == "cross" else (own,)
+        self.group, self.kind = len(self.groups) - 1, kind
+        tiers = (TierConfig("device", device), TierConfig("host", host))
+        self.cache = Cache(CacheConfig(tiers, SIZE, self.groups, rows, 64, max_chunk=8, events=True))
+
+    def request(self, name: str, tokens: Any, encoder: int = 0, **more: Any) -> Request:
+        """With a cross group it reads an encoder's input of eight places."""
+        if self.kind == "cross":
+            more["encoder"] = Encoder(8, tokens=np.full(8, encoder, np.int32))
+        return Request(name, np.array(list(tokens), np.int32), **more)
+
+    def run(self, request: Request) -> Sequence:
+        """Computed to its end, part by part."""
+        batch = self.cache.add_sequence_batch([request])
+        (sequence,) = batch.sequences
+        while True:
+            self.cache.finish(batch.plan)
+            self.cache.commit(sequence)
+            check(self.cache)
+            if sequence.computed == sequence.prompt_end:
+                return sequence
+            batch = self.cache.add_sequence_batch([], continuing=[sequence])
+
+    def append(self, sequence: Sequence, *tokens: int) -> None:
+        plan = self.cache.grow(sequence, np.array(tokens, np.int32))
+        assert plan is not None
+        self.cache.finish(plan)
+
+
+def fork(kind: str) -> bool:
+    rig = Rig(kind)
+    first = rig.run(rig.request("a", range(10)))
+    made = rig.cache.fork(first, ["b", "c"])
+    assert made is not None
+    others, plan = made
+    rig.cache.finish(plan)
+    for one in (first, *others):
+        rig.append(one, 50 + one.row)
+        rig.cache.commit(one)
+    check(rig.cache)
+    return {one.computed for one in (first, *others)} == {11}
+
+
+def forked_when_full(kind: str, num_beams: int) -> bool:
+    """Whether a prompt can still be forked when others have taken all the room they can get."""
+    rig = Rig(kind, rows=64)
+    first = rig.run(rig.request("a", range(10), beams=num_beams))
+    others = [Request(nth, np.array([100 + nth], np.int32)) for nth in range(40)]
+    batch = rig.cache.add_sequence_batch(others)
+    rig.cache.finish(batch.plan)
+    assert batch.refused
+    made = rig.cache.fork(first, ["b", "c"])
+    check(rig.cache)
+    return made is not None and len(made[0]) == 2
+
+
+def beams(kind: str) -> bool:
+    assert not forked_when_full(kind, 1)
+    return forked_when_full(kind, 3)
+
+
+def decoded(kind: str, drafts: tuple[int, ...]) -> int:
+    """How much can be reused of a prompt and four sampled tokens, each with drafts that were all wrong."""
+    rig = Rig(kind)
+    one = rig.run(rig.request("a", range(8)))
+    for token in (50, 51, 52, 53):
+        rig.append(one, token, *drafts)
+        if drafts:
+            rig.cache.trim(one, len(drafts))
+        rig.cache.commit(one)
+    rig.cache.release(one)
+    check(rig.cache)
+    return rig.cache.probe([rig.request("b", [*range(8), 50, 51, 52, 53, 54])])[0].start
+
+
+def drafts(kind: str) -> bool:
+    """Drafts that were taken back leave things as they would be without them."""
+    assert decoded(kind, ()) == 12
+    return decoded(kind, (90, 91)) == 12
+
+
+def draft_group(kind: str) -> bool:
+    """A group that always has room for drafts behind a sequence."""
+    rig = Rig(kind, extra_tokens=6)
+    one = rig.run(rig.request("a", range(10)))
+    return one.capacity(rig.group) >= 16
+
+
+def chunks(kind: str) -> bool:
+    rig = Rig(kind)
+    batch = rig.cache.add_sequence_batch([rig.request("a", range(20))])
+    (one,) = batch.sequences
+    return batch.num_tokens <= 8 and rig.run(rig.request("b", range(100, 120))).computed == 20 and one.live
+
+
+def suspend(kind: str) -> bool:
+    rig = Rig(kind)
+    again = rig.cache.suspend(rig.run(rig.request("a", range(10))))
+    check(rig.cache)
+    resumed = rig.run(again)
+    return resumed.start >= 8 and resumed.computed == 10
+
+
+def tiers(kind: str) -> bool:
+    """Pages that were pushed to the host are found and brought up again."""
+    rig = Rig(kind, device=10, host=40)
+    rig.cache.release(rig.run(rig.request("a", range(16))))
+    for nth in range(1, 6):
+        rig.cache.release(rig.run(rig.request(f"f{nth}", range(100 * nth, 100 * nth + 16), encoder=nth)))
+    batch = rig.cache.add_sequence_batch([rig.request("b", [*range(16), 50])])
+    up = [move.group for move in batch.plan if move.kind in (Kind.ONBOARD, Kind.EXCHANGE) or move.src[0] > 0]
+    check(rig.cache)
+    return batch.sequences[0].start == 16 and rig.group in up
+
+
+def transfer(kind: str) -> bool:
+    pytest.importorskip("msgspec", reason="transfer needs the extra transfer")
+    from quire.transfer import Aux, Endpoint, Key, LocalHub, Outcome, QuireView, Source
+
+    hub, rigs = LocalHub(), {name: Rig(kind) for name in "pd"}
+    pages = {name: [ArenaTier("device", [24], [64]).view(0) for _ in rig.groups] for name, rig in rigs.items()}
+    ends = {name: Endpoint(hub.link(name, pages[name]), QuireView(rig.cache)) for name, rig in rigs.items()}
+    request, key = rigs["p"].request("a", range(10)), Key("a")
+    sent = rigs["p"].run(request)
+    for nth, group in enumerate(rigs["p"].groups):
+        slots = [sent.state_slot(nth)] if group.current else [slot for slot in sent.slots(nth) if slot >= 0]
+        pages["p"][nth][slots] = 42
+    ends["p"].send(key, "a")
+    assert ends["p"].put(key, 10, last=True, aux=Aux(first_tokens=(7,)))
+    session, ended = None, []
+    for _ in range(100):
+        session = session or ends["d"].receive(key, request, Source(("p",)))
+        ends["p"].step()
+        ended += ends["d"].step()
+    one, group = rigs["d"].cache.sequence("a"), rigs["d"].group
+    slots = [one.state_slot(group)] if kind == "state" else [slot for slot in one.slots(group) if slot >= 0]
+    check(rigs["d"].cache)
+    delivered = [session.verdict.outcome for session in ended if session.verdict is not None]
+    return delivered == [Outcome.DELIVERED] and one.computed == 10 and bool((pages["d"][group][slots] == 42).all())
+
+
+def retention(kind: str) -> bool:
+    """A range of the request sets the priority of the group's pages."""
+    rig = Rig(kind)
+    rig.cache.release(rig.run(rig.request("a", range(16), retention=Retention((RetainRange(0, None, 90),)))))
+    told = [event for event in rig.cache.take_events() if isinstance(event, Stored) and event.group == rig.group]
+    assert told
+    return all(priority == 90 for event in told for priority in event.priorities)
+
+
+def partial_hits(kind: str) -> bool:
+    rig = Rig(kind)
+    rig.cache.release(rig.run(rig.request("a", range(16))))
+    return rig.run(rig.request("b", [*range(14), 50, 51])).start == 14
+
+
+def events(kind: str) -> bool:
+    rig = Rig(kind)
+    rig.cache.release(rig.run(rig.request("a", range(16))))
+    return any(isinstance(event, Stored) and event.group == rig.group for event in rig.cache.take_events())
+
+
+def recovery_in_place(kind: str) -> bool:
+    """A sequence whose page did not come goes on from an earlier token; otherwise it is lost, with its request."""
+    rig = Rig(kind, device=10, host=40)
+    rig.cache.release(rig.run(rig.request("a", range(16))))
+    for nth in range(1, 6):
+        rig.cache.release(rig.run(rig.request(f"f{nth}", range(100 * nth, 100 * nth + 16), encoder=nth)))
+    batch = rig.cache.add_sequence_batch([rig.request("b", [*range(16), 50])])
+    rows = enumerate(batch.plan)
+    failed = [nth for nth, move in rows if move.group == rig.group and (move.src[0] > 0 or move.kind is Kind.EXCHANGE)]
+    (setback,) = rig.cache.finish(batch.plan, failed[:1]).setbacks
+    check(rig.cache)
+    assert setback.lost is (setback.request is not None)
+    return not setback.lost
+
+
+def named(*words: str) -> bool:
+    """Whether anything public has one of these words in its name."""
+    modules = {module.name for module in pkgutil.walk_packages(quire.__path__)}
+    names = {*modules, *quire.__all__, *quire.tiers.__all__}
+    return any(word in name.lower() for name in names for word in words)
+
+
+TRIES: dict[str, Callable[[str], bool]] = {
+    "fork": fork, "beams": beams, "drafts": drafts, "draft group": draft_group, "chunks": chunks, "suspend": suspend,
+    "tiers": tiers, "transfer": transfer, "retention": retention, "partial hits": partial_hits, "events": events,
+    "recovery in place": recovery_in_place,
+}  # fmt: skip
+COMING = {"disk": ("disk", "filetier"), "shared": ("shared",), "vLLM": ("vllm",)}
+
+
+def test_the_table_is_whole() -> None:
+    assert set(table()) == {(feature, kind) for feature in (*TRIES, *COMING) for kind in OPTIONS}
+    assert set(table().values()) == {"yes", "no", "refused", "not yet"}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("feature", TRIES)
+def test_a_cell_says_what_is_so(feature: str, kind: str) -> None:
+    try:
+        found = "yes" if TRIES[feature](kind) else "no"
+    except InputError:
+        found = "refused"
+    assert table()[feature, kind] == found
+
+
+@pytest.mark.parametrize("feature", COMING)
+def test_what_is_to_come_is_not_there(feature: str) -> None:
+    cells = {cell for (row, _), cell in table().items() if row == feature}
+    assert cells == {"not yet"} and not named(*COMING[feature]), "it has come: say in the table what it can do"
+
+
+def test_notes_are_there() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    used = set(re.findall(r"\((\d+)\)", "".join(line for line in text.splitlines() if "|" in line)))
+    assert used == set(re.findall(r"^(\d+)\. ", text, flags=re.MULTILINE))
