@@ -4,7 +4,7 @@ try:
     import torch as _torch  # noqa: F401
     import transformers as _transformers  # noqa: F401
 except ImportError as missing:
-    from quire.core.errors import MissingExtra, install_line, say
+    from quire.core.records.errors import MissingExtra, install_line, say
 
     cure = f"{install_line('torch')}; without a GPU install the CPU build of torch first, as pytorch.org tells"
     raise MissingExtra(say("quire.engine", f"it needs torch and transformers ({missing})", cure)) from missing

@@ -1,0 +1,89 @@
+"""What released versions wrote, read by today's code. What has changed on purpose stands here; nothing else has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire import CacheConfig, LayerGroup, TierConfig
+
+from .write import config, replayed, stream
+
+HERE = Path(__file__).resolve().parent
+VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "config.json").exists())
+MEASURED = {"requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds", "series"}
+
+# Changed on purpose, by the version that wrote it.
+NEW_FIELDS = {"0.1.0": {"event_seed"}}  # 0.2.0 keys event hashes
+SECRET = {"event_seed"}  # bytes: in no file
+NOT_FOLLOWED = {"0.1.0": "it speaks version 1 of our field, we read 2"}  # for the same reason: its hashes have no key
+
+
+def read(version: str, name: str) -> Any:
+    return json.loads((HERE / version / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_config_means_the_same(version: str) -> None:
+    kept = read(version, "config.json")
+    fields = dict(kept["fields"])
+    tiers = [(tier["name"], tier["slots"]) for tier in fields.pop("tiers")]
+    slots = [TierConfig(name, tuple(number) if isinstance(number, list) else number) for name, number in tiers]
+    groups = tuple(LayerGroup(**group) for group in fields.pop("groups"))
+    assert kept["version"] == version
+    assert CacheConfig(tiers=tuple(slots), groups=groups, **fields) == config()
+    assert repr(config()) == kept["repr"]
+    today = {field.name for field in dataclasses.fields(CacheConfig)}
+    assert today - set(kept["fields"]) == NEW_FIELDS.get(version, set()) | SECRET
+
+
+@pytest.mark.parametrize("name", ["replay", "replay-own"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_replay_counts_the_same(version: str, name: str) -> None:
+    trace = "sample" if name == "replay" else str(HERE / version / "trace.jsonl")
+    kept, today = read(version, f"{name}.json"), replayed(trace)
+    assert set(kept) - MEASURED == set(today) - MEASURED
+    assert not {key: (kept[key], today[key]) for key in set(kept) - MEASURED if kept[key] != today[key]}
+
+
+def told(payload: bytes) -> list[Any]:
+    """The events of a batch, but for our own field, as any router reads them; hashes by order of appearance."""
+    import msgspec
+
+    _, events, _ = msgspec.msgpack.decode(payload)
+    names: dict[int, int] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return names.setdefault(value, -len(names) - 1) if isinstance(value, int) and value >= 1 << 32 else value
+
+    assert "quire" in events[-1] or len(events[-1]) == 7, "our field rides in the last event"
+    return [plain(event) for event in events[:-1]]
+
+
+@pytest.mark.parametrize("encoding", ["map", "array"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_routers_read_the_same_events(version: str, encoding: str) -> None:
+    """Field by field; our own index knows whether it can follow."""
+    pytest.importorskip("zmq", reason="events need the extra events")
+    pytest.importorskip("msgspec", reason="events need the extra events")
+    from quire.events import Index, Status, Tape
+
+    index = Index()
+    index.add("old")
+    (kept,), ((number, payload),) = list(Tape(HERE / version / f"events-{encoding}.qev")), stream(encoding)
+    assert kept.seq == number and told(kept.payload) == told(payload) and len(told(payload)) > 3
+    index.hear("old", kept.seq, kept.payload)
+    assert index.report("old").reason == NOT_FOLLOWED.get(version, "")
+    assert (index.status("old") is Status.EXACT) is (version not in NOT_FOLLOWED)
+
+
+def test_every_release_is_here() -> None:
+    assert VERSIONS[0] == "0.1.0" and set(NEW_FIELDS) | set(NOT_FOLLOWED) <= set(VERSIONS)
