@@ -34,7 +34,7 @@ lint: $(VENV)/ready
 
 # The site, in build/site. Once its tools are in .venv it is built without the network; whatever does not resolve is an error.
 docs: $(VENV)/ready $(VENV)/docs
-	@$(BIN)/python -m mkdocs build --quiet
+	@$(BIN)/python -m mkdocs build --strict
 	@echo "== build/site/index.html"
 
 bench: $(VENV)/ready

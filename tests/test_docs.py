@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,6 +175,18 @@ def test_quoted_parts_are_there() -> None:
     assert all(hooks.part_of(file, name).strip() for file, name in quoted)
     methods = {name.removeprefix("Engine.") for file, name in quoted if file == "examples/engine.py"}
     assert methods >= {"__init__", "submit", "step", "_grow", "_admitted", "_run", "_compute", "_sample"}
+
+
+def test_the_package_index_gets_links_that_lead_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows README.md and has no other file of ours: setup.py makes every link of it absolute."""
+    names: dict[str, Any] = {"Path": Path, "re": re, "tomllib": tomllib}
+    exec(site_hooks().part_of("setup.py", "index_page"), names)
+    monkeypatch.chdir(ROOT)
+    before, after = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")), LINK.findall(names["index_page"]())
+    assert len(after) == len(before) > 20
+    for old, new in zip(before, after, strict=True):
+        assert new.startswith("https://github.com/quire-kv/quire/") and new.endswith(f"/HEAD/{old}")
+        assert ("/raw/" in new) is old.endswith(".svg")
 
 
 def test_pictures_are_whole_and_load_nothing() -> None:

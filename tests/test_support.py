@@ -182,8 +182,8 @@ def transfer(kind: str) -> bool:
     ends = {name: Endpoint(hub.link(name, pages[name]), QuireView(rig.cache)) for name, rig in rigs.items()}
     request, key = rigs["p"].request("a", range(10)), Key("a")
     sent = rigs["p"].run(request)
-    for nth, group in enumerate(rigs["p"].groups):
-        slots = [sent.state_slot(nth)] if group.current else [slot for slot in sent.slots(nth) if slot >= 0]
+    for nth, layers in enumerate(rigs["p"].groups):
+        slots = [sent.state_slot(nth)] if layers.current else [slot for slot in sent.slots(nth) if slot >= 0]
         pages["p"][nth][slots] = 42
     ends["p"].send(key, "a")
     assert ends["p"].put(key, 10, last=True, aux=Aux(first_tokens=(7,)))

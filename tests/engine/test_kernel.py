@@ -229,5 +229,5 @@ def test_tensors_on_the_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(TRITON, reason="Triton is installed")
 def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with pytest.raises(InputError, match="install triton"):
+    with pytest.raises(ImportError, match="install triton"):
         inputs_of(Case(DECODE, FULL)).attend(FULL, 1)
