@@ -189,6 +189,18 @@ def test_the_package_index_gets_links_that_lead_out_of_it(monkeypatch: pytest.Mo
         assert ("/raw/" in new) is old.endswith(".svg")
 
 
+def test_what_we_tell_people_to_install_is_there() -> None:
+    """Every hint and page names our distribution and extras that it has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in [*(ROOT / "quire").rglob("*.py"), *PAGES])
+    named = {extra for many in re.findall(r"'quire-kv\[([\w,]+)\]'|'\.\[([\w,]+)\]'", sources) for extra in many}
+    hinted = set(re.findall(r"install_line\(.(\w+).\)", sources))
+    extras = {extra for group in named for extra in group.split(",") if extra}
+    assert hinted >= {"events", "smollm2", "tools", "torch", "transfer"} and extras >= {"events", "transfer"}
+    assert hinted | extras <= set(project["optional-dependencies"])
+    assert project["name"] == "quire-kv" and not re.search(r"pip install '?quire(?!-kv)\b", sources)
+
+
 def test_pictures_are_whole_and_load_nothing() -> None:
     pictures = sorted((ROOT / "docs").glob("*.svg"))
     assert len(pictures) >= 2
