@@ -85,7 +85,7 @@ class Sums:
 
     def look(self, cache: Cache, claim: Claim) -> None:
         """What one claim found, by every rule."""
-        facts = [(group, claim.hit.present(nth).tolist()) for nth, group in enumerate(cache.config.groups)]
+        facts = [(group, claim._hit.present(nth).tolist()) for nth, group in enumerate(cache.config.groups)]
         self.turns += 1
         self.prompt += len(claim.request.tokens)
         for name, rule in RULES.items():

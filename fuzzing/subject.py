@@ -85,7 +85,7 @@ class Subject:
         wanted = {str(claim.request.id): claim.wanted_blocks for claim in self.claims[key] if claim.purpose == "decode"}
         batch = self.cache.admit(self.claims[key], continuing=more, **limits)
         del self.claims[key]
-        for sequence in batch.sequences if self.cache._state.apart else ():
+        for sequence in batch.sequences if self.cache._setup.groups_differ else ():
             if str(sequence.id) in wanted and sequence.computed < sequence.prompt_end:
                 self.engine.wanted[sequence] = wanted[str(sequence.id)]
         return self._admitted(batch)
@@ -100,14 +100,14 @@ class Subject:
     def _admitted(self, batch: Batch) -> Admission:
         for sequence in batch.sequences:
             self.live[str(sequence.id)] = sequence
-        counters = [(store.row_counters, place) for store, place in self.cache._state.pools]
+        counters = [(store.row_counters, place) for store, place in self.cache._setup.pools]
         return Admission(
             rows=tuple((str(sequence.id), sequence.row, sequence.start) for sequence in batch.sequences),
             spans=tuple((str(sequence.id), span.start, span.end) for sequence, span in batch.spans.items()),
             refused=_refusals(batch.refused),
             plan=self._plan(batch.plan),
             counts=tuple(
-                tuple(rows[place][s.row].tolist() if s.prepared.encoder or not self._crosses(group) else NO_COUNTS)
+                tuple(rows[place][s.row].tolist() if s.request.encoder or not self._crosses(group) else NO_COUNTS)
                 for s in batch.sequences
                 for group, (rows, place) in enumerate(counters)
             ),
@@ -264,7 +264,7 @@ class Subject:
 
     def dump(self) -> list[dict[str, Any]]:
         """Everything the stores know, stream by stream."""
-        return [stream.store.dump() for stream in self.cache._state.streams]
+        return [stream.store.dump() for stream in self.cache._setup.streams]
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
@@ -293,6 +293,6 @@ def _runs(spans: Sequence[Span]) -> Blocks:
 
 def _claim_facts(claim: Claim) -> ClaimFacts:
     return ClaimFacts(
-        str(claim.request.id), claim.start, claim.hit.blocks, claim.onboards, claim.slots_needed,
+        str(claim.request.id), claim.start, claim._hit.blocks, claim.onboards, claim.slots_needed,
         tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wanted_blocks)),
     )  # fmt: skip

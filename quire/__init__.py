@@ -3,14 +3,10 @@
 from typing import TYPE_CHECKING
 
 from quire.core.admission.admit import Batch
-from quire.core.admission.claim import Claim, Refusal
-from quire.core.admission.claims import Claims
-from quire.core.admission.prepare import Prepared
 from quire.core.admission.probe import Probe
 from quire.core.cache import Cache
 from quire.core.check import check
 from quire.core.life.finish import Finished, Setback
-from quire.core.life.hold import Hold
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.encoder import Encoder
 from quire.core.records.errors import BrokenInvariant, ConfigWarning, InputError, QuireError, StateError, UnknownError
@@ -22,6 +18,10 @@ from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
 from quire.core.records.stats import Counts, Usage
+from quire.core.state.claim import Claim, Refusal
+from quire.core.state.claims import Claims
+from quire.core.state.hold import Hold
+from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 
 if TYPE_CHECKING:

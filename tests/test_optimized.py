@@ -60,7 +60,7 @@ def test_tests_and_their_helpers_assert_in_both_ways() -> None:
 def test_a_broken_cache_is_found_in_both_ways(store: str) -> None:
     cache = Cache(CacheConfig(block_size=4, tiers=(TierConfig("device", 8),), max_length=16), store=store)  # type: ignore[arg-type]
     check(cache)
-    cache._state.free_rows.pop()
+    cache._registry.free_rows.pop()
     with pytest.raises(BrokenInvariant, match="rows are lost") as broken:
         check(cache)
     assert isinstance(broken.value, QuireError)

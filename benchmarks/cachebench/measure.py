@@ -58,7 +58,7 @@ def _merge(numbers: Numbers, peer: Peer) -> None:
 
 
 def _bytes_per_block(rows: Rows) -> float:
-    metadata, _ = rows.cache._state.store.nbytes()
+    metadata, _ = rows.cache._setup.store.nbytes()
     return metadata / rows.cache.usage().idle
 
 

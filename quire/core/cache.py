@@ -10,18 +10,20 @@ from contextlib import AbstractContextManager
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.admission import admit as phase2
-from quire.core.admission import claims as phase1
-from quire.core.admission import probe
-from quire.core.admission.claims import Claims
-from quire.core.admission.prepare import Prepared, Purpose, ready_for
-from quire.core.life import commit as committing
-from quire.core.life import finish as closing
-from quire.core.life import hold as holds
-from quire.core.life import removal
-from quire.core.life import sequences as life
-from quire.core.life import take_events as reading
-from quire.core.life.sequences import Sequences
+from quire.core.admission.admit import Batch, admit_batch, check_open
+from quire.core.admission.claim import claim_batch, give_back, open_claims
+from quire.core.admission.prepare import ready_for
+from quire.core.admission.probe import Probe, probe_batch, slots_to_completion
+from quire.core.life.commit import commit_batch
+from quire.core.life.finish import Finished, finish_plan
+from quire.core.life.fork import fork_sequence
+from quire.core.life.grow import grow_batch
+from quire.core.life.hold import drop_hold, hold_pages
+from quire.core.life.release import release_sequence, suspend_sequence, tokens_of
+from quire.core.life.removal import clear_tree, truncate_tree
+from quire.core.life.rows import Sequences, own_row
+from quire.core.life.take_events import take_events, wait_for_events
+from quire.core.life.trim import trim_tail
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
@@ -30,8 +32,12 @@ from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
 from quire.core.records.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.step import Step
+from quire.core.state.claims import Claims
+from quire.core.state.hold import Hold
+from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
-from quire.core.state.state import State
+from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
 
 NOBODY: tuple[Sequence, ...] = ()
@@ -50,93 +56,94 @@ class Cache:
         for reason in config.hopeless():
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
-        self._state = State(config, clock, store)
-        self._lock = self._state.lock
+        self._setup = open_setup(config, clock, store)
+        self._registry = Registry(self._setup)
+        self._lock = self._setup.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
 
     def __repr__(self) -> str:
-        free = [self._state.available(group) for group in self._state.groups]
-        return f"Cache({self.num_sequences} sequences, free {free} of {list(self._state.room)} slots)"
+        free = [self._setup.available(group) for group in self._setup.groups]
+        return f"Cache({self.num_sequences} sequences, free {free} of {list(self._setup.device_slots)} slots)"
 
     def _asked(self) -> AbstractContextManager[bool]:
         """The lock, for calls that look at room or claims: what was claimed and lost is given back before them."""
-        if self._state.abandoned:
+        if self._registry.abandoned:
             with self._lock:
-                phase1.give_back(self._state)
+                give_back(self._registry)
         return self._lock
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
     def prepare(self, request: Request) -> Prepared:
         """Do a request's own work ahead of its claim, on any thread: tokens copied, keys made with the GIL released."""
-        (prepared,) = ready_for(self._state, [request], "compute")
-        prepared.chain.extend_keys()
+        (prepared,) = ready_for(self._setup, [request], "compute")
+        prepared._chain.extend_keys()
         return prepared
 
-    def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[probe.Probe]:
+    def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[Probe]:
         """What a claim would find now; holds nothing and changes nothing."""
         with self._asked():
-            return probe.probe(self._state, requests, purpose)
+            return probe_batch(self._setup, requests, purpose)
 
     def claim(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> Claims:
         """Phase 1: hold every reusable page of the batch. Use it in a `with` block, or admit or drop the claims."""
         with self._asked():
-            return phase1.claim_batch(self._state, requests, purpose)
+            return claim_batch(self._registry, requests, purpose)
 
     def admit(
         self, claims: Claims, *, token_budget: int | None = None, max_chunk: int | None = None,
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = NOBODY,
-    ) -> phase2.Batch:  # fmt: skip
+    ) -> Batch:  # fmt: skip
         """Phase 2: slots, onboarding and copies for the longest prefix of the claims that fits the budgets."""
         if not isinstance(claims, Claims):
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
             own = self._own(continuing)
-            phase2.check_open(self._state, claims)
-            return phase2.admit_batch(self._state, claims, step, own)
+            check_open(self._registry, claims)
+            return admit_batch(self._registry, claims, step, own)
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
         all_or_nothing: bool = False, continuing: Iterable[Sequence] = NOBODY,
-    ) -> phase2.Batch:  # fmt: skip
+    ) -> Batch:  # fmt: skip
         """Claim and admit in one call."""
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
-            with phase1.claim_batch(self._state, requests, "compute") as claims:
-                return phase2.admit_batch(self._state, claims, step, own)
+            with claim_batch(self._registry, requests, "compute") as claims:
+                return admit_batch(self._registry, claims, step, own)
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
         many = tuple(listed("continuing", sequences))
         for sequence in many:
-            life.own(self._state, sequence)
+            own_row(self._setup, sequence)
         return many
 
-    def finish(self, plan: Plan, failed: Iterable[int] = ()) -> closing.Finished:
+    def finish(self, plan: Plan, failed: Iterable[int] = ()) -> Finished:
         """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop.
 
         A move that read what a failed one should have written has failed too, in this plan or a later one.
         """
         with self._asked():
-            return closing.finish(self._state, plan, failed)
+            return finish_plan(self._registry, plan, failed)
 
     def open_claims(self) -> list[Claims]:
         """Claims that were neither admitted nor dropped yet, in order."""
         with self._asked():
-            return phase1.open_claims(self._state)
+            return open_claims(self._registry)
 
     def open_plans(self) -> list[Plan]:
         """Plans that were not finished yet, in order."""
         with self._lock:
-            return list(self._state.plans.values())
+            return list(self._registry.plans.values())
 
     # -- life of sequences -------------------------------------------------------------------------------------------
 
     def grow(self, sequences: Sequences, tokens: Int32 | None = None, *, num_tokens: int = 1) -> Plan | None:
         """Append tokens and give them slots, for a whole batch or not at all. Without tokens: slots only."""
         with self._asked():
-            return life.grow(self._state, sequences, tokens, num_tokens)
+            return grow_batch(self._registry, sequences, tokens, num_tokens)
 
     def commit(self, sequences: Sequences, computed: int | Int32 | None = None) -> int:
         """KV exists up to `computed`: make full pages findable; returns new ones.
@@ -146,22 +153,22 @@ class Cache:
         below what was handed out is one while a step is under way: a state may have gone on, and is not kept.
         """
         with self._lock:
-            return committing.commit(self._state, sequences, computed)
+            return commit_batch(self._registry, sequences, computed)
 
     def trim(self, sequence: Sequence, num_tokens: int) -> int:
         """Take back uncommitted tail tokens. Returns pages given back."""
         with self._lock:
-            return life.trim(self._state, sequence, num_tokens)
+            return trim_tail(self._registry, sequence, num_tokens)
 
     def fork(self, sequence: Sequence, ids: Iterable[Hashable]) -> tuple[list[Sequence], Plan] | None:
         """More sequences that share its full pages, one per id; None when there is no room for all of them."""
         with self._asked():
-            return life.fork(self._state, sequence, ids)
+            return fork_sequence(self._registry, sequence, ids)
 
     def release(self, sequence: Sequence, *, store: bool = True) -> None:
         """Give up its pages; what it computed stays findable, unless store=False (a cancelled request)."""
         with self._lock:
-            life.release(self._state, sequence, store)
+            release_sequence(self._registry, sequence, store)
 
     def suspend(self, sequence: Sequence, tokens: Int32 | None = None) -> Request:
         """Preempt: release it and return the request that resumes it through `claim`, with its tokens so far.
@@ -169,32 +176,32 @@ class Cache:
         `tokens` are appended: those that were generated and that `grow` found no room for.
         """
         with self._lock:
-            return life.suspend(self._state, sequence, tokens)
+            return suspend_sequence(self._registry, sequence, tokens)
 
-    def hold(self, sequence: Sequence, span: Span) -> holds.Hold | None:
+    def hold(self, sequence: Sequence, span: Span) -> Hold | None:
         """Keep the pages of `span` beyond the sequence's release, until `drop`.
 
         None when an unfinished prompt's pages would have to stay that were promised to make room for its next ones.
         """
         with self._asked():
-            return holds.hold(self._state, sequence, life.own(self._state, sequence), span)
+            return hold_pages(self._registry, sequence, span)
 
-    def drop(self, held: holds.Hold) -> None:
+    def drop(self, held: Hold) -> None:
         """Give up a hold."""
         with self._lock:
-            holds.drop(self._state, held)
+            drop_hold(self._registry, held)
 
     # -- the tree and the tiers --------------------------------------------------------------------------------------
 
     def truncate(self, request: Request, keep: int = 0) -> int:
         """Forget what was stored along a request's tokens, from the first block that starts at `keep` or later."""
         with self._asked():
-            return removal.truncate(self._state, request, keep)
+            return truncate_tree(self._registry, request, keep)
 
     def clear(self) -> int:
         """Forget everything stored; sequences keep their pages to themselves. Returns pages."""
         with self._asked():
-            return removal.clear(self._state)
+            return clear_tree(self._registry)
 
     def offload(self, num_pages: int, group: int = 0) -> Plan:
         """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
@@ -202,14 +209,14 @@ class Cache:
         if type(num_pages) is not int or num_pages < 0:
             raise InputError(say(f"offload of {shown(num_pages)} pages", "that is no number", "pass 0 or more"))
         with self._asked():
-            store, place = self._state.pools[group]
+            store, place = self._setup.pools[group]
             store.offload(place, min(num_pages, self.config.tiers[0].of_group(group)))
-            return self._state.take_plan()
+            return self._registry.take_plan()
 
     def refresh(self) -> None:
         """Let retention durations that have passed run out. Admission does it too."""
         with self._lock:
-            self._state.refresh(self._state.now())
+            self._setup.refresh(self._setup.now())
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -223,7 +230,7 @@ class Cache:
         """The live sequence of an id."""
         check_id(id, "sequence")
         with self._lock:
-            found = self._state.sequences.get(id)
+            found = self._registry.sequences.get(id)
         if found is None:
             raise UnknownError(say(f"sequence {shown(id)}", "no live sequence has that id", "admit its request first"))
         return found
@@ -231,55 +238,55 @@ class Cache:
     @property
     def num_sequences(self) -> int:
         """Live sequences."""
-        return len(self._state.sequences)
+        return len(self._registry.sequences)
 
     def tokens(self, sequence: Sequence) -> Int32:
         """Every token of a sequence so far (a copy)."""
         with self._lock:
-            return life.tokens_of(self._state, sequence)
+            return tokens_of(self._setup, sequence)
 
     def table(self, group: int = 0) -> Int32:
         """The group's block table: device slot by [row, block], -1 for none. A live, read-only view."""
         self._check(group)
-        store, place = self._state.pools[group]
+        store, place = self._setup.pools[group]
         return _read_only(store.slots[place])
 
     def state_table(self, group: int) -> Int32:
         """Device slot of the current state by row, -1 for none. A live, read-only view."""
         self._check(group)
-        store, place = self._state.pools[group]
+        store, place = self._setup.pools[group]
         return _read_only(store.current_slots[place])
 
     def num_free(self, group: int = 0) -> int:
         """Device slots that can be had now: empty, or cached and neither held nor claimed."""
         self._check(group)
         with self._asked():
-            return self._state.available(group)
+            return self._setup.available(group)
 
     def slots_to_completion(self, sequence: Sequence) -> tuple[int, ...]:
         """Slots a live sequence may still take, per group."""
         with self._lock:
-            life.own(self._state, sequence)
-            return probe.remaining(self._state, sequence)
+            own_row(self._setup, sequence)
+            return slots_to_completion(self._setup, sequence)
 
     def usage(self, tier: int = 0, group: int = 0) -> Usage:
         """Where the slots of one tier and group are."""
         self._check(group, tier)
         with self._lock:
-            return self._state.usage(tier, group)
+            return self._setup.usage(tier, group)
 
     def stats(self, group: int = 0) -> Counts:
         """Counts since construction."""
         self._check(group)
         with self._lock:
-            store, place = self._state.pools[group]
+            store, place = self._setup.pools[group]
             return self._counts(group, store.counters[place])
 
     def take_stats(self, group: int = 0) -> Counts:
         """Counts since the last call: one step's worth when called once per step."""
         self._check(group)
         with self._lock:
-            store, place = self._state.pools[group]
+            store, place = self._setup.pools[group]
             now = store.counters[place].copy()
             step, self._marks[group] = now - self._marks[group], now
             return self._counts(group, step)
@@ -292,9 +299,9 @@ class Cache:
 
         None waits for ever. With `whole` the state itself is told instead, as if everything had just been stored.
         """
-        reading.wait(self._state, timeout, whole)
+        wait_for_events(self._setup, timeout, whole)
         with self._lock:
-            return reading.take(self._state, whole)
+            return take_events(self._setup, whole)
 
 
 def _read_only(table: Int32) -> Int32:

@@ -7,7 +7,10 @@ from typing import Any
 
 from quire.core.cache import Cache
 from quire.core.records.errors import BrokenInvariant
-from quire.core.state.state import State, Stream
+from quire.core.state.claim import hit_of
+from quire.core.state.registry import Registry
+from quire.core.state.setup import Setup
+from quire.core.state.stream import TokenStream
 
 EMPTY, SHADOW, FIRST_PRIORITY = 0, 1, 2
 EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
@@ -16,11 +19,11 @@ EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 def check(cache: Cache) -> None:
     """Look at every invariant; raises BrokenInvariant, which names the first that does not hold, also under -O."""
     with cache._lock:
-        state = cache._state
-        for stream in state.streams:
+        registry, setup = cache._registry, cache._setup
+        for stream in setup.streams:
             dump = stream.store.dump()
             for place in range(len(dump["groups"])):
-                view = GroupView(state, dump, stream.first + place)
+                view = GroupView(registry, dump, stream.first + place)
                 view.every_slot_is_in_one_place()
                 view.pages_have_copies()
                 view.order_lists_what_may_go()
@@ -32,21 +35,22 @@ def check(cache: Cache) -> None:
                 view.what_will_be_read_is_there()
                 view.written_pages_are_private()
                 view.shared_pages_hold_the_right_tokens()
-            the_tree_is_whole(dump, state.block_size)
-            lengths_are_ordered(state, stream, dump)
-        rows_belong_to_sequences(state)
+            the_tree_is_whole(dump, setup.block_size)
+            lengths_are_ordered(setup, stream, dump)
+        rows_belong_to_sequences(registry)
 
 
 class GroupView:
     """One group's part of a dump, with the invariants that speak of it."""
 
-    def __init__(self, state: State, dump: dict[str, Any], group: int) -> None:
-        self.state, self.dump, self.group = state, dump, group
-        self.store, self.place = state.pools[group]
-        self.layer = state.layers[group]
+    def __init__(self, registry: Registry, dump: dict[str, Any], group: int) -> None:
+        self.registry, self.dump, self.group = registry, dump, group
+        self.setup = setup = registry.setup
+        self.store, self.place = setup.pools[group]
+        self.layer = setup.layers[group]
         self.pages: dict[int, Any] = dump["groups"][self.place]["pages"]
         self.orders: list[dict[int, list[int]]] = dump["groups"][self.place]["orders"]
-        self.slots = [tier.of_group(group) for tier in state.config.tiers]
+        self.slots = [tier.of_group(group) for tier in setup.config.tiers]
 
     def row_pages(self, row: int) -> list[int]:
         """Page ids by column."""
@@ -89,7 +93,7 @@ class GroupView:
                 expected[tier][SHADOW, slots[tier]] += 1
             if path is not None and holders == 0:
                 expected[tiers[0]][FIRST_PRIORITY + priority, slots[tiers[0]]] += 1
-        empty_class = EMPTY_RELEASED if self.state.config.eviction == "release_order" else EMPTY
+        empty_class = EMPTY_RELEASED if self.setup.config.eviction == "release_order" else EMPTY
         for tier, capacity in enumerate(self.slots):
             for slot in set(range(capacity)) - owner[tier]:
                 expected[tier][empty_class, slot] += 1
@@ -117,7 +121,7 @@ class GroupView:
             found.update(page for page in self.row_pages(row) if page >= 0)
             found.update(facts[7][self.place])
             found.update(page for page in [facts[15][self.place]] if page >= 0)
-        for held in self.state.holds:
+        for held in self.registry.holds:
             found.update(held.pages[self.group].tolist())
         for page, (_, holders, *_) in self.pages.items():
             if holders != found.pop(page, 0):
@@ -128,9 +132,9 @@ class GroupView:
     def claims_are_counted(self) -> None:
         """Claims of a page = open claims whose hit it is part of."""
         found: Counter[int] = Counter()
-        for claims in self.state.open_claims.values():
+        for claims in self.registry.open_claims.values():
             for claim in claims:
-                hit = claim.hit if self.group < self.state.own_groups.stop else claim.cross_hit
+                hit = hit_of(claim, self.group)
                 if hit is not None:
                     found.update(
                         node for node in [hit.source, *map(hit.node, hit.held(self.place).tolist())] if node >= 0
@@ -154,12 +158,12 @@ class GroupView:
         free = self.slots[0] - used + idle - promised
         if self.store.available(self.place) != free:
             raise BrokenInvariant(f"free count is not {free}")
-        if free < 0 and not self.state.open_claims:
+        if free < 0 and not self.registry.open_claims:
             raise BrokenInvariant(f"{-free} promised slots are not there")
 
     def rows_show_their_pages(self) -> None:
         """A row's slots are its pages' device slots; beyond its capacity there is nothing."""
-        for row in range(self.state.config.max_sequences):
+        for row in range(self.setup.config.max_sequences):
             pages = self.row_pages(row)
             slots = self.store.slots[self.place][row].tolist()
             capacity = int(self.store.capacity[self.place][row])
@@ -179,7 +183,7 @@ class GroupView:
 
     def what_will_be_read_is_there(self) -> None:
         """Every block that the next query reads has a page, and so has every one that is being written."""
-        size = self.state.block_size
+        size = self.setup.block_size
         for row, (_, computed, *_) in self.dump["rows"].items():
             pages, capacity = self.row_pages(row), int(self.store.capacity[self.place][row])
             needed = {block for span in self.layer.live_blocks(computed, size) for block in range(span.start, span.end)}
@@ -197,7 +201,7 @@ class GroupView:
             shown.update(page for page in self.row_pages(row) if page >= 0)
         for row, (_, computed, *_, ahead, _, _) in self.dump["rows"].items():
             capacity = int(self.store.capacity[self.place][row])
-            for page in self.row_pages(row)[computed // self.state.block_size : capacity]:
+            for page in self.row_pages(row)[computed // self.setup.block_size : capacity]:
                 if page < 0 or ahead:
                     continue  # a hole, or a sequence that waits for a transfer: it writes only what it wanted
                 if self.pages[page][0] is not None:
@@ -207,7 +211,7 @@ class GroupView:
 
     def shared_pages_hold_the_right_tokens(self) -> None:
         """A committed page in a row stands for exactly that row's tokens, from the first one on."""
-        size = self.state.config.block_size
+        size = self.setup.config.block_size
         for row, (_, _, _, tokens, *_) in self.dump["rows"].items():
             for block, page in enumerate(self.row_pages(row)):
                 path = self.pages[page][0] if page >= 0 else None
@@ -236,10 +240,10 @@ def the_tree_is_whole(dump: dict[str, Any], block_size: int) -> None:
         raise BrokenInvariant("child counts are wrong")
 
 
-def lengths_are_ordered(state: State, stream: Stream, dump: dict[str, Any]) -> None:
+def lengths_are_ordered(setup: Setup, stream: TokenStream, dump: dict[str, Any]) -> None:
     """committed <= computed <= handed out <= length; computed tokens have slots in every group with columns."""
-    size = state.block_size
-    paged = [g for g in range(len(dump["groups"])) if not state.layers[stream.first + g].current]
+    size = setup.block_size
+    paged = [g for g in range(len(dump["groups"])) if not setup.layers[stream.first + g].current]
     for row, (length, computed, committed, tokens, *_, handed, _) in dump["rows"].items():
         if not committed * size <= computed <= handed <= length == len(tokens):
             raise BrokenInvariant(f"row {row}: {committed}, {computed}, {handed}, {length}")
@@ -247,15 +251,16 @@ def lengths_are_ordered(state: State, stream: Stream, dump: dict[str, Any]) -> N
             raise BrokenInvariant(f"row {row} lacks slots")
 
 
-def rows_belong_to_sequences(state: State) -> None:
+def rows_belong_to_sequences(registry: Registry) -> None:
     """Live rows are the live sequences' rows; the others are free, once each."""
-    rows = sorted(sequence.row for sequence in state.sequences.values())
-    live = sorted(state.store.dump()["rows"])
+    setup, sequences = registry.setup, registry.sequences.values()
+    rows = sorted(sequence.row for sequence in sequences)
+    live = sorted(setup.store.dump()["rows"])
     if rows != live:
         raise BrokenInvariant(f"rows {live} vs sequences {rows}")
-    if sorted(rows + state.free_rows) != list(range(state.config.max_sequences)):
+    if sorted(rows + registry.free_rows) != list(range(setup.config.max_sequences)):
         raise BrokenInvariant("rows are lost or doubled")
-    if state.cross is not None:
-        across = {s.row for s in state.sequences.values() if s.prepared.encoder is not None}
-        if set(state.cross.store.dump()["rows"]) != across:
+    if setup.cross is not None:
+        across = {sequence.row for sequence in sequences if sequence.request.encoder is not None}
+        if set(setup.cross.store.dump()["rows"]) != across:
             raise BrokenInvariant("the encoder's stream has other rows")

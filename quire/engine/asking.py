@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.core.admission.prepare import Prepared
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32, Request
+from quire.core.state.prepared import Prepared
 from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig

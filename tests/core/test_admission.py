@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import InputError, Request, Retention, Span, check
+from quire import Cache, CacheConfig, InputError, Request, Retention, Span, TierConfig, check
 
 from .conftest import seq, serve, small
 
@@ -219,16 +219,19 @@ def test_commit_counts_what_was_handed_out(store: str) -> None:
 
 
 def test_a_clock_that_raises_changes_nothing(store: str) -> None:
-    cache = small(store, 8)
+    works = True
+
+    def clock() -> float:
+        if not works:
+            raise OSError("no time")
+        return 0.0
+
+    cache = Cache(CacheConfig((TierConfig("device", 8),), block_size=4, max_length=256), clock=clock, store=store)
     serve(cache, Request("seed", seq(0, 8)))
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4))]).sequences
     held = cache.hold(sequence, Span(0, 4))
-    before = cache._state.store.dump()
-
-    def broken() -> float:
-        raise OSError("no time")
-
-    good, cache._state.clock = cache._state.clock, broken
+    before = cache._setup.store.dump()
+    works = False
     for act in (
         lambda: cache.add_sequence_batch([Request("n", seq(0, 8), retention=Retention(decode_seconds=1.0))]),
         lambda: cache.drop(held),
@@ -236,9 +239,9 @@ def test_a_clock_that_raises_changes_nothing(store: str) -> None:
     ):
         with pytest.raises(OSError, match="no time"):
             act()
-        assert cache._state.store.dump() == before and not cache._state.open_claims
+        assert cache._setup.store.dump() == before and not cache._registry.open_claims
         check(cache)
-    cache._state.clock = good
+    works = True
     cache.drop(held)
     cache.release(sequence)
     check(cache)

@@ -75,9 +75,9 @@ class Scene:
     def state(self) -> Any:
         """Everything a failed call must leave alone."""
         cache = self.cache
-        inside = cache._state
-        rest = (cache.stats(), sorted(inside.sequences, key=str), list(inside.free_rows), sorted(inside.plans))
-        return inside.store.dump(), cache.table().tolist(), len(inside.open_claims), len(inside.holds), rest
+        kept = cache._registry
+        rest = (cache.stats(), sorted(kept.sequences, key=str), list(kept.free_rows), sorted(kept.plans))
+        return cache._setup.store.dump(), cache.table().tolist(), len(kept.open_claims), len(kept.holds), rest
 
 
 Ask = Callable[[Cache, Scene], Any]

@@ -214,7 +214,7 @@ def look(cache: Cache, mine: Request, other: Prepared, start: int) -> tuple[bool
     """Whether it would gain, where it would start, how many blocks it would find."""
     with cache.claim([mine]) as claims:
         (claim,) = claims
-        return claim.gains_from(other, next_part(cache, other, start)), claim.start, claim.hit.blocks
+        return claim.gains_from(other, next_part(cache, other, start)), claim.start, claim._hit.blocks
 
 
 @pytest.mark.parametrize("chunk", [None, 8])

@@ -27,11 +27,11 @@ def build(store: StoreName, *groups: LayerGroup, slots: int | tuple[int, ...] = 
 
 def refused(cache: Cache, act: Callable[[], object], error: type[QuireError], fact: str) -> None:
     """The act is refused with that fact, and leaves everything as it was."""
-    before = [stream.store.dump() for stream in cache._state.streams]
+    before = [stream.store.dump() for stream in cache._setup.streams]
     with pytest.raises(error) as caught:
         act()
     assert fact in str(caught.value) and ";" in str(caught.value)
-    assert [stream.store.dump() for stream in cache._state.streams] == before and not cache._state.open_claims
+    assert [stream.store.dump() for stream in cache._setup.streams] == before and not cache._registry.open_claims
     check_cache(cache)
 
 
@@ -107,8 +107,8 @@ def test_a_hold_that_would_break_a_promise_is_refused(store: StoreName) -> None:
     (first,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
     other = cache.add_sequence_batch([Request("b", tokens(9, 100))]).sequences
     assert len(other) == 1 and cache.num_free(1) == 1
-    before = cache._state.store.dump()
-    assert cache.hold(first, Span(0, 8)) is None and cache._state.store.dump() == before
+    before = cache._setup.store.dump()
+    assert cache.hold(first, Span(0, 8)) is None and cache._setup.store.dump() == before
     held = cache.hold(first, Span(0, 4))
     assert held is not None and cache.num_free(1) == 0  # the page stays when it leaves, so one more is promised
     check_cache(cache)

@@ -93,9 +93,9 @@ def test_no_room_to_fork_changes_nothing(store: str) -> None:
     cache = small(store, 3)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 10))]).sequences
     cache.commit(sequence)
-    before = cache._state.store.dump()
+    before = cache._setup.store.dump()
     assert cache.fork(sequence, ["f"]) is None
-    assert cache._state.store.dump() == before
+    assert cache._setup.store.dump() == before
 
 
 def test_suspend_and_resume_recompute_only_the_last_token(store: str) -> None:

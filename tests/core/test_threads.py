@@ -128,7 +128,7 @@ def test_many_threads_leave_one_sound_cache(store: str) -> None:
     assert cache.num_sequences == 0 and cache.num_free() == 40
     usage = [cache.usage(tier) for tier in range(2)]
     assert all(one.held == 0 and one.empty + one.idle + one.shadows == one.capacity for one in usage)
-    assert not cache._state.open_claims and not cache._state.holds and not cache._state.plans
+    assert not cache._registry.open_claims and not cache._registry.holds and not cache._registry.plans
     listener.hear()
     assert len(listener.known) == usage[0].idle + usage[1].idle
     assert sum(work.admitted for work in works) > THREADS * ROUNDS[store] // 2

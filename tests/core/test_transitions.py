@@ -114,7 +114,7 @@ class Life:
 
     @property
     def dump(self) -> dict[str, Any]:
-        return self.cache._state.store.dump()
+        return self.cache._setup.store.dump()
 
     def run(self, history: list[Step]) -> None:
         for step in history:
@@ -521,7 +521,7 @@ def test_a_recorder_that_nobody_reads_stays_small(store: str) -> None:
             if length > 2:
                 cache.commit(batch.sequences[0])
             cache.release(batch.sequences[0])
-            assert len(cache._state.roots._gone) <= 64 + 8
+            assert len(cache._setup.roots._gone) <= 64 + 8
             if salt % 211 == 210:
                 events = list(cache.take_events())
                 assert all(event.scope.salt for event in events if isinstance(event, Stored))

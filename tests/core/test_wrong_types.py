@@ -51,11 +51,11 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 def test_a_call_with_the_wrong_kind_of_thing(store: str, name: str) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
-    before = cache._state.store.dump()
+    before = cache._setup.store.dump()
     with pytest.raises(QuireError) as told:
         CALLS[name](cache, sequence)
     assert str(told.value).count(";") >= 1, "ask: fact; cure"
-    assert cache._state.store.dump() == before and not cache._state.open_claims
+    assert cache._setup.store.dump() == before and not cache._registry.open_claims
     check(cache)
 
 

@@ -46,7 +46,7 @@ def turn(engine: Engine, reference: Reference, prompt: tuple[int, ...], what: st
 
 def deepest(engine: Engine, group: int, said: tuple[int, ...], tier: int) -> int:
     """Slot of the last whole block's page along what was said: every kind of group needs it to go on from there."""
-    store, place = engine.cache._state.pools[group]
+    store, place = engine.cache._setup.pools[group]
     found: dict[int, tuple[int, ...]] = {}
     for path, _, _, slots, *_ in store.dump()["groups"][place]["pages"].values():
         if path is None:

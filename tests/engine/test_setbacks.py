@@ -83,7 +83,7 @@ def push_down(engine: Engine) -> None:
 
 def slots_of(engine: Engine, prompt: tuple[int, ...], group: int) -> list[int]:
     """Host slots of a prompt's pages, by block; -1 where it has none there."""
-    store, place = engine.cache._state.pools[group]
+    store, place = engine.cache._setup.pools[group]
     found = [-1] * (len(prompt) // BLOCK)
     for path, _, _, slots, *_ in store.dump()["groups"][place]["pages"].values():
         tokens = () if path is None else tuple(word[0] for block in path[1:] for word in block)

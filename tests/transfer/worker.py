@@ -56,7 +56,7 @@ def make_end(kind: str, name: str) -> tuple[Endpoint, Any, QuireSide]:
 
 
 def serve(end: Endpoint, side: QuireSide, key: Key) -> None:
-    if "r" not in {str(id) for id in side.cache._state.sequences}:
+    if "r" not in {str(id) for id in side.cache._registry.sequences}:
         side.compute(request())
     end.send(key, "r")
     assert end.put(key, len(PROMPT), last=True, aux=Aux(first_tokens=(5,)))

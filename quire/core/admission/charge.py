@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.core.admission.prepare import Prepared, Purpose
-from quire.core.records.groups import LayerGroup
-from quire.core.state.state import State
+from quire.core.records.groups import LayerGroup, Lengths
+from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
     from quire.core.store.twin import Hit
@@ -19,111 +19,110 @@ Ask = tuple[int, int, int, int]  # of one group: first and last column to fill, 
 Need = tuple[int, int, int]  # of one group: leading blocks, then first and last of the others
 
 
-def chunk_of(state: State, prepared: Prepared, group: int) -> int | None:
+def chunk_of(setup: Setup, prepared: Prepared, group: int) -> int | None:
     """Tokens one step may add in a group: the last one makes room for what follows the prompt."""
-    chunk = state.config.max_chunk
-    return None if chunk is None else chunk + prepared.reaches[group] - prepared.end
+    chunk = setup.config.max_chunk
+    return None if chunk is None else chunk + prepared._reaches[group] - prepared.end
 
 
-def peak(state: State, prepared: Prepared, group: int, start: int) -> int:
+def peak(setup: Setup, prepared: Prepared, group: int, start: int) -> int:
     """Own pages of a group held at once while the prompt is computed from `start` on."""
-    known = prepared.peaks.get((group, start))
+    known = prepared._peaks.get((group, start))
     if known is None:
-        end, chunk = max(start, prepared.reaches[group]), chunk_of(state, prepared, group)
-        known = state.layers[group].peak(start, end, chunk, state.block_size, prepared.marks)
-        prepared.peaks[group, start] = known
+        end, chunk = max(start, prepared._reaches[group]), chunk_of(setup, prepared, group)
+        known = setup.layers[group].peak(start, end, chunk, setup.block_size, prepared._marks)
+        prepared._peaks[group, start] = known
     return known
 
 
-def takes(state: State, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
+def takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     """Device slots per group, at the peak, that computing takes on top of the hit's own pages."""
-    if state.plain:
-        return (prepared.blocks - hit.blocks + prepared.spare,) * len(prepared.reaches)
+    if setup.only_full:
+        return (prepared._blocks - hit.blocks + prepared._spare,) * len(prepared._reaches)
     counts = []
-    for group in state.own_groups:
-        layer, own = state.layers[group], peak(state, prepared, group, hit.start)
-        counts.append(own + layer.current + _spare(state, prepared, layer))
+    for group in setup.own_groups:
+        layer, own = setup.layers[group], peak(setup, prepared, group, hit.start)
+        counts.append(own + layer.current + _spare(setup, prepared, layer))
     return tuple(counts)
 
 
-def decode_takes(state: State, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
+def decode_takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
     """The same for a sequence that only decodes: pages for what it needs and does not hold."""
-    size, counts = state.block_size, []
-    for group, (first, stop, _, spare) in enumerate(decode_asks(state, prepared)):
-        layer = state.layers[group]
+    size, counts = setup.block_size, []
+    for group, (first, stop, _, spare) in enumerate(decode_asks(setup, prepared)):
+        layer = setup.layers[group]
         held = 0 if layer.current else len(hit.held(group))
         counts.append(min(layer.sink(size), first) + stop - first - held + layer.current + spare)
     return tuple(counts)
 
 
-def needs(state: State, prepared: Prepared) -> list[Need]:
+def needs(setup: Setup, prepared: Prepared) -> list[Need]:
     """Blocks of every group that decoding after the prompt reads."""
     found = []
-    for group in state.own_groups:
-        spans = state.layers[group].needs_at(prepared.end, state.block_size)
+    for group in setup.own_groups:
+        spans = setup.layers[group].needs_at(prepared.end, setup.block_size)
         sink = spans[0].end if len(spans) > 1 else 0
         found.append((sink, spans[-1].start, spans[-1].end) if spans else (0, 0, 0))
     return found
 
 
-def asks(state: State, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
+def asks(setup: Setup, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
     """What the store shall give a new sequence that computes up to `end` in its first step."""
-    if state.plain:
-        return [(hit.blocks, prepared.blocks, 0, prepared.spare)] * len(prepared.reaches)
+    if setup.only_full:
+        return [(hit.blocks, prepared._blocks, 0, prepared._spare)] * len(prepared._reaches)
     start, asked = hit.start, []
-    for group in state.own_groups:
-        first, stop, promised = _stored(state, prepared, group, start, (start, max(end, start)))
-        asked.append((first, stop, promised, _spare(state, prepared, state.layers[group])))
+    for group in setup.own_groups:
+        first, stop, promised = _stored(setup, prepared, group, start, (start, max(end, start)))
+        asked.append((first, stop, promised, _spare(setup, prepared, setup.layers[group])))
     return asked
 
 
-def decode_asks(state: State, prepared: Prepared) -> list[Ask]:
+def decode_asks(setup: Setup, prepared: Prepared) -> list[Ask]:
     """What the store shall give a sequence that only decodes: room for what a transfer brings."""
     asked: list[Ask] = []
-    for group, layer in enumerate(state.layers[: state.own_groups.stop]):
-        room = layer.room_at(prepared.end, prepared.reaches[group], state.block_size)
-        asked.append((room.start, room.end, 0, _spare(state, prepared, layer)))
+    for group, layer in enumerate(setup.layers[: setup.own_groups.stop]):
+        room = layer.room_at(prepared.end, prepared._reaches[group], setup.block_size)
+        asked.append((room.start, room.end, 0, _spare(setup, prepared, layer)))
     return asked
 
 
-def later_asks(state: State, prepared: Prepared, origin: int, span: tuple[int, int]) -> list[Ask]:
+def later_asks(setup: Setup, prepared: Prepared, origin: int, span: tuple[int, int]) -> list[Ask]:
     """What a running prompt, computed from `origin` on, gets for its next step."""
     asked: list[Ask] = []
-    for group in state.own_groups:
-        bounded = state.layers[group].bounded
-        first, stop, promised = _stored(state, prepared, group, origin, span) if bounded else (0, 0, 0)
+    for group in setup.own_groups:
+        bounded = setup.layers[group].bounded
+        first, stop, promised = _stored(setup, prepared, group, origin, span) if bounded else (0, 0, 0)
         asked.append((first, stop, promised, 0))
     return asked
 
 
-def _stored(state: State, prepared: Prepared, group: int, origin: int, span: tuple[int, int]) -> tuple[int, int, int]:
+def _stored(setup: Setup, prepared: Prepared, group: int, origin: int, span: tuple[int, int]) -> tuple[int, int, int]:
     """Columns, from and to, that get pages for this step, and the peak promised for later ones.
 
     With the last step, and where nothing is forgotten, all pages up to the very end, and no promise.
     """
-    layer, (start, end) = state.layers[group], span
+    layer, (start, end) = setup.layers[group], span
     if layer.bounded and end < prepared.end:
-        return (*layer.stored_at(start, end, state.block_size, prepared.marks), peak(state, prepared, group, origin))
-    return (*layer.stored_at(start, max(start, prepared.reaches[group]), state.block_size, prepared.marks), 0)
+        return (*layer.stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, origin))
+    return (*layer.stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), 0)
 
 
-def _spare(state: State, prepared: Prepared, layer: LayerGroup) -> int:
+def _spare(setup: Setup, prepared: Prepared, layer: LayerGroup) -> int:
     """Pages set aside for the beams that the prompt will be forked into."""
     beams = prepared.request.beams
-    return (beams - 1) * layer.forked(prepared.end, state.block_size) if beams > 1 else 0
+    return (beams - 1) * layer.forked(prepared.end, setup.block_size) if beams > 1 else 0
 
 
-def worst(state: State, prepared: Prepared, group: int, purpose: Purpose) -> int:
+def worst(setup: Setup, prepared: Prepared, group: int, purpose: Purpose) -> int:
     """Device pages it may ever hold at once."""
-    if group >= state.own_groups.stop:
-        return 0 if prepared.encoder is None else prepared.encoder.blocks
-    request, layer = prepared.request, state.layers[group]
+    if group >= setup.own_groups.stop:
+        return 0 if prepared._encoder is None else prepared._encoder.blocks
+    request, layer = prepared.request, setup.layers[group]
     behind, always = (request.extra_tokens, 0) if layer.extra_tokens is None else (0, layer.extra_tokens)
-    longest = prepared.length + max(behind, prepared.new_tokens) + always
-    reach = prepared.reaches[group]
-    if layer.current and not prepared.keep:
+    longest = prepared._length + max(behind, prepared._new_tokens) + always
+    lengths = Lengths(prepared.end, prepared._reaches[group], longest)
+    if layer.current and not prepared._keep:
         return request.beams
     if purpose == "decode":
-        return layer.most_decoding((prepared.end, reach, longest), request.beams, state.block_size)
-    chunk = chunk_of(state, prepared, group)
-    return layer.most((prepared.end, reach, longest), request.beams, state.block_size, chunk)
+        return layer.most_decoding(lengths, request.beams, setup.block_size)
+    return layer.most(lengths, request.beams, setup.block_size, chunk_of(setup, prepared, group))

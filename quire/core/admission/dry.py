@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from quire.core.admission.claim import Claim
-from quire.core.state.state import State
+from quire.core.state.claim import Claim, hit_of
+from quire.core.state.setup import Setup
 
-Roles = dict[int, list[tuple[int, int]]]  # by place in the batch, then group: slots taken, slots given back
+
+class Trade(NamedTuple):
+    """What a partial hit does to the free slots of one group."""
+
+    takes: int
+    gives: int  # its source's slot, right after the copy
+
+
+Trades = dict[int, list[Trade]]  # by place in the batch, then group
+NO_TRADE = Trade(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +32,24 @@ class Shortage:
     group: int
 
 
-def shortage(state: State, claims: list[Claim]) -> Shortage | None:
+def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
-    for group, (store, place) in enumerate(state.pools):
+    for group, (store, place) in enumerate(setup.pools):
         most = 0  # if every partial hit copies, no source is given back and no onboard is shared
         for claim in claims:
-            most += claim.cold[group] + claim.takes[group]
+            most += claim._cold[group] + claim._takes[group]
         if most > store.available(place):
-            return _run_dry(state, claims, _roles(state, claims), _cold_once(state, claims))
+            return _run_dry(setup, claims, _trades(setup, claims), _cold_once(setup, claims))
     return None  # the usual case
 
 
-def _run_dry(state: State, claims: list[Claim], roles: Roles, cold: list[tuple[int, ...]]) -> Shortage | None:
-    for group in state.groups:
-        have = state.available(group)
-        lent = _lent(state, claims, group)
+def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple[int, ...]]) -> Shortage | None:
+    for group in setup.groups:
+        have = setup.available(group)
+        lent = _lent(setup, claims, group)
         for place, claim in enumerate(claims):
-            takes, gives = roles[place][group] if place in roles else (0, 0)
-            new = claim.takes[group] - (place in roles and group < state.own_groups.stop)
+            takes, gives = trades[place][group] if place in trades else NO_TRADE
+            new = claim._takes[group] - (place in trades and group < setup.own_groups.stop)
             if lent[place]:  # the state is copied into its own slot first, then the snapshot is room again
                 takes, gives, new = 1, 1, new - 1
             need = cold[place][group] + takes
@@ -49,42 +59,42 @@ def _run_dry(state: State, claims: list[Claim], roles: Roles, cold: list[tuple[i
     return None
 
 
-def _lent(state: State, claims: list[Claim], group: int) -> list[bool]:
+def _lent(setup: Setup, claims: list[Claim], group: int) -> list[bool]:
     """Per claim: whether it alone keeps an idle device page of this state group from others."""
-    return [group in state.states and _lends(state, claim, group) for claim in claims]
+    return [group in setup.state_groups and _lends(setup, claim, group) for claim in claims]
 
 
-def _lends(state: State, claim: Claim, group: int) -> bool:
+def _lends(setup: Setup, claim: Claim, group: int) -> bool:
     """Tried out: let go, is there more room? Neither changes any order."""
-    if claim.purpose == "decode" or not claim.hit.blocks:
+    if claim.purpose == "decode" or not claim._hit.blocks:
         return False
-    before = state.store.available(group)
-    state.store.unclaim(claim.hit)
-    freed = state.store.available(group) - before
-    state.store.claim(claim.hit)
+    before = setup.store.available(group)
+    setup.store.unclaim(claim._hit)
+    freed = setup.store.available(group) - before
+    setup.store.claim(claim._hit)
     return freed > 0
 
 
-def _cold_once(state: State, claims: list[Claim]) -> list[tuple[int, ...]]:
+def _cold_once(setup: Setup, claims: list[Claim]) -> list[tuple[int, ...]]:
     """Onboards per claim and group as they are now, a page that several claims share counted for the first."""
-    seen: list[set[int]] = [set() for _ in state.groups]
+    seen: list[set[int]] = [set() for _ in setup.groups]
     counts: list[tuple[int, ...]] = []
     for claim in claims:
-        cold = [_cold_nodes(state, claim, group) for group in state.groups]
-        counts.append(tuple(len(cold[group] - seen[group]) for group in state.groups))
-        for group in state.groups:
+        cold = [_cold_nodes(setup, claim, group) for group in setup.groups]
+        counts.append(tuple(len(cold[group] - seen[group]) for group in setup.groups))
+        for group in setup.groups:
             seen[group] |= cold[group]
     return counts
 
 
-def _cold_nodes(state: State, claim: Claim, group: int) -> set[int]:
-    hit, place = (claim.hit, group) if group < state.own_groups.stop else (claim.cross_hit, state.pools[group][1])
-    if hit is None or not claim.cold[group]:
+def _cold_nodes(setup: Setup, claim: Claim, group: int) -> set[int]:
+    hit = hit_of(claim, group)
+    if hit is None or not claim._cold[group]:
         return set()
-    return {hit.node(block) for block in np.flatnonzero(hit.tiers(place) > 0).tolist()}
+    return {hit.node(block) for block in np.flatnonzero(hit.tiers(setup.pools[group].place) > 0).tolist()}
 
 
-def _roles(state: State, claims: list[Claim]) -> Roles:
+def _trades(setup: Setup, claims: list[Claim]) -> Trades:
     """For each partial hit and group: slots it takes, and slots its source gives back right after the copy.
 
     An idle leaf that nobody hits in full goes to its last partial hitter; all others copy. The last copier of an
@@ -92,19 +102,19 @@ def _roles(state: State, claims: list[Claim]) -> Roles:
     """
     by_source: dict[int, list[int]] = {}
     for place, claim in enumerate(claims):
-        if claim.hit.source >= 0:
-            by_source.setdefault(claim.hit.source, []).append(place)
-    across = [(0, 0)] * (len(state.groups) - len(state.own_groups))
-    roles: Roles = {}
+        if claim._hit.source >= 0:
+            by_source.setdefault(claim._hit.source, []).append(place)
+    across = [NO_TRADE] * (len(setup.groups) - len(setup.own_groups))
+    trades: Trades = {}
     for places in by_source.values():
-        last = claims[places[-1]].hit
-        leaf, held, num_claims, tiers = state.store.source_state(last)
+        last = claims[places[-1]]._hit
+        leaf, held, num_claims, tiers = setup.store.source_state(last)
         ours = [not in_use and count == len(places) for in_use, count in zip(held, num_claims, strict=True)]
         for place in places:
-            roles[place] = [(1, 0)] * len(tiers) + across
+            trades[place] = [Trade(1, 0)] * len(tiers) + across
         if leaf and all(ours):
-            roles[places[-1]] = [(int(tier > 0), 0) for tier in tiers] + across
+            trades[places[-1]] = [Trade(int(tier > 0), 0) for tier in tiers] + across
         else:
-            gives = [(1, int(mine and tier == 0)) for mine, tier in zip(ours, tiers, strict=True)]
-            roles[places[-1]] = gives + across
-    return roles
+            gives = [Trade(1, int(mine and tier == 0)) for mine, tier in zip(ours, tiers, strict=True)]
+            trades[places[-1]] = gives + across
+    return trades

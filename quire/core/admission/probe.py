@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quire.core.admission.claim import Claim, Spans
-from quire.core.admission.prepare import Prepared, Purpose, ready_for
+from quire.core.admission.claim import claim_one
+from quire.core.admission.prepare import ready_for
 from quire.core.records.request import Request
+from quire.core.state.claim import Spans, let_go
+from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.sequence import Sequence
-from quire.core.state.state import State
+from quire.core.state.setup import Setup
 
 Numbers = tuple[int, ...]  # one per group
 
@@ -33,30 +35,30 @@ class Probe:
     next_key: int | None = field(repr=False)
 
 
-def probe(state: State, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
+def probe_batch(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
     """Look, hold for a moment to count, let go."""
-    ready = ready_for(state, requests, purpose)
-    return [_probe(state, prepared, purpose) for prepared in ready]
+    ready = ready_for(setup, requests, purpose)
+    return [_probe(setup, prepared, purpose) for prepared in ready]
 
 
-def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
-    config, groups, block = state.config, state.groups, state.block_size
-    free = [state.available(group) for group in groups]
-    claim = Claim(state, prepared, purpose)
-    hit, in_hit = claim.hit, int(np.count_nonzero(claim.hit.tiers(0) == 0))  # of the first group, on the device
-    idle = [free[group] - state.available(group) for group in groups]
-    leaf, held, num_claims, tiers = state.store.source_state(hit)
-    claim.let_go(state)
+def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
+    config, groups, block = setup.config, setup.groups, setup.block_size
+    free = [setup.available(group) for group in groups]
+    claim = claim_one(setup, prepared, purpose)
+    hit, in_hit = claim._hit, int(np.count_nonzero(claim._hit.tiers(0) == 0))  # of the first group, on the device
+    idle = [free[group] - setup.available(group) for group in groups]
+    leaf, held, num_claims, tiers = setup.store.source_state(hit)
+    let_go(claim)
     partial = hit.source >= 0
     source = _source_takes(leaf, held, num_claims, tiers) if partial else []
     source_idle = partial and not held[0] and num_claims[0] == 1 and tiers[0] == 0
-    now = [0 if state.layers[group].current else idle[group] for group in groups]  # a snapshot is given back at once
+    now = [0 if setup.layers[group].current else idle[group] for group in groups]  # a snapshot is given back at once
     for group in groups:
-        now[group] += claim.cold[group] + claim.takes[group]
+        now[group] += claim._cold[group] + claim._takes[group]
         if group < len(source):
             now[group] += source[group] - 1
-    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared.scope is not None else None
-    later = [_later(state, prepared, group, claim.takes[group]) for group in groups]
+    ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared._scope is not None else None
+    later = [_later(setup, prepared, group, claim._takes[group]) for group in groups]
     return Probe(
         start=hit.start,
         stop=prepared.stop_after(hit.start, hit.start + claim.num_tokens),
@@ -71,13 +73,13 @@ def _probe(state: State, prepared: Prepared, purpose: Purpose) -> Probe:
     )
 
 
-def _later(state: State, prepared: Prepared, group: int, have: int) -> int:
+def _later(setup: Setup, prepared: Prepared, group: int, have: int) -> int:
     """Slots that generating may take on top of the prompt's."""
-    if group >= state.own_groups.stop:
+    if group >= setup.own_groups.stop:
         return 0
-    layer, size, request = state.layers[group], state.block_size, prepared.request
-    longest = prepared.length + prepared.new_tokens + (layer.extra_tokens or 0)
-    coming = layer.columns(longest, size) - layer.columns(prepared.reaches[group], size)
+    layer, size, request = setup.layers[group], setup.block_size, prepared.request
+    longest = prepared._length + prepared._new_tokens + (layer.extra_tokens or 0)
+    coming = layer.columns(longest, size) - layer.columns(prepared._reaches[group], size)
     return layer.growth(max(coming, 0), have, size) * request.beams
 
 
@@ -90,19 +92,19 @@ def _source_takes(leaf: int, held: Numbers, num_claims: Numbers, tiers: Numbers)
 
 
 def _key(prepared: Prepared, block: int) -> int:
-    prepared.chain.extend_keys(block + 1)
-    return hash((prepared.scope_key, prepared.chain.key(block)))
+    prepared._chain.extend_keys(block + 1)
+    return hash((prepared._scope_key, prepared._chain.key(block)))
 
 
-def remaining(state: State, sequence: Sequence) -> tuple[int, ...]:
+def slots_to_completion(setup: Setup, sequence: Sequence) -> tuple[int, ...]:
     """Slots per group that a live sequence and its beams may still take until max_new_tokens are generated."""
-    request, size = sequence.request, state.block_size
+    request, size = sequence.request, setup.block_size
     asked = len(request.tokens) if request.length is None else request.length
-    longest = min(max(asked, sequence.prompt_end) + request.max_new_tokens, state.config.max_length)
-    counts = [0] * len(state.groups)
-    for group in state.own_groups:
-        layer = state.layers[group]
+    longest = min(max(asked, sequence.prompt_end) + request.max_new_tokens, setup.config.max_length)
+    counts = [0] * len(setup.groups)
+    for group in setup.own_groups:
+        layer = setup.layers[group]
         coming = layer.columns(longest + (layer.extra_tokens or 0), size) - sequence.capacity(group) // size
-        have = int(np.count_nonzero(state.store.pages[group][sequence.row] >= 0)) if layer.bounded else 0
+        have = int(np.count_nonzero(setup.store.pages[group][sequence.row] >= 0)) if layer.bounded else 0
         counts[group] = layer.growth(max(coming, 0), have, size) * request.beams
     return tuple(counts)

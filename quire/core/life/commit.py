@@ -4,63 +4,66 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.sequences import Sequences, own, rows_of
+from quire.core.life.rows import Sequences, own_row, rows_of
 from quire.core.records.errors import InputError, UnknownError, say, shown
 from quire.core.records.request import Int32
-from quire.core.state.sequence import Sequence, watch
-from quire.core.state.state import State
+from quire.core.state.registry import Registry
+from quire.core.state.sequence import Sequence
+from quire.core.state.setup import Setup
 
 
-def commit(state: State, sequences: Sequences, computed: int | Int32 | None) -> int:
+def commit_batch(registry: Registry, sequences: Sequences, computed: int | Int32 | None) -> int:
     """KV exists up to `computed` (None: what was handed out has run): make full pages findable; returns new ones."""
     if isinstance(sequences, Sequence) and not isinstance(computed, np.ndarray):
-        return _commit_one(state, sequences, computed)
+        return _commit_one(registry, sequences, computed)
     told = computed is not None
-    rows = rows_of(state, sequences)
+    rows = rows_of(registry.setup, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
-        _check_computed(state, rows, numbers)
-    return _commit_rows(state, rows, numbers, told)
+        _check_computed(registry.setup, rows, numbers)
+    return _commit_rows(registry, rows, numbers, told)
 
 
-def _commit_rows(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> int:
-    for place, row in enumerate(rows.tolist() if state.watched else ()):
-        if row in state.watched:
-            asked = int(state.store.handed[row]) if numbers is None else int(numbers[place])
-            _check_watched(state.watched[row], asked)
-    _tell_time(state)
-    readers = _readers(state, rows, numbers, told)
+def _commit_rows(registry: Registry, rows: Int32, numbers: Int32 | None, told: bool) -> int:
+    setup, checked = registry.setup, registry.commit_checked
+    for place, row in enumerate(rows.tolist() if checked else ()):
+        if row in checked:
+            asked = int(setup.store.handed[row]) if numbers is None else int(numbers[place])
+            _check_handed_out(checked[row], asked)
+    _tell_time(registry)
+    readers = _readers(setup, rows, numbers, told)
     try:
-        added = state.store.commit(rows, numbers)
+        added = setup.store.commit(rows, numbers)
     except LookupError as unknown:
         raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
-    for row in rows.tolist() if state.watched else ():
-        if row in state.watched:
-            watch(state, state.watched[row])
-    return added + _commit_across(state, readers)
+    for row in rows.tolist() if checked else ():
+        if row in checked:
+            registry.check_commits(checked[row])
+    return added + _commit_across(setup, readers)
 
 
-def _commit_one(state: State, sequence: Sequence, computed: int | None) -> int:
-    row = sequence.row if sequence.row >= 0 and sequence.state is state else own(state, sequence)
+def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) -> int:
+    setup = registry.setup
+    row = sequence.row if sequence.row >= 0 and sequence._setup is setup else own_row(setup, sequence)
     told = computed is not None
     if computed is None:
         computed = sequence.ran
-    elif type(computed) is not int or not 0 <= computed <= state.config.max_length:
+    elif type(computed) is not int or not 0 <= computed <= setup.config.max_length:
         raise _not_computed(computed, sequence.length)
-    if state.cross is not None:
+    if setup.cross is not None:
         if computed > sequence.length:
             raise _not_computed(computed, sequence.length)
-        return _commit_rows(state, np.array([row], np.int32), np.array([computed], np.int32), told)
-    watched = row in state.watched
-    if watched:
-        _check_watched(sequence, computed)
-    _tell_time(state)
+        return _commit_rows(registry, np.array([row], np.int32), np.array([computed], np.int32), told)
+    checked = row in registry.commit_checked
+    if checked:
+        _check_handed_out(sequence, computed)
+    _tell_time(registry)
     try:
-        added = state.store.commit_row(row, computed)
+        added = setup.store.commit_row(row, computed)
     except ValueError:
         raise _not_computed(computed, sequence.length) from None
-    if watched:
-        watch(state, sequence)
+    if checked:
+        registry.check_commits(sequence)
     return added
 
 
@@ -68,21 +71,21 @@ def _not_computed(computed: object, length: int) -> InputError:
     return InputError(say(f"commit of {shown(computed)} tokens", f"the sequence has {length}", "grow it before"))
 
 
-def _tell_time(state: State) -> None:
+def _tell_time(registry: Registry) -> None:
     """Pages may leave a window now, and their retention runs from then on."""
-    if state.timed and state.bounded:
-        state.store.refresh(state.now())
+    if registry.timed and registry.setup.bounded:
+        registry.setup.store.refresh(registry.setup.now())
 
 
-def _readers(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> Int32:
+def _readers(setup: Setup, rows: Int32, numbers: Int32 | None, told: bool) -> Int32:
     """Rows whose encoder's KV is there now, the whole of it: a step that has run has read it.
 
     Where all text was found no step has run when it comes: whoever brings it tells the length, and a bare commit, which
     counts what was handed out, counts nothing.
     """
-    if state.cross is None or (len(rows) and not 0 <= rows.min() <= rows.max() < state.config.max_sequences):
+    if setup.cross is None or (len(rows) and not 0 <= rows.min() <= rows.max() < setup.config.max_sequences):
         return rows[:0]
-    own, across = state.store, state.cross.store
+    own, across = setup.store, setup.cross.store
     length = own.length[rows]
     done = own.handed[rows] if numbers is None else numbers
     there = done > own.computed[rows]
@@ -92,18 +95,18 @@ def _readers(state: State, rows: Int32, numbers: Int32 | None, told: bool) -> In
     return first
 
 
-def _commit_across(state: State, rows: Int32) -> int:
-    return 0 if state.cross is None else state.cross.store.commit(rows, None)
+def _commit_across(setup: Setup, rows: Int32) -> int:
+    return 0 if setup.cross is None else setup.cross.store.commit(rows, None)
 
 
-def _check_watched(sequence: Sequence, asked: int) -> None:
+def _check_handed_out(sequence: Sequence, asked: int) -> None:
     """What a transfer brings is there when all of it is; of a prompt under way only handed-out tokens have pages."""
-    if sequence.received and asked < sequence.prompt_end:
+    if sequence._received and asked < sequence.prompt_end:
         fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
         cure = "commit when it has arrived; to compute instead, release and claim again"
         raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
-    if not sequence.received and asked > sequence.granted:
-        fact = f"{sequence.granted} were handed out to be computed"
+    if not sequence._received and asked > sequence._granted:
+        fact = f"{sequence._granted} were handed out to be computed"
         cure = "pass it as continuing, and commit what admit hands out"
         raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
 
@@ -113,15 +116,15 @@ def _bounded(computed: int) -> int:
     return max(min(computed, 2**31 - 1), -1)
 
 
-def _check_computed(state: State, rows: Int32, numbers: Int32) -> None:
+def _check_computed(setup: Setup, rows: Int32, numbers: Int32) -> None:
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape:
         raise InputError(
             say("commit", "computed must be an int32 array with one number per sequence", "or an int, or None")
         )
-    if len(rows) and not (rows.min() >= 0 and rows.max() < state.config.max_sequences):
+    if len(rows) and not (rows.min() >= 0 and rows.max() < setup.config.max_sequences):
         raise UnknownError(say(f"commit of rows {rows.tolist()}", "not all are rows", "pass rows of live sequences"))
-    wrong = (numbers > state.store.length[rows]) | (numbers < 0)
+    wrong = (numbers > setup.store.length[rows]) | (numbers < 0)
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
-        have = int(state.store.length[rows[place]])
+        have = int(setup.store.length[rows[place]])
         raise _not_computed(int(numbers[place]), have)

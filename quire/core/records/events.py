@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,6 @@ from quire.core.records.errors import shown
 from quire.core.records.identity import Scope
 
 _MASK = (1 << 64) - 1
-Arrays = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], int]
 PARTIAL, WORDS = 1 << 16, 1 << 17  # in a detail: the block is not full; some of its tokens carry words
 
 
@@ -32,6 +32,16 @@ class Fact(IntEnum):
     RETAINED = 3
     REMOVED = 4
     CLEARED = 5
+
+
+class EventArrays(NamedTuple):
+    """Events as the store's recorder gives them: one line per event, and the hashes and tokens they speak of."""
+
+    records: NDArray[np.int64]  # [event, Column]
+    hashes: NDArray[np.uint64]
+    details: NDArray[np.int32]  # beside each hash: priority, tier, PARTIAL, WORDS
+    tokens: NDArray[np.int32]
+    lost: int
 
 
 class Column(IntEnum):
@@ -129,7 +139,7 @@ class EventBatch:
 
     __slots__ = ("details", "hashes", "lost", "rank", "records", "scopes", "tokens", "whole")
 
-    def __init__(self, arrays: Arrays, scopes: Mapping[int, Scope], rank: int = 0, whole: bool = False) -> None:
+    def __init__(self, arrays: EventArrays, scopes: Mapping[int, Scope], rank: int = 0, whole: bool = False) -> None:
         self.records, self.hashes, self.details, self.tokens, self.lost = arrays
         self.scopes = scopes
         self.rank = rank  # data-parallel rank of the cache
@@ -171,18 +181,24 @@ def named(records: NDArray[np.int64]) -> list[int]:
     return [root & _MASK for root in set(told.tolist())]
 
 
-def joined(parts: list[tuple[Arrays, int]]) -> Arrays:
+def joined(parts: list[tuple[EventArrays, int]]) -> EventArrays:
     """The events of several streams as one; each comes with the number of its first group."""
     if len(parts) == 1:
         return parts[0][0]
     arrays = [own for own, _ in parts]
-    records, hashes, details, tokens = (np.concatenate([own[place] for own in arrays]) for place in range(4))
-    rows = [len(own[0]) for own in arrays]
+    records = np.concatenate([own.records for own in arrays])
+    rows = [len(own.records) for own in arrays]
     records[:, Column.GROUP] += np.repeat([first for _, first in parts], rows)
-    records[:, Column.AT] += np.repeat(_starts([len(own[1]) for own in arrays]), rows)
+    records[:, Column.AT] += np.repeat(_starts([len(own.hashes) for own in arrays]), rows)
     has_tokens = records[:, Column.TOKEN_AT] >= 0
-    records[:, Column.TOKEN_AT] += np.repeat(_starts([len(own[3]) for own in arrays]), rows) * has_tokens
-    return records, hashes, details, tokens, sum(own[4] for own in arrays)
+    records[:, Column.TOKEN_AT] += np.repeat(_starts([len(own.tokens) for own in arrays]), rows) * has_tokens
+    return EventArrays(
+        records,
+        np.concatenate([own.hashes for own in arrays]),
+        np.concatenate([own.details for own in arrays]),
+        np.concatenate([own.tokens for own in arrays]),
+        sum(own.lost for own in arrays),
+    )
 
 
 def _starts(sizes: list[int]) -> list[int]:
@@ -195,6 +211,6 @@ def merged(batches: list[EventBatch]) -> EventBatch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    arrays = joined([((b.records, b.hashes, b.details, b.tokens, b.lost), 0) for b in batches])
+    arrays = joined([(EventArrays(b.records, b.hashes, b.details, b.tokens, b.lost), 0) for b in batches])
     scopes = {root: scope for batch in batches for root, scope in batch.scopes.items()}
     return EventBatch(arrays, scopes, first.rank, first.whole)

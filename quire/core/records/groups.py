@@ -28,6 +28,14 @@ class Marks(NamedTuple):
     end: int = 0  # the last block edge inside its prompt
 
 
+class Lengths(NamedTuple):
+    """How long a sequence gets, in tokens."""
+
+    prompt: int
+    reach: int  # the prompt with the room behind it
+    longest: int
+
+
 NO_MARKS = Marks()
 
 
@@ -191,8 +199,8 @@ class LayerGroup:
             return 1
         return -(-(length + (self.extra_tokens or 0)) // size) - length // size
 
-    def most(self, lengths: tuple[int, int, int], beams: int, size: int, chunk: int | None) -> int:
-        """Device pages it may hold at once over a whole life: prompt, prompt with room behind it, longest."""
+    def most(self, lengths: Lengths, beams: int, size: int, chunk: int | None) -> int:
+        """Device pages it may hold at once over a whole life."""
         if self.snapshot_every is not None:
             return beams + 1  # a state each, and the snapshot it came from
         prompt, reach, longest = lengths
@@ -205,7 +213,7 @@ class LayerGroup:
         first = reads + self.peak(0, reach, chunk, size) + spare
         return min(plain, max(first, self._later(prompt, beams, size)))
 
-    def most_decoding(self, lengths: tuple[int, int, int], beams: int, size: int) -> int:
+    def most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
         """The same for a sequence whose prompt a transfer brings."""
         prompt, reach, _ = lengths
         plain = self.most(lengths, beams, size, None)

@@ -20,6 +20,17 @@ Moves = NDArray[np.int32]
 COLUMNS = 11
 
 
+class MoveColumn(IntEnum):
+    """Where things are in a move."""
+
+    KIND = 0
+    GROUP = 1
+    SRC_TIER = 2
+    SRC_SLOT = 3
+    DST_TIER = 4
+    DST_SLOT = 5
+
+
 class Kind(IntEnum):
     """What a move is for; the first three copy src to dst, an exchange swaps them."""
 
@@ -61,13 +72,14 @@ class Plan:
 
     def touches(self, group: int, slots: NDArray[np.int32]) -> bool:
         """Some move reads or writes one of these device slots."""
-        mine = self.moves[self.moves[:, 1] == group]
-        ends = np.concatenate([mine[mine[:, 2] == 0, 3], mine[mine[:, 4] == 0, 5]])
-        return bool(np.isin(slots, ends).any())
+        mine = self.moves[self.moves[:, MoveColumn.GROUP] == group]
+        read = mine[mine[:, MoveColumn.SRC_TIER] == 0, MoveColumn.SRC_SLOT]
+        written = mine[mine[:, MoveColumn.DST_TIER] == 0, MoveColumn.DST_SLOT]
+        return bool(np.isin(slots, np.concatenate([read, written])).any())
 
     def count(self, kind: Kind) -> int:
         """Moves of one kind."""
-        return int(np.count_nonzero(self.moves[:, 0] == kind))
+        return int(np.count_nonzero(self.moves[:, MoveColumn.KIND] == kind))
 
 
 NO_MOVES: Moves = np.empty((0, COLUMNS), np.int32)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,38 +15,39 @@ from quire.core.records.errors import StateError, UnknownError, say, shown
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
 from quire.core.records.stats import Counts, counts
-from quire.core.state.state import State
-
-if TYPE_CHECKING:
-    from quire.core.admission.prepare import Prepared
-    from quire.core.store.twin import Store
+from quire.core.state.prepared import Prepared
+from quire.core.state.setup import GroupPool, Setup
 
 RELEASED = -1
 
 
 class Sequence:
-    """A live request: tokens so far and pages held. `row` is its line in every block table."""
+    """A live request: tokens so far and pages held.
+
+    `row` is its line in every block table, `start` the first token that had to be computed, `prompt_end` where its
+    prompt ends: what is to be computed before it can grow. `request` is what was asked, `prepared` the same made ready.
+    """
 
     __slots__ = (
-        "granted",
-        "kept",
+        "_granted",
+        "_kept",
+        "_received",
+        "_setup",
         "prepared",
         "prompt_end",
-        "received",
         "request",
         "row",
         "start",
-        "state",
     )
 
-    def __init__(self, state: State, prepared: Prepared, row: int, start: int) -> None:
-        self.state = state
+    def __init__(self, setup: Setup, prepared: Prepared, row: int, start: int) -> None:
+        self._setup = setup
         self.request: Request = prepared.request
         self.prepared = prepared
         self.prompt_end = prepared.end
-        self.granted = start  # furthest end of a span handed out: pages are there up to it
-        self.kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
-        self.received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
+        self._granted = start  # furthest end of a span handed out: pages are there up to it
+        self._kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
+        self._received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
         self.row = row
         self.start = start  # first token that had to be computed
 
@@ -64,96 +64,87 @@ class Sequence:
     @property
     def length(self) -> int:
         """Tokens known."""
-        return int(self.state.store.length[self.live_row()])
+        return int(self._setup.store.length[self._live_row()])
 
     @property
     def computed(self) -> int:
         """Leading tokens whose KV exists."""
-        return int(self.state.store.computed[self.live_row()])
+        return int(self._setup.store.computed[self._live_row()])
 
     @property
     def committed(self) -> int:
         """Leading tokens that are final, whole blocks: what the tree may have of it, what trimming never takes."""
-        return int(self.state.store.committed[self.live_row()]) * self.state.config.block_size
+        return int(self._setup.store.committed[self._live_row()]) * self._setup.config.block_size
 
     @property
     def ran(self) -> int:
         """Leading tokens that were handed out to be computed: those with KV once the step has run."""
-        return int(self.state.store.handed[self.live_row()])
+        return int(self._setup.store.handed[self._live_row()])
 
     @property
     def encoder_computed(self) -> int:
         """Leading places of the encoder's KV that exist; 0 without encoder."""
-        places, cross = self.prepared.encoder, self.state.cross
+        places, cross = self.prepared._encoder, self._setup.cross
         if places is None or cross is None:
             return 0
-        return min(places.length, int(cross.store.computed[self.live_row()]))
+        return min(places.length, int(cross.store.computed[self._live_row()]))
 
     def capacity(self, group: int = 0) -> int:
         """Tokens its columns reach."""
         store, place = self._pool(group)
-        return int(store.capacity[place][self.live_row()]) * self.state.block_size
+        return int(store.capacity[place][self._live_row()]) * self._setup.block_size
 
-    def _pool(self, group: int) -> tuple[Store, int]:
-        if not isinstance(group, int) or not 0 <= group < len(self.state.groups):
-            fact = f"there are {len(self.state.groups)} groups"
+    def _pool(self, group: int) -> GroupPool:
+        if not isinstance(group, int) or not 0 <= group < len(self._setup.groups):
+            fact = f"there are {len(self._setup.groups)} groups"
             raise UnknownError(say(f"group {shown(group)}", fact, "number them from 0"))
-        return self.state.pools[group]
+        return self._setup.pools[group]
 
     def slots(self, group: int = 0) -> Int32:
         """Device slot per block (a copy); -1 is a hole."""
-        row, (store, place) = self.live_row(), self._pool(group)
+        row, (store, place) = self._live_row(), self._pool(group)
         return store.slots[place][row, : store.capacity[place][row]].copy()
 
     def pages(self, group: int = 0) -> Int32:
         """Page id per block (a copy); -1 is a hole."""
-        row, (store, place) = self.live_row(), self._pool(group)
+        row, (store, place) = self._live_row(), self._pool(group)
         return store.pages[place][row, : store.capacity[place][row]].copy()
 
     def state_slot(self, group: int) -> int:
         """Device slot of the current state, which is updated in place; -1 in groups that have none."""
-        row, (store, place) = self.live_row(), self._pool(group)
+        row, (store, place) = self._live_row(), self._pool(group)
         return int(store.current_slots[place][row])
 
     def held(self, group: int = 0) -> tuple[Span, ...]:
         """Computed tokens that its pages hold; of a state group none: its state stands for all of them."""
-        if 0 <= group < len(self.state.groups) and self.state.layers[group].current:
+        if 0 <= group < len(self._setup.groups) and self._setup.layers[group].current:
             return ()
-        row, (store, place) = self.live_row(), self._pool(group)
-        size, computed = self.state.block_size, int(store.computed[row])
+        row, (store, place) = self._live_row(), self._pool(group)
+        size, computed = self._setup.block_size, int(store.computed[row])
         blocks = np.flatnonzero(store.pages[place][row] >= 0).tolist()
         return merged(*(Span(min(b * size, computed), min((b + 1) * size, computed)) for b in blocks))
 
     def counts(self, group: int = 0) -> Counts:
         """What its admission took and reused."""
-        (store, place), config = self._pool(group), self.state.config
-        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = store.row_counters[place][self.live_row()]
+        (store, place), config = self._pool(group), self._setup.config
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = store.row_counters[place][self._live_row()]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
 
-    def live_row(self) -> int:
+    def _live_row(self) -> int:
         """Its row, or an error after release."""
         if self.row == RELEASED:
             raise StateError(say(f"use of sequence {shown(self.id)}", "it was released", "claim its request again"))
         return self.row
 
-    def forked(self, id: Hashable, row: int) -> Sequence:
+    def _forked(self, id: Hashable, row: int) -> Sequence:
         """The handle of a fork that the store has put into `row`."""
         twin = object.__new__(Sequence)
-        twin.state, twin.request = self.state, replace(self.request, id=id, beams=1)
+        twin._setup, twin.request = self._setup, replace(self.request, id=id, beams=1)
         twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
-        twin.granted, twin.kept = self.granted, self.kept
-        twin.prepared, twin.received = self.prepared, self.received
+        twin._granted, twin._kept = self._granted, self._kept
+        twin.prepared, twin._received = self.prepared, self._received
         return twin
 
     def __repr__(self) -> str:
         state = f"row={self.row}, length={self.length}, computed={self.computed}" if self.live else "released"
         return f"Sequence({shown(self.id)}, {state})"
-
-
-def watch(state: State, sequence: Sequence) -> None:
-    """Its commits are checked while a transfer is to bring its prompt, or while steps of it are still to come."""
-    open_end = sequence.received or (state.bounded and sequence.granted < sequence.prompt_end)
-    if open_end and sequence.computed < sequence.prompt_end:
-        state.watched[sequence.row] = sequence
-    else:
-        state.watched.pop(sequence.row, None)

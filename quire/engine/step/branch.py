@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from quire.core.admission.prepare import Prepared
 from quire.core.records.request import Int32, Request
+from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.sampling import Sampling
 

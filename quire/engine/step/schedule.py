@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quire.core.admission.claim import Refusal
-from quire.core.admission.claims import Claims
-from quire.core.admission.prepare import Prepared
 from quire.core.cache import Cache
 from quire.core.records.plan import Plan
 from quire.core.records.span import Span
+from quire.core.state.claim import Refusal
+from quire.core.state.claims import Claims
+from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.model.batch import Segment
 from quire.engine.settings import EngineConfig

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.core.admission.claim import Claim
-from quire.core.admission.claims import Claims
 from quire.core.cache import Cache
 from quire.core.life.finish import Finished
-from quire.core.life.hold import Hold
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span
+from quire.core.state.claim import Claim
+from quire.core.state.claims import Claims
+from quire.core.state.hold import Hold
 from quire.core.state.sequence import Sequence
 from quire.transfer.geometry.pieces import keeps_all
 from quire.transfer.geometry.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
@@ -170,8 +170,8 @@ def _blocks(sequence: Sequence, cross: bool, length: int, size: int) -> int:
     """Blocks of the stream that a group reads."""
     if not cross:
         return num_blocks(length, size)
-    places = sequence.prepared.encoder
-    return 0 if places is None else places.blocks
+    encoder = sequence.request.encoder
+    return 0 if encoder is None else num_blocks(encoder.length, size)
 
 
 def _sequence(landing: Landing) -> Sequence:

@@ -82,7 +82,7 @@ class Door:
 
     def commit_states(self, rows: Int32, computed: Int32) -> None:
         """The same with states: tokens given a stride ahead have not run, so a state stands where it is told."""
-        store = self.cache._state.store
+        store = self.cache._setup.store
         for row, end in zip(rows.tolist(), computed.tolist(), strict=True):
             store.hand_out(row, end)
         self.commit(rows, computed)
@@ -106,7 +106,7 @@ class Door:
         if computed > sequence.computed:
             self._timed(self.cache.commit, sequence, computed)
         if sequence.computed >= sequence.prompt_end:
-            self.cache._state.store.hand_out(sequence.row, sequence.computed)  # what was given ahead has not run
+            self.cache._setup.store.hand_out(sequence.row, sequence.computed)  # what was given ahead has not run
         if sequence.computed >= sequence.prompt_end and sequence.length > computed:
             self._timed(self.cache.trim, sequence, sequence.length - computed)
         return self._timed(self.cache.suspend, sequence)

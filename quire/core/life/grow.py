@@ -1,0 +1,40 @@
+"""Grow: tokens behind those a sequence has, and slots for them, for a whole batch or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire.core.life.rows import Sequences, rows_of
+from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
+from quire.core.records.plan import Plan
+from quire.core.records.request import Int32, check_tokens
+from quire.core.state.registry import Registry
+
+
+def grow_batch(registry: Registry, sequences: Sequences, tokens: Int32 | None, num_tokens: int) -> Plan | None:
+    """Append tokens and give them slots, all sequences or none; None when the device has no room."""
+    setup = registry.setup
+    rows = rows_of(setup, sequences)
+    if tokens is not None:
+        if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int32 or tokens.ndim not in (1, 2):
+            check_tokens(tokens, "grow")
+        if len(rows) == 0 or tokens.size % len(rows) or (tokens.ndim == 2 and len(tokens) != len(rows)):
+            fact = f"{len(rows)} sequences and tokens of shape {tokens.shape}"
+            raise InputError(say("grow", fact, "give each sequence the same number of tokens"))
+        num_tokens = tokens.size // len(rows)
+        if tokens.ndim == 2 or not tokens.flags.c_contiguous:
+            tokens = np.ascontiguousarray(tokens).reshape(-1)
+    elif type(num_tokens) is not int or not 1 <= num_tokens <= setup.config.max_length:
+        raise InputError(
+            say(f"grow by {shown(num_tokens)} tokens", f"it must be 1 to {setup.config.max_length}", "grow by less")
+        )
+    try:
+        added = setup.store.grow(rows, tokens, num_tokens)
+    except LookupError as unknown:
+        raise UnknownError(say("grow", str(unknown), "pass rows of live sequences, each once")) from None
+    except RuntimeError as under_way:
+        raise StateError(say("grow", str(under_way), "hand out and compute the rest of its prompt first")) from None
+    except ValueError as too_long:
+        fact = f"{too_long}; max_length is {setup.config.max_length}"
+        raise InputError(say("grow", fact, "release the sequence or build the cache larger")) from None
+    return None if added < 0 else registry.take_plan()

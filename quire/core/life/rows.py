@@ -1,0 +1,37 @@
+"""Which rows a call speaks of: those of one sequence, of several, or an array of rows. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from quire.core.records.errors import InputError, UnknownError, listed, say, shown
+from quire.core.records.request import Int32, check_tokens
+from quire.core.state.sequence import Sequence
+from quire.core.state.setup import Setup
+
+Sequences = Sequence | Iterable[Sequence] | Int32
+
+
+def rows_of(setup: Setup, sequences: Sequences) -> Int32:
+    """Rows of one sequence, of several, or as given: an int32 array of rows is taken as it is."""
+    if isinstance(sequences, np.ndarray):
+        check_tokens(sequences, "an array of rows")
+        return sequences
+    many = [sequences] if isinstance(sequences, Sequence) else listed("sequences", sequences)
+    for sequence in many:
+        own_row(setup, sequence)
+    return np.fromiter((sequence.row for sequence in many), np.int32, len(many))
+
+
+def own_row(setup: Setup, sequence: Sequence) -> int:
+    """The row of a live sequence of this cache."""
+    if not isinstance(sequence, Sequence):
+        raise InputError(say(f"a {type(sequence).__name__}", "it is no Sequence", "pass what admit returned"))
+    row = sequence._live_row()
+    if sequence._setup is not setup:
+        raise UnknownError(
+            say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
+        )
+    return row

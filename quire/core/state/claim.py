@@ -1,0 +1,157 @@
+"""Claim: one request's hold on what the cache has for it, before admission. Knows neither rows nor slots.
+
+`quire.core.admission.claim` finds the hit and fills in the numbers; this is what the caller sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from quire.core.records.errors import shown
+from quire.core.records.request import Request
+from quire.core.records.span import Span, merged, without
+from quire.core.state.prepared import Prepared, Purpose
+
+if TYPE_CHECKING:
+    from quire.core.store.twin import Hit
+
+Spans = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was not admitted: which resource, how much it needs, how much there is."""
+
+    request: Request
+    reason: Literal["slots", "tokens", "sequences", "order"]  # order: one before it did not fit
+    need: int
+    have: int
+    never: bool = False  # it cannot fit this cache, whatever is released
+    group: int | None = None  # of slots: the layer group that lacks them
+
+    def __str__(self) -> str:
+        cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
+        where = "" if self.group is None else f" of group {self.group}"
+        return f"request {shown(self.request.id)} needs {self.need} {self.reason}{where}, {self.have} are there; {cure}"
+
+
+class Claim:
+    """One request's hold on its hit. `start` and the hit are final: nothing but a failed read can change them.
+
+    `prepared` is the request made ready, for `gains_from` of other claims; `purpose` is what it was claimed for.
+    """
+
+    __slots__ = ("_cold", "_cross_hit", "_hit", "_takes", "num_tokens", "onboards", "prepared", "purpose")
+
+    prepared: Prepared
+    purpose: Purpose
+    num_tokens: int  # left to compute
+    onboards: tuple[int, ...]  # pages per group that admission reads from a colder tier
+    _hit: Hit
+    _cross_hit: Hit | None  # in the encoder's stream
+    _cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
+    _takes: tuple[int, ...]  # slots per group at the peak; a partial hit's copy is one of them
+
+    def __init__(self, prepared: Prepared, purpose: Purpose) -> None:
+        self.prepared = prepared
+        self.purpose = purpose
+
+    @property
+    def request(self) -> Request:
+        """What was asked."""
+        return self.prepared.request
+
+    @property
+    def start(self) -> int:
+        """First token to compute: every group can resume here."""
+        return self._hit.start
+
+    @property
+    def encoder_start(self) -> int:
+        """Leading places of the encoder's KV that are there; the encoder need not run when that is all of them."""
+        places = self.prepared._encoder
+        if places is None or self._cross_hit is None:
+            return 0
+        return min(places.length, self._cross_hit.start)
+
+    @property
+    def spans(self) -> tuple[Spans, ...]:
+        """Tokens the cache had for this request when it was claimed, group by group, never cut to the shortest.
+
+        What decoding after the prompt reads and, for compute, what `start` needs: that much is held. For decode all.
+        """
+        setup, size = self.prepared._setup, self.prepared._setup.block_size
+        blocks = self._found()
+        if self.purpose == "compute":
+            edge = self._hit.blocks * size
+            blocks = [merged(*spans, *setup.layers[g].needs_at(edge, size)) for g, spans in enumerate(blocks)]
+        found = [tuple(Span(s.start * size, s.end * size) for s in spans) for spans in blocks]
+        if self._hit.matched:
+            part = Span(self._hit.blocks * size, self._hit.start)
+            found = [merged(*spans, part) for spans in found]
+        across = Span(0, self.encoder_start)
+        return (*found, *(merged(across) for _ in setup.groups[len(found) :]))
+
+    @property
+    def wanted_blocks(self) -> tuple[Spans, ...]:
+        """Blocks per group that decoding after the prompt needs and the cache has not: what a transfer must bring."""
+        setup, end, size = self.prepared._setup, self.prepared.end, self.prepared._setup.block_size
+        needed = [setup.layers[group].needs_at(end, size) for group in setup.own_groups]
+        missing = [without(need, found) for need, found in zip(needed, self._found(), strict=True)]
+        places = self.prepared._encoder
+        if places is None or self._cross_hit is None:
+            return (*missing, *(() for _ in setup.groups[len(missing) :]))
+        across = merged(Span(self._cross_hit.blocks, places.blocks))
+        return (*missing, *(across for _ in setup.groups[len(missing) :]))
+
+    def _found(self) -> list[Spans]:
+        setup, end = self.prepared._setup, self.prepared.end
+        facts = [(setup.layers[group], self._hit.present(group).tolist()) for group in setup.own_groups]
+        return [layer.found(present, end, setup.block_size) for layer, present in facts]
+
+    def gains_from(self, other: Prepared, span: Span) -> bool:
+        """Once `other` has computed `span`, more of this request could be reused: the same tokens, up to there.
+
+        Where all is kept the first whole block it lacks counts; with states, the snapshot that `span` may end on.
+        """
+        setup, mine, size = self.prepared._setup, self.prepared, self.prepared._setup.block_size
+        if setup.state_groups:
+            block = span.end // size - 1
+            kept = [setup.layers[group].is_stop(span.end, other._marks, size) for group in setup.state_groups]
+            gains = span.end > self.start and all(kept)
+        else:
+            block = self._hit.blocks
+            gains = span.start // size <= block < span.end // size
+        if span.end < other.end and any(layer.bounded and not layer.current for layer in setup.layers):
+            gains = False  # until then the pages of its windows are not findable
+        alike = mine._keep and other._keep and mine._scope_key == other._scope_key
+        copies = setup.config.partial_hits and setup.config.copy_on_partial_reuse  # a part of its page can be had
+        usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
+        usable = usable if mine.request.reuse_limit is None else min(usable, mine.request.reuse_limit)
+        if not gains or not alike or (block + 1) * size > usable:
+            return False
+        for chain in (mine._chain, other._chain):
+            chain.extend_keys(block + 1)
+        return mine._chain.key(block) == other._chain.key(block)
+
+    @property
+    def slots_needed(self) -> tuple[int, ...]:
+        """Device slots per group, at the peak: new pages, onboards and, for a partial hit, the copy."""
+        return tuple(cold + takes for cold, takes in zip(self._cold, self._takes, strict=True))
+
+    def __repr__(self) -> str:
+        return f"Claim({shown(self.request.id)}, start={self.start})"
+
+
+def let_go(claim: Claim) -> None:
+    """Give the hold back."""
+    setup = claim.prepared._setup
+    setup.store.unclaim(claim._hit)
+    if claim._cross_hit is not None and setup.cross is not None:
+        setup.cross.store.unclaim(claim._cross_hit)
+
+
+def hit_of(claim: Claim, group: int) -> Hit | None:
+    """What it found in the stream that a group reads."""
+    return claim._hit if group < claim.prepared._setup.own_groups.stop else claim._cross_hit

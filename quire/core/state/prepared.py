@@ -1,0 +1,135 @@
+"""Prepared: a request made ready for its claim: tokens copied, numbers known, misuse refused. Holds nothing yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from quire.core.records.config import DEFAULT_PRIORITY
+from quire.core.records.encoder import Encoder
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.groups import Marks
+from quire.core.records.identity import Scope
+from quire.core.records.request import Request
+from quire.core.records.retain import to_ticks
+from quire.core.state.setup import Setup
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from quire.core.store.twin import Chain
+
+Purpose = Literal["compute", "decode"]
+
+
+class Prepared:
+    """A request made ready ahead of its claim: tokens copied, numbers known. `Cache.prepare` may run on any thread.
+
+    It becomes one sequence: once admitted, its chain of tokens is the sequence's own. `request` is what was asked and
+    `end` the first token that is not computed here: the prompt's length, or what room there is for.
+    """
+
+    __slots__ = (
+        "_blocks", "_chain", "_decode_priority", "_decode_ticks", "_encoder", "_keep", "_length", "_marks", "_peaks",
+        "_priorities", "_reaches", "_scope", "_scope_key", "_seated", "_setup", "_spare", "_ticks", "_timed",
+        "end", "request",
+    )  # fmt: skip
+
+    def __init__(self, setup: Setup, request: Request) -> None:
+        size, retention, num_tokens = setup.block_size, request.retention, len(request.tokens)
+        self._setup = setup
+        self.request = request
+        self._seated = False
+        self._length = num_tokens if request.length is None else request.length
+        self.end = min(self._length, num_tokens)  # first token that is not computed here
+        self._keep = setup.config.reuse and request.reuse
+        self._scope: Scope | None = request.scope  # None: what it computes is nobody else's
+        self._scope_key = request.scope.key
+        self._reaches: tuple[int, ...]  # tokens each group makes room for
+        self._marks: Marks | None = None
+        self._encoder: Places | None = None
+        if setup.only_full:
+            if request.encoder is not None:
+                _check_encoder(setup, request)
+            reach = self._length + request.extra_tokens
+            self._reaches = (reach,) * len(setup.layers)
+            self._blocks = -(-reach // size)  # of every group alike, and
+            self._spare = request.beams - 1 if self.end % size else 0  # for beams: full pages are shared
+        else:
+            self._meet_groups(setup, request)
+        tokens, words = request.tokens, request.words() if request.media or request.extra_ids is not None else None
+        if self.end < num_tokens:
+            tokens, words = tokens[: self.end], None if words is None else words[: self.end]
+        self._chain: Chain = setup.chain(size, tokens, words)
+        self._priorities: NDArray[np.int16] | None = None
+        self._ticks: NDArray[np.int64] | None = None
+        self._decode_priority, self._decode_ticks = DEFAULT_PRIORITY, -1
+        self._timed = False
+        if retention is not None:
+            self._decode_priority, self._decode_ticks = retention.decode_priority, to_ticks(retention.decode_seconds)
+            self._timed = retention.timed
+            fits = self._length + request.extra_tokens <= setup.config.max_length  # if not, it will be refused
+            if fits and (retention.ranges or max(self._reaches) > self._length):
+                blocks = -(-max(self._reaches) // size)
+                self._priorities, self._ticks = retention.of_blocks(blocks, self._length, size)
+
+    def __repr__(self) -> str:
+        return f"Prepared({shown(self.request)}, {'admitted' if self._seated else 'not admitted'})"
+
+    def _meet_groups(self, setup: Setup, request: Request) -> None:
+        """What groups other than full ones need to know of it."""
+        size, layers = setup.block_size, setup.layers[: setup.own_groups.stop]
+        self._peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
+        if setup.state_groups and self._length != len(request.tokens):
+            fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
+            raise InputError(
+                say(f"request {shown(request.id)} with length {self._length}", fact, "leave length at None")
+            )
+        if any(at % size for at in request.snapshots):
+            fact = f"blocks have {size} tokens"
+            raise InputError(
+                say(f"snapshots {request.snapshots} of request {shown(request.id)}", fact, "use block edges")
+            )
+        if request.encoder is not None:
+            _check_encoder(setup, request)
+            self._encoder = Places(setup, request.encoder, self._keep)
+            self._scope = request.encoder.scope(request.scope)
+            self._scope_key = b"" if self._scope is None else self._scope.key
+            self._keep = self._keep and self._scope is not None
+        extras = (request.extra_tokens if layer.extra_tokens is None else layer.extra_tokens for layer in layers)
+        self._reaches = tuple(
+            self._length if layer.current else self._length + extra for layer, extra in zip(layers, extras, strict=True)
+        )
+        edge = (self.end - 1) // size * size  # the last one that the same prompt may start from
+        self._marks = Marks(request.snapshots, edge) if self._keep else None
+
+    @property
+    def _new_tokens(self) -> int:
+        """Tokens it may generate: no sequence becomes longer than max_length."""
+        return max(0, min(self.request.max_new_tokens, self._setup.config.max_length - self._length))
+
+    def stop_after(self, start: int, end: int) -> int:
+        """Where a step that begins at `start` must end at the latest."""
+        setup = self._setup
+        if start >= end:
+            return end
+        return min(layer.next_stop(start, end, self._marks, setup.block_size) for layer in setup.layers)
+
+
+class Places:
+    """The encoder's part of a request: its stream, whole blocks."""
+
+    __slots__ = ("blocks", "chain", "keep", "length")
+
+    def __init__(self, setup: Setup, encoder: Encoder, keep: bool) -> None:
+        tokens, words = encoder.places(setup.block_size)
+        self.length = encoder.length
+        self.blocks = len(tokens) // setup.block_size
+        self.chain: Chain = setup.chain(setup.block_size, tokens, words)
+        self.keep = keep and words is not None  # content without a name is nobody else's
+
+
+def _check_encoder(setup: Setup, request: Request) -> None:
+    if setup.cross is None and request.encoder is not None:
+        name = f"request {shown(request.id)} with an encoder of {request.encoder.length}"
+        raise InputError(say(name, "no layer group reads it", "add LayerGroup(cross=True), or leave the encoder out"))

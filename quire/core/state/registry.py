@@ -1,0 +1,77 @@
+"""Registry: what one cache keeps between two calls: sequences, open claims, holds, open plans. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
+from quire.core.state.claim import Claim
+from quire.core.state.claims import Claims
+from quire.core.state.hold import Hold
+from quire.core.state.sequence import Sequence
+from quire.core.state.setup import Setup
+
+if TYPE_CHECKING:
+    from weakref import ref
+
+
+class Registry:
+    """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
+
+    __slots__ = (
+        "abandoned", "commit_checked", "free_rows", "holds", "next_plan", "open_claims", "plans", "sequences", "setup",
+        "timed",
+    )  # fmt: skip
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.sequences: dict[Hashable, Sequence] = {}
+        self.free_rows = list(range(setup.config.max_sequences - 1, -1, -1))
+        self.open_claims: dict[ref[Claims], list[Claim]] = {}  # by their handles, in the order they were made
+        self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time
+        self.holds: dict[Hold, None] = {}
+        self.plans: dict[int, Plan] = {}
+        self.next_plan = 0
+        self.timed = False  # some page may have a duration, or was claimed to get one
+        self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out
+
+    def check_commits(self, sequence: Sequence) -> None:
+        """Check its commits while a transfer is to bring its prompt, or while steps of it are still to come."""
+        open_end = sequence._received or (self.setup.bounded and sequence._granted < sequence.prompt_end)
+        if open_end and sequence.computed < sequence.prompt_end:
+            self.commit_checked[sequence.row] = sequence
+        else:
+            self.commit_checked.pop(sequence.row, None)
+
+    def take_plan(self) -> Plan:
+        """Everything the stores decided to move since the last plan; one without moves needs no finishing."""
+        setup, number = self.setup, self.next_plan
+        self.next_plan = number + 1
+        if not setup.store.num_moves and (setup.cross is None or not setup.cross.store.num_moves):
+            return Plan(number, NO_MOVES)
+        moves = _take_moves(setup)
+        moves.flags.writeable = False
+        plan = self.plans[number] = Plan(number, moves)
+        self._trust(False)
+        return plan
+
+    def close_plan(self, number: int) -> None:
+        """A plan is finished; when none is under way the stores may trust every copy again."""
+        self.plans.pop(number, None)
+        self._trust(not self.plans)
+
+    def _trust(self, copies: bool) -> None:
+        for stream in self.setup.streams:
+            stream.store.inherit = copies
+
+
+def _take_moves(setup: Setup) -> Moves:
+    """In the numbering of the cache's groups; streams share no slot, so their order does not matter."""
+    if setup.cross is None:
+        return setup.store.take_moves()
+    across = setup.cross.store.take_moves()
+    across[:, MoveColumn.GROUP] += setup.cross.first
+    return np.concatenate([setup.store.take_moves(), across])

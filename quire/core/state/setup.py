@@ -1,0 +1,112 @@
+"""Setup: what never changes in a cache: config, layer groups, stores, clock, lock. Knows no sequences."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.core.records.config import CacheConfig
+from quire.core.records.groups import LayerGroup
+from quire.core.records.retain import TICKS_PER_SECOND
+from quire.core.records.stats import Usage
+from quire.core.state.roots import Roots
+from quire.core.state.stream import TokenStream, open_stream
+from quire.core.store import StoreName, open_store
+
+if TYPE_CHECKING:
+    from quire.core.store.twin import Chain, Store
+
+
+class GroupPool(NamedTuple):
+    """Where the pages of a layer group are."""
+
+    store: Store
+    place: int  # the group's number in that store
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """The fixed parts of one cache. What is inside the stores changes; which stores there are does not."""
+
+    config: CacheConfig
+    block_size: int
+    layers: tuple[LayerGroup, ...]  # the config's, where a window that no sequence outgrows is full attention
+    groups: range  # numbers of all layer groups
+    own_groups: range  # of those that read the sequence's own tokens
+    state_groups: tuple[int, ...]  # of those with a recurrent state
+    device_slots: tuple[int, ...]  # by group
+    smallest_pool: int  # the least of them
+    bounded: bool  # some group forgets
+    groups_differ: bool  # groups may hold different parts of one prompt
+    only_full: bool  # every group takes the same pages: neither bounded nor cross, without room of its own
+    partial_policy: int  # the store's word for which partial hits are allowed
+    clock: Callable[[], float]
+    lock: threading.RLock  # the cache's only one; no function below takes it, only handles do
+    chain: type[Chain]
+    store: Store  # of the sequence's own tokens,
+    roots: Roots  # and their roots
+    cross: TokenStream | None  # the encoder's tokens
+    streams: tuple[TokenStream, ...]
+    pools: tuple[GroupPool, ...]  # by group
+
+    def now(self) -> int:
+        """The clock in the store's ticks."""
+        return int(self.clock() * TICKS_PER_SECOND)
+
+    def available(self, group: int) -> int:
+        """Device slots that can be had now, promises to running prompts aside."""
+        store, place = self.pools[group]
+        return store.available(place)
+
+    def usage(self, tier: int, group: int) -> Usage:
+        """Where the slots of one tier and group are."""
+        (store, place), capacity = self.pools[group], self.config.tiers[tier].of_group(group)
+        empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
+        shadows = store.num_shadow(place, tier)
+        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
+
+    def refresh(self, now: int) -> None:
+        """Let retention durations that have passed run out."""
+        for stream in self.streams:
+            stream.store.refresh(now)
+
+
+def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName) -> Setup:
+    """Stores and numbers for a config."""
+    module = open_store(store)
+    layers = tuple(group.clamped(config.max_length) for group in config.groups)
+    groups = range(len(layers))
+    own_groups = range(len(layers) - sum(group.cross for group in layers))
+    device_slots = tuple(config.tiers[0].of_group(group) for group in groups)
+    bounded = any(group.bounded for group in layers)
+    roomy = any(group.extra_tokens is not None for group in layers)
+    own = open_stream(module.Store, config, layers, own_groups, config.columns)
+    across = range(own_groups.stop, groups.stop)
+    cross = open_stream(module.Store, config, layers, across, config.encoder_columns) if across else None
+    pools = [GroupPool(own.store, group) for group in own_groups]
+    if cross is not None:
+        pools += [GroupPool(cross.store, group - cross.first) for group in across]
+    return Setup(
+        config=config,
+        block_size=config.block_size,
+        layers=layers,
+        groups=groups,
+        own_groups=own_groups,
+        state_groups=tuple(group for group in own_groups if layers[group].current),
+        device_slots=device_slots,
+        smallest_pool=min(device_slots),
+        bounded=bounded,
+        groups_differ=bounded or len(own_groups) > 1,
+        only_full=not (bounded or across or roomy),
+        partial_policy=1 + config.copy_on_partial_reuse if config.partial_hits else 0,
+        clock=clock,
+        lock=threading.RLock(),
+        chain=module.Chain,
+        store=own.store,
+        roots=own.roots,
+        cross=cross,
+        streams=(own,) if cross is None else (own, cross),
+        pools=tuple(pools),
+    )

@@ -1,0 +1,50 @@
+"""TokenStream: one run of tokens that layer groups read: the store of its pages, its roots. Knows no requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.core.records.config import CacheConfig
+from quire.core.records.groups import LayerGroup
+from quire.core.state.roots import Roots
+
+if TYPE_CHECKING:
+    from quire.core.store.twin import Store
+
+
+class TokenStream:
+    """The sequence's own tokens, or its encoder's: the store of the layer groups that read them, and its roots.
+
+    A sequence has the same row in all of them. Cross groups read a stream of their own.
+    """
+
+    __slots__ = ("first", "roots", "store")
+
+    def __init__(self, store: Store, first: int, roots: Roots) -> None:
+        self.store = store
+        self.first = first  # number of its first group
+        self.roots = roots
+
+    def has(self, row: int) -> bool:
+        """Whether that live row is in this stream; a request may come without encoder."""
+        return self.first == 0 or bool(self.store.length[row])
+
+
+def open_stream(
+    make: type[Store], config: CacheConfig, layers: tuple[LayerGroup, ...], groups: range, columns: int
+) -> TokenStream:
+    """An empty stream for some of the layer groups."""
+    size = config.block_size
+    facts = [_numbers(layers[group], size, [tier.of_group(group) for tier in config.tiers]) for group in groups]
+    store = make(
+        size, facts, config.max_sequences, columns, int(config.eviction == "release_order"), config.shadows,
+        config.offload_min_priority, config.events, config.max_events, config.partial_hits,
+        config.event_seed,
+    )  # fmt: skip
+    return TokenStream(store, groups.start, Roots(store, config.events, config.event_seed))
+
+
+def _numbers(layer: LayerGroup, size: int, slots: list[int]) -> tuple[int, int, int, int, int, int, list[int]]:
+    """A layer group as the store knows it."""
+    reach = (layer.tail(size), layer.sink(size), layer.keep(size))
+    return (*reach, layer.every(size), layer.extra_tokens or 0, layer.current, slots)
