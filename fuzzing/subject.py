@@ -32,6 +32,7 @@ from quire import Sequence as Live
 from quire.core.records.errors import ConfigWarning
 from quire.core.records.stats import NUM_COUNTERS
 from quire.core.store import open_store
+from quire.core.store.dumped import Dump
 
 StoreName = Literal["twin", "compiled"]
 NO_COUNTS = (0,) * NUM_COUNTERS
@@ -262,7 +263,7 @@ class Subject:
             facts.append((pages, slots, live.state_slot(group), _runs(live.held(group))))
         return live.start, live.length, live.computed, live.committed, live.encoder_computed, tuple(facts)
 
-    def dump(self) -> list[dict[str, Any]]:
+    def dump(self) -> list[Dump]:
         """Everything the stores know, stream by stream."""
         return [stream.store.dump() for stream in self.cache._setup.streams]
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
-from tests.test_shape import PACKAGE, imported, parsed, text_of
+import pytest
+
+from quire.core.store import StoreName, interface, open_store
+from tests.test_shape import PACKAGE, PYTHON, imported, parsed, text_of
 
 STORE = PACKAGE / "core" / "store"
 COMPILED = STORE / "compiled"
@@ -91,7 +95,7 @@ def test_a_part_of_the_twin_imports_only_parts_before_it() -> None:
     for place, part in enumerate(order):
         for module in imported(TWIN / f"{part}.py"):
             found = re.fullmatch(r"quire\.core\.store\.twin\.(\w+)(?:\.\w+)?", module)
-            if module.startswith("quire.core.store") and (found is None or found[1] not in order[:place]):
+            if module.startswith("quire.core.store.twin") and (found is None or found[1] not in order[:place]):
                 faults.append(f"{part} imports {module}")
     assert not faults
 
@@ -102,3 +106,54 @@ def test_the_rules_see_the_whole_of_both_stores() -> None:
     assert sum(len(functions_in(TWIN / f"{part}.py")) for part in twin_order()) > 150
     assert {"Row", "State", "joins", "hand_out"} <= defined_in("state") and "reserve" in defined_in("memory")
     assert {"set_column", "hand_out"} <= functions_in(TWIN / "state.py")
+
+
+# The interface: protocols that everything above is typed against, and nothing public beside them
+
+
+INNER = {  # names of the twin that only its own parts use
+    "Chain": {"append", "block", "block_size", "span", "truncate"},
+    "Hit": {
+        "blocks_for", "end_of", "front", "groups", "has_needs", "held_blocks", "mark", "nodes", "num_cold", "pages",
+        "pages_held", "pages_of_source", "row", "seated", "set_source", "settled", "source_node", "source_pages",
+    },
+    "Ledger": set(),
+    "Store": set(),
+}  # fmt: skip
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def promised(name: str) -> set[str]:
+    """Members of a protocol."""
+    protocol = getattr(interface, name)
+    return public(protocol) | {member for member in protocol.__annotations__ if not member.startswith("_")}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_stores_have_the_interface_and_nothing_beside_it(store: StoreName, name: str) -> None:
+    found = public(getattr(open_store(store), name))
+    assert found - (INNER[name] if store == "twin" else set()) == promised(name)
+    assert not INNER[name] & promised(name)
+    assert ("__len__" in vars(getattr(interface, name))) == hasattr(getattr(open_store(store), name), "__len__")
+
+
+def test_only_the_interface_is_known_outside() -> None:
+    inside = ("quire.core.store.twin", "quire.core.store._compiled")
+    outside = [path for path in PYTHON if TWIN not in path.parents]
+    assert not [f"{path}: {name}" for path in outside for name in imported(path) if name.startswith(inside)]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_stores_take_the_same_arguments(store: StoreName, name: str) -> None:
+    kind, protocol, faults = getattr(open_store(store), name), getattr(interface, name), []
+    for member in sorted(promised(name)):
+        said = inspect.getattr_static(protocol, member, None)
+        if inspect.isfunction(said):
+            wanted = [(each.name, each.default is each.empty) for each in inspect.signature(said).parameters.values()]
+            given = inspect.signature(getattr(kind, member)).parameters.values()
+            if [(each.name, each.default is each.empty) for each in given] != wanted:
+                faults.append(f"{name}.{member}{inspect.signature(getattr(kind, member))} instead of {wanted}")
+    assert not faults

@@ -11,6 +11,7 @@ from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Claim, State
 from fuzzing.world.plain import Blocks, ClaimFacts, Outlook, Path
+from quire.core.store.dumped import NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow
 
 
 def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
@@ -98,27 +99,35 @@ def row_facts(model: Model, name: str) -> tuple[Any, ...]:
     return row.start, len(row.tokens), row.computed, row.committed * size, encoded, tuple(groups)
 
 
-def dump(state: State) -> dict[str, Any]:
-    """All facts by name."""
-    exists = state.tree.exists()
+def dump(state: State) -> Dump:
+    """All facts by name, nodes numbered as a store does: sorted paths are parents first and siblings in order."""
+    exists = sorted([*((root,) for root in state.roots), *state.tree.exists()])
+    numbers = {path: number for number, path in enumerate(exists)}
     born = Counter(path[:-1] for path in exists)
     tips = Counter(state.tips())
-    nodes = [(path, len(path[-1]), page_numbers(state, path), born[path], tips[path]) for path in sorted(exists)]
-    return {
-        "nodes": nodes,
-        "groups": [dump_group(state, group) for group in range(len(state.pools))],
-        "rows": {row.number: dump_row(state, name) for name, row in state.rows.items()},
-        "roots": sorted((root, born[root,]) for root in state.roots),
-    }
+    nodes = [dump_node(state, path, numbers, born[path], tips[path]) for path in exists]
+    groups = [dump_group(state, group, numbers) for group in range(len(state.pools))]
+    return Dump(nodes, groups, {row.number: dump_row(state, name, numbers) for name, row in state.rows.items()})
 
 
-def page_numbers(state: State, path: Path) -> tuple[int, ...]:
-    """Page of each group, -1 for none."""
+def dump_node(state: State, path: Path, numbers: dict[Path, int], children: int, tips: int) -> DumpedNode:
+    """A block, or a root."""
+    block = path[-1] if len(path) > 1 else ()
+    words = tuple(identity[1:] for identity in block)
     pages = state.tree.at.get(path, [None] * len(state.pools))
-    return tuple(page.number if page else -1 for page in pages)
+    return DumpedNode(
+        parent=numbers[path[:-1]] if len(path) > 1 else NONE,
+        root=path[0],
+        size=len(block),
+        tokens=tuple(identity[0] for identity in block),
+        words=words if any(map(any, words)) else (),
+        pages=tuple(page.number if page else NONE for page in pages),
+        children=children,
+        tips=tips,
+    )
 
 
-def dump_group(state: State, group: int) -> dict[str, Any]:
+def dump_group(state: State, group: int, numbers: dict[Path, int]) -> DumpedGroup:
     """Pages, orders and counts of one group."""
     pools = state.pools[group]
     orders: list[dict[int, list[int]]] = []
@@ -131,26 +140,35 @@ def dump_group(state: State, group: int) -> dict[str, Any]:
         orders.append(order)
     pages = {}
     for page in pools.pages.values():
+        node = NONE if page.path is None else numbers[page.path]
         slots = tuple(page.copies.get(tier, -1) for tier in range(len(pools.owner)))
         times = (-1 if value is None else value for value in (page.duration, page.expiry))
-        pages[page.number] = (page.path, page.holders, page.claims, slots, page.priority, *times)
-    return {
-        "pages": pages,
-        "orders": orders,
-        "free_pages": pools.numbers,
-        "available": state.free(group),
-        "counters": pools.counts,
-    }
+        pages[page.number] = DumpedPage(node, page.holders, page.claims, slots, page.priority, *times)
+    return DumpedGroup(pages, orders, pools.numbers, state.free(group), pools.counts)
 
 
-def dump_row(state: State, name: str) -> tuple[Any, ...]:
-    """Numbers of one row."""
+def dump_row(state: State, name: str, numbers: dict[Path, int]) -> DumpedRow:
+    """Numbers of one row; private copies are not counted here."""
     row = state.rows[name]
-    spares = [[page.number for page in pages] for pages in row.spares]
     priority, duration = row.decode
-    tokens = [identity[0] for identity in row.tokens]
-    numbers = (len(row.tokens), row.computed, row.committed, tokens)
-    kept = (row.tip, row.keep, spares, priority, -1 if duration is None else duration)
-    currents = [-1 if page is None else page.number for page in row.currents]
-    stakes = (row.fronts, row.showns, row.bases, row.owns, row.peaks, currents)
-    return (*numbers, *kept, *stakes, row.ahead, row.handed, row.reached)
+    return DumpedRow(
+        length=len(row.tokens),
+        computed=row.computed,
+        committed=row.committed,
+        tokens=[identity[0] for identity in row.tokens],
+        tip=NONE if row.tip is None else numbers[row.tip],
+        keep=row.keep,
+        twins=0,
+        spares=[[page.number for page in pages] for pages in row.spares],
+        priority=priority,
+        duration=-1 if duration is None else duration,
+        fronts=row.fronts,
+        showns=row.showns,
+        bases=row.bases,
+        owns=row.owns,
+        peaks=row.peaks,
+        currents=[NONE if page is None else page.number for page in row.currents],
+        ahead=row.ahead,
+        handed=row.handed,
+        reached=row.reached,
+    )

@@ -24,6 +24,7 @@ from fuzzing.world.plain import (
     RefusalFacts,
     World,
 )
+from quire.core.store.dumped import Dump
 
 
 class Oracle:
@@ -205,7 +206,7 @@ class Oracle:
         """Everything a sequence shows of itself."""
         return row_facts(self.model, name)
 
-    def dump(self) -> list[dict[str, Any]]:
+    def dump(self) -> list[Dump]:
         """Everything, stream by stream, in the layout of a store's dump; private copies are not counted here."""
         return [dump(stream) for stream in self.model.streams]
 

@@ -78,18 +78,19 @@ class World:
     def lose(self) -> None:
         """Pages of one group go, wherever they are."""
         nth = self.chance.randrange(len(self.groups))
-        pages = list(self.store.dump()["groups"][nth]["pages"])
+        pages = list(self.store.dump().groups[nth].pages)
         for page in self.chance.sample(pages, min(len(pages), self.chance.randrange(4))):
-            self.store.lose(nth, page, self.store.page_info(nth, page)[-1])
+            self.store.lose(nth, page, self.store.page_info(nth, page).stamp)
 
     def look(self) -> None:
         """What the tree has now."""
         self.pages, self.children = {}, {}
-        for path, _, pages, _, _ in self.store.dump()["nodes"]:
-            blocks = [tuple(identity[0] for identity in part) for part in path[1:]]
-            above = tuple(token for block in blocks[:-1] for token in block)
-            self.pages[above + blocks[-1]] = tuple(page >= 0 for page in pages)
-            self.children.setdefault(above, []).append((blocks[-1], min(pages) >= 0))
+        dump = self.store.dump()
+        for node in dump.nodes:
+            if node.tokens:  # not a root
+                above = dump.text_to(node.parent)
+                self.pages[above + node.tokens] = tuple(page >= 0 for page in node.pages)
+                self.children.setdefault(above, []).append((node.tokens, min(node.pages) >= 0))
 
     def path(self, tokens: Tokens) -> Path:
         """Its blocks in the tree."""

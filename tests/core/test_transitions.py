@@ -39,6 +39,7 @@ from quire import (
     check,
 )  # fmt: skip
 from quire.core.records.config import EVENT_SEED
+from quire.core.store.dumped import Dump
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
 play = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -113,7 +114,7 @@ class Life:
         self.names = 0
 
     @property
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> Dump:
         return self.cache._setup.store.dump()
 
     def run(self, history: list[Step]) -> None:
@@ -359,10 +360,7 @@ class Mirror:
         path = (event.scope.event_hash(EVENT_SEED),) if event.parent is None else self.paths[event.parent]
         for place, (name, priority) in enumerate(zip(event.hashes, event.priorities, strict=True)):
             size = event.tokens_per_block
-            path = (
-                *path,
-                tuple((token, 0, 0, 0) for token in event.tokens[place * size : (place + 1) * size].tolist()),
-            )
+            path = (*path, tuple(event.tokens[place * size : (place + 1) * size].tolist()))
             assert self.paths.setdefault(name, path) == path, "one hash names two blocks"
             assert (event.group, path) not in self.pages, "stored twice"
             self.pages[event.group, path] = (0, priority)
@@ -370,10 +368,13 @@ class Mirror:
 
 def stored_pages(life: Life) -> dict[tuple[int, Any], tuple[int, int]]:
     found = {}
-    for group, facts in enumerate(life.dump["groups"]):
-        for path, _, _, slots, priority, *_ in facts["pages"].values():
-            if path is not None:
-                found[group, path] = (next(tier for tier, slot in enumerate(slots) if slot >= 0), priority)
+    dump = life.dump
+    for group, facts in enumerate(dump.groups):
+        for page in facts.pages.values():
+            if page.node >= 0:
+                way = dump.way_to(page.node)
+                path = (way[0].root, *(node.tokens for node in way[1:]))
+                found[group, path] = (next(tier for tier, slot in enumerate(page.slots) if slot >= 0), page.priority)
     return found
 
 
@@ -420,7 +421,7 @@ def test_when_everyone_has_let_go_every_slot_is_free(store: str, options: Any, h
             assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity
     life.cache.clear()
     assert all(life.cache.usage(0, group).empty == config.tiers[0].of_group(group) for group in life.groups)
-    assert not life.dump["nodes"]
+    assert not life.dump.nodes
 
 
 @play
@@ -466,11 +467,11 @@ def test_what_has_expired_is_at_the_default(store: str, options: Any, history: A
     life.cache.refresh()
     check(life.cache)
     now = int(life.now * 1_000_000)
-    for facts in life.dump["groups"]:
-        for path, holders, _, _, priority, duration, expiry in facts["pages"].values():
-            idle = path is not None and holders == 0
-            assert expiry == -1 or (idle and now < expiry <= now + duration)
-            assert not idle or duration < 0 or expiry >= 0 or priority == 35
+    for facts in life.dump.groups:
+        for page in facts.pages.values():
+            idle = page.node >= 0 and page.holders == 0
+            assert page.expiry == -1 or (idle and now < page.expiry <= now + page.duration)
+            assert not idle or page.duration < 0 or page.expiry >= 0 or page.priority == 35
     before = life.dump
     life.cache.refresh()
     assert life.dump == before

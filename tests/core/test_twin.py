@@ -87,7 +87,7 @@ class Rig:
         return [record[0] for record in self.events()]
 
     def order(self, tier: int = 0) -> dict[int, list[int]]:
-        return self.store.dump()["groups"][0]["orders"][tier]
+        return self.store.dump().groups[0].orders[tier]
 
     def place(self, page: int) -> tuple[int, ...]:
         return self.store.page_slots(0, page)
@@ -157,7 +157,7 @@ def test_claimed_pages_keep_their_place_and_are_passed_over() -> None:
     assert r.store.available(0) == 3
     r.admit(1, block(60, 2))
     assert r.store.slots[0][1, :2].tolist() == [1, 0]
-    assert before["groups"][0]["available"] == 3
+    assert before.groups[0].available == 3
 
 
 def test_claiming_twice_or_unclaiming_twice_is_an_error() -> None:
@@ -200,7 +200,7 @@ def test_eviction_offloads_what_is_worth_it_and_drops_the_rest() -> None:
     low, high = r.cache(block(0), priority=10), r.cache(block(10))
     r.events()
     r.admit(1, block(20, 2))
-    stamp = r.store.page_info(0, high[0])[-1]
+    stamp = r.store.page_info(0, high[0]).stamp
     assert r.moves() == [[OFFLOAD, 0, 0, 1, 1, 0, T, high[0], stamp, -1, -1]]
     assert r.place(high[0]) == (-1, 0)
     assert r.counter(DROPPED) == 1 and r.counter(OFFLOADED) == 1
@@ -290,7 +290,7 @@ def test_onboarding_between_full_tiers_exchanges() -> None:
     other = r.cache(block(10))[0]
     r.moves(), r.events()
     r.admit(1, block(0))
-    stamps = [r.store.page_info(0, p)[-1] for p in (page, other)]
+    stamps = [r.store.page_info(0, p).stamp for p in (page, other)]
     assert r.moves() == [[EXCHANGE, 0, 0, 0, 1, 0, T, page, stamps[0], other, stamps[1]]]
     assert (r.place(page), r.place(other)) == ((0, -1), (-1, 0))
     assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 0, 1), (MOVED, 1, 0)]
@@ -352,7 +352,7 @@ def test_ties_go_to_a_page_that_can_be_taken_in_place_then_to_the_hotter_then_to
 
     def chosen() -> int:
         source = r.store.walk(r.chain([5, 6, 2]), r.root, 3, 2).source
-        return next(page for page in range(8) if r.store.page_info(0, page)[0] == source)
+        return next(page for page in range(8) if r.store.page_info(0, page).node == source)
 
     assert chosen() == min(cold)
     r.admit(1, [5, 6, 1, 1], policy=0)
@@ -428,9 +428,9 @@ def test_a_device_page_replaces_a_cold_duplicate_and_inherits_its_copies() -> No
     r.moves(), r.events()
     assert r.commit(1) == 0
     assert r.place(own) == (0, 0) and r.order(1) == {0: [1], 1: [0]}
-    assert r.store.dump()["groups"][0]["free_pages"][-1] == cold
+    assert r.store.dump().groups[0].free_pages[-1] == cold
     assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 1, 0)] and r.moves() == []
-    assert r.store.dump()["rows"][1][6] == 0
+    assert r.store.dump().rows[1].twins == 0
 
 
 def test_a_private_twin_takes_its_place_at_release_when_it_is_free() -> None:
@@ -438,7 +438,7 @@ def test_a_private_twin_takes_its_place_at_release_when_it_is_free() -> None:
     r.admit(1, block(0), usable=0)
     r.admit(2, block(0), usable=0)
     assert r.commit(1, 2) == 1
-    assert r.store.dump()["rows"][2][6] == 1
+    assert r.store.dump().rows[2].twins == 1
     r.store.release(1, True, 0)
     r.admit(3, block(50, 2))  # one empty slot, then the idle page: it is dropped, the node stays as row 2's tip
     assert r.store.num_nodes == 1
@@ -446,7 +446,7 @@ def test_a_private_twin_takes_its_place_at_release_when_it_is_free() -> None:
     r.events()
     r.store.release(2, True, 0)
     assert r.kinds() == [STORED]
-    assert r.store.page_info(0, twin)[0] >= 0
+    assert r.store.page_info(0, twin).node >= 0
 
 
 def test_a_twin_whose_place_is_taken_is_freed() -> None:
@@ -506,7 +506,7 @@ def test_fork_shares_full_pages_and_takes_spares_first() -> None:
     r = rig(8)
     r.admit(1, [*block(0), 8, 9], spare=1)
     r.commit(1)
-    spare = r.store.dump()["rows"][1][7][0][0]
+    spare = r.store.dump().rows[1].spares[0][0]
     assert r.store.num_spares(0, 1) == 1
     assert r.store.fork(1, 2) == 0
     assert r.store.pages[0][2, :2].tolist() == [r.store.pages[0][1, 0], spare]
@@ -549,7 +549,7 @@ def test_truncate_removes_the_subtree_and_unties_rows() -> None:
     r.events()
     assert r.store.truncate(r.root, r.chain(block(0, 3)), 12, 4) == 3
     assert r.store.num_nodes == 1
-    assert r.store.dump()["rows"][1][4] is None
+    assert r.store.dump().rows[1].tip == -1
     records, hashes, *_ = r.store.take_events()
     assert records[:, 0].tolist() == [REMOVED] and len(hashes) == 3
     assert r.commit(1) == 0
@@ -590,7 +590,7 @@ def test_clear_tells_cleared_instead_of_removals_and_forgets_roots() -> None:
     assert r.store.clear() == 4
     assert [(e[0], e[1], e[2]) for e in r.events()] == [(CLEARED, 0, 0), (CLEARED, 1, 0)]
     dump = r.store.dump()
-    assert dump["roots"] == [] and dump["nodes"] == [] and dump["rows"][2][4] is None
+    assert dump.nodes == [] and dump.rows[2].tip == -1
     assert r.store.dead_roots() == []
 
 
@@ -633,7 +633,7 @@ def test_holding_a_page_stops_its_clock() -> None:
     r.store.refresh(50)
     assert r.store.page_info(0, page)[3:6] == (80, 10, -1)
     r.store.release(1, True, 60)
-    assert r.store.page_info(0, page)[5] == 70
+    assert r.store.page_info(0, page).expiry == 70
 
 
 # Groups that forget: windows
@@ -641,8 +641,9 @@ def test_holding_a_page_stops_its_clock() -> None:
 
 def stake(r: Rig, row: int, group: int = 0) -> dict[str, int]:
     """What the store says of a row in one group."""
+    facts = r.store.dump().rows[row]
     names = ("front", "shown", "base", "own", "peak", "current")
-    return {name: numbers[group] for name, numbers in zip(names, r.store.dump()["rows"][row][10:16], strict=True)}
+    return {name: getattr(facts, f"{name}s")[group] for name in names}
 
 
 def columns(r: Rig, row: int, group: int = 0) -> list[int]:
@@ -676,16 +677,16 @@ def test_a_twin_that_leaves_takes_a_free_place_or_is_freed() -> None:
     r.admit(1, block(0, 3), usable=0)
     r.admit(2, block(0, 3), usable=0)
     r.store.commit(np.array([1, 2], np.int32), np.array([T, T], np.int32))
-    assert r.store.dump()["rows"][2][6] == 1
+    assert r.store.dump().rows[2].twins == 1
     assert r.store.lose(0, int(r.store.pages[0][1, 0]), 1)  # its place in the tree is free again
     twin = int(r.store.pages[0][2, 0])
     r.events()
-    assert r.store.commit_row(2, 2 * T) == 2 and r.store.page_info(0, twin)[1] == 0
+    assert r.store.commit_row(2, 2 * T) == 2 and r.store.page_info(0, twin).holders == 0
     assert [e[2] for e in r.events()] == [1, 1]  # block 1 in its turn, block 0 as it left
     before = r.store.num_empty(0, 0)
     assert r.store.commit_row(1, 3 * T) == 1
     assert r.store.num_empty(0, 0) == before + 2  # the lost page and the twin of block 1
-    assert r.store.dump()["rows"][1][6] == 1
+    assert r.store.dump().rows[1].twins == 1
 
 
 def test_pages_promised_to_leave_are_offered_only_as_they_leave() -> None:
@@ -943,7 +944,7 @@ def test_a_fork_goes_on_from_a_copy_of_the_state() -> None:
 def test_spares_of_a_state_group_go_to_the_columns_then_to_the_state() -> None:
     r = rig(groups=[state(0, 4)])
     r.admit(1, block(0, 2), asks=[(1, 2)], spare=2)
-    spares = r.store.dump()["rows"][1][7][0]
+    spares = r.store.dump().rows[1].spares[0]
     assert r.store.available(0) == 0 and r.store.fork(1, 2) == 0
     assert [r.store.pages[0][2, 1], r.store.currents[0][2]] == spares[::-1]
     assert r.store.fork(1, 3) == -1
@@ -974,7 +975,7 @@ def test_needs_hold_per_group_what_was_found() -> None:
     assert [columns(r, 1, g) for g in range(3)] == [[0, 1, 2, 3], [3], []]
     assert [int(capacity[1]) for capacity in r.store.capacity] == [4, 4, 0]
     assert [stake(r, 1, g)["front"] for g in range(3)] == [0, 3, 2] and stake(r, 1, 1)["base"] == 2
-    assert (r.store.computed[1], r.store.committed[1]) == (8, 2) and r.store.dump()["rows"][1][16] is True
+    assert (r.store.computed[1], r.store.committed[1]) == (8, 2) and r.store.dump().rows[1].ahead is True
     assert r.store.row_counters[2][1, COPIED] == 1
     r.store.release(1, True, 0)
     assert [r.store.available(g) for g in range(3)] == [8, 8, 8]
@@ -990,7 +991,7 @@ def test_a_row_ahead_of_what_it_computed_stores_no_state() -> None:
         idle = r.store.num_idle(0, 0)
         if commits:
             r.commit(1)
-        assert r.store.dump()["rows"][1][16] is not commits
+        assert r.store.dump().rows[1].ahead is not commits
         r.store.release(1, True, 0)
         assert r.store.num_idle(0, 0) == idle + commits
 
@@ -1012,7 +1013,7 @@ def test_needs_are_refused_with_a_partial_block_or_for_other_groups_or_stale() -
 def test_a_full_group_is_held_up_to_its_first_hole_only() -> None:
     r = rig(groups=[full(8), window(1, 8)])
     r.cache(block(0, 3))
-    page = next(p for p in range(8) if r.store.page_info(0, p)[0] >= 0 and r.place(p) == (1,))
+    page = next(p for p in range(8) if r.store.page_info(0, p).node >= 0 and r.place(p) == (1,))
     assert r.store.lose(0, page, 1)
     hit = r.store.walk(r.chain(block(0, 3)), r.root, 12, 0)
     assert hit.present(0).tolist() == [True, False, True] and hit.blocks == 1
@@ -1074,7 +1075,7 @@ def test_lose_detaches_and_recut_gives_the_row_pages_of_its_own() -> None:
     r.admit(1, [*block(0, 2), 99])
     r.admit(2, [*block(0, 2), 98])
     r.events()
-    stamp = r.store.page_info(0, pages[1])[-1]
+    stamp = r.store.page_info(0, pages[1]).stamp
     assert not r.store.lose(0, pages[1], stamp + 1)
     assert r.store.lose(0, pages[1], stamp)
     assert r.kinds() == [REMOVED]
@@ -1082,7 +1083,7 @@ def test_lose_detaches_and_recut_gives_the_row_pages_of_its_own() -> None:
     assert r.store.recut(2, 1) == 0  # its own now: stays
     assert r.store.pages[0][2, 1] == pages[1] and r.store.pages[0][1, 1] != pages[1]
     assert (r.store.computed[1], r.store.committed[1]) == (4, 1)
-    assert r.store.num_nodes == 1 and r.store.dump()["nodes"][0][4] == 2
+    assert r.store.num_nodes == 1 and [node.tips for node in r.store.dump().nodes] == [0, 2]
     for row in (1, 2):
         r.store.hand_out(row, 2 * T)
     assert r.commit(1, 2) == 1
@@ -1091,8 +1092,8 @@ def test_lose_detaches_and_recut_gives_the_row_pages_of_its_own() -> None:
 def test_lose_frees_an_idle_page() -> None:
     r = rig(2)
     page = r.cache(block(0))[0]
-    assert r.store.lose(0, page, r.store.page_info(0, page)[-1])
-    assert not r.store.lose(0, page, r.store.page_info(0, page)[-1])
+    assert r.store.lose(0, page, r.store.page_info(0, page).stamp)
+    assert not r.store.lose(0, page, r.store.page_info(0, page).stamp)
     assert r.store.num_empty(0, 0) == 2 and r.store.num_nodes == 0
 
 
@@ -1162,17 +1163,17 @@ def test_pools_are_told_first_and_events_can_be_off() -> None:
 def recount(store: Store) -> None:
     """What is kept up to date equals what a count from scratch gives."""
     dump = store.dump()
-    for number, group in enumerate(dump["groups"]):
-        promised = [(row[14][number], row[13][number]) for row in dump["rows"].values()]
+    for number, group in enumerate(dump.groups):
+        promised = [(row.peaks[number], row.owns[number]) for row in dump.rows.values()]
         reserved = sum(max(0, peak - own) for peak, own in promised if peak)
-        listed = {(t, s) for t, order in enumerate(group["orders"]) for slots in order.values() for s in slots}
-        owned = {(t, s): p for p, info in group["pages"].items() for t, s in enumerate(info[3]) if s >= 0}
+        listed = {(t, s) for t, order in enumerate(group.orders) for slots in order.values() for s in slots}
+        owned = {(t, s): p for p, info in group.pages.items() for t, s in enumerate(info.slots) if s >= 0}
         free = 0
         for place in listed:
-            info = group["pages"].get(owned.get(place, -1))
-            free += place[0] == 0 and (info is None or info[2] == 0)
-        assert group["available"] == free - reserved and store.reserved(number) == reserved
-        assert not set(group["pages"]) & set(group["free_pages"])
+            info = group.pages.get(owned.get(place, -1))
+            free += place[0] == 0 and (info is None or info.claims == 0)
+        assert group.available == free - reserved and store.reserved(number) == reserved
+        assert not set(group.pages) & set(group.free_pages)
         for page, (path, holders, _, slots, *_) in group["pages"].items():
             tiers = [t for t, s in enumerate(slots) if s >= 0]
             assert tiers and (path is not None or holders > 0), page
@@ -1217,7 +1218,7 @@ def go_on(r: Rig, row: int) -> None:
 
 def step(r: Rig, dice: random.Random, live: set[int], now: int) -> None:
     rows = sorted(live)
-    finished = [row for row, info in r.store.dump()["rows"].items() if not any(info[14])]
+    finished = [row for row, info in r.store.dump().rows.items() if not any(info.peaks)]
     if dice.random() < 0.45 and len(live) < 8:
         arrive(r, dice, live)
     elif not rows:

@@ -48,12 +48,11 @@ def deepest(engine: Engine, group: int, said: tuple[int, ...], tier: int) -> int
     """Slot of the last whole block's page along what was said: every kind of group needs it to go on from there."""
     store, place = engine.cache._setup.pools[group]
     found: dict[int, tuple[int, ...]] = {}
-    for path, _, _, slots, *_ in store.dump()["groups"][place]["pages"].values():
-        if path is None:
-            continue
-        tokens = tuple(word[0] for block in path[1:] for word in block)
-        if len(tokens) % BLOCK == 0 and tokens == said[: len(tokens)]:
-            found[len(tokens)] = slots
+    dump = store.dump()
+    for page in dump.groups[place].pages.values():
+        tokens = dump.text_to(page.node)
+        if tokens and len(tokens) % BLOCK == 0 and tokens == said[: len(tokens)]:
+            found[len(tokens)] = page.slots
     slots = found[max(found)]
     assert all(slot < 0 for slot in slots[:tier]) and slots[tier] >= 0, f"it is not in tier {tier}: {slots}"
     return slots[tier]

@@ -85,10 +85,11 @@ def slots_of(engine: Engine, prompt: tuple[int, ...], group: int) -> list[int]:
     """Host slots of a prompt's pages, by block; -1 where it has none there."""
     store, place = engine.cache._setup.pools[group]
     found = [-1] * (len(prompt) // BLOCK)
-    for path, _, _, slots, *_ in store.dump()["groups"][place]["pages"].values():
-        tokens = () if path is None else tuple(word[0] for block in path[1:] for word in block)
-        if tokens and len(tokens) % BLOCK == 0 and tokens == prompt[: len(tokens)] and slots[0] < 0:
-            found[len(tokens) // BLOCK - 1] = slots[1]
+    dump = store.dump()
+    for page in dump.groups[place].pages.values():
+        tokens = dump.text_to(page.node)
+        if tokens and len(tokens) % BLOCK == 0 and tokens == prompt[: len(tokens)] and page.slots[0] < 0:
+            found[len(tokens) // BLOCK - 1] = page.slots[1]
     return found
 
 

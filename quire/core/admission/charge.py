@@ -13,7 +13,7 @@ from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Hit
+    from quire.core.store.interface import Hit
 
 Ask = tuple[int, int, int, int]  # of one group: first and last column to fill, promised peak, spare pages
 Need = tuple[int, int, int]  # of one group: leading blocks, then first and last of the others

@@ -22,7 +22,7 @@ from quire.core.state.roots import NO_ROOT
 from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Hit
+    from quire.core.store.interface import Hit
 
 
 def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:

@@ -14,7 +14,7 @@ from quire.core.records.span import Span, merged, without
 from quire.core.state.prepared import Prepared, Purpose
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Hit
+    from quire.core.store.interface import Hit
 
 Spans = tuple[Span, ...]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from quire.core.store.twin import Chain
+    from quire.core.store.interface import Chain
 
 Purpose = Literal["compute", "decode"]
 

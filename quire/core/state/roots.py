@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quire.core.records.identity import Scope
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Store
+    from quire.core.store.interface import Store
 
 NO_ROOT = -1
 

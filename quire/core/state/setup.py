@@ -16,7 +16,7 @@ from quire.core.state.stream import TokenStream, open_stream
 from quire.core.store import StoreName, open_store
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Chain, Store
+    from quire.core.store.interface import Chain, Store
 
 
 class GroupPool(NamedTuple):

@@ -9,7 +9,7 @@ from quire.core.records.groups import LayerGroup
 from quire.core.state.roots import Roots
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Store
+    from quire.core.store.interface import Store
 
 
 class TokenStream:

@@ -1,4 +1,4 @@
-"""The store: everything that works per block, compiled, with a pure-Python twin of the same interface.
+"""The store: everything that works per block, compiled, with a pure-Python twin of the same interface (`interface.py`).
 
 `open_store("auto")` gives the compiled module and falls back to the twin; QUIRE_STORE=twin or =compiled picks one.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import ModuleType
-from typing import Literal
+from typing import Literal, cast
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.core.store.interface import StoreModule
 
 StoreName = Literal["auto", "compiled", "twin"]
 _MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.twin"}
 
 
-def open_store(name: StoreName = "auto") -> ModuleType:
-    """The module that provides Chain, Hit, Store and Ledger."""
+def open_store(name: StoreName = "auto") -> StoreModule:
+    """The module that provides Chain, Ledger and Store."""
     wanted = os.environ.get("QUIRE_STORE", "auto") if name == "auto" else name
     if wanted not in ("auto", *_MODULES):
         raise InputError(say(f"store {wanted!r}", "there is no such module", "use 'auto', 'compiled' or 'twin'"))
     if wanted != "twin":
         try:
-            return importlib.import_module(_MODULES["compiled"])
+            return cast(StoreModule, importlib.import_module(_MODULES["compiled"]))
         except ImportError as missing:
             if wanted == "compiled":
                 fact, cure = (
@@ -31,4 +31,4 @@ def open_store(name: StoreName = "auto") -> ModuleType:
                     "install a C compiler and reinstall Quire, or use 'twin'",
                 )
                 raise StateError(say("store 'compiled'", fact, cure)) from missing
-    return importlib.import_module(_MODULES["twin"])
+    return cast(StoreModule, importlib.import_module(_MODULES["twin"]))

@@ -21,6 +21,7 @@ from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from quire.core.records.errors import BrokenInvariant
+from quire.core.store.dumped import LOST, NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow, PageInfo
 
 include "compiled/memory.pxi"         # growable blocks, borrowed buffers
 include "compiled/hash.pxi"           # multiply-fold, private keys, event hashes

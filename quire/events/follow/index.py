@@ -24,7 +24,7 @@ from quire.events.wire.field import MAX_NUMBER, Damaged, Form, Refused
 from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Chain, Ledger
+    from quire.core.store.interface import Chain, Ledger
 
 PLAIN = Scope()
 MAX_WORKERS = 4096  # a ledger has no room for more

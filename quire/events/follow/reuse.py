@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Ledger
+    from quire.core.store.interface import Ledger
 
 
 def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[list[int]]:

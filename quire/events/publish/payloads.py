@@ -21,7 +21,7 @@ from quire.events.wire.field import Form
 from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Ledger
+    from quire.core.store.interface import Ledger
 
 
 class Press:

@@ -21,7 +21,7 @@ from quire.events.wire.names import GroupNames, Names
 from quire.events.wire.stamp import Stamped
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Ledger
+    from quire.core.store.interface import Ledger
 
 _COLUMNS = np.array([Column.KIND, Column.GROUP, Column.COUNT, Column.BEFORE, Column.AFTER])
 KEPT = 1_024  # bytes, about, of a delta without its arrays

@@ -1,38 +1,39 @@
-# Owns: introspection: the whole state as plain Python values, for tests. Slow, and node ids never appear.
-# Does not know: nothing here changes anything.
+# Owns: introspection: the whole state as plain Python values, in time that goes by its size; one page's numbers.
+# Does not know: what it is for. Nothing here changes anything.
 
 
-cdef tuple block_of(Tree *t, int32_t n):
-    """The token identities of a node."""
-    cdef const uint64_t *extras = extras_at(t, n)
-    cdef int32_t *tokens = tokens_at(t, n)
+cdef object dump_node(State *s, int32_t n, int32_t parent, uint64_t root):
+    cdef Node *node = at(&s.tree, n)
+    cdef const uint64_t *extras = extras_at(&s.tree, n)
+    cdef int32_t *own = tokens_at(&s.tree, n)
     cdef int32_t i
-    if extras == NULL:
-        return tuple([(tokens[i], 0, 0, 0) for i in range(at(t, n).size)])
-    return tuple([(tokens[i], extras[3 * i], extras[3 * i + 1], extras[3 * i + 2]) for i in range(at(t, n).size)])
+    tokens = tuple([own[i] for i in range(node.size)])
+    words = () if extras == NULL else tuple([(extras[3 * i], extras[3 * i + 1], extras[3 * i + 2])
+                                             for i in range(node.size)])
+    pages = tuple([node.page[i] for i in range(s.num_groups)])
+    return DumpedNode(parent, root, node.size, tokens, words, pages, num_children(&s.tree, n), node.tips)
 
 
-cdef object path_of(Tree *t, dict numbers, int32_t n):
-    """(number of the root, block, block, ...), or None."""
-    cdef list path = []
-    if n < 0:
-        return None
-    while not at(t, n).flags & ROOT:
-        path.append(block_of(t, n))
-        n = at(t, n).parent
-    path.append(numbers[n])
-    return tuple(reversed(path))
-
-
-cdef list dump_nodes(State *s, dict numbers):
+cdef list dump_nodes(State *s, dict hashes, dict numbers):
+    """All nodes by number, which `numbers` gets for each; then those that no root leads to."""
     cdef Tree *t = &s.tree
     cdef list nodes = []
-    cdef int32_t n, i
+    cdef int32_t n
+    for root in sorted(hashes, key=hashes.get):
+        n = root
+        while n >= 0:
+            nodes.append(dump_node(s, n, NONE if n == root else numbers[at(t, n).parent], hashes[root]))
+            numbers[n] = len(numbers)
+            n = next_block(t, n)
     for n in range(t.used):
-        if at(t, n).size:
-            pages = tuple([at(t, n).page[i] for i in range(s.num_groups)])
-            nodes.append((path_of(t, numbers, n), at(t, n).size, pages, num_children(t, n), at(t, n).tips))
-    return sorted(nodes)
+        if at(t, n).size and n not in numbers:
+            nodes.append(dump_node(s, n, LOST, 0))
+    return nodes
+
+
+cdef object number_of(dict numbers, int32_t n):
+    """A node's number in the dump."""
+    return NONE if n < 0 else numbers.get(n, LOST)
 
 
 cdef tuple slots_tuple(Pool *g, int32_t p):
@@ -57,47 +58,26 @@ cdef dict dump_order(Order *o):
     return lists
 
 
-cdef dict dump_group(State *s, Pool *g, dict numbers):
+cdef object dump_page(Pool *g, int32_t p, dict numbers):
+    cdef Page *page = page_at(g, p)
+    expiry = -1 if g.times.expiry == NULL else g.times.expiry[p]
+    return DumpedPage(number_of(numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p), priority_of(page),
+                      duration_of(g, p), expiry)
+
+
+cdef object dump_group(Pool *g, dict numbers):
     cdef dict pages = {}
     cdef list idle = []
     cdef int32_t p, t
-    cdef Page *page
     for p in range(g.num_pages):
-        page = page_at(g, p)
-        if page.holders >= 0:
-            expiry = -1 if g.times.expiry == NULL else g.times.expiry[p]
-            pages[p] = (path_of(&s.tree, numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p),
-                        priority_of(page), duration_of(g, p), expiry)
+        if page_at(g, p).holders >= 0:
+            pages[p] = dump_page(g, p, numbers)
     p = g.free
     while p >= 0:
         idle.append(p)
         p = page_at(g, p).node
-    return {
-        "pages": pages,
-        "orders": [dump_order(g.tiers + t) for t in range(g.num_tiers)],
-        "free_pages": idle[::-1],
-        "available": g.available,
-        "counters": [g.counters[t] for t in range(NUM_COUNTERS)],
-    }
-
-
-cdef dict dump_rows(State *s, dict numbers):
-    cdef dict rows = {}
-    cdef int32_t row, i, k
-    cdef Row *r
-    cdef Spares *spares
-    for row in range(s.num_rows):
-        r = s.rows + row
-        if not is_live(s, row):
-            continue
-        kept = []
-        for i in range(s.num_groups):
-            spares = s.spares + row * s.num_groups + i
-            kept.append([spares.pages[k] for k in range(spares.count)])
-        rows[row] = (s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
-                     path_of(&s.tree, numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
-                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached)
-    return rows
+    orders = [dump_order(g.tiers + t) for t in range(g.num_tiers)]
+    return DumpedGroup(pages, orders, idle[::-1], g.available, [g.counters[t] for t in range(NUM_COUNTERS)])
 
 
 cdef tuple dump_stakes(State *s, int32_t row):
@@ -109,14 +89,26 @@ cdef tuple dump_stakes(State *s, int32_t row):
             [stakes[i].peak for i in range(s.num_groups)], [s.pools[i].currents[row] for i in range(s.num_groups)])
 
 
-cdef dict dump(State *s, dict numbers):
+cdef object dump_row(State *s, int32_t row, dict numbers):
+    cdef Row *r = s.rows + row
+    cdef Spares *spares
+    cdef int32_t i, k
+    cdef list kept = []
+    for i in range(s.num_groups):
+        spares = s.spares + row * s.num_groups + i
+        kept.append([spares.pages[k] for k in range(spares.count)])
+    return DumpedRow(s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
+                     number_of(numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
+                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached)
+
+
+cdef object dump(State *s, dict hashes):
+    """Everything; `hashes` has the roots with their event hashes."""
+    cdef dict numbers = {}
     cdef int32_t i
-    return {
-        "nodes": dump_nodes(s, numbers),
-        "groups": [dump_group(s, s.pools + i, numbers) for i in range(s.num_groups)],
-        "rows": dump_rows(s, numbers),
-        "roots": sorted([(number, num_children(&s.tree, root)) for root, number in numbers.items()]),
-    }
+    nodes = dump_nodes(s, hashes, numbers)
+    groups = [dump_group(s.pools + i, numbers) for i in range(s.num_groups)]
+    return Dump(nodes, groups, {row: dump_row(s, row, numbers) for row in range(s.num_rows) if is_live(s, row)})
 
 
 cdef tuple nbytes(State *s):
@@ -134,10 +126,10 @@ cdef tuple nbytes(State *s):
     return total, t.room * t.block_size * 4 + 24 * <Py_ssize_t> t.num_extras
 
 
-cdef tuple page_info(Pool *g, int32_t p):
-    """(node, holders, claims, priority, duration, expiry, stamp)"""
+cdef object page_info(Pool *g, int32_t p):
+    """One page now."""
     cdef Page *page = page_at(g, p)
     if page.holders < 0:
-        return -1, 0, 0, DEFAULT_PRIORITY, -1, -1, page.stamp
+        return PageInfo(-1, 0, 0, DEFAULT_PRIORITY, -1, -1, page.stamp)
     expiry = -1 if g.times.expiry == NULL else g.times.expiry[p]
-    return page.node, page.holders, claims_of(page), priority_of(page), duration_of(g, p), expiry, page.stamp
+    return PageInfo(page.node, page.holders, claims_of(page), priority_of(page), duration_of(g, p), expiry, page.stamp)

@@ -1,5 +1,5 @@
 # Owns: the interface: one method per act, each of them checks its arguments and calls the part that does the work.
-# Does not know: how anything is done. `quire.core.store.twin` says what each method does.
+# Does not know: how anything is done. `interface.py` says what each method does.
 
 
 @cython.final
@@ -7,7 +7,7 @@ cdef class Store:
     """Tree, pools and rows of one cache; its arrays are live, and only it writes them."""
 
     cdef State state
-    cdef dict numbers                     # root -> its event hash
+    cdef dict hashes                      # root -> its event hash
     cdef readonly list pages              # per group: int32 [rows, columns], -1: none
     cdef readonly list slots              # the same: slots of tier 0
     cdef readonly list capacity           # per group: int32 [rows]
@@ -30,7 +30,7 @@ cdef class Store:
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
         s.tails = tails
         read_seed(s.tree.seed, seed)
-        self.numbers = {}
+        self.hashes = {}
         state_open(s, events, max_events)
         self.length, self.handed, self.computed, self.committed = row_arrays(s)
         self.pages, self.slots, self.capacity, self.currents, self.current_slots = column_arrays(s)
@@ -51,7 +51,7 @@ cdef class Store:
         cdef int32_t n = new_root(&self.state.tree, event_hash)
         if n < 0:
             raise MemoryError("no memory for a root")
-        self.numbers[n] = event_hash
+        self.hashes[n] = event_hash
         return n
 
     def dead_roots(self):
@@ -64,7 +64,7 @@ cdef class Store:
         if at(&self.state.tree, node).child >= 0 or at(&self.state.tree, node).tips:
             raise ValueError(f"root {node} is in use")
         free_root(&self.state.tree, node)
-        del self.numbers[node]
+        del self.hashes[node]
 
     # walks and claims
 
@@ -224,7 +224,7 @@ cdef class Store:
         """Remove all blocks and roots; the number of pages detached."""
         if self.state.open_claims and any_page_claimed(&self.state):
             raise ValueError("clear: pages are claimed")
-        self.numbers.clear()
+        self.hashes.clear()
         return clear(&self.state)
 
     def lose(self, Py_ssize_t group, int32_t page, int32_t stamp):
@@ -309,7 +309,7 @@ cdef class Store:
         return nbytes(&self.state)
 
     def page_info(self, Py_ssize_t group, Py_ssize_t page):
-        """(node, holders, claims, priority, duration, expiry, stamp)"""
+        """One page now."""
         return page_info(check_page(&self.state, group, page), <int32_t> page)
 
     def page_slots(self, Py_ssize_t group, Py_ssize_t page):
@@ -318,4 +318,4 @@ cdef class Store:
 
     def dump(self):
         """Everything, as plain values that are the same in both modules."""
-        return dump(&self.state, self.numbers)
+        return dump(&self.state, self.hashes)

@@ -1,79 +1,89 @@
-"""The whole state as plain Python values, for tests: equal in both stores, so a node is named by its path.
+"""The whole state as plain Python values, equal in both stores, in time that goes by its size.
 
-Owns the layout of the dump. Changes nothing; linear in everything.
+Owns how the records of a dump are filled. Changes nothing.
 """
 
-from typing import Any
-
+from quire.core.store.dumped import LOST, NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow, PageInfo
 from quire.core.store.twin.chain import decode
 from quire.core.store.twin.node import Node, Page
 from quire.core.store.twin.order import Order
 from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.state import Row, State
-from quire.core.store.twin.traverse import subtree
+from quire.core.store.twin.state import State
+from quire.core.store.twin.traverse import below
 
-Path = tuple[Any, ...]
-
-
-def dump(state: State) -> dict[str, Any]:
-    roots = list(state.tree.roots.values())
-    nodes = [node for root in roots for node in subtree(root) if node is not root]
-    return {
-        "nodes": sorted(_node(node) for node in nodes),
-        "groups": [_group(pool) for pool in state.pools],
-        "rows": {number: _row(state, number) for number, row in enumerate(state.table.rows) if row is not None},
-        "roots": sorted((root.hash, len(root.children)) for root in roots),
-    }
+Numbers = dict[Node, int]  # node -> its number in the dump
 
 
-def path(node: Node | None) -> Path | None:
-    """Hash of the root, then per block the identities of its tokens."""
-    if node is None:
-        return None
-    blocks: list[Any] = []
-    while node.parent is not None:
-        tokens, extras = decode(node.identity)
-        blocks.append(tuple((token, *words) for token, words in zip(tokens.tolist(), extras.tolist(), strict=True)))
-        node = node.parent
-    return (node.hash, *reversed(blocks))
+def dump(state: State) -> Dump:
+    numbers: Numbers = {}
+    nodes: list[DumpedNode] = []
+    for root in sorted(state.tree.roots.values(), key=lambda root: root.hash):
+        for node in (root, *below(root)):
+            numbers[node] = len(nodes)
+            nodes.append(dump_node(node, numbers))
+    groups = [dump_group(pool, numbers) for pool in state.pools]
+    live = [number for number, row in enumerate(state.table.rows) if row is not None]
+    return Dump(nodes, groups, {number: dump_row(state, number, numbers) for number in live})
 
 
-def _node(node: Node) -> tuple[Any, ...]:
-    pages = tuple(-1 if page is None else page.number for page in node.pages)
-    return (path(node), node.size, pages, len(node.children), node.tips)
+def number_of(numbers: Numbers, node: Node | None) -> int:
+    """A node's number in the dump."""
+    return NONE if node is None else numbers.get(node, LOST)
 
 
-def _page(page: Page) -> tuple[Any, ...]:
+def dump_node(node: Node, numbers: Numbers) -> DumpedNode:
+    tokens, extras = decode(node.identity)
+    words = tuple(map(tuple, extras.tolist())) if extras.any() else ()
+    pages = tuple(NONE if page is None else page.number for page in node.pages)
+    parent = number_of(numbers, node.parent)
+    return DumpedNode(
+        parent, node.root.hash, node.size, tuple(tokens.tolist()), words, pages, len(node.children), node.tips
+    )
+
+
+def dump_page(page: Page, numbers: Numbers) -> DumpedPage:
     retention = (page.priority, page.duration, page.expiry)
-    return (path(page.node), page.holders, page.claims, tuple(page.slots), *retention)
+    return DumpedPage(number_of(numbers, page.node), page.holders, page.claims, tuple(page.slots), *retention)
 
 
-def _group(pool: Pool) -> dict[str, Any]:
-    return {
-        "pages": {page.number: _page(page) for page in pool.pages if not page.is_free},
-        "orders": [_order(order) for order in pool.orders],
-        "free_pages": list(pool.free_pages),
-        "available": pool.available,
-        "counters": pool.counters.tolist(),
-    }
+def dump_group(pool: Pool, numbers: Numbers) -> DumpedGroup:
+    pages = {page.number: dump_page(page, numbers) for page in pool.pages if not page.is_free}
+    orders = [dump_order(order) for order in pool.orders]
+    return DumpedGroup(pages, orders, list(pool.free_pages), pool.available, pool.counters.tolist())
 
 
-def _order(order: Order) -> dict[int, list[int]]:
+def dump_order(order: Order) -> dict[int, list[int]]:
+    """Class -> slots front to back, classes that are not empty only."""
     return {level: list(queue.turns) for level, queue in enumerate(order.queues) if queue.turns}
 
 
-def _row(state: State, number: int) -> tuple[Any, ...]:
+def dump_row(state: State, number: int, numbers: Numbers) -> DumpedRow:
     table = state.table
     row = table.row(number)
-    numbers = (int(table.length[number]), int(table.computed[number]), int(table.committed[number]))
-    spares = [[page.number for page in pages] for pages in row.spares]
-    kept = (path(row.tip), row.keep, row.twins, spares, row.priority, row.duration)
-    reach = (row.ahead, int(table.handed[number]), row.reached)
-    return (*numbers, row.chain.tokens().tolist(), *kept, *_stakes(row), *reach)
+    return DumpedRow(
+        length=int(table.length[number]),
+        computed=int(table.computed[number]),
+        committed=int(table.committed[number]),
+        tokens=row.chain.tokens().tolist(),
+        tip=number_of(numbers, row.tip),
+        keep=row.keep,
+        twins=row.twins,
+        spares=[[page.number for page in pages] for pages in row.spares],
+        priority=row.priority,
+        duration=row.duration,
+        fronts=[stake.front for stake in row.stakes],
+        showns=[stake.shown for stake in row.stakes],
+        bases=[stake.base for stake in row.stakes],
+        owns=[stake.own for stake in row.stakes],
+        peaks=[stake.peak for stake in row.stakes],
+        currents=[NONE if stake.current is None else stake.current.number for stake in row.stakes],
+        ahead=row.ahead,
+        handed=int(table.handed[number]),
+        reached=row.reached,
+    )
 
 
-def _stakes(row: Row) -> tuple[list[int], ...]:
-    """One list per number, each by group."""
-    names = ("front", "shown", "base", "own", "peak")
-    currents = [-1 if stake.current is None else stake.current.number for stake in row.stakes]
-    return (*([getattr(stake, name) for stake in row.stakes] for name in names), currents)
+def page_info(page: Page) -> PageInfo:
+    """One page now."""
+    node = NONE if page.node is None else page.node.number
+    return PageInfo(node, page.holders, page.claims, page.priority, page.duration, page.expiry, page.stamp)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from quire.core.store.dumped import Dump, PageInfo
 from quire.core.store.twin import (
     claim,
     commit,
@@ -28,7 +29,7 @@ from quire.core.store.twin.ask import Ask, Durations, Priorities, Retention
 from quire.core.store.twin.chain import Chain, IntArray
 from quire.core.store.twin.checks import check_chain, check_end, check_vacant
 from quire.core.store.twin.claim import SourceState
-from quire.core.store.twin.dump import dump
+from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.events import log_whole
 from quire.core.store.twin.group import ALL, Group, GroupNumbers, check_groups
 from quire.core.store.twin.log import EventArrays, Log, Moves
@@ -254,16 +255,14 @@ class Store:
         pages = sum(len(pool.pages) for pool in state.pools)
         return tables + 300 * pages + 600 * state.tree.num_nodes, state.tree.identity_bytes
 
-    def page_info(self, group: int, page: int) -> tuple[int, int, int, int, int, int, int]:
-        """(node, holders, claims, priority, duration, expiry, stamp)."""
-        found = self._state.pools[group].page(page)
-        node = -1 if found.node is None else found.node.number
-        return node, found.holders, found.claims, found.priority, found.duration, found.expiry, found.stamp
+    def page_info(self, group: int, page: int) -> PageInfo:
+        """One page now."""
+        return page_info(self._state.pools[group].page(page))
 
     def page_slots(self, group: int, page: int) -> tuple[int, ...]:
         return tuple(self._state.pools[group].page(page).slots)
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> Dump:
         return dump(self._state)
 
 

@@ -1,0 +1,352 @@
+"""The store's interface, once: what a chain, a hit, a ledger and a store can do, in both implementations.
+
+Owns the names and types that everything above is written against; `docs/store.md` says what happens, the twin how.
+A call that raises or refuses has changed nothing. Nothing here is thread-safe: a lock above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.store.dumped import Dump, PageInfo
+
+Int8Array = NDArray[np.int8]
+UInt8Array = NDArray[np.uint8]
+Int16Array = NDArray[np.int16]
+Int32Array = NDArray[np.int32]
+Int64Array = NDArray[np.int64]
+UInt64Array = NDArray[np.uint64]
+BoolArray = NDArray[np.bool_]
+GroupNumbers = tuple[int, int, int, int, int, int, Sequence[int]]  # tail, sink, keep, every, extra, current, slots
+AskNumbers = tuple[int, int, int, int]  # of one group: columns from first to stop, peak, spare
+Need = tuple[int, int, int]  # of one group: blocks before sink, and from first to stop
+SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # leaf; per group: held, claims, tier
+EventArrays = tuple[Int64Array, UInt64Array, Int32Array, Int32Array, int]  # records, hashes, details, tokens, lost
+
+
+class Chain(Protocol):
+    """A growing token sequence with private keys, made when asked."""
+
+    def __init__(self, block_size: int, tokens: Int32Array, extras: UInt64Array | None = None) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def tokens(self) -> Int32Array:
+        """A copy of the tokens."""
+
+    def extras(self) -> UInt64Array | None:
+        """The extra words, three a token; None when every token is plain."""
+
+    def extend_keys(self, num_blocks: int = -1) -> int:
+        """Make the keys of the first `num_blocks` full blocks (-1: all); how many keys are ready."""
+
+    def key(self, block: int) -> int:
+        """Equal for two chains exactly when their identities up to and including full block `block` are."""
+
+    def event_hashes(self, root: int, seed: bytes = ...) -> UInt64Array:
+        """The event hashes of all full blocks under a root's."""
+
+    def clone(self) -> Chain:
+        """A chain of its own with the same tokens, extras and keys."""
+
+
+class Hit(Protocol):
+    """What a walk found: leading blocks, and perhaps a block that shares some tokens of the next one."""
+
+    @property
+    def blocks(self) -> int:
+        """Full blocks that can be reused."""
+
+    @property
+    def matched(self) -> int:
+        """Tokens of the next block that can be reused."""
+
+    @property
+    def start(self) -> int:
+        """First token to compute."""
+
+    @property
+    def source(self) -> int:
+        """Node that has the matched tokens, or -1."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Blocks that were walked."""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a claim is on it."""
+
+    def node(self, block: int) -> int:
+        """Node of a walked block, -1 out of range."""
+
+    def present(self, group: int) -> BoolArray:
+        """Which walked blocks had a page of the group at the time of the walk."""
+
+    def held(self, group: int) -> Int32Array:
+        """Blocks the claim is on, ascending; without a claim those it would be on."""
+
+    def tiers(self, group: int) -> Int32Array:
+        """Hottest tier now of each held block, -1 where none is held."""
+
+
+class Ledger(Protocol):
+    """Who has which published page, in which tier, as records tell it."""
+
+    def __init__(self, num_workers: int = 1, num_groups: int = 1) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def widen(self, num_workers: int, num_groups: int) -> None:
+        """Room for that many workers and groups."""
+
+    def apply(self, worker: int, records: Int32Array, hashes: UInt64Array, priorities: UInt8Array) -> int:
+        """What records tell, in order; how many of them did not fit what was known. All or nothing is applied."""
+
+    def clear(self, worker: int) -> None:
+        """Forget a worker's pages."""
+
+    def num_pages(self, worker: int) -> int:
+        """Pages of a worker, in all its groups."""
+
+    def sums_by_tier(self, worker: int) -> UInt64Array:
+        """Per group and tier: number of pages and two lanes of their sum; [groups, 8, 3]."""
+
+    def pages(self, worker: int, group: int) -> tuple[UInt64Array, UInt8Array, UInt8Array]:
+        """A worker's pages in no order: hashes, tiers, priorities."""
+
+    def runs(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int32Array:
+        """Of some workers the number of leading blocks each has, and how many in each tier; [workers, 9]."""
+
+    def walk(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int8Array:
+        """Tier by worker and block, holes and all, -1: no page; [workers, blocks]."""
+
+
+class Store(Protocol):
+    """Tree, pools and rows of one stream. Its arrays are live, and only it writes them."""
+
+    inherit: bool  # a page that replaces a cold duplicate takes its copies over; off while a plan may still fail
+
+    def __init__(  # noqa: PLR0913
+        self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
+        order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
+        seed: bytes = ...,
+    ) -> None: ...  # fmt: skip
+
+    # Arrays
+
+    @property
+    def pages(self) -> list[Int32Array]:
+        """Per group: [rows, columns], -1: a hole."""
+
+    @property
+    def slots(self) -> list[Int32Array]:
+        """The same: device slots."""
+
+    @property
+    def capacity(self) -> list[Int32Array]:
+        """Per group: columns of a row."""
+
+    @property
+    def currents(self) -> list[Int32Array]:
+        """Per group: pages of current states, -1: none."""
+
+    @property
+    def current_slots(self) -> list[Int32Array]:
+        """Their device slots."""
+
+    @property
+    def counters(self) -> list[Int64Array]:
+        """Per group: what has happened so far, by counter."""
+
+    @property
+    def row_counters(self) -> list[Int64Array]:
+        """The same of one row: [rows, counters]."""
+
+    @property
+    def length(self) -> Int32Array:
+        """Tokens of a row."""
+
+    @property
+    def handed(self) -> Int32Array:
+        """Of them handed out."""
+
+    @property
+    def computed(self) -> Int32Array:
+        """Of them computed."""
+
+    @property
+    def committed(self) -> Int32Array:
+        """Committed blocks."""
+
+    # Roots
+
+    def new_root(self, event_hash: int) -> int:
+        """A new root, named so in events."""
+
+    def dead_roots(self) -> list[int]:
+        """Roots without child and tip that lost one since the last call."""
+
+    def free_root(self, node: int) -> None:
+        """Forget a root without child and tip."""
+
+    # Phase 1
+
+    def walk(self, chain: Chain, root: int, usable: int, policy: int) -> Hit:
+        """What of a chain is cached under a root (-1: none); tokens from `usable` on are not looked at. Partial blocks
+        with policy 0: none, 1: idle leaves, 2: any."""
+
+    def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> tuple[int, ...]:
+        """Keep pages from being evicted: those the hit needs, or what was found of `needs`. Per group, how many of them
+        must come to the device."""
+
+    def unclaim(self, hit: Hit) -> None:
+        """Give a claim back: as if it had never been."""
+
+    def source_state(self, hit: Hit) -> SourceState:
+        """Of the source now: is a leaf; and per group: its page is held, its claims, its hottest tier."""
+
+    # Phase 2
+
+    def seat(self, hit: Hit, row: int, chain: Chain, root: int, keep: bool) -> None:
+        """A claimed hit becomes the holds of a new row; settle must follow."""
+
+    def settle(
+        self, row: int, hit: Hit, asks: Sequence[AskNumbers],
+        priorities: Int16Array | None, durations: Int64Array | None, decode_priority: int, decode_duration: int,
+        handed: int = -1,
+    ) -> None:  # fmt: skip
+        """Give a seated row all it asks for, on the device; its tokens before `handed` (-1: all) are computed next."""
+
+    def extend(
+        self, row: int, asks: Sequence[AskNumbers], priorities: Int16Array | None, durations: Int64Array | None
+    ) -> int:
+        """The columns of a prompt's next part; pages taken, -1 without room."""
+
+    def hand_out(self, row: int, end: int) -> None:
+        """The row's tokens before `end` are being computed, or will come."""
+
+    # Rows
+
+    def commit(self, rows: Int32Array, computed: Int32Array | None = None) -> int:
+        """KV of the rows exists up to `computed` (None: what was handed out); pages that became findable."""
+
+    def commit_row(self, row: int, computed: int) -> int:
+        """The same for one row."""
+
+    def grow(self, rows: Int32Array, tokens: Int32Array | None, k: int) -> int:
+        """k more tokens for every row, or room for them (None); pages taken, -1 without room."""
+
+    def trim(self, row: int, k: int) -> int:
+        """Take back the last k tokens and the columns nothing needs then; pages given back."""
+
+    def fork(self, src: int, dst: int) -> int:
+        """A second row on the first one's full pages; pages taken, -1 without room."""
+
+    def fork_needs(self, row: int) -> tuple[int, ...]:
+        """Pages of its own that one fork takes, per group, spares or not."""
+
+    def hold(self, group: int, row: int, first: int, last: int) -> Int32Array | None:
+        """One more holder for what the row has in columns [first, last); page ids, None without room."""
+
+    def unhold(self, group: int, pages: Int32Array, now: int) -> None:
+        """Give up such holds, last to first."""
+
+    def recut(self, row: int, cut: int) -> int:
+        """Columns from `cut` on must be computed again, into pages of its own; pages taken, -1 without room."""
+
+    def tokens(self, row: int) -> Int32Array:
+        """A copy of the row's tokens."""
+
+    def num_spares(self, group: int, row: int) -> int:
+        """Open pages the row keeps aside for its forks."""
+
+    def release(self, row: int, keep_tail: bool, now: int) -> None:
+        """Give up a row; with `keep_tail` what it computed stays findable."""
+
+    # Tree and tiers
+
+    def truncate(self, root: int, chain: Chain, usable: int, keep: int) -> int:
+        """Forget what is stored along a chain from the first block that starts at `keep` on; pages detached."""
+
+    def clear(self) -> int:
+        """Forget everything, roots included; pages detached."""
+
+    def lose(self, group: int, page: int, stamp: int) -> bool:
+        """The bytes of a page never came; False: that page is gone already."""
+
+    def drop_copy(self, group: int, page: int, tier: int) -> bool:
+        """Give up a shadow; False when the page has none on that tier."""
+
+    def offload(self, group: int, limit: int) -> int:
+        """Copy the next victims down ahead of their eviction; how many."""
+
+    def refresh(self, now: int) -> None:
+        """Idle pages whose time is over fall back to the default priority."""
+
+    # Log
+
+    @property
+    def num_moves(self) -> int:
+        """Moves that wait."""
+
+    @property
+    def num_events(self) -> int:
+        """More than 0 when there are events to take."""
+
+    @property
+    def num_lost(self) -> int:
+        """Hashes that the log has given up since events were last taken."""
+
+    def take_moves(self) -> Int32Array:
+        """All moves since the last call; [moves, 11]."""
+
+    def take_events(self, whole: bool = False) -> EventArrays:
+        """All events since the last call, or instead the whole state."""
+
+    # Questions
+
+    @property
+    def num_nodes(self) -> int:
+        """Blocks in the tree; roots do not count."""
+
+    def available(self, group: int) -> int:
+        """Device slots for whoever comes; below zero while claims rest on what was promised."""
+
+    def reserved(self, group: int) -> int:
+        """Slots promised to rows; `available` is net of them."""
+
+    def num_empty(self, group: int, tier: int) -> int: ...
+
+    def num_idle(self, group: int, tier: int) -> int: ...
+
+    def num_shadow(self, group: int, tier: int) -> int: ...
+
+    def nbytes(self) -> tuple[int, int]:
+        """Bytes of metadata and of tokens."""
+
+    def page_info(self, group: int, page: int) -> PageInfo:
+        """One page now."""
+
+    def page_slots(self, group: int, page: int) -> tuple[int, ...]:
+        """Its slot per tier, -1: no copy there."""
+
+    def dump(self) -> Dump:
+        """Everything, as plain values that are the same in both stores."""
+
+
+class StoreModule(Protocol):
+    """What `open_store` gives."""
+
+    @property
+    def Chain(self) -> type[Chain]: ...
+
+    @property
+    def Ledger(self) -> type[Ledger]: ...
+
+    @property
+    def Store(self) -> type[Store]: ...
