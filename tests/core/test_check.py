@@ -34,7 +34,7 @@ class Bent:
         self.live = self.cache.add_sequence_batch([Request(name, seq(at, 10)) for name, at in (("a", 0), ("b", 50))])
         self.cache.commit(np.array([sequence.row for sequence in self.live.sequences], np.int32))
         assert [sequence.row for sequence in self.live.sequences] == [LIVE, OTHER]
-        self.inside: Any = self.cache._state.store._state  # type: ignore[attr-defined]
+        self.inside: Any = self.cache._setup.store._state  # type: ignore[attr-defined]
         self.table, self.tree = self.inside.table, self.inside.tree
         (self.pool,) = self.inside.pools
         self.order = self.pool.orders[0]
@@ -197,11 +197,11 @@ def computed_tokens_without_slots(bent: Bent) -> None:
 
 
 def a_row_without_sequence(bent: Bent) -> None:
-    bent.cache._state.sequences.pop("a")
+    bent.cache._registry.sequences.pop("a")
 
 
 def a_row_lost(bent: Bent) -> None:
-    bent.cache._state.free_rows.pop()
+    bent.cache._registry.free_rows.pop()
 
 
 FOUND: list[tuple[Callable[[Bent], None], str]] = [
@@ -256,8 +256,8 @@ def test_rows_of_the_encoders_stream_are_those_of_requests_with_an_encoder() -> 
     cache = Cache(config, store="twin")
     cache.add_sequence_batch([Request("r", seq(0, 6), encoder=Encoder(5))])
     check(cache)
-    assert cache._state.cross is not None
-    cache._state.cross.store.release(0, False, 0)
+    assert cache._setup.cross is not None
+    cache._setup.cross.store.release(0, False, 0)
     with pytest.raises(BrokenInvariant, match="the encoder's stream has other rows"):
         check(cache)
 
@@ -278,7 +278,7 @@ def bent_nodes(nodes: list[DumpedNode]) -> Iterator[tuple[str, list[DumpedNode]]
 
 
 def test_a_tree_that_is_not_whole_is_found(store: str) -> None:
-    dump = chain_of(store, 2, tail=2)._state.store.dump()
+    dump = chain_of(store, 2, tail=2)._setup.store.dump()
     the_tree_is_whole(dump, 4)
     assert [(node.parent, node.size) for node in dump.nodes] == [(-1, 0), (0, 4), (1, 4), (2, 2)]
     for words, nodes in bent_nodes(dump.nodes):
@@ -327,5 +327,5 @@ def items_in(value: object) -> int:
 
 def test_a_check_takes_time_by_size_not_by_depth(store: str) -> None:
     small, large = chain_of(store, 100), chain_of(store, 400)
-    assert items_in(large._state.store.dump()) < 4.5 * items_in(small._state.store.dump())
+    assert items_in(large._setup.store.dump()) < 4.5 * items_in(small._state.store.dump())
     assert lines_run(large) < 4.5 * lines_run(small)
