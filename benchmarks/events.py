@@ -21,9 +21,11 @@ from quire import Cache, CacheConfig, EventBatch, Request, TierConfig
 from quire.core.store import open_store
 from quire.events import Follower, Index, Publisher, Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
+from quire.events.publish.publisher import Told
 from quire.events.wire.delta import decoded, records_of
 from quire.events.wire.names import Names
+from quire.events.wire.protocol import NumberedPayload
 
 BLOCK, PROMPT, SLOTS = 16, 8192, 8192
 BLOCKS = PROMPT // BLOCK
@@ -125,13 +127,13 @@ def one_pass(batches: list[EventBatch]) -> dict[str, float]:
     """Nanoseconds per block event: ledger with digest, encoding, decoding, hearing; and bytes."""
     names = Names.of(cache_of(True).config)
     total = sum(len(batch.hashes) for batch in batches)
-    ledger, press, index = open_store().Ledger(1, 1), Press(names, "map", Archive(10, 1 << 20)), Index()
+    ledger, maker, index = open_store().Ledger(1, 1), PayloadMaker(names, "map", Archive(10, 1 << 20)), Index()
     index.add("w")
     deltas = [records_of(batch) for batch in batches]
-    payloads: list[tuple[int, bytes]] = []
+    payloads: list[NumberedPayload] = []
     numbers = {
         "ledger and digest": spent(lambda: [ledger.apply(0, *records) for records in deltas]),
-        "encode, all of it": spent(lambda: payloads.extend(press.print(batch) for batch in batches)),
+        "encode, all of it": spent(lambda: payloads.extend(maker.make(batch) for batch in batches)),
         "decode": spent(lambda: [decoded(payload) for _, payload in payloads]),
         "hear, all of it": spent(lambda: [index.hear("w", *payload) for payload in payloads]),
     }
@@ -146,7 +148,7 @@ def _publish(kind: str, count: int, pipe: Any) -> None:
     waiting = iter(made)
     cache = cache_of(True)
     publisher = Publisher(cache, "tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*")
-    publisher._take = lambda whole: (next(waiting), 0)  # type: ignore[method-assign]  # made before, to measure what follows
+    publisher._take = lambda whole: Told(next(waiting), 0)  # type: ignore[method-assign]  # made before, to measure what follows
     pipe.send((publisher.endpoint, publisher.replay_endpoint))
     publisher.tell()
     pipe.recv()
@@ -181,7 +183,7 @@ def over_sockets(kind: str, count: int) -> dict[str, float]:
         own = time.process_time()
         here.send("go")
         begun, batches, events = here.recv()
-        while index._tracks["w"].next != batches:
+        while index._streams["w"].next != batches:
             time.sleep(0.0005)
         passed, mine = time.time() - begun, time.process_time() - own
         report = index.report("w")
@@ -205,16 +207,16 @@ def looking_up(workers: int) -> dict[str, float]:
     index = Index()
     tokens = prompts(1)[0]
     cache = cache_of(True)
-    press = Press(Names.of(cache.config), "map", Archive(10, 1 << 24))
+    maker = PayloadMaker(Names.of(cache.config), "map", Archive(10, 1 << 24))
     for number, other in enumerate([*prompts(12), tokens]):
         serve(cache, number, other)
-    payload = press.print(cache.take_events(whole=True))
+    payload = maker.make(cache.take_events(whole=True))
     for worker in range(workers):
         index.add(worker)
         index.hear(worker, *payload)
     assert len(index.find(tokens)) == workers and index.find(tokens)[0].tokens == PROMPT
     asks = {size: tokens[:size].copy() for size in (1024, PROMPT)}
-    best = {size: min(spent(partial(index.find, ask)) for _ in range(50)) for size, ask in asks.items()}
+    best = {size: min(spent(partial(index.find, request)) for _ in range(50)) for size, request in asks.items()}
     return {f"{size} tokens, us": seconds * 1e6 for size, seconds in best.items()}
 
 
@@ -222,20 +224,20 @@ def repairing(lost: int, kept: int) -> dict[str, float]:
     """Bytes fetched when so many batches in a row are lost and the publisher still has `kept`."""
     index = Index()
     index.add("w")
-    press = Press(Names.of(cache_of(True).config), "map", Archive(kept, 1 << 30))
+    maker = PayloadMaker(Names.of(cache_of(True).config), "map", Archive(kept, 1 << 30))
     missing = 0
     for number, batch in enumerate(long_batches(60)):
-        seq, payload = press.print(batch)
+        seq, payload = maker.make(batch)
         if 30 <= number < 30 + lost:
             missing += len(payload)
             continue
-        ask = index.hear("w", seq, payload)
-        while ask is not None:
-            asked, ask = ask, None
-            found = press.snapshot() if asked.start is None else None
-            for answer in [found] if found else press.archive.since(asked.start or 0):
+        request = index.hear("w", seq, payload)
+        while request is not None:
+            asked, request = request, None
+            found = maker.snapshot() if asked.start is None else None
+            for answer in [found] if found else maker.archive.since(asked.start or 0):
                 index.hear("w", *answer, asked=True)
-            ask = index.answered("w", asked)
+            request = index.answered("w", asked)
     assert index.status("w") is Status.EXACT
     report = index.report("w")
     return {"lost bytes": missing, "fetched bytes": report.repair_bytes, "snapshots": report.snapshots}

@@ -6,6 +6,8 @@
 The recorder is the core's (quire/core/records/events.py); docs/events.md says what a consumer may rely on.
 """
 
+import logging as _logging
+
 try:
     import msgspec as _msgspec  # noqa: F401
     import zmq as _zmq  # noqa: F401
@@ -15,14 +17,17 @@ except ImportError as missing:
     fact = f"it needs pyzmq and msgspec ({missing})"
     raise MissingExtra(say("quire.events", fact, install_line("events"))) from missing
 
+from quire.core.records.renamed import renamed as _renamed
 from quire.events.follow.follower import Follower
 from quire.events.follow.index import Holding, Index
-from quire.events.follow.recording import Message, Tape, messages, replay
-from quire.events.follow.stream_state import Ask, Report, Status
+from quire.events.follow.recording import RecordedMessage, Recording, messages, replay
+from quire.events.follow.stream_state import ReplayRequest, Report, Status
 from quire.events.publish.publisher import Publisher, Room
 from quire.events.wire.curve import Keys
 
 __all__ = [
-    "Ask", "Follower", "Holding", "Index", "Keys", "Message", "Publisher", "Report", "Room", "Status", "Tape",
-    "messages", "replay",
+    "Follower", "Holding", "Index", "Keys", "Publisher", "RecordedMessage", "Recording", "ReplayRequest", "Report",
+    "Room", "Status", "messages", "replay",
 ]  # fmt: skip
+__getattr__ = _renamed("quire.events", {"Ask": "ReplayRequest", "Message": "RecordedMessage", "Tape": "Recording"})
+_logging.getLogger("quire.events").addHandler(_logging.NullHandler())  # quiet unless the program sets up logging

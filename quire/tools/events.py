@@ -81,14 +81,14 @@ def _stream(options: Namespace) -> Iterator[Any]:
 
 
 def _record(options: Namespace) -> int:
-    from quire.events import Tape
+    from quire.events import Recording
 
-    tape = Tape(options.file)
+    recording = Recording(options.file)
     count = 0
     try:
-        count = tape.write(_stream(options))
+        count = recording.write(_stream(options))
     except KeyboardInterrupt:  # the usual way to end it; the file has what came
-        count = sum(1 for _ in tape)
+        count = sum(1 for _ in recording)
     print(f"{count} batches in {options.file}")
     return 0
 

@@ -17,12 +17,14 @@ from typing import Any
 
 import msgspec
 
+from quire.core.store import StoreName
 from quire.events.follow.index import Index
 from quire.events.follow.read import read
-from quire.events.follow.stream_state import Ask, Status
+from quire.events.follow.stream_state import ReplayRequest, Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
+from quire.events.wire.protocol import NumberedPayload
 from quire.tools.events import _lines, _shown
 
 from .lives import FULL, MIXED, Life, build, ids, run
@@ -42,34 +44,34 @@ HEADS = (*(bytes([head]) + b"\xff" * 4 for head in (0xDD, 0xDF, 0xC6, 0xDB)), b"
 PROMPT = ids(range(500, 524))
 
 
-def sources() -> list[list[tuple[int, bytes]]]:
+def sources() -> list[list[NumberedPayload]]:
     """Streams of a few batches, of caches built in several ways, each with a snapshot and a mark."""
     found = []
     for encoding, groups, host in (("map", FULL, 8), ("array", FULL, 0), ("map", MIXED, 8), ("array", MIXED, 4)):
         cache = build(16, host, groups=groups)
-        life, press = Life(cache, 7), Press(Names.of(cache.config), encoding, Archive(50, 1 << 24))  # type: ignore[arg-type]
-        stream = [press.print(cache.take_events(whole=True))]
+        life, maker = Life(cache, 7), PayloadMaker(Names.of(cache.config), encoding, Archive(50, 1 << 24))  # type: ignore[arg-type]
+        stream = [maker.make(cache.take_events(whole=True))]
         for _ in range(6):
             life.step()
-            stream.append(press.print(cache.take_events()))
-        snapshot = press.snapshot()
+            stream.append(maker.make(cache.take_events()))
+        snapshot = maker.snapshot()
         assert snapshot is not None
-        found.append([*stream, snapshot, press.mark()])
+        found.append([*stream, snapshot, maker.mark()])
     return found
 
 
 class Trial:
     """An index with an honest worker, and one whose bytes are made here."""
 
-    def __init__(self, store: str = "auto") -> None:
+    def __init__(self, store: StoreName = "auto") -> None:
         self.sources = sources()
-        self.index = Index(max_pages=1_000, store=store)  # type: ignore[arg-type]
+        self.index = Index(max_pages=1_000, store=store)
         self.index.add("good")
         self.index.add("bad")
         cache = build(32)
-        press = Press(Names.of(cache.config), "map", Archive(50, 1 << 24))
+        maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 24))
         run(cache, 1, PROMPT)
-        self.index.hear("good", *press.print(cache.take_events(whole=True)))
+        self.index.hear("good", *maker.make(cache.take_events(whole=True)))
         self.told: Counter[str] = Counter()
 
     def case(self, seed: int) -> None:
@@ -84,9 +86,9 @@ class Trial:
             payload = mutated(dice, payload, dice.choice(stream)[1])
             self.told["damaged" if "damaged" in read(payload) else "readable"] += 1
         number = dice.choice((seq, seq, seq, dice.choice(NUMBERS), dice.getrandbits(64)))
-        ask = self.index.hear("bad", number, payload, asked=dice.random() < 0.3)
+        request = self.index.hear("bad", number, payload, asked=dice.random() < 0.3)
         if dice.random() < 0.1:
-            self.index.answered("bad", ask or Ask(dice.choice((None, 0, 5)), dice.random() < 0.5))
+            self.index.answered("bad", request or ReplayRequest(dice.choice((None, 0, 5)), dice.random() < 0.5))
             self.index.check("bad")
         self._judge(payload)
 
@@ -187,7 +189,7 @@ def _bitten(dice: Random, payload: bytes, other: bytes) -> bytes:
     return payload[:at] + bytes([payload[min(at, len(payload) - 1)] ^ 1 << dice.randrange(8)]) + payload[at + 1 :]
 
 
-def play(seed: int, cases: int, store: str = "auto") -> Counter[str]:
+def play(seed: int, cases: int, store: StoreName = "auto") -> Counter[str]:
     """That many cases, one seed each; what became of them."""
     trial = Trial(store)
     for number in range(seed, seed + cases):

@@ -14,10 +14,11 @@ from typing import Any
 
 from quire import EventBatch
 from quire.events.follow.index import Index
-from quire.events.follow.stream_state import Ask, Status
+from quire.events.follow.stream_state import ReplayRequest, Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
+from quire.events.wire.protocol import NumberedPayload
 
 from .lives import FULL, MIXED, Life, build
 
@@ -30,18 +31,18 @@ WORKER = "w"
 class Line:
     """A stream with faults; what arrives is handed to the index at once."""
 
-    press: Press
+    maker: PayloadMaker
     index: Index
     dice: Random
     rates: dict[str, float]
     counts: Counter[str] = field(default_factory=Counter)
-    delayed: list[tuple[int, bytes]] = field(default_factory=list)
+    delayed: list[NumberedPayload] = field(default_factory=list)
     arrived: set[int] = field(default_factory=set)  # numbers that came through whole
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[ReplayRequest] = field(default_factory=list)
 
     def send(self, batch: EventBatch) -> None:
         """One batch of the publisher onto the line."""
-        seq, payload = self.press.print(batch)
+        seq, payload = self.maker.make(batch)
         self.counts["batches"] += 1
         fault = next((name for name in FAULTS if self.dice.random() < self.rates[name]), None)
         if fault is not None:
@@ -50,7 +51,7 @@ class Line:
             case "drop":
                 self.counts["lost bytes"] += len(payload)
             case "delay":
-                self.delayed.append((seq, payload))
+                self.delayed.append(NumberedPayload(seq, payload))
             case "truncate":
                 self.counts["lost bytes"] += len(payload)
                 self.deliver(seq, payload[: self.dice.randrange(len(payload))], intact=False)
@@ -65,53 +66,55 @@ class Line:
 
     def deliver(self, seq: int, payload: bytes, intact: bool = True) -> None:
         """It arrives; the index must know at once whether something is missing."""
-        ask = self.index.hear(WORKER, seq, payload)
+        request = self.index.hear(WORKER, seq, payload)
         if intact:
             self.arrived.add(seq)
-        if ask is not None:
-            self.asked.append(ask)
+        if request is not None:
+            self.asked.append(request)
         self.judge(seq if intact else None)
 
     def judge(self, newest: int | None) -> None:
         """EXACT only when it is so: everything up to the newest batch heard is there, and it is what was published."""
-        track = self.index._tracks[WORKER]
-        if track.status is not Status.EXACT:
+        stream = self.index._streams[WORKER]
+        if stream.status is not Status.EXACT:
             return
-        assert track.next is not None and track.next <= self.press.next, "a number that was never given out is believed"
-        assert newest is None or track.next > max(self.arrived)
-        if track.next == self.press.next:
-            for group in range(len(self.press._names.groups)):
-                assert self.index.pages(WORKER, group) == published(self.press, group)
+        assert stream.next is not None and stream.next <= self.maker.next, (
+            "a number that was never given out is believed"
+        )
+        assert newest is None or stream.next > max(self.arrived)
+        if stream.next == self.maker.next:
+            for group in range(len(self.maker._names.groups)):
+                assert self.index.pages(WORKER, group) == published(self.maker, group)
 
     def answer(self, lossy: bool) -> None:
         """The publisher answers what was asked, over the same bad line."""
         while self.asked:
-            ask = self.asked.pop()
+            request = self.asked.pop()
             if lossy and self.dice.random() < 0.2:
                 self.counts["asks lost"] += 1
                 return
-            for seq, payload in self.replies(ask):
+            for seq, payload in self.replies(request):
                 if lossy and self.dice.random() < 0.1:
                     continue
                 again = self.index.hear(WORKER, seq, payload, asked=True)
                 self.asked += [again] if again is not None else []
                 self.judge(None)
-            again = self.index.answered(WORKER, ask)
+            again = self.index.answered(WORKER, request)
             self.asked += [again] if again is not None else []
 
-    def replies(self, ask: Ask) -> list[tuple[int, bytes]]:
+    def replies(self, request: ReplayRequest) -> list[NumberedPayload]:
         """As a publisher answers."""
-        if ask.check:
-            return [self.press.mark()]
-        if ask.start is not None:
-            return list(self.press.archive.since(ask.start))
-        found = self.press.snapshot()
+        if request.check:
+            return [self.maker.mark()]
+        if request.start is not None:
+            return list(self.maker.archive.since(request.start))
+        found = self.maker.snapshot()
         return [] if found is None else [found]
 
 
-def published(press: Press, group: int) -> dict[int, tuple[int, int]]:
+def published(maker: PayloadMaker, group: int) -> dict[int, tuple[int, int]]:
     """What a publisher has told so far."""
-    hashes, tiers, priorities = (part.tolist() for part in press._ledger.pages(0, group))
+    hashes, tiers, priorities = (part.tolist() for part in maker._ledger.pages(0, group))
     return dict(zip(hashes, zip(tiers, priorities, strict=True), strict=True))
 
 
@@ -120,10 +123,10 @@ def run_once(seed: int) -> Counter[str]:
     dice = Random(seed)
     cache = build(dice.choice((8, 16)), dice.choice((0, 4, 8)), groups=MIXED if dice.random() < 0.3 else FULL)
     encoding: Any = dice.choice(("map", "array"))
-    press = Press(Names.of(cache.config), encoding, Archive(dice.choice((1, 3, 8, 100)), 1 << 20))
+    maker = PayloadMaker(Names.of(cache.config), encoding, Archive(dice.choice((1, 3, 8, 100)), 1 << 20))
     index = Index()
     index.add(WORKER)
-    line = Line(press, index, dice, {name: dice.choice((0.0, 0.1, 0.3)) for name in FAULTS})
+    line = Line(maker, index, dice, {name: dice.choice((0.0, 0.1, 0.3)) for name in FAULTS})
     life = Life(cache, seed)
     for step in range(STEPS):
         life.step()
@@ -139,8 +142,8 @@ def run_once(seed: int) -> Counter[str]:
     for _ in range(4):  # or nothing comes any more, and only a check tells
         line.asked = line.asked or [index.check(WORKER)]
         line.answer(lossy=False)
-    track = index._tracks[WORKER]
-    assert track.status is Status.EXACT and track.next == press.next, f"seed {seed}: {index.report(WORKER)}"
+    stream = index._streams[WORKER]
+    assert stream.status is Status.EXACT and stream.next == maker.next, f"seed {seed}: {index.report(WORKER)}"
     report = index.report(WORKER)
     line.counts.update(runs=1, gaps=report.gaps, repaired=bool(report.replays + report.snapshots))
     line.counts.update({"replays": report.replays, "snapshots": report.snapshots, "fetched bytes": report.repair_bytes})

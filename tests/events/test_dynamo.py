@@ -23,7 +23,7 @@ from quire import CacheConfig, LayerGroup, Media, Request, RetainRange, Retentio
 from quire.core.cache import Cache
 from quire.events import Publisher
 from quire.events.follow.read import read
-from quire.events.wire.protocol import number
+from quire.events.wire.protocol import bound_to, number
 
 from .lives import build, ids, run, until
 
@@ -221,7 +221,7 @@ def test_orphans_never_count(indexer: Indexer) -> None:
 def test_a_lost_batch_is_replayed(indexer: Indexer) -> None:
     """A relay stands between and loses one message in three; the indexer asks our ROUTER for them."""
     cache = build(64, 0)
-    context = zmq.Context.instance()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     taken, given = context.socket(zmq.SUB), context.socket(zmq.PUB)
     try:
         given.bind(ANY)
@@ -229,7 +229,7 @@ def test_a_lost_batch_is_replayed(indexer: Indexer) -> None:
             taken.subscribe(b"")
             taken.connect(publisher.endpoint)
             until(lambda: publisher.tell(whole=True) is not None and taken.poll(20), "the relay hears")
-            router = Router(indexer, publisher, given.get(zmq.LAST_ENDPOINT).decode().rstrip("\0"))
+            router = Router(indexer, publisher, bound_to(given))
             prompts = [ids(range(100 * n, 100 * n + 8)) for n in range(1, 13)]
 
             def relayed(lossy: bool) -> None:
@@ -321,7 +321,7 @@ def test_a_removal_counts_for_its_own_group(indexer: Indexer, encoding: Any) -> 
         router.says((8, 8, 8), ids(range(100, 108)))
         tell(router, ids(range(200, 216)))  # of the window's four pages all are taken
         router.caught_up()
-        told = [event for _, payload in router.publisher._press.archive.since(0) for event in read(payload)["events"]]
+        told = [event for _, payload in router.publisher._maker.archive.since(0) for event in read(payload)["events"]]
         assert any(event["type"] == "BlockRemoved" and event["group_idx"] == 0 for event in told)
         assert router.ask(ids(range(100, 108))) == (8, 8, 8) == router.ask(ids(range(200, 208)))
 
@@ -332,7 +332,7 @@ class Raw:
     def __init__(self, indexer: Indexer, socket: zmq.Socket[bytes]) -> None:
         self.indexer, self.socket, self.instance, self.seq = indexer, socket, next(instances), 0
         self.model = f"raw-{self.instance}"
-        endpoint = socket.get(zmq.LAST_ENDPOINT).decode().rstrip("\0")
+        endpoint = bound_to(socket)
         body = {"instance_id": self.instance, "endpoint": endpoint, "model_name": self.model, "block_size": 4}
         indexer.http("/register", body)
 
@@ -349,7 +349,7 @@ class Raw:
 
 def test_what_our_publisher_is_built_on(indexer: Indexer) -> None:
     """Why salts are tagged, hashes are 64-bit numbers, media come from a list and parents are linked."""
-    socket = zmq.Context.instance().socket(zmq.PUB)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
     try:
         socket.bind(ANY)
         raw = Raw(indexer, socket)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ import pytest
 from quire import Cache, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span
 from quire.events.follow.read import read
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.delta import decoded
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
@@ -91,28 +93,24 @@ class OldBatch(msgspec.Struct, array_like=True):
 def decoders() -> dict[str, list[Any]]:
     """By encoding; with vLLM's own where it is installed."""
     maps: list[Any] = [Batch]
-    try:
-        from vllm.distributed.kv_events import KVEventBatch
-
-        maps.append(KVEventBatch)
-    except ImportError:
-        pass
+    with suppress(ImportError):
+        maps.append(import_module("vllm.distributed.kv_events").KVEventBatch)
     return {"map": maps, "array": [OldBatch]}
 
 
 class Stream:
-    """A cache and its press, without sockets."""
+    """A cache and its maker, without sockets."""
 
     def __init__(self, cache: Cache, encoding: Any = "map", media: Any = None) -> None:
         self.cache = cache
-        self.press = Press(Names.of(cache.config, media), encoding, Archive(10, 1 << 20), cache.config.rank)
+        self.maker = PayloadMaker(Names.of(cache.config, media), encoding, Archive(10, 1 << 20), cache.config.rank)
         self.consumer = Consumer(cache.config.block_size)
         self.payload = b""
         self.tell(whole=True)
 
     def tell(self, **how: Any) -> list[dict[str, Any]]:
         """What is said since the last time."""
-        _, self.payload = self.press.print(self.cache.take_events(**how))
+        _, self.payload = self.maker.make(self.cache.take_events(**how))
         self.consumer.hear(self.payload)
         events: list[dict[str, Any]] = read(self.payload)["events"]
         return events
@@ -198,7 +196,7 @@ def test_what_tells_scopes_apart_is_in_a_form_that_isolates(encoding: Any, scope
     run(stream.cache, 1, ids(range(8)), scope=scope)
     (stored,) = stream.tell()
     assert (stored["lora_id"], stored["lora_name"]) == lora
-    keys = stored.get("extra_keys")
+    keys: Any = stored.get("extra_keys")
     if salt is None:
         assert keys is None and stored.get("cache_salt") is None
         return

@@ -1,8 +1,8 @@
-"""The follower and the desk it asks: what fails is told, answers are told apart, nobody piles up memory."""
+"""The follower and the replay server it asks: what fails is told, answers are told apart, nobody piles up memory."""
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -10,19 +10,16 @@ import zmq
 
 from quire import InputError, StateError
 from quire.events import Follower, Index, Status
-from quire.events.follow.stream_state import Ask
+from quire.events.follow.stream_state import ReplayRequest
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
-from quire.events.publish.replay_server import MAX_ASKS
+from quire.events.publish.payloads import PayloadMaker
+from quire.events.publish.replay_server import MAX_REQUESTS
+from quire.events.wire import protocol
 from quire.events.wire.names import Names
-from quire.events.wire.protocol import END, MARK, SNAPSHOT, number
+from quire.events.wire.protocol import END, MARK, SNAPSHOT, bound_to, number
 
 from .lives import build, ids, run, until
 from .test_publisher import ANY, exact, fetch, heard_by_hand, published, socket
-
-
-def end_of(one: zmq.Socket[bytes]) -> str:
-    return one.get(zmq.LAST_ENDPOINT).decode().rstrip("\0")
 
 
 def test_a_worker_removed_from_the_index_is_left_alone() -> None:
@@ -35,7 +32,7 @@ def test_a_worker_removed_from_the_index_is_left_alone() -> None:
         index.remove("a")
         run(cache, 1, ids(range(9)))
         publisher.tell()
-        until(lambda: exact(index, publisher, "b") and list(follower._lines) == ["b"], "the other one goes on")
+        until(lambda: exact(index, publisher, "b") and list(follower._feeds) == ["b"], "the other one goes on")
         follower.follow("a", publisher.endpoint, publisher.replay_endpoint)
         until(lambda: exact(index, publisher, "a"), "exact again")
 
@@ -82,49 +79,64 @@ def test_a_way_to_ask_that_cannot_be_had_again_is_no_other_ones_trouble(monkeypa
     """There are too many open files, say."""
     with (
         published(build(16)) as one,
-        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.ROUTER, ANY, bind=True) as router,
         socket(zmq.PUB, ANY, bind=True) as pub,
     ):
         index = Index()
         with Follower(index, quiet=0.05, patience=0.2) as follower:
             follower.follow("one", one.endpoint, one.replay_endpoint)
-            follower.follow("other", end_of(pub), end_of(desk))
-            monkeypatch.setattr(follower, "_desk", lambda *_: zmq.Context.instance().socket(-1))  # as ZMQ fails
+            follower.follow("other", bound_to(pub), bound_to(router))
+            monkeypatch.setattr(follower, "_connect_replay", lambda *_: protocol.socket(-1))  # as ZMQ fails
             until(lambda: "following it ended" in index.report("other").reason, "given up")
             one.tell()
             until(lambda: exact(index, one, "one"), "the other is heard")
             follower.leave("other")
 
 
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_a_long_answer_is_waited_for_and_answers_are_told_apart() -> None:
     """Parts come for longer than the patience; meanwhile a gap is found, and the first END is not the second's."""
-    cache = build(32)
-    press = Press(Names.of(cache.config), "map", Archive(50, 1 << 20))
-    batches = [press.print(cache.take_events(whole=True))]
+    cache, clock, index = build(32), Clock(), Index()
+    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    batches = [maker.make(cache.take_events(whole=True))]
     for seed in range(4):
         run(cache, seed, ids(range(100 * seed, 100 * seed + 9)))
-        batches.append(press.print(cache.take_events()))
-    with socket(zmq.ROUTER, ANY, bind=True) as desk, socket(zmq.PUB, ANY, bind=True) as stream:
-        index = Index()
-        with Follower(index, quiet=0.1, patience=1.0) as follower:
-            follower.follow("w", end_of(stream), end_of(desk))
-            peer, _, ask = desk.recv_multipart()
-            assert ask == SNAPSHOT
-            for _ in range(6):
-                time.sleep(0.25)
-                desk.send_multipart([peer, b"", b"", number(0), batches[0][1]])
-            assert not desk.poll(0)  # it has not asked again
-            desk.send_multipart([peer, b"", b"", END, b""])
-            assert desk.recv_multipart()[2] == MARK
-            stream.send_multipart([b"", number(3), batches[3][1]])
-            assert desk.recv_multipart()[2] == number(1)
-            desk.send_multipart([peer, b"", b"", END, b""])  # of the mark: not of the batches
-            assert not desk.poll(100) and index.report("w").snapshots == 1
-            for seq, payload in batches[1:]:
-                desk.send_multipart([peer, b"", b"", number(seq), payload])
-            desk.send_multipart([peer, b"", b"", END, b""])
-            until(lambda: index.status("w") is Status.EXACT, "exact")
-            assert index.report("w").snapshots == 1 and index.report("w").replays == 1
+        batches.append(maker.make(cache.take_events()))
+    with (
+        socket(zmq.ROUTER, ANY, bind=True) as router,
+        socket(zmq.XPUB, ANY, bind=True) as stream,
+        Follower(index, quiet=0.1, patience=1.0, clock=clock) as follower,
+    ):
+        follower.follow("w", bound_to(stream), bound_to(router))
+        stream.recv()  # it listens
+        peer, _, request = router.recv_multipart()
+        assert request == SNAPSHOT
+        for part in range(1, 7):
+            clock.now += 0.75
+            router.send_multipart([peer, b"", b"", number(0), batches[0].payload])
+            until(lambda part=part: index.report("w").repair_bytes == part * len(batches[0].payload), "heard")  # type: ignore[misc]
+        assert not router.poll(0)  # it has not asked again
+        router.send_multipart([peer, b"", b"", END, b""])
+        until(lambda: not follower._feeds["w"].requests, "the answer is complete")
+        clock.now += 0.2  # quiet for longer than it likes
+        assert router.recv_multipart()[2] == MARK
+        stream.send_multipart([b"", number(3), batches[3].payload])
+        assert router.recv_multipart()[2] == number(1)
+        router.send_multipart([peer, b"", b"", END, b""])  # of the mark: not of the batches
+        for batch in batches[1:]:
+            router.send_multipart([peer, b"", b"", number(batch.seq), batch.payload])
+        router.send_multipart([peer, b"", b"", END, b""])
+        until(lambda: index.status("w") is Status.EXACT and not follower._feeds["w"].requests, "exact")
+        assert index.report("w").snapshots == 1 and index.report("w").replays == 1 and not router.poll(0)
 
 
 def test_who_asks_and_reads_nothing_piles_up_nothing() -> None:
@@ -133,57 +145,57 @@ def test_who_asks_and_reads_nothing_piles_up_nothing() -> None:
     with published(cache) as publisher:
         publisher.tell()
         until(lambda: publisher.published == 1, "published")
-        desk: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        dealer: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         try:
-            desk.set_hwm(1)
-            desk.set(zmq.SNDHWM, 0)
-            desk.connect(str(publisher.replay_endpoint))
+            dealer.set_hwm(1)
+            dealer.set(zmq.SNDHWM, 0)
+            dealer.connect(str(publisher.replay_endpoint))
             for _ in range(1_000):
-                desk.send_multipart([b"", number(0)])
-            until(lambda: [len(asks) for asks in publisher._desk._asks.values()] == [MAX_ASKS], "full")
+                dealer.send_multipart([b"", number(0)])
+            until(lambda: [len(asks) for asks in publisher._replay_server._requests.values()] == [MAX_REQUESTS], "full")
             assert len(fetch(publisher, number(0))) == 1  # others are answered
             whole = 0
-            while desk.poll(500):
-                assert desk.recv_multipart()[2] != END and desk.recv_multipart()[2] == END
+            while dealer.poll(500):
+                assert dealer.recv_multipart()[2] != END and dealer.recv_multipart()[2] == END
                 whole += 1
-            assert MAX_ASKS < whole < 1_000 and not publisher._desk._asks
+            assert MAX_REQUESTS < whole < 1_000 and not publisher._replay_server._requests
         finally:
-            desk.close(0)
+            dealer.close(0)
 
 
 def test_a_batch_with_a_number_that_is_nonsense_does_not_last() -> None:
     cache, index = build(32), Index()
-    press = Press(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
     index.add("w")
-    index.hear("w", *press.print(cache.take_events(whole=True)))
+    index.hear("w", *maker.make(cache.take_events(whole=True)))
     run(cache, 1, ids(range(9)))
-    seq, payload = press.print(cache.take_events())
-    ask = index.hear("w", seq + 10**6, payload)
+    seq, payload = maker.make(cache.take_events())
+    request = index.hear("w", seq + 10**6, payload)
     for _ in range(3):
-        if ask is not None:
-            found = [press.snapshot()] if ask.start is None else press.archive.since(ask.start)
+        if request is not None:
+            found = [maker.snapshot()] if request.start is None else maker.archive.since(request.start)
             for part in found:
                 assert part is not None
                 index.hear("w", *part, asked=True)
-            ask = index.answered("w", ask)
-    assert ask is None and index.status("w") is Status.EXACT and not index._tracks["w"].pending
+            request = index.answered("w", request)
+    assert request is None and index.status("w") is Status.EXACT and not index._streams["w"].pending
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 def test_a_whole_state_with_a_number_that_is_nonsense_is_not_believed(first: bool) -> None:
     """Its digest is right, but every batch after it would count as late."""
     cache, index = build(32), Index()
-    press = Press(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
     index.add("w")
     if not first:
-        index.hear("w", *press.print(cache.take_events(whole=True)))
+        index.hear("w", *maker.make(cache.take_events(whole=True)))
     run(cache, 1, ids(range(9)))
-    seq, payload = press.print(cache.take_events(whole=True))
-    ask = index.hear("w", seq + 10**6, payload)
-    assert index.status("w") is not Status.EXACT and ask == Ask(None if first else seq)
+    seq, payload = maker.make(cache.take_events(whole=True))
+    request = index.hear("w", seq + 10**6, payload)
+    assert index.status("w") is not Status.EXACT and request == ReplayRequest(None if first else seq)
     assert index.hear("w", seq, payload, asked=True) is None and index.status("w") is Status.EXACT
     run(cache, 2, ids(range(50, 59)))
-    assert index.hear("w", *press.print(cache.take_events())) is None and index.status("w") is Status.EXACT
+    assert index.hear("w", *maker.make(cache.take_events())) is None and index.status("w") is Status.EXACT
     assert index.find(ids(range(50, 59)))["w"].tokens == 8 and index.report("w").damaged == 1
 
 
@@ -195,25 +207,40 @@ def test_an_index_says_how_many_workers_it_has_room_for() -> None:
         index.add("one more")
 
 
+class SlowIndex(Index):
+    """Waits before it takes the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def hear(self, *batch: Any, **how: Any) -> ReplayRequest | None:
+        self.entered.set()
+        assert self.go_on.wait(20)
+        return super().hear(*batch, **how)
+
+
 def test_an_answer_that_there_was_no_time_to_read_is_not_asked_for_again() -> None:
     """A follower that others keep busy for longer than its patience has been answered all the same."""
-    cache, index = build(32), Index()
-    press = Press(Names.of(cache.config), "map", Archive(50, 1 << 20))
-    seq, payload = press.print(cache.take_events(whole=True))
+    cache, clock, index = build(32), Clock(), SlowIndex()
+    maker = PayloadMaker(Names.of(cache.config), "map", Archive(50, 1 << 20))
+    seq, payload = maker.make(cache.take_events(whole=True))
     with (
-        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.ROUTER, ANY, bind=True) as router,
         socket(zmq.XPUB, ANY, bind=True) as stream,
-        Follower(index, quiet=60.0, patience=0.5) as follower,
+        Follower(index, quiet=60.0, patience=0.5, clock=clock) as follower,
     ):
-        follower.follow("w", end_of(stream), end_of(desk))
+        follower.follow("w", bound_to(stream), bound_to(router))
         stream.recv()  # it listens
-        peer, _, ask = desk.recv_multipart()
-        assert ask == SNAPSHOT
-        with index._lock:
-            stream.send_multipart([b"", number(seq), payload])
-            time.sleep(0.2)  # it has been woken, and waits for the index
-            for answer in ((number(seq), payload), (END, b"")):
-                desk.send_multipart([peer, b"", b"", *answer])
-            time.sleep(0.5)
-        until(lambda: index.report("w").repair_bytes > 0, "the answer is read")
-        assert not desk.poll(200) and index.status("w") is Status.EXACT
+        peer, _, request = router.recv_multipart()
+        assert request == SNAPSHOT
+        stream.send_multipart([b"", number(seq), payload])
+        assert index.entered.wait(20)
+        for answer in ((number(seq), payload), (END, b"")):
+            router.send_multipart([peer, b"", b"", *answer])
+        replay_socket = follower._feeds["w"].replay_socket
+        assert replay_socket is not None and replay_socket.poll(20_000)  # the thread that owns it stands still
+        clock.now += 1.0
+        index.go_on.set()
+        until(lambda: index.report("w").repair_bytes > 0 and not follower._feeds["w"].requests, "the answer is read")
+        assert not router.poll(0) and index.status("w") is Status.EXACT

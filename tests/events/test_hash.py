@@ -10,12 +10,12 @@ import pytest
 
 from fuzzing import mirror
 from quire import CacheConfig, InputError, Scope, TierConfig
-from quire.core.store import open_store
+from quire.core.store import StoreName, open_store
 from quire.core.store.twin.hash import read_seed, siphash
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 
 from .lives import build, ids, run
@@ -42,31 +42,31 @@ def test_the_twin_is_siphash(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", range(12, 64, 4))
-def test_a_block_is_hashed_as_its_parent_and_its_tokens(store: str, length: int) -> None:
+def test_a_block_is_hashed_as_its_parent_and_its_tokens(store: StoreName, length: int) -> None:
     message = bytes(range(length))
     tokens, root = np.frombuffer(message[8:], "<i4").astype(np.int32), int.from_bytes(message[:8], "little")
-    assert open_store(store).Chain(len(tokens), tokens).event_hashes(root, KEY).tolist() == [VECTORS[length]]  # type: ignore[arg-type]
+    assert open_store(store).Chain(len(tokens), tokens).event_hashes(root, KEY).tolist() == [VECTORS[length]]
 
 
-def test_the_judge_of_the_fuzzer_has_made_the_same_hash_by_itself(store: str) -> None:
+def test_the_judge_of_the_fuzzer_has_made_the_same_hash_by_itself(store: StoreName) -> None:
     dice = np.random.default_rng(3)
     for size in (1, 2, 3, 16):
         tokens = dice.integers(-(1 << 31), 1 << 31, size).astype(np.int32)
         words = dice.integers(0, 1 << 63, (size, 3)).astype(np.uint64) * (dice.random((size, 1)) < 0.5)
         words = words.astype(np.uint64)
         block = tuple((token, *extra) for token, extra in zip(tokens.tolist(), words.tolist(), strict=True))
-        chain = open_store(store).Chain(size, tokens, words)  # type: ignore[arg-type]
+        chain = open_store(store).Chain(size, tokens, words)
         assert chain.event_hashes(9, mirror.SEED).tolist() == [mirror.event_hash(9, block)]
 
 
-def test_tokens_cannot_stand_for_the_words_of_others(store: str) -> None:
+def test_tokens_cannot_stand_for_the_words_of_others(store: StoreName) -> None:
     """A child of eight tokens that are the bytes of its parent's words: they lie behind one hash, and differ."""
     chain = open_store(store).Chain
     words = np.zeros((8, 3), np.uint64)
     words[3] = (5, 6, 7)
-    bare = chain(8, ids(range(8))).event_hashes(1, KEY)  # type: ignore[arg-type]
-    worded = chain(8, ids(range(8)), words).event_hashes(1, KEY)  # type: ignore[arg-type]
-    child = chain(8, ids(3, 0, 5, 0, 6, 0, 7, 0)).event_hashes(int(bare[0]), KEY)  # type: ignore[arg-type]
+    bare = chain(8, ids(range(8))).event_hashes(1, KEY)
+    worded = chain(8, ids(range(8)), words).event_hashes(1, KEY)
+    child = chain(8, ids(3, 0, 5, 0, 6, 0, 7, 0)).event_hashes(int(bare[0]), KEY)
     assert len({int(bare[0]), int(worded[0]), int(child[0])}) == 3
 
 
@@ -76,12 +76,12 @@ class Worker:
     def __init__(self, index: Index, name: str, **options: Any) -> None:
         self.index, self.name = index, name
         self.cache = build(block_size=8, **options)
-        self.press = Press(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
+        self.maker = PayloadMaker(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
         index.add(name)
         self.tell(whole=True)
 
     def tell(self, **how: Any) -> None:
-        self.index.hear(self.name, *self.press.print(self.cache.take_events(**how)))
+        self.index.hear(self.name, *self.maker.make(self.cache.take_events(**how)))
 
 
 def test_blocks_made_to_collide_are_told_apart() -> None:
@@ -93,7 +93,7 @@ def test_blocks_made_to_collide_are_told_apart() -> None:
     assert index.find(one)["w"].tokens == 8 and index.find(other) == {}
     run(worker.cache, 2, other)
     worker.tell()
-    assert index.find(other)["w"].tokens == 8 and index.status("w") is Status.EXACT and worker.press.odd == 0
+    assert index.find(other)["w"].tokens == 8 and index.status("w") is Status.EXACT and worker.maker.inconsistent == 0
 
 
 def test_workers_with_seeds_of_their_own_and_with_one_in_common_are_found_alike() -> None:

@@ -18,22 +18,23 @@ from zmq.auth import create_certificates
 
 from quire import InputError
 from quire.core.records.events import Fact
-from quire.core.store import open_store
-from quire.events import Follower, Index, Keys, Message, Publisher, Room, Status, Tape
+from quire.core.store import StoreName, open_store
+from quire.events import Follower, Index, Keys, Publisher, RecordedMessage, Recording, Room, Status
 from quire.events.follow import follower as followers
 from quire.events.follow import index as indexes
 from quire.events.follow.read import read
-from quire.events.follow.stream_state import PENDING_BYTES, Ask
-from quire.events.publish import replay_server as desks
+from quire.events.follow.stream_state import PENDING_BYTES, ReplayRequest
+from quire.events.publish import replay_server as replay_servers
 from quire.events.publish.archive import Archive
-from quire.events.publish.flight import SMALL
-from quire.events.publish.payloads import Press
-from quire.events.wire.connection_limit import SURGE
+from quire.events.publish.in_flight import SMALL
+from quire.events.publish.payloads import PayloadMaker
+from quire.events.wire.connection_limit import LENIENT_FACTOR
 from quire.events.wire.curve import public_key
-from quire.events.wire.delta import Delta, decoded, digest_of, encoded
+from quire.events.wire.delta import Delta, DeltaRecords, decoded, digest_of, encoded
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import END, SNAPSHOT, bound_to, number
+from quire.tools.events import _lines, _shown
 from quire.tools.events import main as events
 
 from . import decoding
@@ -43,7 +44,7 @@ from .test_publisher import ANY, exact, fetch, published, sent, socket
 PROMPT = ids(range(8))
 
 
-def test_nothing_that_bytes_can_be_harms_anybody(store: str) -> None:
+def test_nothing_that_bytes_can_be_harms_anybody(store: StoreName) -> None:
     """The hand-run form of this plays a million; memory is bounded, too."""
     tracemalloc.start()
     told = decoding.play(int(np.random.default_rng().integers(1 << 40)), 300 if store == "compiled" else 50, store)
@@ -58,8 +59,8 @@ class Pair:
         self.index = Index(max_pages=1_000)
         self.cache = build(32, groups=groups)
         run(self.cache, 1, PROMPT)
-        self.press = Press(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
-        self.whole = self.press.print(self.cache.take_events(whole=True))
+        self.maker = PayloadMaker(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
+        self.whole = self.maker.make(self.cache.take_events(whole=True))
         for worker in ("good", "bad"):
             self.index.add(worker)
         self.index.hear("good", *self.whole)
@@ -110,8 +111,8 @@ def test_numbers_and_nesting_at_their_limits_are_refused() -> None:
     pair.refused(0, b"\x93\xcb" + bytes(8) + b"\x91" * 3_000 + b"\x90\xc0", "recursion")
     pair.refused(0, pair.whole[1][:10] + b"\x91\x81\xa5quire" + b"\x91" * 3_000 + b"\x90\xc0", "recursion")
     assert pair.index.hear("bad", 2**63 - 1, pair.changed(_11=2**63 - 1)) is None
-    ask = pair.index.check("bad")
-    assert ask == Ask(2**63, check=True) and len(number(ask.start or 0)) == 8
+    request = pair.index.check("bad")
+    assert request == ReplayRequest(2**63, check=True) and len(number(request.start or 0)) == 8
 
 
 def test_many_small_events_do_not_become_many_objects() -> None:
@@ -144,8 +145,8 @@ def test_a_worker_with_more_pages_than_there_is_room_for_is_barred_until_it_begi
     pair.refused(0, pair.changed(**many), "1099 pages")
     assert pair.index.pages("bad") == {} and pair.index.check("bad").check
     assert pair.index.hear("bad", *pair.whole) is None and pair.index.status("bad") is Status.UNKNOWN
-    other = Press(Names.of(pair.cache.config), "map", Archive(5, 1 << 20))
-    pair.index.hear("bad", *other.print(pair.cache.take_events(whole=True)))
+    other = PayloadMaker(Names.of(pair.cache.config), "map", Archive(5, 1 << 20))
+    pair.index.hear("bad", *other.make(pair.cache.take_events(whole=True)))
     assert pair.index.status("bad") is Status.EXACT
 
 
@@ -157,32 +158,32 @@ def test_too_many_pages_are_not_taken_to_be_given_up_again_and_many_that_come_an
     pair.refused(0, pair.changed(_7=rows.tobytes(), _8=many.tobytes(), _9=bytes(len(many))), "1100 pages")
 
     names, ledger = Names.of(pair.cache.config), open_store().Ledger(1, len(MIXED))
-    press = Press(names, "map", Archive(5, 1 << 20))
+    maker = PayloadMaker(names, "map", Archive(5, 1 << 20))
     pair.index.add("busy")
     pages = np.arange(1, 901, dtype=np.uint64)
     for seq, kinds in enumerate(([Fact.STORED, Fact.REMOVED, Fact.STORED], [Fact.STORED, Fact.CLEARED, Fact.STORED])):
         counts = [0 if kind is Fact.CLEARED else len(pages) for kind in kinds]
         rows = np.array([[kind, 0, count, 0, 0] for kind, count in zip(kinds, counts, strict=True)], np.int32)
         told = np.concatenate([pages[:count] + np.uint64(seq) for count in counts])
-        records = rows, told, np.zeros(len(told), np.uint8)
+        records = DeltaRecords(rows, told, np.zeros(len(told), np.uint8))
         ledger.apply(0, *records)
         form = Form.CHANGES if seq else Form.WHOLE
         delta = Delta(seq, 7, 0, names, form, 0, records, digest_of(ledger, 0, len(MIXED), len(names.media)))
-        pair.index.hear("busy", seq, encoded(press._encoder, delta, [], 0.0))
+        pair.index.hear("busy", seq, encoded(maker._encoder, delta, [], 0.0))
         assert pair.index.status("busy") is Status.EXACT and len(pair.index.pages("busy")) == 900
 
 
 def test_what_comes_too_early_is_bounded_in_bytes() -> None:
     pair = Pair()
     pair.index.hear("bad", *pair.whole)
-    track = pair.index._tracks["bad"]
+    stream = pair.index._streams["bad"]
     names = np.arange(1, 200_001, dtype=np.uint64)
     rows = np.array([[1, 0, len(names), 0, 0]], np.int32)
     one = {"_5": 0, "_7": rows.tobytes(), "_8": names.tobytes(), "_9": bytes(len(names))}
     for seq in range(5, 25):
         pair.index.hear("bad", seq, pair.changed(_11=seq, **one))
-        assert track.pending_bytes == sum(delta.num_bytes for delta in track.pending.values()) <= PENDING_BYTES
-    assert 1 <= len(track.pending) < 10 and pair.index.status("bad") is Status.REPAIRING and track.next is None
+        assert stream.pending_bytes == sum(delta.num_bytes for delta in stream.pending.values()) <= PENDING_BYTES
+    assert 1 <= len(stream.pending) < 10 and pair.index.status("bad") is Status.REPAIRING and stream.next is None
     pair.index.hear("bad", *pair.whole, asked=True)
     pair.index.remove("bad")
     assert pair.index.status("good") is Status.EXACT
@@ -194,13 +195,14 @@ def test_what_comes_too_early_is_bounded_for_all_workers_together(monkeypatch: p
     early = [pair.changed(_5=0, _11=seq) for seq in range(2, 5)]
     room = 3 * decoded(early[0]).num_bytes  # type: ignore[union-attr]
     monkeypatch.setattr(indexes, "PENDING_BYTES", room)
-    asks = [pair.index.hear(worker, 2 + nth, early[nth]) for worker in ("bad", "good") for nth in range(2)]
-    assert asks == [Ask(1), None, Ask(1), Ask(None)] and pair.index._pending_bytes() == room
+    requests = [pair.index.hear(worker, 2 + nth, early[nth]) for worker in ("bad", "good") for nth in range(2)]
+    assert requests == [ReplayRequest(1), None, ReplayRequest(1), ReplayRequest(None)]
+    assert pair.index._pending_bytes() == room
 
 
 def test_a_line_with_messages_too_long_is_cut_and_the_follower_goes_on() -> None:
     with published(build(16)) as publisher, socket(zmq.PUB, ANY, bind=True) as loud:
-        end = loud.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        end = bound_to(loud)
         index = Index()
         with Follower(index, quiet=0.05, max_message=1 << 16) as follower:
             follower.follow("w", publisher.endpoint, publisher.replay_endpoint)
@@ -232,21 +234,21 @@ def test_how_long_a_message_may_be(too_long: bool) -> None:
 @pytest.mark.parametrize("way", ["stream", "answers"])
 def test_a_worker_that_has_itself_asked_over_and_over_piles_up_nothing(way: str) -> None:
     """It is right and wrong by turns, so that there is always something to ask it for, and ends no answer."""
-    pair, most = Pair(), followers.MAX_ASKS
+    pair, most = Pair(), followers.MAX_REQUESTS
     digest = bytes(len(msgspec.msgpack.decode(pair.whole[1])[1][-1]["quire"][10]))
     says = [pair.changed(_11=seq, **({"_10": digest} if seq % 2 else {})) for seq in range(6 * most)]
     asked: dict[bytes, int] = {}
     with (
-        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.ROUTER, ANY, bind=True) as router,
         socket(zmq.XPUB, ANY, bind=True) as stream,
         Follower(pair.index, quiet=60.0, patience=60.0) as follower,
     ):
-        follower.follow("it", bound_to(stream), bound_to(desk))
+        follower.follow("it", bound_to(stream), bound_to(router))
         stream.recv()  # it listens
         stream.set_hwm(0)
 
         def hear() -> bytes:
-            who = desk.recv_multipart()[0]
+            who = router.recv_multipart()[0]
             asked[who] = asked.get(who, 0) + 1
             return who
 
@@ -255,7 +257,7 @@ def test_a_worker_that_has_itself_asked_over_and_over_piles_up_nothing(way: str)
             if way == "stream":
                 stream.send_multipart([b"", number(seq), payload])
             else:
-                desk.send_multipart([who, b"", b"", number(seq), payload])
+                router.send_multipart([who, b"", b"", number(seq), payload])
             if seq % 2:
                 who = hear()
         assert len(asked) > 2 and max(asked.values()) <= most and sum(asked.values()) == 1 + len(says) // 2
@@ -267,12 +269,12 @@ def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_r
     cache = build(8192, 0, max_length=40_000, max_sequences=80)
     run(cache, 1, ids(range(30_000)))
     room = Room(answers=1 << 20)  # inproc: no buffers of a kernel between the ends
-    with Publisher(cache, ANY, replay="inproc://quire-desk-in-a-test", room=room) as publisher:
+    with Publisher(cache, ANY, replay="inproc://quire-replay-in-a-test", room=room) as publisher:
         publisher.tell()
         sent(publisher)
         ((_, _, snapshot),) = fetch(publisher, SNAPSHOT)
         assert len(snapshot) > 8 * SMALL
-        silent, desk = [], publisher._desk
+        silent, server = [], publisher._replay_server
         tracemalloc.start()
         try:
             for seed in range(60):
@@ -286,43 +288,43 @@ def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_r
                 run(cache, 2 + seed, ids(range(50_000 + 8 * seed, 50_008 + 8 * seed)))
                 publisher.tell()
                 sent(publisher)
-            until(lambda: desk._flight.is_full, "full")
-            until(lambda: len(desk._asks) > 20, "they wait")
-            assert desk.num_bytes < (1 << 20) + 2 * len(snapshot)
+            until(lambda: server._in_flight.is_full, "full")
+            until(lambda: len(server._requests) > 20, "they wait")
+            assert server.num_bytes < (1 << 20) + 2 * len(snapshot)
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:
             tracemalloc.stop()
             for made in silent:
                 made.close(0)
-        until(lambda: desk.num_bytes == 0, "given back")
+        until(lambda: server.num_bytes == 0, "given back")
         assert len(fetch(publisher, SNAPSHOT)) == 1
 
 
 def test_a_worker_that_answers_nothing_is_found_out_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "MAX_ASKS", 1 << 30)
+    monkeypatch.setattr(followers, "MAX_REQUESTS", 1 << 30)
     pair, asked, seq, limit = Pair(), set[bytes](), 0, time.monotonic() + 10
     digest = bytes(len(msgspec.msgpack.decode(pair.whole[1])[1][-1]["quire"][10]))
     with (
-        socket(zmq.ROUTER, ANY, bind=True) as desk,
+        socket(zmq.ROUTER, ANY, bind=True) as router,
         socket(zmq.XPUB, ANY, bind=True) as stream,
         Follower(pair.index, quiet=60.0, patience=0.1) as follower,
     ):
-        follower.follow("it", bound_to(stream), bound_to(desk))
+        follower.follow("it", bound_to(stream), bound_to(router))
         stream.recv()  # it listens
         while len(asked) < 2:  # who asks again, asks by another line
             assert time.monotonic() < limit
             for values in ({}, {"_10": digest}):
                 stream.send_multipart([b"", number(seq), pair.changed(_11=seq, **values)])
                 seq += 1
-            while desk.poll(5):
-                asked.add(desk.recv_multipart()[0])
+            while router.poll(5):
+                asked.add(router.recv_multipart()[0])
 
 
 @contextmanager
 def with_archive(name: str, room: int = 36 * SMALL) -> Iterator[Publisher]:
     """A publisher with room for a little more than half of the 30 batches it has kept, and no buffers between."""
     cache = build(8192, 0, max_length=40_000, max_sequences=80)
-    with Publisher(cache, ANY, replay=f"inproc://quire-desk-{name}", room=Room(answers=room)) as publisher:
+    with Publisher(cache, ANY, replay=f"inproc://quire-replay-{name}", room=Room(answers=room)) as publisher:
         for seed in range(30):
             run(cache, seed, ids(range(2_000 * seed, 2_000 * (seed + 1))))
             publisher.tell()
@@ -332,93 +334,93 @@ def with_archive(name: str, room: int = 36 * SMALL) -> Iterator[Publisher]:
 
 def test_one_who_does_not_read_has_its_share_of_the_room() -> None:
     with with_archive("shared") as publisher:
-        desk, where = publisher._desk, str(publisher.replay_endpoint)
+        server, where = publisher._replay_server, str(publisher.replay_endpoint)
         with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
             silent.send_multipart([b"", number(0)])
-            until(lambda: desk.num_bytes >= 9 * SMALL, "it has it")
+            until(lambda: server.num_bytes >= 9 * SMALL, "it has it")
             honest.send_multipart([b"", number(0)])
             assert [honest.recv_multipart()[-2] for _ in range(31)] == [*map(number, range(30)), END]
-            until(lambda: 9 * SMALL <= desk.num_bytes < 12 * SMALL, "the rest was let go")
+            until(lambda: 9 * SMALL <= server.num_bytes < 12 * SMALL, "the rest was let go")
 
 
 def test_who_reads_is_answered_before_those_who_do_not() -> None:
     """All the room is taken; whenever some of it is given back, he who has the least under way comes first."""
     with with_archive("held") as publisher:
-        desk, where = publisher._desk, str(publisher.replay_endpoint)
-        held = [desk._flight.add(b"silent", bytes(4 * SMALL)) for _ in range(9)]
+        server, where = publisher._replay_server, str(publisher.replay_endpoint)
+        held = [server._in_flight.add(b"silent", bytes(4 * SMALL)) for _ in range(9)]
         with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
             for many, one in enumerate((silent, honest)):
                 one.send_multipart([b"", number(0)])
-                until(lambda many=many: len(desk._asks) > many, "it waits")  # type: ignore[misc]
-            desk._flight.give_up(b"silent", held.pop())
-            until(lambda: desk._flight.is_full, "taken again")
-            desk._flight.give_up(b"silent", held.pop())
+                until(lambda many=many: len(server._requests) > many, "it waits")  # type: ignore[misc]
+            server._in_flight.give_up(b"silent", held.pop())
+            until(lambda: server._in_flight.is_full, "taken again")
+            server._in_flight.give_up(b"silent", held.pop())
             assert [honest.recv_multipart()[-2] for _ in range(31)] == [*map(number, range(30)), END]
 
 
 def test_those_with_as_much_under_way_take_turns() -> None:
     """There is room for one message; who has just had one comes after the other."""
     with with_archive("turns", SMALL) as publisher:
-        desk, where = publisher._desk, str(publisher.replay_endpoint)
-        held = desk._flight.add(b"silent", bytes(SMALL))
+        server, where = publisher._replay_server, str(publisher.replay_endpoint)
+        held = server._in_flight.add(b"silent", bytes(SMALL))
         with socket(zmq.DEALER, where) as one, socket(zmq.DEALER, where) as other:
             for many, asks in enumerate((one, other)):
                 asks.send_multipart([b"", number(0)])
-                until(lambda many=many: len(desk._asks) > many, "it waits")  # type: ignore[misc]
-            desk._flight.give_up(b"silent", held)
+                until(lambda many=many: len(server._requests) > many, "it waits")  # type: ignore[misc]
+            server._in_flight.give_up(b"silent", held)
             told = [asks.recv_multipart()[-2] for _ in range(5) for asks in (one, other)]
         assert told == [number(seq) for seq in range(5) for _ in range(2)]
 
 
 def test_who_asks_and_goes_is_not_kept() -> None:
-    """While there is no room nobody finds out that it has gone; what is no ask is not kept for a moment."""
+    """While there is no room nobody finds out that it has gone; what is no request is not kept for a moment."""
     with published(build(16), room=Room(answers=SMALL, peers=2)) as publisher:
         publisher.tell()
         sent(publisher)
-        desk = publisher._desk
-        held = desk._flight.add(b"silent", bytes(SMALL))
+        server = publisher._replay_server
+        held = server._in_flight.add(b"silent", bytes(SMALL))
         where = str(publisher.replay_endpoint)
         for nth in range(40):
             with socket(zmq.DEALER, where) as one:
-                for ask in (b"x" * 4_000, b"snapshot!", number(nth)):
-                    one.send_multipart([b"", ask])
+                for request in (b"x" * 4_000, b"snapshot!", number(nth)):
+                    one.send_multipart([b"", request])
                 one.send_multipart([b"", b"", b""])
                 one.close(1000)
-        until(lambda: len(desk._asks) == SURGE * 2, "they wait")
-        assert {ask for asks in desk._asks.values() for ask in asks} <= {number(nth) for nth in range(40)}
-        desk._flight.give_up(b"silent", held)
-        until(lambda: not desk._asks, "forgotten")
+        until(lambda: len(server._requests) == LENIENT_FACTOR * 2, "they wait")
+        assert {request for asks in server._requests.values() for request in asks} <= {number(nth) for nth in range(40)}
+        server._in_flight.give_up(b"silent", held)
+        until(lambda: not server._requests, "forgotten")
         assert len(fetch(publisher, SNAPSHOT)) == 1
 
 
-def test_who_holds_all_the_room_is_sent_away_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_holds_all_the_room_is_disconnected_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that nobody lets go stands for one that somebody does not read; ends of connections do not differ."""
-    monkeypatch.setattr(desks, "STALL", 0.05)
+    monkeypatch.setattr(replay_servers, "STALL", 0.05)
     cache, index = build(16), Index()
     with published(cache, room=Room(answers=SMALL)) as publisher, Follower(index, quiet=0.05, patience=0.5) as follower:
         publisher.tell()
         follower.follow("w", publisher.endpoint, publisher.replay_endpoint)
         until(lambda: exact(index, publisher), "exact")
-        desk, crowd = publisher._desk, publisher._desk._crowd
-        assert crowd is not None
-        held = desk._flight.add(b"silent", bytes(SMALL))
+        server, limit = publisher._replay_server, publisher._replay_server._limit
+        assert limit is not None
+        held = server._in_flight.add(b"silent", bytes(SMALL))
         with socket(zmq.DEALER, str(publisher.replay_endpoint)) as waits:
             waits.send_multipart([b"", SNAPSHOT])
-            until(lambda: not crowd.is_open, "sent away")
-            desk._flight.give_up(b"silent", held)
+            until(lambda: not limit.is_open, "disconnected")
+            server._in_flight.give_up(b"silent", held)
         publisher.tell(whole=True)
         until(lambda: exact(index, publisher), "heard again")
 
 
 def test_one_snapshot_is_made_for_all_who_ask_at_one_number() -> None:
     cache = build(32)
-    press = Press(Names.of(cache.config), "map", Archive(5, 1 << 20))
-    press.print(cache.take_events(whole=True))
-    first, again = press.snapshot(), press.snapshot()
+    maker = PayloadMaker(Names.of(cache.config), "map", Archive(5, 1 << 20))
+    maker.make(cache.take_events(whole=True))
+    first, again = maker.snapshot(), maker.snapshot()
     assert first is again
     run(cache, 1, PROMPT)
-    press.print(cache.take_events())
-    assert press.snapshot() != first
+    maker.make(cache.take_events())
+    assert maker.snapshot() != first
 
 
 def test_subscribers_are_bounded_and_who_lives_comes_back() -> None:
@@ -427,13 +429,13 @@ def test_subscribers_are_bounded_and_who_lives_comes_back() -> None:
         publisher.tell()
         follower.follow("w", publisher.endpoint, publisher.replay_endpoint)
         until(lambda: exact(index, publisher), "exact")
-        crowd: list[zmq.Socket[bytes]] = [zmq.Context.instance().socket(zmq.SUB) for _ in range(8)]
-        for one in crowd:
+        many: list[zmq.Socket[bytes]] = [zmq.Context.instance().socket(zmq.SUB) for _ in range(8)]
+        for one in many:
             one.set(zmq.RECONNECT_IVL, -1)  # they do not come back
             one.connect(publisher.endpoint)
-        assert publisher._crowd is not None
-        until(lambda: 0 < len(publisher._crowd or ()) <= 4 and publisher._crowd.is_open, "sent away")  # type: ignore[union-attr]
-        for one in crowd:
+        assert publisher._limit is not None
+        until(lambda: 0 < len(publisher._limit or ()) <= 4 and publisher._limit.is_open, "disconnected")  # type: ignore[union-attr]
+        for one in many:
             one.close(0)
         run(cache, 1, PROMPT)
         publisher.tell()
@@ -507,9 +509,10 @@ def test_without_an_endpoint_no_other_machine_reaches_it() -> None:
 
 def test_what_others_chose_does_not_steer_a_terminal_nor_end_the_tail(capsys: pytest.CaptureFixture[str]) -> None:
     odd = {"type": "BlockStored", "block_hashes": 7, "medium": "\x1b[2J", "token_ids": {b"k": [b"\1"]}}
-    assert "\x1b" not in "".join(map(decoding._shown, decoding._lines(read(msgspec.msgpack.encode([1.0, [odd], {}])) | {
+    assert "\x1b" not in "".join(map(_shown, _lines(read(msgspec.msgpack.encode([1.0, [odd], {}])) | {
         "seq": 1, "topic": "", "status": "?"})))  # fmt: skip
-    for ts in (1e300, float("nan"), -1e18, "x", []):
+    times: tuple[Any, ...] = (1e300, float("nan"), -1e18, "x", [])
+    for ts in times:
         assert "damaged" in read(msgspec.msgpack.encode([ts, [], 0]))
     assert "damaged" in read(b"\x93\xcb" + bytes(8) + b"\x91" * 3_000 + b"\x90\xc0")
 
@@ -541,13 +544,13 @@ def test_reprs_are_short_and_have_no_tokens(tmp_path: Any) -> None:
         ((topic, seq, payload),) = fetch(publisher, number(0))
         index.add("w")
         index.hear("w", seq, payload)
-        message = Message(1.5, topic, seq, payload)
-        things = [publisher, follower, index, message, Tape(tmp_path / "f"), Room(), Keys.make()]
+        message = RecordedMessage(1.5, topic, seq, payload)
+        things = [publisher, follower, index, message, Recording(tmp_path / "f"), Room(), Keys.make()]
         told = [repr(thing) for thing in [*things, index.find(ids(range(77_000, 77_008))), index.report("w")]]
     assert all(len(text) < 300 and "770" not in text for text in told), told
     assert told[0].startswith("Publisher(tcp://127.0.0.1:") and "1 batches published, 0 waiting" in told[0]
     assert told[1:4] == ["Follower(0 workers)", "Index(1 workers, 1 of them exact, 2 pages)",
-                         f"Message(0, b'', {len(payload)} bytes, at 1.500 s)"]  # fmt: skip
+                         f"RecordedMessage(0, b'', {len(payload)} bytes, at 1.500 s)"]  # fmt: skip
     assert "closed" in repr(publisher) and "ended" in repr(follower)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,10 +11,12 @@ import pytest
 
 from quire import InputError, LayerGroup, Media, Request, RetainRange, Retention, Scope, Span, UnknownError
 from quire.core.records.config import EVENT_SEED
+from quire.core.store import StoreName, open_store
 from quire.events.follow.index import Index
-from quire.events.follow.stream_state import Ask, Status
+from quire.events.follow.prompt_hashes import PromptHashes
+from quire.events.follow.stream_state import ReplayRequest, Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 
 from .lives import FULL, MIXED, SALTS, Life, build, ids, run
@@ -28,18 +31,18 @@ class Worker:
     def __init__(self, index: Index, name: str, **options: Any) -> None:
         self.index, self.name = index, name
         self.cache = build(partial_reuse=False, **options)
-        self.press = Press(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
+        self.maker = PayloadMaker(Names.of(self.cache.config), "map", Archive(50, 1 << 24))
         index.add(name)
         self.tell(whole=True)
 
-    def tell(self, **how: Any) -> Ask | None:
-        return self.index.hear(self.name, *self.press.print(self.cache.take_events(**how)))
+    def tell(self, **how: Any) -> ReplayRequest | None:
+        return self.index.hear(self.name, *self.maker.make(self.cache.take_events(**how)))
 
 
 @pytest.mark.parametrize("groups", [FULL, MIXED, CROSSED, WINDOWS], ids=["full", "mixed", "cross", "windows"])
-def test_every_worker_holds_what_its_cache_would_reuse(groups: tuple[LayerGroup, ...], store: str) -> None:
+def test_every_worker_holds_what_its_cache_would_reuse(groups: tuple[LayerGroup, ...], store: StoreName) -> None:
     """A probe of each cache is the judge: same tokens, after random lives, with salts; tiers add up."""
-    index = Index(store=store)  # type: ignore[arg-type]
+    index = Index(store=store)
     workers = [Worker(index, f"w{n}", slots=10 + 3 * n, host=6 * (n % 2), groups=groups) for n in range(4)]
     lives = [Life(worker.cache, seed) for seed, worker in enumerate(workers)]
     held = 0
@@ -82,10 +85,10 @@ def test_late_batches_of_a_replaced_publisher_are_known_for_what_they_are() -> N
     index = Index()
     old = Worker(index, "w")
     run(old.cache, 1, ids(range(8)))
-    late = old.press.print(old.cache.take_events())
-    new = Press(Names.of(old.cache.config), "map", Archive(10, 1 << 20))
+    late = old.maker.make(old.cache.take_events())
+    new = PayloadMaker(Names.of(old.cache.config), "map", Archive(10, 1 << 20))
     run(old.cache, 2, ids(range(50, 58)))
-    index.hear("w", *new.print(old.cache.take_events(whole=True)))
+    index.hear("w", *new.make(old.cache.take_events(whole=True)))
     before = index.pages("w")
     assert index.status("w") is Status.EXACT and len(before) == 4
     assert index.hear("w", *late) is None and index.status("w") is Status.EXACT and index.pages("w") == before
@@ -109,8 +112,8 @@ def test_words_and_scopes_are_told_apart() -> None:
     run(worker.cache, 3, ids(range(12)), scope=Scope(lora="ad"))
     worker.tell()
 
-    def tokens(**ask: Any) -> int:
-        return sum(holding.tokens for holding in index.find(ids(range(12)), **ask).values())
+    def tokens(**how: Any) -> int:
+        return sum(holding.tokens for holding in index.find(ids(range(12)), **how).values())
 
     assert (tokens(), tokens(media=(image,)), tokens(extra_ids=np.full(12, 3, np.int64))) == (4, 12, 12)
     assert tokens(scope=Scope(lora="ad")) == 12 and tokens(scope=Scope(lora="other")) == 0
@@ -144,13 +147,13 @@ def test_labels_follow_the_stream() -> None:
     worker = Worker(index, "w", slots=32)
     assert index.status("w") is Status.EXACT
     run(worker.cache, 1, ids(range(8)))
-    lost = worker.press.print(worker.cache.take_events())
+    lost = worker.maker.make(worker.cache.take_events())
     run(worker.cache, 2, ids(range(20, 28)))
-    assert worker.tell() == Ask(1) and index.status("w") is Status.REPAIRING
+    assert worker.tell() == ReplayRequest(1) and index.status("w") is Status.REPAIRING
     assert index.find(ids(range(8))) == {}  # stale, and said so
     run(worker.cache, 3, ids(range(40, 48)))
     assert worker.tell() is None  # it is on its way
-    assert index.hear("w", *lost, asked=True) is None and index.answered("w", Ask(1)) is None
+    assert index.hear("w", *lost, asked=True) is None and index.answered("w", ReplayRequest(1)) is None
     assert index.status("w") is Status.EXACT and index.find(ids(range(8)))["w"].tokens == 8
     report = index.report("w")
     assert (report.gaps, report.replays, report.snapshots, report.repair_bytes) == (1, 1, 0, len(lost[1]))
@@ -160,11 +163,11 @@ def test_when_replay_is_not_enough_a_snapshot_is() -> None:
     index = Index()
     worker = Worker(index, "w", slots=32)
     run(worker.cache, 1, ids(range(8)))
-    worker.press.print(worker.cache.take_events())
+    worker.maker.make(worker.cache.take_events())
     run(worker.cache, 2, ids(range(20, 28)))
-    assert worker.tell() == Ask(1)
-    assert index.answered("w", Ask(1)) == Ask(None)  # nothing came
-    found = worker.press.snapshot()
+    assert worker.tell() == ReplayRequest(1)
+    assert index.answered("w", ReplayRequest(1)) == ReplayRequest(None)  # nothing came
+    found = worker.maker.snapshot()
     assert found is not None
     assert index.hear("w", *found, asked=True) is None and index.status("w") is Status.EXACT
 
@@ -178,22 +181,23 @@ def test_a_state_that_differs_is_found_by_its_digest() -> None:
     hashes, _, _ = index._ledger.pages(0, 0)
     index._ledger.apply(0, np.array([[4, 0, 1, 0, 0]], np.int32), hashes[:1], np.zeros(1, np.uint8))
     run(worker.cache, 2, ids(range(20, 28)))
-    assert worker.tell() == Ask(None) and index.status("w") is Status.REPAIRING
+    assert worker.tell() == ReplayRequest(None) and index.status("w") is Status.REPAIRING
     assert index.report("w").mismatches == 1
 
 
 def test_a_quiet_worker_is_checked_by_a_mark() -> None:
     index = Index()
     worker = Worker(index, "w", slots=32)
-    assert index.check("w") == Ask(1, check=True)
-    assert index.hear("w", *worker.press.mark(), asked=True) is None and index.status("w") is Status.EXACT
+    assert index.check("w") == ReplayRequest(1, check=True)
+    assert index.hear("w", *worker.maker.mark(), asked=True) is None and index.status("w") is Status.EXACT
     run(worker.cache, 1, ids(range(8)))
-    lost = worker.press.print(worker.cache.take_events())  # the last batch of a busy hour
-    assert index.hear("w", *worker.press.mark(), asked=True) == Ask(1) and index.status("w") is Status.REPAIRING
+    lost = worker.maker.make(worker.cache.take_events())  # the last batch of a busy hour
+    assert index.hear("w", *worker.maker.mark(), asked=True) == ReplayRequest(1)
+    assert index.status("w") is Status.REPAIRING
     assert index.hear("w", *lost, asked=True) is None and index.status("w") is Status.EXACT
     index.silent("w")
     assert index.status("w") is Status.UNKNOWN
-    assert index.hear("w", *worker.press.mark(), asked=True) is None and index.status("w") is Status.EXACT
+    assert index.hear("w", *worker.maker.mark(), asked=True) is None and index.status("w") is Status.EXACT
 
 
 def test_another_engines_stream_cannot_be_vouched_for() -> None:
@@ -213,7 +217,7 @@ NO_BATCHES = ([1.0, [[7]], 0], {"ts": 1}, [1.0, [{"quire": 3}], 0], 5, None)
 def test_what_is_no_batch_counts_as_lost(payload: bytes) -> None:
     index = Index()
     worker = Worker(index, "w")
-    assert index.hear("w", 1, payload) == Ask(1)
+    assert index.hear("w", 1, payload) == ReplayRequest(1)
     assert index.status("w") is not Status.EXACT and index.report("w").damaged == 1
     assert (index.status("w") is Status.UNKNOWN) == bool(index.report("w").reason)
     run(worker.cache, 1, ids(range(8)))
@@ -226,8 +230,8 @@ def test_a_damaged_batch_is_not_forgotten_when_earlier_ones_come() -> None:
     batches = []
     for number in range(3):
         run(worker.cache, number, ids(range(100 * number, 100 * number + 8)))
-        batches.append(worker.press.print(worker.cache.take_events()))
-    assert index.hear("w", 3, batches[2][1][:-7]) == Ask(1)
+        batches.append(worker.maker.make(worker.cache.take_events()))
+    assert index.hear("w", 3, batches[2][1][:-7]) == ReplayRequest(1)
     for early in batches[:2]:
         assert index.hear("w", *early) is None and index.status("w") is Status.REPAIRING
     assert index.hear("w", *batches[2]) is None and index.status("w") is Status.EXACT
@@ -237,8 +241,9 @@ def test_a_number_that_is_nonsense_does_not_last() -> None:
     """Nothing comes for it, so a snapshot is asked for; that settles it."""
     index = Index()
     worker = Worker(index, "w")
-    assert index.hear("w", 1 << 60, b"nonsense") == Ask(1) and index.answered("w", Ask(1)) == Ask(None)
-    found = worker.press.snapshot()
+    assert index.hear("w", 1 << 60, b"nonsense") == ReplayRequest(1)
+    assert index.answered("w", ReplayRequest(1)) == ReplayRequest(None)
+    found = worker.maker.snapshot()
     assert found is not None and index.hear("w", *found, asked=True) is None
     assert index.status("w") is Status.EXACT
 
@@ -248,12 +253,12 @@ def test_records_that_no_recorder_makes_spoil_nothing() -> None:
     index = Index()
     worker = Worker(index, "w")
     run(worker.cache, 1, ids(range(8)))
-    seq, payload = worker.press.print(worker.cache.take_events())
+    seq, payload = worker.maker.make(worker.cache.take_events())
     batch = msgspec.msgpack.decode(payload)
     extra = batch[1][-1]["quire"]
     extra[7] = np.array([[1, 60, 2, 0, 0]], "<i4").tobytes()
-    assert index.hear("w", seq, msgspec.msgpack.encode(batch)) == Ask(None)
-    found = worker.press.snapshot()
+    assert index.hear("w", seq, msgspec.msgpack.encode(batch)) == ReplayRequest(None)
+    found = worker.maker.snapshot()
     assert found is not None and index.hear("w", *found) is None and index.status("w") is Status.EXACT
 
 
@@ -282,6 +287,7 @@ def test_any_slice_of_tokens_will_do() -> None:
     assert index.find(ids(range(16))[::2])["w"].tokens == 8
 
 
+BAD_FIELDS: tuple[tuple[int, Any], ...]
 BAD_FIELDS = ((0, 1), (2, 0), (2, 1 << 20), (3, []), (4, []), (5, 9), (10, b"123"), (8, b"1"))
 
 
@@ -291,10 +297,10 @@ def test_a_field_of_ours_with_impossible_sizes_counts_as_lost(place: int, value:
     index = Index()
     worker = Worker(index, "w")
     run(worker.cache, 1, ids(range(8)))
-    seq, payload = worker.press.print(worker.cache.take_events())
+    seq, payload = worker.maker.make(worker.cache.take_events())
     batch = msgspec.msgpack.decode(payload)
     batch[1][-1]["quire"][place] = value
-    assert index.hear("w", seq, msgspec.msgpack.encode(batch)) == Ask(1) and index.report("w").damaged == 1
+    assert index.hear("w", seq, msgspec.msgpack.encode(batch)) == ReplayRequest(1) and index.report("w").damaged == 1
     assert index.status("w") is Status.UNKNOWN and index.report("w").reason
     assert index.hear("w", seq, payload) is None and index.find(ids(range(8)))["w"].tokens == 8
 
@@ -305,10 +311,32 @@ def test_a_mark_that_is_one_batch_old_says_nothing_about_what_is_known_since() -
     worker = Worker(index, "w")
     run(worker.cache, 1, ids(range(8)))
     worker.tell()
-    ask, mark = index.check("w"), worker.press.mark()
+    request, mark = index.check("w"), worker.maker.mark()
     run(worker.cache, 2, ids(range(50, 58)))
     worker.tell()
-    assert ask == Ask(2, check=True) and mark[0] == 1 and index.hear("w", *mark, asked=True) is None
-    assert index.answered("w", ask) is None and index.status("w") is Status.EXACT
+    assert request == ReplayRequest(2, check=True) and mark[0] == 1 and index.hear("w", *mark, asked=True) is None
+    assert index.answered("w", request) is None and index.status("w") is Status.EXACT
     assert index.report("w").mismatches == 0 and index.find(ids(range(50, 58)))["w"].tokens == 8
-    assert index.hear("w", *worker.press.mark(), asked=True) is None and index.status("w") is Status.EXACT
+    assert index.hear("w", *worker.maker.mark(), asked=True) is None and index.status("w") is Status.EXACT
+
+
+def test_workers_that_share_a_seed_share_the_hashes_of_a_prompt(store: StoreName) -> None:
+    """Hashing is what a lookup costs: once per seed and block size, however differently workers are built."""
+    seeds = (b"a" * 16, b"b" * 16)
+    names = [
+        Names.of(build(host=host, groups=groups, event_seed=seed, block_size=size).config)
+        for seed in seeds for host in (0, 8) for groups in (FULL, MIXED) for size in (4, 8)
+    ]  # fmt: skip
+    prompt = PromptHashes(open_store(store).Chain, ids(range(40)), Scope(salt="s"))
+    made = {id(prompt.of(each)): prompt.of(each).tolist() for each in names}
+    assert len(set(names)) == 16 and len(made) == 4 and sorted(map(len, made.values())) == [5, 5, 10, 10]
+    assert all(prompt.of(each) is prompt.of(replace(each, media=("REMOTE",))) for each in names)
+
+
+def test_workers_with_different_seeds_are_found_all_the_same() -> None:
+    index = Index()
+    for number in range(6):
+        worker = Worker(index, f"w{number}", slots=8, event_seed=bytes([number % 3]) * 16, host=number % 2)
+        run(worker.cache, 1, ids(range(12)))
+        worker.tell()
+    assert {name: held.tokens for name, held in index.find(ids(range(12))).items()} == {f"w{n}": 12 for n in range(6)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from quire.core.store import open_store
+from quire.core.store import StoreName, open_store
 
 from .lives import ids
 
@@ -26,7 +28,7 @@ def batch(dice: Random, names: list[int], groups: int) -> tuple[np.ndarray, np.n
     return np.array(rows, np.int32).reshape(-1, 5), np.array(hashes, np.uint64), np.array(marks, np.uint8)
 
 
-def facts(ledger, workers: int, groups: int, query: np.ndarray) -> list[object]:
+def facts(ledger: Any, workers: int, groups: int, query: NDArray[np.uint64]) -> list[object]:
     """Everything a ledger can be asked."""
     told: list[object] = [len(ledger)]
     for group in range(groups):
@@ -81,7 +83,7 @@ def test_both_ledgers_agree_on_many_workers_that_come_and_go() -> None:
         assert facts(both[0], workers, 2, query) == facts(both[1], workers, 2, query) and len(both[1]) < 1200
 
 
-def test_sums_follow_from_the_pages_alone(store: str) -> None:
+def test_sums_follow_from_the_pages_alone(store: StoreName) -> None:
     """Whatever the order and the detours, equal pages give equal sums; another tier or priority gives others."""
     names, marks = np.arange(1, 9, dtype=np.uint64), np.full(8, 35, np.uint8)
     one, other = (open_store(store).Ledger(2, 1) for _ in range(2))
@@ -102,7 +104,7 @@ def test_sums_follow_from_the_pages_alone(store: str) -> None:
     "row", [[6, 0, 1, 0, 0], [-1, 0, 1, 0, 0], [STORED, 1, 1, 0, 0], [STORED, 0, 2, 0, 0], [STORED, 0, -1, 0, 0],
             [STORED, 0, 1, 0, 8], [MOVED, 0, 1, 0, -1], [RETAINED, 0, 1, 0, 256], [STORED, 0, 0, 0, 0]],
 )  # fmt: skip
-def test_records_that_no_recorder_makes_are_refused_and_change_nothing(store: str, row: list[int]) -> None:
+def test_records_that_no_recorder_makes_are_refused_and_change_nothing(store: StoreName, row: list[int]) -> None:
     ledger = open_store(store).Ledger(1, 1)
     good = [STORED, 0, 0, 0, 0]
     with pytest.raises(ValueError):
@@ -110,7 +112,7 @@ def test_records_that_no_recorder_makes_are_refused_and_change_nothing(store: st
     assert len(ledger) == 0
 
 
-def test_the_hashes_of_a_chain_are_those_of_its_blocks(store: str) -> None:
+def test_the_hashes_of_a_chain_are_those_of_its_blocks(store: StoreName) -> None:
     """They go on where the prefix ends, and words count."""
     chain = open_store(store).Chain
     whole = chain(4, ids(range(13))).event_hashes(7).tolist()

@@ -11,7 +11,7 @@ import pytest
 
 from quire import Cache, EventBatch, Request
 from quire.core.records.events import merged
-from quire.events.wire.encode import Encoder
+from quire.events.wire.encode import EventEncoder
 from quire.events.wire.names import Names
 
 from .lives import build
@@ -44,7 +44,7 @@ def stores_in_a_row(events: list[dict[str, Any]], medium: str) -> list[list[dict
 @pytest.mark.parametrize("joined", [False, True], ids=["alone", "joined"])
 def test_no_block_is_told_before_its_parent(joined: bool) -> None:
     cache = build(SEQUENCES * (STEPS + 3), SEQUENCES * STEPS * 4, max_sequences=16)
-    encoder, batches = Encoder(Names.of(cache.config), "map"), decoding(cache, 4)
+    encoder, batches = EventEncoder(Names.of(cache.config), "map"), decoding(cache, 4)
     below = 0
     for batch in [merged(batches)] if joined else batches:
         events = [msgspec.msgpack.decode(msgspec.msgpack.encode(event)) for event in encoder.events(batch)

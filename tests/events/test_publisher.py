@@ -13,9 +13,10 @@ import zmq
 
 from quire import InputError, StateError
 from quire.events import Follower, Index, Publisher, Room, Status
+from quire.events.publish.publisher import Told
 from quire.events.wire.delta import decoded
 from quire.events.wire.field import Form
-from quire.events.wire.protocol import END, SNAPSHOT, number
+from quire.events.wire.protocol import END, SNAPSHOT, bound_to, number
 
 from .consumer import Consumer
 from .lives import Life, build, ids, run, until
@@ -26,7 +27,7 @@ ANY = "tcp://127.0.0.1:*"
 @contextmanager
 def socket(kind: int, endpoint: str, bind: bool = False) -> Iterator[zmq.Socket[bytes]]:
     """A socket of the test's own."""
-    made = zmq.Context.instance().socket(kind)
+    made: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     made.set(zmq.RCVTIMEO, 20_000)
     if kind == zmq.SUB:
         made.subscribe(b"")
@@ -54,10 +55,10 @@ def heard(publisher: Publisher, **options: Any) -> Iterator[tuple[Index, Followe
 
 def exact(index: Index, publisher: Publisher, worker: Any = "w") -> bool:
     """It is EXACT and knows the last batch."""
-    track = index._tracks[worker]
+    stream = index._streams[worker]
     if publisher.waiting:
         return False
-    return track.status is Status.EXACT and (track.run, track.next) == (publisher._press.run, publisher.published)
+    return stream.status is Status.EXACT and (stream.run, stream.next) == (publisher._maker.run, publisher.published)
 
 
 def sent(publisher: Publisher) -> None:
@@ -65,14 +66,14 @@ def sent(publisher: Publisher) -> None:
     until(lambda: publisher.waiting == 0, "sent")
 
 
-def fetch(publisher: Publisher, ask: bytes) -> list[tuple[bytes, int, bytes]]:
+def fetch(publisher: Publisher, request: bytes) -> list[tuple[bytes, int, bytes]]:
     """What the ROUTER answers, as any DEALER hears it."""
     assert publisher.replay_endpoint is not None
-    with socket(zmq.DEALER, publisher.replay_endpoint) as desk:
-        desk.send_multipart([b"", ask])
-        got = []
+    with socket(zmq.DEALER, publisher.replay_endpoint) as dealer:
+        dealer.send_multipart([b"", request])
+        got: list[tuple[bytes, int, bytes]] = []
         while True:
-            blank, topic, seq, payload = desk.recv_multipart()
+            blank, topic, seq, payload = dealer.recv_multipart()
             assert blank == b""
             if seq == END:
                 assert payload == b""
@@ -109,7 +110,7 @@ def test_a_late_index_gets_a_snapshot_that_fits_the_stream() -> None:
                 life.step()
                 publisher.tell()
             until(lambda: exact(index, publisher), "exact again")
-            ledger = publisher._press._ledger.pages(0, 0)
+            ledger = publisher._maker._ledger.pages(0, 0)
             assert index.pages("w") == {h: (t, p) for h, t, p in zip(*(part.tolist() for part in ledger), strict=True)}
 
 
@@ -133,16 +134,16 @@ def test_replay_and_snapshot_as_any_dealer_hears_them() -> None:
 def test_requests_that_are_none_are_passed_over() -> None:
     with published(build()) as publisher:
         assert publisher.replay_endpoint is not None
-        with socket(zmq.DEALER, publisher.replay_endpoint) as desk:
+        with socket(zmq.DEALER, publisher.replay_endpoint) as dealer:
             for frames in ([b"x"], [b"", b"123"], [b"", b"", b"", b""], [b"", b"snapshot"]):
-                desk.send_multipart(frames)
-            desk.send_multipart([b"", number(0)])
-            assert desk.recv_multipart() == [b"", b"", END, b""]
+                dealer.send_multipart(frames)
+            dealer.send_multipart([b"", number(0)])
+            assert dealer.recv_multipart() == [b"", b"", END, b""]
 
 
 def test_a_publisher_may_connect_to_a_router_that_binds() -> None:
     with socket(zmq.SUB, ANY, bind=True) as stream:
-        endpoint = stream.get(zmq.LAST_ENDPOINT).decode().rstrip("\0")
+        endpoint = bound_to(stream)
         cache = build()
         with Publisher(cache, endpoint, topic="kv@a@m", encoding="array") as publisher:
             assert publisher.endpoint == endpoint and publisher.replay_endpoint is None
@@ -160,7 +161,7 @@ def test_losses_on_the_way_are_asked_for() -> None:
         taken = stack.enter_context(socket(zmq.SUB, publisher.endpoint))
         given = stack.enter_context(socket(zmq.PUB, ANY, True))
         index, follower = stack.enter_context(heard_by_hand())
-        follower.follow("w", given.get(zmq.LAST_ENDPOINT).decode().rstrip("\0"), publisher.replay_endpoint)
+        follower.follow("w", bound_to(given), publisher.replay_endpoint)
         until(lambda: publisher.tell(whole=True) is not None and taken.poll(20), "connected")
         for turn in range(60):
             life.step()
@@ -171,7 +172,7 @@ def test_losses_on_the_way_are_asked_for() -> None:
                     given.send_multipart(frames)
         until(lambda: exact(index, publisher), "exact")
         assert index.report("w").batches >= 10
-        ledger = publisher._press._ledger.pages(0, 0)
+        ledger = publisher._maker._ledger.pages(0, 0)
         assert index.pages("w") == {h: (t, p) for h, t, p in zip(*(part.tolist() for part in ledger), strict=True)}
 
 
@@ -213,16 +214,16 @@ def heard_by_hand() -> Iterator[tuple[Index, Follower]]:
 
 
 def test_answers_that_are_none_harm_nobody() -> None:
-    with socket(zmq.ROUTER, ANY, bind=True) as desk, socket(zmq.PUB, ANY, bind=True) as stream:
-        ends = [one.get(zmq.LAST_ENDPOINT).decode().rstrip("\0") for one in (stream, desk)]
+    with socket(zmq.ROUTER, ANY, bind=True) as router, socket(zmq.PUB, ANY, bind=True) as stream:
+        ends = [bound_to(one) for one in (stream, router)]
         with heard_by_hand() as (index, follower):
             follower.follow("w", *ends)
-            peer, _, ask = desk.recv_multipart()
-            assert ask == SNAPSHOT
+            peer, _, request = router.recv_multipart()
+            assert request == SNAPSHOT
             for frames in ([b""], [b"x"], [b"", b"1", b"2"], [b"", b"", number(0), b"nonsense"], [b"", b"", END, b""]):
-                desk.send_multipart([peer, *frames])
+                router.send_multipart([peer, *frames])
             until(lambda: index.report("w").damaged == 1, "it was looked at")
-            assert desk.recv_multipart()[2] == SNAPSHOT and index.status("w") is Status.UNKNOWN  # and asked again
+            assert router.recv_multipart()[2] == SNAPSHOT and index.status("w") is Status.UNKNOWN  # and asked again
             follower.leave("w")
 
 
@@ -302,11 +303,11 @@ def test_a_whole_state_that_is_odd_itself_is_not_told_over_and_over() -> None:
         batch = cache.take_events(whole=True)
         batch.hashes[1:] = batch.hashes[0]
         publisher._waiting, publisher._whole = len(batch.hashes), False
-        publisher._queue.append((batch, 0))
+        publisher._queue.append(Told(batch, 0))
         publisher._ring()
         until(lambda: publisher.published == 1, "told")
         sent(publisher)
-        assert publisher._press.odd > 0 and publisher.repairs == 0 and publisher.tell() == 0
+        assert publisher._maker.inconsistent > 0 and publisher.repairs == 0 and publisher.tell() == 0
 
 
 @pytest.mark.parametrize("package", ["zmq", "msgspec"])

@@ -14,8 +14,8 @@ from quire.events import Room
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
-from quire.events.publish.publisher import BURST, GATHERED
+from quire.events.publish.payloads import PayloadMaker
+from quire.events.publish.publisher import BURST, GATHERED, Told
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import MARK
 
@@ -31,9 +31,11 @@ def test_batches_told_as_one_come_to_the_same(encoding: Any, groups: tuple[Layer
     moved = 0
     for seed in range(8):
         cache, index = build(12, 8, groups=groups), Index()
-        presses = {name: Press(Names.of(cache.config), encoding, Archive(4, 1 << 20)) for name in ("apart", "as one")}
-        consumers = {name: Consumer() for name in presses}
-        for name in presses:
+        makers = {
+            name: PayloadMaker(Names.of(cache.config), encoding, Archive(4, 1 << 20)) for name in ("apart", "as one")
+        }
+        consumers = {name: Consumer() for name in makers}
+        for name in makers:
             index.add(name)
         life = Life(cache, seed)
         for turn in range(8):
@@ -46,7 +48,7 @@ def test_batches_told_as_one_come_to_the_same(encoding: Any, groups: tuple[Layer
             moved += sum(isinstance(event, Moved) for batch in batches for event in batch)
             for name, told in (("apart", batches), ("as one", [merged(batches)])):
                 for batch in told:
-                    seq, payload = presses[name].print(batch)
+                    seq, payload = makers[name].make(batch)
                     consumers[name].hear(payload)
                     assert index.hear(name, seq, payload) is None and index.status(name) is Status.EXACT
             for group in range(len(groups)):
@@ -62,7 +64,7 @@ def test_what_waits_goes_out_together_up_to_a_whole_state_or_enough_of_it() -> N
     for seed in range(40):
         run(cache, seed, ids(range(300 * seed, 300 * seed + 200)))
         whole = seed in (0, 30)
-        publisher._queue.append((cache.take_events(whole=whole), 7 * whole))
+        publisher._queue.append(Told(cache.take_events(whole=whole), 7 * whole))
     gathered = []
     while publisher._queue:
         batches, lost = publisher._gather()
@@ -81,7 +83,7 @@ def test_tell_never_waits_and_takes_nothing_when_the_queue_is_full() -> None:
         run(cache, 2, ids(range(50_000, 50_040)))
         until(lambda: publisher.tell(), "told later")
         sent(publisher)
-        assert publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 3010 and publisher.lost == 0
+        assert publisher._maker._ledger.sums_by_tier(0)[0, 0, 0] == 3010 and publisher.lost == 0
 
 
 def test_what_waits_is_sent_at_the_end_and_then_it_is_closed() -> None:
@@ -90,7 +92,7 @@ def test_what_waits_is_sent_at_the_end_and_then_it_is_closed() -> None:
         for seed in range(20):
             run(cache, seed, ids(range(seed * 100, seed * 100 + 8)))
             publisher.tell()
-    assert publisher.waiting == 0 and publisher._press._ledger.sums_by_tier(0)[0, 0, 0] == 40
+    assert publisher.waiting == 0 and publisher._maker._ledger.sums_by_tier(0)[0, 0, 0] == 40
     with pytest.raises(StateError, match="it is closed"):
         publisher.tell()
 
@@ -144,4 +146,4 @@ def test_batches_wait_in_the_order_in_which_they_were_taken() -> None:
         publisher.tell()
         first.join()
         sent(publisher)
-        assert publisher._press.odd == 0 and publisher.repairs == 0
+        assert publisher._maker.inconsistent == 0 and publisher.repairs == 0

@@ -13,7 +13,7 @@ from quire import EventBatch, Stored
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import Status
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
+from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 
 from .consumer import Consumer
@@ -28,11 +28,11 @@ class Listener:
     def __init__(self, subject: Subject) -> None:
         config = subject.cache.config
         self.names = Names.of(config)
-        self.presses = [Press(self.names, encoding, Archive(8, 1 << 20)) for encoding in ("map", "array")]
+        self.makers = [PayloadMaker(self.names, encoding, Archive(8, 1 << 20)) for encoding in ("map", "array")]
         self.index = Index()
-        self.consumers = [Consumer(config.block_size) for _ in self.presses]
+        self.consumers = [Consumer(config.block_size) for _ in self.makers]
         self.whole: set[int] = set()  # hashes of whole blocks
-        for number in range(len(self.presses)):
+        for number in range(len(self.makers)):
             self.index.add(number)
 
     def replay(self, batch: EventBatch) -> None:
@@ -40,13 +40,13 @@ class Listener:
         for event in batch:
             if isinstance(event, Stored) and event.tokens_per_block == self.names.block_size:
                 self.whole |= set(event.hashes)
-        for number, (press, consumer) in enumerate(zip(self.presses, self.consumers, strict=True)):
-            seq, payload = press.print(batch)
+        for number, (maker, consumer) in enumerate(zip(self.makers, self.consumers, strict=True)):
+            seq, payload = maker.make(batch)
             consumer.hear(payload)
-            ask = self.index.hear(number, seq, payload)
-            if ask is not None:  # the first one: this publisher did not begin with the whole state
-                assert seq == 0 and ask.start is None
-                found = press.snapshot()
+            request = self.index.hear(number, seq, payload)
+            if request is not None:  # the first one: this publisher did not begin with the whole state
+                assert seq == 0 and request.start is None
+                found = maker.snapshot()
                 assert found is not None
                 self.index.hear(number, *found, asked=True)
             assert self.index.status(number) is Status.EXACT
@@ -76,7 +76,7 @@ def test_what_is_heard_is_the_tree(mix: str) -> None:
             subject.mirror = listener
         driver.run(OPERATIONS)
         driver.trial.flush()
-        heard += sum(listener.presses[0].next for listener in listeners)
+        heard += sum(listener.makers[0].next for listener in listeners)
     assert heard > 2 * WORLDS
 
 

@@ -74,11 +74,11 @@ def test_routers_read_the_same_events(version: str, encoding: str) -> None:
     """Field by field; our own index knows whether it can follow."""
     pytest.importorskip("zmq", reason="events need the extra events")
     pytest.importorskip("msgspec", reason="events need the extra events")
-    from quire.events import Index, Status, Tape
+    from quire.events import Index, Recording, Status
 
     index = Index()
     index.add("old")
-    (kept,), ((number, payload),) = list(Tape(HERE / version / f"events-{encoding}.qev")), stream(encoding)
+    (kept,), ((number, payload),) = list(Recording(HERE / version / f"events-{encoding}.qev")), stream(encoding)
     assert kept.seq == number and told(kept.payload) == told(payload) and len(told(payload)) > 3
     index.hear("old", kept.seq, kept.payload)
     assert index.report("old").reason == NOT_FOLLOWED.get(version, "")

@@ -85,14 +85,15 @@ def replayed(trace: str) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    from quire.events import Message, Tape
+    from quire.events import RecordedMessage, Recording
 
     folder.mkdir(parents=True)
     plain = {name: value for name, value in dataclasses.asdict(config()).items() if not isinstance(value, bytes)}
     kept = {"version": quire.__version__, "repr": repr(config()), "fields": plain}
     (folder / "config.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     for encoding in ("map", "array"):
-        Tape(folder / f"events-{encoding}.qev").write(Message(0.0, b"", *batch) for batch in stream(encoding))
+        recorded = (RecordedMessage(0.0, b"", *batch) for batch in stream(encoding))
+        Recording(folder / f"events-{encoding}.qev").write(recorded)
     (folder / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in TRACE), encoding="utf-8")
     for name, trace in (("replay", "sample"), ("replay-own", str(folder / "trace.jsonl"))):
         result = {key: value for key, value in replayed(trace).items() if key != "series"}

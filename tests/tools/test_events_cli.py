@@ -13,7 +13,7 @@ from ..events.lives import build, ids, run  # first: it skips all of this where 
 
 # isort: split
 from quire import Scope
-from quire.events import Index, Publisher, Status, Tape
+from quire.events import Index, Publisher, Recording, Status
 from quire.tools import cli
 
 
@@ -62,13 +62,13 @@ def test_a_recorded_stream_can_be_published_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tape, endpoint = tmp_path / "stream", "ipc://socket"  # a socket's whole path has 107 characters at most
+    recording, endpoint = tmp_path / "stream", "ipc://socket"  # a socket's whole path has 107 characters at most
     with Talker() as talker:
-        assert cli.main(["events", "record", talker.publisher.endpoint, str(tape), "--count", "25"]) == 0
+        assert cli.main(["events", "record", talker.publisher.endpoint, str(recording), "--count", "25"]) == 0
     assert "25 batches" in capsys.readouterr().out
     index = Index()
     index.add("w", mendable=False)
-    for message in Tape(tape):
+    for message in Recording(recording):
         index.hear("w", message.seq, message.payload)
     assert index.status("w") is Status.EXACT and index.pages("w")
 
@@ -77,10 +77,10 @@ def test_a_recorded_stream_can_be_published_again(
         target=lambda: heard.append(cli.main(["events", "record", endpoint, str(tmp_path / "copy"), "--count", "25"]))
     )
     listener.start()
-    assert cli.main(["events", "replay", str(tape), endpoint, "--speed", "0"]) == 0
+    assert cli.main(["events", "replay", str(recording), endpoint, "--speed", "0"]) == 0
     listener.join(20)
     assert heard == [0]
-    first, second = ([(m.topic, m.seq, m.payload) for m in Tape(path)] for path in (tape, tmp_path / "copy"))
+    first, second = ([(m.topic, m.seq, m.payload) for m in Recording(path)] for path in (recording, tmp_path / "copy"))
     assert first == second
 
 

@@ -5,6 +5,7 @@ A worker that has been quiet for a while is asked for its last number and digest
 
 from __future__ import annotations
 
+import logging
 import queue
 import socket as sockets
 import threading
@@ -19,26 +20,27 @@ import zmq
 
 from quire.core.records.errors import InputError, StateError, UnknownError, say
 from quire.events.follow.index import Index
-from quire.events.follow.stream_state import Ask
+from quire.events.follow.stream_state import ReplayRequest
 from quire.events.wire import protocol
 from quire.events.wire.curve import Keys, join, public_key
 
+_log = logging.getLogger("quire.events")
 BURST = 256  # messages of one worker before the others are looked at
-MAX_ASKS = 64  # of one worker that are not answered yet
+MAX_REQUESTS = 64  # of one worker that are not answered yet
 
 
 @dataclass(slots=True)
-class _Line:
+class _Feed:
     """One worker: its stream, and the way to ask."""
 
     worker: Hashable
     stream: zmq.Socket[bytes]
-    desk: zmq.Socket[bytes] | None
-    replay: str | None
+    replay_socket: zmq.Socket[bytes] | None
+    replay_endpoint: str | None
     server: bytes | None  # its public key
     heard: float
-    asks: deque[Ask] = field(default_factory=deque)  # not answered yet, in order: so are the answers
-    since: float = 0.0  # from when on an answer is waited for: the first of these asks, or the last part that came
+    requests: deque[ReplayRequest] = field(default_factory=deque)  # not answered yet, in order: so are the answers
+    since: float = 0.0  # from when on an answer is waited for: the first of these requests, or the last part that came
 
 
 class Follower:
@@ -46,15 +48,19 @@ class Follower:
 
     def __init__(
         self, index: Index, *, quiet: float = 1.0, patience: float = 2.0, keys: Keys | None = None,
-        max_message: int = protocol.MAX_MESSAGE,
+        max_message: int = protocol.MAX_MESSAGE, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`keys` are ours for CURVE; a worker that sends a message of more than `max_message` bytes is cut off."""
+        """`keys` are ours for CURVE; a worker that sends a message of more than `max_message` bytes is cut off.
+
+        `clock` tells the seconds by which workers are quiet, or silent.
+        """
         if type(max_message) is not int or max_message < 1:
             raise InputError(say(f"max_message {max_message!r}", "that is no length", "pass a positive int"))
         self.index = index
+        self._clock = clock
         self._keys, self._max_message = keys, max_message
         self._quiet, self._patience = quiet, patience  # seconds until a worker is asked, and until it counts as silent
-        self._lines: dict[Hashable, _Line] = {}
+        self._feeds: dict[Hashable, _Feed] = {}
         self._orders: queue.SimpleQueue[tuple[Callable[[], object], queue.SimpleQueue[Exception | None]] | None]
         self._orders = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -93,7 +99,7 @@ class Follower:
         self._ear.close()
 
     def __repr__(self) -> str:
-        return f"Follower({len(self._lines)} workers{'' if self._ended is None else ', ended'})"
+        return f"Follower({len(self._feeds)} workers{'' if self._ended is None else ', ended'})"
 
     def __enter__(self) -> Follower:
         return self
@@ -121,7 +127,8 @@ class Follower:
             self._loop()
         except Exception as error:
             why, cause = f"its thread ended with {error!r}", error
-        for worker in list(self._lines):
+            _log.error("the follower's thread ended", exc_info=error)
+        for worker in list(self._feeds):
             if cause is not None:
                 with suppress(UnknownError):
                     self.index.silent(worker)
@@ -138,28 +145,28 @@ class Follower:
         going = True
         while going:
             pause = int(1000 * min(self._quiet, self._patience) / 2)
-            ready = dict(self._poller.poll(pause if self._lines else None))
+            ready = dict(self._poller.poll(pause if self._feeds else None))
             if self._ear.fileno() in ready:
                 self._ear.recv(4096)
-                going = self._obey()
-            for line in list(self._lines.values()):
+                going = self._do_orders()
+            for feed in list(self._feeds.values()):
                 try:
-                    self._serve(line, ready)
+                    self._serve(feed, ready)
                 except UnknownError:  # removed from the index behind our back
-                    self._close(line.worker)
+                    self._close(feed.worker)
                 except Exception as error:  # whatever one worker makes happen is no other's trouble
-                    self._close(line.worker)
+                    self._close(feed.worker)
                     with suppress(UnknownError):
-                        self.index.fail(line.worker, f"following it ended with {error!r}")
+                        self.index.fail(feed.worker, f"following it ended with {error!r}")
 
-    def _serve(self, line: _Line, ready: dict[Any, int]) -> None:
-        if line.stream in ready:
-            self._listen(line)
-        if line.desk is not None and line.desk in ready:
-            self._read(line, line.desk)
-        self._watch(line)
+    def _serve(self, feed: _Feed, ready: dict[Any, int]) -> None:
+        if feed.stream in ready:
+            self._hear_stream(feed)
+        if feed.replay_socket is not None and feed.replay_socket in ready:
+            self._hear_answer(feed, feed.replay_socket)
+        self._check_quiet(feed)
 
-    def _obey(self) -> bool:
+    def _do_orders(self) -> bool:
         """What callers want done; False: to end."""
         while not self._orders.empty():
             order = self._orders.get()
@@ -177,104 +184,104 @@ class Follower:
         self, worker: Hashable, endpoint: str, replay: str | None, topic: str, bind: bool, server: bytes | None
     ) -> None:
         stream = protocol.socket(zmq.SUB)
-        desk = None
+        replay_socket = None
         try:
-            self._ready(stream, server)
+            self._set_up(stream, server)
             stream.subscribe(topic.encode())
             protocol.attach(stream, endpoint, bind)
-            desk = self._desk(replay, server) if replay is not None else None
-            self.index.add(worker, mendable=desk is not None)
+            replay_socket = self._connect_replay(replay, server) if replay is not None else None
+            self.index.add(worker, mendable=replay_socket is not None)
         except Exception:
-            for socket in (stream, desk):
+            for socket in (stream, replay_socket):
                 if socket is not None:
                     socket.close(0)
             raise
-        if worker in self._lines:
+        if worker in self._feeds:
             self._close(worker)  # of one that was removed from the index
-        line = self._lines[worker] = _Line(worker, stream, desk, replay, server, time.monotonic())
-        for socket in (stream, desk):
+        feed = self._feeds[worker] = _Feed(worker, stream, replay_socket, replay, server, self._clock())
+        for socket in (stream, replay_socket):
             if socket is not None:
                 self._poller.register(socket, zmq.POLLIN)
-        self._ask(line, self.index.check(worker))  # it may have published long before
+        self._send(feed, self.index.check(worker))  # it may have published long before
 
     def _drop(self, worker: Hashable) -> None:
-        if worker in self._lines:
+        if worker in self._feeds:
             self._close(worker)
         self.index.remove(worker)
 
     def _close(self, worker: Hashable) -> None:
-        line = self._lines.pop(worker)
-        for socket in (line.stream, line.desk):
+        feed = self._feeds.pop(worker)
+        for socket in (feed.stream, feed.replay_socket):
             if socket is not None:
                 self._poller.unregister(socket)
                 socket.close(0)
 
-    def _listen(self, line: _Line) -> None:
+    def _hear_stream(self, feed: _Feed) -> None:
         """What has come, so that a burst costs few looks; not all of it, since others wait too."""
-        line.heard = time.monotonic()
-        for frames in _waiting(line.stream, BURST):
+        feed.heard = self._clock()
+        for frames in _waiting(feed.stream, BURST):
             seq = protocol.seq_of(frames[1]) if len(frames) == 3 else None
             if seq is not None:
-                self._ask(line, self.index.hear(line.worker, seq, frames[2]))
+                self._send(feed, self.index.hear(feed.worker, seq, frames[2]))
 
-    def _read(self, line: _Line, desk: zmq.Socket[bytes]) -> None:
+    def _hear_answer(self, feed: _Feed, replay_socket: zmq.Socket[bytes]) -> None:
         """An answer, or part of one."""
-        line.heard = line.since = time.monotonic()
-        for frames in _waiting(desk, BURST):
+        feed.heard = feed.since = self._clock()
+        for frames in _waiting(replay_socket, BURST):
             number, payload = frames[-2:] if len(frames) > 1 else (b"", b"")
             if len(number) != 8:
                 continue  # whatever that is, it is no answer
             if number != protocol.END:
-                self._ask(line, self.index.hear(line.worker, int.from_bytes(number, "big"), payload, asked=True))
-            elif line.asks:
-                self._ask(line, self.index.answered(line.worker, line.asks.popleft()))
-            if line.desk is not desk:
+                self._send(feed, self.index.hear(feed.worker, int.from_bytes(number, "big"), payload, asked=True))
+            elif feed.requests:
+                self._send(feed, self.index.answered(feed.worker, feed.requests.popleft()))
+            if feed.replay_socket is not replay_socket:
                 return  # what it has left to say is not heard
 
-    def _ask(self, line: _Line, ask: Ask | None) -> None:
-        if ask is not None and line.desk is not None:
-            if len(line.asks) >= MAX_ASKS:  # it has us ask again and again: what it has not answered is given up
-                line.desk = self._reopened(line, line.desk)
-            line.since = line.since if line.asks else time.monotonic()
-            line.asks.append(ask)
-            plain = protocol.SNAPSHOT if ask.start is None else protocol.number(ask.start)
-            line.desk.send_multipart([b"", protocol.MARK if ask.check else plain])
+    def _send(self, feed: _Feed, request: ReplayRequest | None) -> None:
+        if request is not None and feed.replay_socket is not None:
+            if len(feed.requests) >= MAX_REQUESTS:  # it never answers: what was asked is given up
+                feed.replay_socket = self._reopened(feed, feed.replay_socket)
+            feed.since = feed.since if feed.requests else self._clock()
+            feed.requests.append(request)
+            plain = protocol.SNAPSHOT if request.start is None else protocol.number(request.start)
+            feed.replay_socket.send_multipart([b"", protocol.MARK if request.check else plain])
 
-    def _watch(self, line: _Line) -> None:
+    def _check_quiet(self, feed: _Feed) -> None:
         """Ask a quiet worker, and ask again one that did not answer."""
-        now = time.monotonic()
-        if line.desk is None:
+        now = self._clock()
+        if feed.replay_socket is None:
             return
-        if line.asks and now - line.since > self._patience:
-            if line.desk.poll(0):
+        if feed.requests and now - feed.since > self._patience:
+            if feed.replay_socket.poll(0):
                 return  # it has answered; it was we who had no time to read it
-            self.index.silent(line.worker)
-            line.desk = self._reopened(line, line.desk)
-            self._ask(line, self.index.check(line.worker))
-        elif not line.asks and now - max(line.heard, line.since) > self._quiet:
-            self._ask(line, self.index.check(line.worker))
+            self.index.silent(feed.worker)
+            feed.replay_socket = self._reopened(feed, feed.replay_socket)
+            self._send(feed, self.index.check(feed.worker))
+        elif not feed.requests and now - max(feed.heard, feed.since) > self._quiet:
+            self._send(feed, self.index.check(feed.worker))
 
-    def _reopened(self, line: _Line, desk: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    def _reopened(self, feed: _Feed, replay_socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         """Another way to ask, so that late answers are not taken for those to come; without one nothing changes."""
-        fresh = self._desk(str(line.replay), line.server)
-        line.asks.clear()
-        self._poller.unregister(desk)
-        desk.close(0)
+        fresh = self._connect_replay(str(feed.replay_endpoint), feed.server)
+        feed.requests.clear()
+        self._poller.unregister(replay_socket)
+        replay_socket.close(0)
         self._poller.register(fresh, zmq.POLLIN)
         return fresh
 
-    def _desk(self, endpoint: str, server: bytes | None) -> zmq.Socket[bytes]:
+    def _connect_replay(self, endpoint: str, server: bytes | None) -> zmq.Socket[bytes]:
         """The way to ask a worker."""
-        desk = protocol.socket(zmq.DEALER)
+        replay_socket = protocol.socket(zmq.DEALER)
         try:
-            self._ready(desk, server)
-            protocol.attach(desk, endpoint, False)
+            self._set_up(replay_socket, server)
+            protocol.attach(replay_socket, endpoint, False)
         except Exception:
-            desk.close(0)
+            replay_socket.close(0)
             raise
-        return desk
+        return replay_socket
 
-    def _ready(self, socket: zmq.Socket[bytes], server: bytes | None) -> None:
+    def _set_up(self, socket: zmq.Socket[bytes], server: bytes | None) -> None:
         protocol.bound(socket, self._max_message)
         join(socket, self._keys, server)
 

@@ -6,7 +6,9 @@ ask for. A Follower does both over ZMQ.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, UnknownError, say
-from quire.core.records.identity import Media, Scope, token_words
+from quire.core.records.identity import Media, Scope
 from quire.core.store import StoreName, open_store
+from quire.events.follow.prompt_hashes import PromptHashes
 from quire.events.follow.reuse import leading, resumable
-from quire.events.follow.stream_state import Ask, Report, Status, Track
+from quire.events.follow.stream_state import ReplayRequest, Report, Status, StreamState
 from quire.events.wire.delta import Delta, decoded
 from quire.events.wire.field import MAX_NUMBER, Damaged, Form, Refused
 from quire.events.wire.names import Names
@@ -26,9 +29,11 @@ from quire.events.wire.names import Names
 if TYPE_CHECKING:
     from quire.core.store.interface import Chain, Ledger
 
+_log = logging.getLogger("quire.events")
 PLAIN = Scope()
 MAX_WORKERS = 4096  # a ledger has no room for more
 PENDING_BYTES = 256 << 20  # of batches of all workers that came too early
+WARN_EVERY = 1.0  # seconds: a worker that is refused over and over does not fill a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,10 @@ class Index:
         self._max_pages = max_pages
         self._chain: type[Chain] = module.Chain
         self._ledger: Ledger = module.Ledger(8, 1)
-        self._groups, self._room = 1, 8
-        self._tracks: dict[Hashable, Track] = {}
+        self._groups, self._num_slots = 1, 8
+        self._streams: dict[Hashable, StreamState] = {}
         self._free = list(range(7, -1, -1))
-        self._shapes: dict[Names, list[tuple[Hashable, Track]]] = {}  # workers whose caches are built alike
+        self._alike: dict[Names, list[tuple[Hashable, StreamState]]] = {}  # workers whose caches are built alike
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -67,191 +72,198 @@ class Index:
     def add(self, worker: Hashable, *, mendable: bool = True) -> None:
         """A worker whose batches will come; it is UNKNOWN until then, and after a loss if it cannot be asked."""
         with self._lock:
-            if worker in self._tracks:
+            if worker in self._streams:
                 raise InputError(say(f"worker {worker!r}", "it is there already", "remove it first"))
-            if len(self._tracks) >= MAX_WORKERS:
+            if len(self._streams) >= MAX_WORKERS:
                 raise InputError(say(f"worker {worker!r}", f"the index has {MAX_WORKERS} already", "use another index"))
             if not self._free:
-                self._widen(2 * self._room, self._groups)
-            self._tracks[worker] = Track(self._free.pop(), mendable)
+                self._widen(2 * self._num_slots, self._groups)
+            self._streams[worker] = StreamState(self._free.pop(), mendable)
 
     def remove(self, worker: Hashable) -> None:
         """Forget a worker."""
         with self._lock:
-            track = self._track(worker)
-            self._ledger.clear(track.slot)
-            self._free.append(track.slot)
-            del self._tracks[worker]
-            self._sort()
+            stream = self._stream(worker)
+            self._ledger.clear(stream.slot)
+            self._free.append(stream.slot)
+            del self._streams[worker]
+            self._group_by_names()
 
     def workers(self) -> dict[Hashable, Status]:
         """All of them, and how far each may be trusted."""
         with self._lock:
-            return {worker: track.status for worker, track in self._tracks.items()}
+            return {worker: stream.status for worker, stream in self._streams.items()}
 
     def status(self, worker: Hashable) -> Status:
         """How far the index may be trusted about a worker."""
         with self._lock:
-            return self._track(worker).status
+            return self._stream(worker).status
 
     def report(self, worker: Hashable) -> Report:
         """What became of a worker's stream so far."""
         with self._lock:
-            track = self._track(worker)
-            return replace(track.report, reason=track.reason)
+            stream = self._stream(worker)
+            return replace(stream.report, reason=stream.reason)
 
     def pages(self, worker: Hashable, group: int = 0) -> dict[int, tuple[int, int]]:
         """Everything known of one group of a worker: event hash -> tier, priority."""
         with self._lock:
-            slot = self._track(worker).slot
+            slot = self._stream(worker).slot
             if not 0 <= group < self._groups:
                 return {}
             hashes, tiers, priorities = (part.tolist() for part in self._ledger.pages(slot, group))
         return dict(zip(hashes, zip(tiers, priorities, strict=True), strict=True))
 
-    def _track(self, worker: Hashable) -> Track:
-        track = self._tracks.get(worker)
-        if track is None:
+    def _stream(self, worker: Hashable) -> StreamState:
+        stream = self._streams.get(worker)
+        if stream is None:
             raise UnknownError(say(f"worker {worker!r}", "the index does not know it", "add it first"))
-        return track
+        return stream
 
     def _widen(self, workers: int, groups: int) -> None:
         self._ledger.widen(workers, groups)
-        self._free = [*range(workers - 1, self._room - 1, -1), *self._free]
-        self._room, self._groups = workers, groups
+        self._free = [*range(workers - 1, self._num_slots - 1, -1), *self._free]
+        self._num_slots, self._groups = workers, groups
 
-    def _sort(self) -> None:
-        self._shapes.clear()
-        for worker, track in self._tracks.items():
-            if track.names is not None:
-                self._shapes.setdefault(track.names, []).append((worker, track))
+    def _group_by_names(self) -> None:
+        self._alike.clear()
+        for worker, stream in self._streams.items():
+            if stream.names is not None:
+                self._alike.setdefault(stream.names, []).append((worker, stream))
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
-    def hear(self, worker: Hashable, seq: int, payload: bytes, *, asked: bool = False) -> Ask | None:
+    def hear(self, worker: Hashable, seq: int, payload: bytes, *, asked: bool = False) -> ReplayRequest | None:
         """A batch or a snapshot of a worker's stream; what to ask the worker for, if anything is missing.
 
         `asked` says that it came as an answer. Each batch may come late, twice, or not at all.
         """
         with self._lock:
-            track = self._track(worker)
-            before, track.silent, track.fetched = track.status, False, asked
-            track.report.repair_bytes += len(payload) if asked else 0
-            self._hear(track, seq, payload)
-            track.report.gaps += before is Status.EXACT and track.status is Status.REPAIRING
-            return track.wants()
+            stream = self._stream(worker)
+            before, refused = stream.status, stream.refused
+            stream.silent, stream.fetched = False, asked
+            stream.report.repair_bytes += len(payload) if asked else 0
+            self._hear(stream, seq, payload)
+            stream.report.gaps += before is Status.EXACT and stream.status is Status.REPAIRING
+            if stream.status is not before or stream.refused != refused:
+                _log_change(worker, stream, before)
+            return stream.request_missing()
 
-    def _hear(self, track: Track, seq: int, payload: bytes) -> None:
+    def _hear(self, stream: StreamState, seq: int, payload: bytes) -> None:
         try:
             if not 0 <= seq <= MAX_NUMBER:
                 raise Refused(f"a batch of number {seq}")
             delta = decoded(payload)
-            if delta is not None and delta.run == track.run and delta.names != track.names:
+            if delta is not None and delta.run == stream.run and delta.names != stream.names:
                 raise Refused("its parts have other names than before")
         except Damaged as error:
-            track.spoilt(seq if 0 <= seq <= MAX_NUMBER else None)
-            track.refused = str(error) if isinstance(error, Refused) else track.refused
+            stream.add_damaged(seq if 0 <= seq <= MAX_NUMBER else None)
+            stream.refused = str(error) if isinstance(error, Refused) else stream.refused
             return
-        track.foreign = delta is None
+        stream.foreign = delta is None
         if delta is None:
-            track.refused = "its batches have no field of ours: nothing in them can be checked"
-        elif not (track.is_late(delta) or delta.run == track.barred):
-            track.refused = ""
-            self._enter(track, seq, delta)
+            stream.refused = "its batches have no field of ours: nothing in them can be checked"
+        elif not (stream.is_late(delta) or delta.run == stream.barred):
+            stream.refused = ""
+            self._enter(stream, seq, delta)
 
-    def _enter(self, track: Track, seq: int, delta: Delta) -> None:
+    def _enter(self, stream: StreamState, seq: int, delta: Delta) -> None:
         """A batch of the run that is followed, or of a new one."""
         if delta.number != seq:
-            track.spoilt(None)
+            stream.add_damaged(None)
             return
-        if track.run != delta.run:
-            self._begin(track, delta)
-        self._take(track, seq, delta)
+        if stream.run != delta.run:
+            self._begin(stream, delta)
+        self._take(stream, seq, delta)
 
-    def check(self, worker: Hashable) -> Ask:
+    def check(self, worker: Hashable) -> ReplayRequest:
         """What to ask a quiet worker for to be sure of it; when something is missing, what to ask for again."""
         with self._lock:
-            return self._track(worker).checks()
+            return self._stream(worker).request_check()
 
-    def answered(self, worker: Hashable, ask: Ask) -> Ask | None:
+    def answered(self, worker: Hashable, request: ReplayRequest) -> ReplayRequest | None:
         """An answer is complete; when it was not enough, what to ask for instead."""
         with self._lock:
-            return self._track(worker).answered(ask)
+            return self._stream(worker).answered(request)
 
     def silent(self, worker: Hashable) -> None:
         """A worker does not answer: what is known of it cannot be checked any more, until it is heard again."""
         with self._lock:
-            self._track(worker).silent = True
+            stream = self._stream(worker)
+            if not stream.silent:
+                _log.warning("worker %r does not answer", worker)
+            stream.silent = True
 
     def fail(self, worker: Hashable, why: str) -> None:
         """Nobody listens to a worker any more: what is known of it is not to be relied on."""
         with self._lock:
-            self._track(worker).bar(why)
+            self._stream(worker).bar(why)
+            _log.warning("worker %r is not followed any more: %s", worker, why)
 
-    def _begin(self, track: Track, delta: Delta) -> None:
-        self._ledger.clear(track.slot)
+    def _begin(self, stream: StreamState, delta: Delta) -> None:
+        self._ledger.clear(stream.slot)
         if len(delta.names.groups) > self._groups:
-            self._widen(self._room, len(delta.names.groups))
-        track.begin(delta)
-        self._sort()
+            self._widen(self._num_slots, len(delta.names.groups))
+        stream.begin(delta)
+        self._group_by_names()
 
-    def _take(self, track: Track, seq: int, delta: Delta) -> None:
+    def _take(self, stream: StreamState, seq: int, delta: Delta) -> None:
         """Apply what can be applied, in order; keep the rest."""
         if delta.form is Form.MARK:
-            self._compare(track, seq, delta)
+            self._compare(stream, seq, delta)
             return
-        if track.next is not None and seq < track.next:
+        if stream.next is not None and seq < stream.next:
             return  # a duplicate, or late
-        if seq != track.next and delta.form is Form.CHANGES:
-            track.keep(seq, delta, PENDING_BYTES - self._pending_bytes() + track.pending_bytes)
+        if seq != stream.next and delta.form is Form.CHANGES:
+            stream.keep(seq, delta, PENDING_BYTES - self._pending_bytes() + stream.pending_bytes)
             return
-        self._apply(track, seq, delta)
-        while track.next is not None and track.next in track.pending:
-            self._apply(track, track.next, track.pending[track.next])
+        self._apply(stream, seq, delta)
+        while stream.next is not None and stream.next in stream.pending:
+            self._apply(stream, stream.next, stream.pending[stream.next])
 
-    def _apply(self, track: Track, seq: int, delta: Delta) -> None:
+    def _apply(self, stream: StreamState, seq: int, delta: Delta) -> None:
         """One batch, and whether the digests agree after it."""
-        known = 0 if delta.form is Form.WHOLE else self._ledger.num_pages(track.slot)
-        if known + len(delta.records[1]) > self._max_pages and (pages := delta.at_least(known)) > self._max_pages:
-            self._bar(track, pages)  # before it takes time and memory
+        known = 0 if delta.form is Form.WHOLE else self._ledger.num_pages(stream.slot)
+        if known + len(delta.records.hashes) > self._max_pages and (pages := delta.at_least(known)) > self._max_pages:
+            self._bar(stream, pages)  # before it takes time and memory
             return
         try:
             if delta.form is Form.WHOLE:
-                self._ledger.clear(track.slot)
-            self._ledger.apply(track.slot, *delta.records)
-            exact = self._agrees(track, delta)
+                self._ledger.clear(stream.slot)
+            self._ledger.apply(stream.slot, *delta.records)
+            exact = self._agrees(stream, delta)
         except ValueError:  # records that the recorder never makes
             exact = False
-        track.report.lost += delta.lost
-        track.reached(seq, exact, delta.form is Form.WHOLE)
-        if (pages := self._ledger.num_pages(track.slot)) > self._max_pages:
-            self._bar(track, pages)
+        stream.report.lost += delta.lost
+        stream.reached(seq, exact, delta.form is Form.WHOLE)
+        if (pages := self._ledger.num_pages(stream.slot)) > self._max_pages:
+            self._bar(stream, pages)
 
-    def _bar(self, track: Track, pages: int) -> None:
-        self._ledger.clear(track.slot)
-        track.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
+    def _bar(self, stream: StreamState, pages: int) -> None:
+        self._ledger.clear(stream.slot)
+        stream.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
 
-    def _agrees(self, track: Track, delta: Delta) -> bool:
+    def _agrees(self, stream: StreamState, delta: Delta) -> bool:
         """Whether its pages add up to what it says, and all are in groups and tiers that it has."""
         groups, tiers = len(delta.names.groups), len(delta.names.media)
-        sums = self._ledger.sums_by_tier(track.slot)[:groups, :tiers]
+        sums = self._ledger.sums_by_tier(stream.slot)[:groups, :tiers]
         told = int(delta.digest[:, :, 0].sum())
-        return np.array_equal(sums, delta.digest) and self._ledger.num_pages(track.slot) == told
+        return np.array_equal(sums, delta.digest) and self._ledger.num_pages(stream.slot) == told
 
     def _pending_bytes(self) -> int:
-        return sum(track.pending_bytes for track in self._tracks.values())
+        return sum(stream.pending_bytes for stream in self._streams.values())
 
-    def _compare(self, track: Track, seq: int, delta: Delta) -> None:
+    def _compare(self, stream: StreamState, seq: int, delta: Delta) -> None:
         """A mark: is what is known what was published up to a number?"""
-        if track.is_ahead(seq):
-            track.next = None
-        if track.next is None or seq < track.next - 1:
+        if stream.is_ahead(seq):
+            stream.next = None
+        if stream.next is None or seq < stream.next - 1:
             return
-        if seq >= track.next:
-            track.seen = max(track.seen, seq)  # there are batches that did not come
-        elif not self._agrees(track, delta):
-            track.report.mismatches += 1
-            track.next = None
+        if seq >= stream.next:
+            stream.seen = max(stream.seen, seq)  # there are batches that did not come
+        elif not self._agrees(stream, delta):
+            stream.report.mismatches += 1
+            stream.next = None
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -260,32 +272,25 @@ class Index:
         media: Sequence[Media] = (),
     ) -> dict[Hashable, Holding]:  # fmt: skip
         """Who holds how much of a prompt, in whole blocks; workers that hold nothing are left out."""
-        _check_prompt(tokens, scope, extra_ids)
-        tokens = np.ascontiguousarray(tokens)
-        words = token_words(len(tokens), extra_ids, media) if media or extra_ids is not None else None
+        prompt = PromptHashes(self._chain, tokens, scope, extra_ids, media)
         found: dict[Hashable, Holding] = {}
-        chains: dict[int, Chain] = {}  # by block size
         with self._lock:
-            for names, alike in self._shapes.items():
-                if names.block_size not in chains:
-                    chains[names.block_size] = self._chain(names.block_size, tokens, words)
-                hashes = chains[names.block_size].event_hashes(scope.event_hash(names.seed), names.seed)
-                slots = [track.slot for _, track in alike]
-                held = (leading if names.plain else resumable)(self._ledger, names, hashes, slots)
-                for (worker, track), counts in zip(alike, held, strict=True):
-                    if counts[0]:
-                        found[worker] = Holding(counts[0], tuple(counts[1 : 1 + len(names.media)]), track.status)
+            for names, alike in self._alike.items():
+                slots = [stream.slot for _, stream in alike]
+                held = (leading if names.plain else resumable)(self._ledger, names, prompt.of(names), slots)
+                for (worker, stream), reusable in zip(alike, held, strict=True):
+                    if reusable.tokens:
+                        found[worker] = Holding(*reusable, stream.status)
         return found
 
 
-def _check_prompt(tokens: NDArray[np.int32], scope: Scope, extra_ids: NDArray[np.int64] | None) -> None:
-    if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int32 or tokens.ndim != 1:
-        fact = "they must be a one-dimensional int32 array"
-        raise InputError(say("tokens", fact, "use np.asarray(tokens, dtype=np.int32)"))
-    if not isinstance(scope, Scope):
-        raise InputError(say(f"scope {scope!r}", f"it is a {type(scope).__name__}", "pass a Scope"))
-    if extra_ids is None:
-        return
-    if not isinstance(extra_ids, np.ndarray) or extra_ids.dtype != np.int64 or extra_ids.shape != tokens.shape:
-        fact = "they must be an int64 array, one per token"
-        raise InputError(say("extra_ids", fact, "use np.asarray(extra_ids, dtype=np.int64)"))
+def _log_change(worker: Hashable, stream: StreamState, before: Status) -> None:
+    """What an operator wants to know; reasons may quote what a worker has sent."""
+    if stream.refused:
+        if (now := time.monotonic()) >= stream.warn_after:
+            _log.warning("worker %r is not believed: %r", worker, stream.refused)
+            stream.warn_after = now + WARN_EVERY
+    elif stream.status is Status.EXACT:
+        _log.info("worker %r is exact%s", worker, ", its stream is repaired" if before is Status.REPAIRING else "")
+    elif before is Status.EXACT:
+        _log.info("worker %r: something is missing from number %s on", worker, stream.next)

@@ -1,4 +1,4 @@
-"""Tape: a stream in a file, frame by frame as it came, with the time of each. Knows no events.
+"""Recording: a stream in a file, frame by frame as it came, with the time of each. Knows no events.
 
 b"quire-events 1\\n"  then per message  msgpack [seconds, topic, number, payload]  behind its length (4 bytes)
 """
@@ -17,14 +17,14 @@ from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
 from quire.events.wire import protocol
-from quire.events.wire.curve import Gate, Keys, join, public_key
+from quire.events.wire.curve import Keys, ServerSockets, join, public_key
 
 MAGIC = b"quire-events 1\n"
 MAX_BYTES = protocol.MAX_MESSAGE + (1 << 16)  # of a message in a file, with what is around its payload
 LONGEST = 1e9  # seconds a recording may have lasted
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True):
+class RecordedMessage(msgspec.Struct, array_like=True, frozen=True):
     """One message of a stream."""
 
     seconds: Annotated[float, Meta(ge=0, le=LONGEST)]  # since the first
@@ -33,19 +33,19 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     payload: bytes
 
     def __repr__(self) -> str:
-        return f"Message({self.seq}, {self.topic!r}, {len(self.payload)} bytes, at {self.seconds:.3f} s)"
+        return f"RecordedMessage({self.seq}, {self.topic!r}, {len(self.payload)} bytes, at {self.seconds:.3f} s)"
 
 
-class Tape:
+class Recording:
     """A file of messages, to write or to read."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def __repr__(self) -> str:
-        return f"Tape({str(self.path)!r})"
+        return f"Recording({str(self.path)!r})"
 
-    def write(self, messages: Iterable[Message]) -> int:
+    def write(self, messages: Iterable[RecordedMessage]) -> int:
         """All of them as they come; how many."""
         count = 0
         with self.path.open("wb") as file:
@@ -55,7 +55,7 @@ class Tape:
                 count += 1
         return count
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[RecordedMessage]:
         """The messages; a file that ends in the middle of one is misuse of it, told when it is met."""
         with self.path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
@@ -71,10 +71,10 @@ class Tape:
                 nth += 1
 
 
-_decoder = msgspec.msgpack.Decoder(Message)
+_decoder = msgspec.msgpack.Decoder(RecordedMessage)
 
 
-def _read(file: BinaryIO, head: bytes) -> Message:
+def _read(file: BinaryIO, head: bytes) -> RecordedMessage:
     size = int.from_bytes(head, "big")
     if size > MAX_BYTES:
         raise msgspec.DecodeError(f"it is {size} bytes long, {MAX_BYTES} at most are")
@@ -87,7 +87,7 @@ def _read(file: BinaryIO, head: bytes) -> Message:
     return message
 
 
-def _put(file: BinaryIO, message: Message) -> None:
+def _put(file: BinaryIO, message: RecordedMessage) -> None:
     body = msgspec.msgpack.encode(message)
     file.write(len(body).to_bytes(4, "big") + body)
     file.flush()  # whoever interrupts a recording keeps what came
@@ -96,7 +96,7 @@ def _put(file: BinaryIO, message: Message) -> None:
 def messages(
     endpoint: str, topic: str = "", *, bind: bool = False, count: int | None = None, seconds: float | None = None,
     keys: Keys | None = None, server: bytes | str | None = None,
-) -> Iterator[Message]:  # fmt: skip
+) -> Iterator[RecordedMessage]:  # fmt: skip
     """What a stream says from now on, up to `count` messages or for `seconds`; with CURVE, of the one with that key."""
     socket = protocol.socket(zmq.SUB)
     try:
@@ -115,7 +115,7 @@ def messages(
                 now = time.monotonic()
                 first = now if first is None else first
                 seen += 1
-                yield Message(now - first, frames[0], seq, frames[2])
+                yield RecordedMessage(now - first, frames[0], seq, frames[2])
     finally:
         socket.close(0)
 
@@ -126,17 +126,17 @@ def replay(
     """Publish a file again, as fast as it was (times `speed`; None: at once); how many messages were sent."""
     if speed is not None and not speed > 0:
         raise InputError(say(f"speed {speed!r}", "it leads nowhere", "pass a number above 0, or None for no pauses"))
-    gate = Gate(keys)
-    socket = gate.socket(zmq.XPUB)  # a PUB that hears subscriptions
-    tape, count = iter(Tape(path)), 0
+    server_sockets = ServerSockets(keys)
+    socket = server_sockets.socket(zmq.XPUB)  # a PUB that hears subscriptions
+    recorded, count = iter(Recording(path)), 0
     try:
-        first = next(tape, None)  # a file that is none is told before anybody waits
+        first = next(recorded, None)  # a file that is none is told before anybody waits
         socket.set_hwm(0)
         socket.set(zmq.MAXMSGSIZE, protocol.MAX_SUBSCRIPTION)
         protocol.attach(socket, endpoint, protocol.is_bound(endpoint) if bind is None else bind)
         _await_listener(socket)
         begun = time.monotonic()
-        for message in chain([] if first is None else [first], tape):
+        for message in chain([] if first is None else [first], recorded):
             if speed is not None:
                 time.sleep(max(0.0, begun + message.seconds / speed - time.monotonic()))
             socket.send_multipart([message.topic, protocol.number(message.seq), message.payload])
@@ -145,7 +145,7 @@ def replay(
                 socket.recv()  # subscriptions must not pile up
     finally:
         socket.close(1000)
-        gate.close()
+        server_sockets.close()
     return count
 
 

@@ -6,7 +6,7 @@ its last and first ones. Cross groups read another stream and take no part.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,22 @@ if TYPE_CHECKING:
     from quire.core.store.interface import Ledger
 
 
-def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[list[int]]:
-    """With one group that needs every block: per worker, leading tokens and how many of them in each tier."""
+class Reusable(NamedTuple):
+    """Leading tokens that a worker need not compute, and how many of them it has in each tier."""
+
+    tokens: int
+    tiers: tuple[int, ...]
+
+
+def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[Reusable]:
+    """Per worker, with one group that needs every block."""
     runs = ledger.runs(names.own_groups[0], hashes, slots) * names.block_size
-    counts: list[list[int]] = runs.tolist()
-    return counts
+    tiers = 1 + len(names.media)
+    return [Reusable(counts[0], tuple(counts[1:tiers])) for counts in runs.tolist()]
 
 
-def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[list[int]]:
-    """With any groups: per worker, tokens up to the last good boundary and how many of them in each tier.
+def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[Reusable]:
+    """Per worker, with any groups: tokens up to the last good boundary.
 
     A block counts in the coldest tier that some group has it in.
     """
@@ -42,9 +49,10 @@ def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: l
         good &= run >= (ends if tail < 0 else np.minimum(ends, tail))
         good &= first_hole >= np.minimum(ends, sink)
     coldest = np.max(tiers, axis=0)
-    counts = []
+    held = []
     for worker in range(len(slots)):
         boundary = int(np.flatnonzero(good[worker])[-1]) + 1 if good[worker].any() else 0
         by_tier = np.bincount(np.maximum(coldest[worker, :boundary], 0), minlength=8)
-        counts.append([boundary * names.block_size, *(by_tier * names.block_size).tolist()])
-    return counts
+        counts = (by_tier * names.block_size).tolist()
+        held.append(Reusable(boundary * names.block_size, tuple(counts[: len(names.media)])))
+    return held

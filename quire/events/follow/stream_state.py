@@ -1,4 +1,4 @@
-"""Track: where one worker's stream stands: numbers, gaps, what to ask for. Knows neither pages nor sockets.
+"""StreamState: where one worker's stream stands: numbers, gaps, what to ask for. Knows neither pages nor sockets.
 
 in order, digest equal                 EXACT
 a number is missing                    REPAIRING: ask for the batches from there on
@@ -29,8 +29,8 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What an index needs from a worker: batches from a number on, a snapshot, or only to be sure."""
+class ReplayRequest:
+    """What to ask a worker for: batches from a number on, a snapshot, or (`check`) its last number and digest."""
 
     start: int | None  # None: a snapshot
     check: bool = False  # nothing is known to be missing
@@ -44,21 +44,21 @@ class Report:
     gaps: int = 0  # times that something was found missing
     mismatches: int = 0  # times that digests differed
     damaged: int = 0  # payloads that were no batch, or not the one of their number
-    checks: int = 0  # asks only to be sure
-    replays: int = 0  # asks for batches
-    snapshots: int = 0  # asks for the whole state
+    checks: int = 0  # requests only to be sure
+    replays: int = 0  # requests for batches
+    snapshots: int = 0  # requests for the whole state
     repair_bytes: int = 0  # fetched by asking
     rank: int = 0  # of the worker's cache
     lost: int = 0  # hashes the worker's own recorder had no room for
     reason: str = ""  # why it is UNKNOWN
 
 
-class Track:
+class StreamState:
     """One worker's stream."""
 
     __slots__ = (
-        "_asked", "_doubted", "_retired", "barred", "fetched", "foreign", "mendable", "names", "next",
-        "pending", "pending_bytes", "refused", "report", "run", "seen", "silent", "slot",
+        "_doubted", "_requested", "_retired", "barred", "fetched", "foreign", "mendable", "names", "next",
+        "pending", "pending_bytes", "refused", "report", "run", "seen", "silent", "slot", "warn_after",
     )  # fmt: skip
 
     def __init__(self, slot: int, mendable: bool) -> None:
@@ -76,8 +76,9 @@ class Track:
         self.barred: int | None = None  # a run of which nothing more is taken
         self.silent = False  # the worker does not answer
         self.fetched = False  # what is being heard is an answer
-        self._asked: Ask | None = None  # under way
-        self._doubted: set[int] = set()  # pending when a snapshot was asked for: in it, or nonsense
+        self.warn_after = 0.0  # when the log may be told again that it is refused
+        self._requested: ReplayRequest | None = None  # not answered yet
+        self._doubted: set[int] = set()  # pending when a snapshot was requested: in it, or nonsense
         self._retired: list[int] = []
 
     @property
@@ -118,7 +119,7 @@ class Track:
         if self.run is not None:
             self._retired = [*self._retired, self.run][-RETIRED:]
         self.run, self.report.rank, self.names = delta.run, delta.rank, delta.names
-        self.next = self._asked = None
+        self.next = self._requested = None
         self.seen = -1
         self.forget_pending()
 
@@ -132,8 +133,8 @@ class Track:
         self.refused, self.barred, self.next = why, self.run, None
         self.forget_pending()
 
-    def spoilt(self, seq: int | None) -> None:
-        """A batch came that is none, or that has two numbers (None): as one is nonsense, the next is doubted."""
+    def add_damaged(self, seq: int | None) -> None:
+        """A batch came that is none, or that has two numbers (None): then it may have been the next one."""
         self.report.damaged += 1
         doubted = self.next if seq is None else seq
         if doubted is not None:
@@ -165,44 +166,43 @@ class Track:
         self.report.batches += 1
         self.report.mismatches += not exact
 
-    def wants(self) -> Ask | None:
+    def request_missing(self) -> ReplayRequest | None:
         """What to ask for; None when nothing is missing, or when it is on its way."""
         if self.status is Status.EXACT or self.foreign or self.is_barred:
-            self._asked = None
+            self._requested = None
             return None
-        ask = Ask(self.next)
-        under_way = self._asked
-        if under_way is not None and not under_way.check and (under_way.start is None) == (ask.start is None):
+        request, under_way = ReplayRequest(self.next), self._requested
+        if under_way is not None and not under_way.check and (under_way.start is None) == (request.start is None):
             return None
-        return self.asks(ask)
+        return self._send(request)
 
-    def asks(self, ask: Ask) -> Ask:
-        """It is being asked for."""
-        self._asked = ask
-        if ask.start is None:
-            self._doubted = set(self.pending)
-        self.report.checks += ask.check
-        self.report.replays += not ask.check and ask.start is not None
-        self.report.snapshots += not ask.check and ask.start is None
-        return ask
-
-    def checks(self) -> Ask:
+    def request_check(self) -> ReplayRequest:
         """What to ask for to be sure, or again what has not been answered."""
-        return self.asks(Ask(self.next, check=self.is_whole or self.is_barred))
+        return self._send(ReplayRequest(self.next, check=self.is_whole or self.is_barred))
+
+    def _send(self, request: ReplayRequest) -> ReplayRequest:
+        """Whoever gets it sends it: it is counted and waited for."""
+        self._requested = request
+        if request.start is None:
+            self._doubted = set(self.pending)
+        self.report.checks += request.check
+        self.report.replays += not request.check and request.start is not None
+        self.report.snapshots += not request.check and request.start is None
+        return request
 
     def is_ahead(self, seq: int) -> bool:
-        """A mark says less than was known when it was asked for: that number was nonsense."""
-        ask = self._asked
-        return ask is not None and ask.check and ask.start is not None and seq < ask.start - 1
+        """A mark says less than was known when it was requested: that number was nonsense."""
+        request = self._requested
+        return request is not None and request.check and request.start is not None and seq < request.start - 1
 
-    def answered(self, ask: Ask) -> Ask | None:
+    def answered(self, request: ReplayRequest) -> ReplayRequest | None:
         """An answer is complete: what to ask for now. Batches that did not come are no longer to be had."""
         self.silent = False
-        if self._asked not in (None, ask):
-            return None  # something else was asked for since
-        self._asked = None
-        if ask.start is None:
+        if self._requested not in (None, request):
+            return None  # something else was requested since
+        self._requested = None
+        if request.start is None:
             return None  # whoever had no state to give is asked again later
-        if not ask.check and self.next == ask.start and not self.is_whole:
+        if not request.check and self.next == request.start and not self.is_whole:
             self.next = None
-        return self.wants()
+        return self.request_missing()

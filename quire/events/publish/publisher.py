@@ -6,11 +6,13 @@ recorder, which is bounded, counts what it loses and is then told whole.
 
 from __future__ import annotations
 
+import logging
 import socket as sockets
 import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 
@@ -18,14 +20,15 @@ from quire.core.cache import Cache
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.events import EventBatch, merged
 from quire.events.publish.archive import Archive
-from quire.events.publish.payloads import Press
-from quire.events.publish.replay_server import CLOSED_PAUSE, Answer, Desk
+from quire.events.publish.payloads import PayloadMaker
+from quire.events.publish.replay_server import CLOSED_PAUSE, Batches, ReplayServer
 from quire.events.wire import protocol
-from quire.events.wire.connection_limit import Crowd
-from quire.events.wire.curve import Gate, Keys
+from quire.events.wire.connection_limit import ConnectionLimit
+from quire.events.wire.curve import Keys, ServerSockets
 from quire.events.wire.encode import Encoding
 from quire.events.wire.names import Names
 
+_log = logging.getLogger("quire.events")
 BURST = 16  # batches sent before those who ask are looked at
 GATHERED = 1_024  # hashes from which a batch takes in no more of those that wait behind it
 HIGH_WATER = 1_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
@@ -53,6 +56,13 @@ class Room:
             raise InputError(say("these keys of a publisher", "they have no secret one", "use Keys.make()"))
 
 
+class Told(NamedTuple):
+    """A batch in the queue."""
+
+    batch: EventBatch
+    lost: int  # hashes that the recorder had no room for, and that this whole state makes up for
+
+
 class Publisher:
     """PUB with sequence numbers and, with `replay`, a ROUTER that answers who missed something."""
 
@@ -69,11 +79,12 @@ class Publisher:
         self._cache = cache
         self._room = room or Room()
         archive = Archive(self._room.batches, self._room.num_bytes)
-        self._press = Press(Names.of(cache.config, media), encoding, archive, cache.config.rank)
+        self._maker = PayloadMaker(Names.of(cache.config, media), encoding, archive, cache.config.rank)
         self._topic = topic.encode()
         self._lock = threading.Lock()
-        self._queue: deque[tuple[EventBatch, int]] = deque()  # what was told, and how much it makes up for
+        self._queue: deque[Told] = deque()
         self._waiting = 0  # hashes in the queue
+        self._overflows = False  # the queue was full when `tell` was called last
         self._whole = True  # what is told next is the state itself: nobody knows anything yet
         self.repairs = 0  # times that events did not follow from those before them, and the whole state was told next
         self._closing = False
@@ -85,20 +96,20 @@ class Publisher:
         self._thread.start()
 
     def _open(self, endpoint: str, replay: str | None, bind: bool) -> None:
-        self._gate = Gate(self._room.keys)
-        self._pub = self._gate.socket(zmq.PUB)
-        self._desk = Desk(self._topic, self._room.peers, self._room.answers, self._gate)
+        self._sockets = ServerSockets(self._room.keys)
+        self._pub = self._sockets.socket(zmq.PUB)
+        self._replay_server = ReplayServer(self._topic, self._room.peers, self._room.answers, self._sockets)
         self._pub.set_hwm(HIGH_WATER)
         self._pub.set(zmq.MAXMSGSIZE, protocol.MAX_SUBSCRIPTION)
         self._pub.set(zmq.LINGER, 0)
-        self._crowd: Crowd | None = None
+        self._limit: ConnectionLimit | None = None
         self.replay_endpoint: str | None = None
         try:
             self.endpoint = protocol.attach(self._pub, endpoint, bind)
             if bind and not endpoint.startswith("inproc:"):
-                self._crowd = Crowd(self._pub, self._room.subscribers)
+                self._limit = ConnectionLimit(self._pub, self._room.subscribers)
             if replay is not None:
-                self.replay_endpoint = self._desk.open(replay)
+                self.replay_endpoint = self._replay_server.open(replay)
         except Exception:
             self._close_sockets(0)
             raise
@@ -106,11 +117,11 @@ class Publisher:
         self._bell.setblocking(False)
 
     def _close_sockets(self, linger: int) -> None:
-        if self._crowd is not None:
-            self._crowd.close()
+        if self._limit is not None:
+            self._limit.close()
         self._pub.close(linger)
-        self._desk.close(linger)
-        self._gate.close()
+        self._replay_server.close(linger)
+        self._sockets.close()
 
     # -- the engine's side -------------------------------------------------------------------------------------------
 
@@ -123,23 +134,34 @@ class Publisher:
             if self._closing or self._failure is not None:
                 why = "it is closed" if self._failure is None else f"its thread ended with {self._failure!r}"
                 raise StateError(say("tell", why, "make a new publisher")) from self._failure
-            if self._waiting > self._room.waiting:
+            if self._is_full():
                 return None
-            batch, lost = self._take(whole or self._whole)
+            told = self._take(whole or self._whole)
+            batch = told.batch
             if not len(batch):
                 return 0
             self._whole = False  # else the thread has seen what only the whole state mends
             self._waiting += len(batch.hashes)
-            self._queue.append((batch, lost))
+            self._queue.append(told)
         self._ring()
         return len(batch)
 
-    def _take(self, whole: bool) -> tuple[EventBatch, int]:
+    def _is_full(self) -> bool:
+        """Whether the queue takes no more; the first time in a row is logged."""
+        full = self._waiting > self._room.waiting
+        if full and not self._overflows:
+            _log.warning("%s: the queue is full, %d hashes wait to be sent", self.endpoint, self._waiting)
+        self._overflows = full
+        return full
+
+    def _take(self, whole: bool) -> Told:
         batch = self._cache.take_events(whole=whole)
         lost = batch.lost
+        if lost:
+            _log.warning("%s: the recorder had no room for %d hashes; the whole state is sent", self.endpoint, lost)
         if lost and not whole:
             batch = self._cache.take_events(whole=True)
-        return batch, lost
+        return Told(batch, lost)
 
     def _ring(self) -> None:
         try:
@@ -150,7 +172,7 @@ class Publisher:
     @property
     def published(self) -> int:
         """Batches sent so far: the number of the next one."""
-        return self._press.next
+        return self._maker.next
 
     @property
     def waiting(self) -> int:
@@ -165,7 +187,7 @@ class Publisher:
     @property
     def lost(self) -> int:
         """Hashes the recorder had no room for; each time the whole state was told after it."""
-        return self._press.lost
+        return self._maker.lost
 
     def close(self) -> None:
         """Send what waits in the queue, then end."""
@@ -190,8 +212,8 @@ class Publisher:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        news = () if self._crowd is None else (self._crowd.news,)
-        for readable in (self._ear, *news, *self._desk.sockets):
+        monitors = () if self._limit is None else (self._limit.monitor,)
+        for readable in (self._ear, *monitors, *self._replay_server.sockets):
             poller.register(readable, zmq.POLLIN)
         try:
             while True:
@@ -199,15 +221,16 @@ class Publisher:
                 if self._ear.fileno() in ready:
                     self._ear.recv(4096)
                 self._send_waiting()
-                if self._crowd is not None and (self._crowd.news in ready or not self._crowd.is_open):
-                    self._crowd.look()
-                if any(readable in ready for readable in self._desk.sockets):
-                    self._desk.take()
-                self._desk.serve(self._answer)
+                if self._limit is not None and (self._limit.monitor in ready or not self._limit.is_open):
+                    self._limit.update()
+                if any(readable in ready for readable in self._replay_server.sockets):
+                    self._replay_server.take()
+                self._replay_server.serve(self._answer)
                 if self._closing and not self._queue:
                     return
         except Exception as error:
             self._failure = error
+            _log.error("%s: the publisher's thread ended", self.endpoint, exc_info=error)
         finally:
             self._close_sockets(1000)
 
@@ -215,7 +238,7 @@ class Publisher:
         """Milliseconds until there is something to do, unless somebody rings; None: for ever."""
         if self._queue:
             return 0
-        return CLOSED_PAUSE if self._crowd is not None and not self._crowd.is_open else self._desk.pause
+        return CLOSED_PAUSE if self._limit is not None and not self._limit.is_open else self._replay_server.pause
 
     def _send_waiting(self) -> None:
         """A part of it: an engine may tell as fast as this sends, and others want answers meanwhile."""
@@ -223,34 +246,35 @@ class Publisher:
             if not self._queue:
                 return
             batches, lost = self._gather()
-            batch, odd = merged(batches), self._press.odd
-            seq, payload = self._press.print(batch, lost)
+            batch, before = merged(batches), self._maker.inconsistent
+            seq, payload = self._maker.make(batch, lost)
             self._pub.send_multipart([self._topic, protocol.number(seq), payload])
             with self._lock:
                 self._waiting -= len(batch.hashes)
-                if self._press.odd > odd and not batches[-1].whole:  # else telling it again would not help
+                if self._maker.inconsistent > before and not batches[-1].whole:  # else telling it again would not help
                     self._whole = True
                     self.repairs += 1
+                    _log.warning("%s: events do not follow from those before: the whole state is next", self.endpoint)
 
     def _gather(self) -> tuple[list[EventBatch], int]:
         """The next batch to send, with those right behind it: a thread that lags behind makes fewer, longer ones."""
         first, lost = self._queue.popleft()
         batches, size = [first], len(first.hashes)
-        while self._queue and size < GATHERED and not self._queue[0][0].whole:
-            batches.append(self._queue.popleft()[0])  # of these nothing is lost: a loss is followed by a whole state
+        while self._queue and size < GATHERED and not self._queue[0].batch.whole:
+            batches.append(self._queue.popleft().batch)  # of these nothing is lost: a loss is followed by a whole state
             size += len(batches[-1].hashes)
         return batches, lost
 
-    def _answer(self, ask: bytes) -> Answer | None:
-        """Batches from a number on, the whole state, or its digest; what asks for none of them gets nothing."""
-        if ask == protocol.SNAPSHOT:
+    def _answer(self, request: bytes) -> Batches | None:
+        """Batches from a number on, the whole state, or its digest; any other request gets nothing."""
+        if request == protocol.SNAPSHOT:
             return self._snapshot()
-        if ask == protocol.MARK:
-            return iter([self._press.mark()])
-        return self._press.archive.since(int.from_bytes(ask, "big")) if len(ask) == 8 else None
+        if request == protocol.MARK:
+            return iter([self._maker.mark()])
+        return self._maker.archive.since(int.from_bytes(request, "big")) if len(request) == 8 else None
 
-    def _snapshot(self) -> Answer:
+    def _snapshot(self) -> Batches:
         """Made when there is room to send it, and not before."""
-        found = self._press.snapshot()
+        found = self._maker.snapshot()
         if found is not None:
             yield found

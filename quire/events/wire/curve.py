@@ -6,6 +6,7 @@ their own; `clients` says which of them are let in.
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.events.wire import protocol
 
 DOMAIN = "quire"
+_log = logging.getLogger("quire.events")
 
 
 def public_key(key: bytes | str) -> bytes:
@@ -80,22 +82,25 @@ class Keys:
         return Keys(self.public, self.secret, frozenset(public_key(client) for client in clients))
 
 
-class Gate:
-    """Makes the sockets of one publisher. With a list of clients they have a context and a doorman of their own."""
+class ServerSockets:
+    """Makes the sockets of one publisher. With a list of clients they have a context and authenticator of their own."""
 
     def __init__(self, keys: Keys | None) -> None:
         self._keys = keys
         self._context: zmq.Context[Any] | None = None
-        self._doorman: ThreadAuthenticator | None = None
+        self._authenticator: ThreadAuthenticator | None = None
         if keys is not None and keys.clients is not None:
-            self._context = zmq.Context()  # one context has one doorman, and another's may belong to somebody else
-            self._doorman = ThreadAuthenticator(self._context)
-            self._doorman.start()
-            self._doorman.configure_curve_callback(domain=DOMAIN, credentials_provider=self)
+            self._context = zmq.Context()  # it has one authenticator; that of a shared one may be another's
+            self._authenticator = ThreadAuthenticator(self._context)
+            self._authenticator.start()
+            self._authenticator.configure_curve_callback(domain=DOMAIN, credentials_provider=self)
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Asked by pyzmq: whether a client's public key, in Z85, is one of those."""
-        return self._keys is not None and self._keys.clients is not None and key in self._keys.clients
+        known = self._keys is not None and self._keys.clients is not None and key in self._keys.clients
+        if not known:
+            _log.warning("a client with the public key %r was refused", key)
+        return known
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
         """A server's socket."""
@@ -108,8 +113,8 @@ class Gate:
 
     def close(self) -> None:
         """After its sockets were closed: what lingers in them is sent first."""
-        if self._context is not None and self._doorman is not None:
-            self._doorman.stop()
+        if self._context is not None and self._authenticator is not None:
+            self._authenticator.stop()
             self._context.term()
 
 

@@ -7,7 +7,7 @@ partial blocks are told too, and one call applies it: that is why our index read
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from quire.core.records.events import Column, EventBatch, Fact
 from quire.events.wire import pack
-from quire.events.wire.encode import Encoder
-from quire.events.wire.field import VERSION, Extra, Form, Refused, carried
+from quire.events.wire.encode import EventEncoder
+from quire.events.wire.field import VERSION, Form, QuireField, Refused, read_field
 from quire.events.wire.names import GroupNames, Names
-from quire.events.wire.stamp import Stamped
+from quire.events.wire.template import EncodedEvents
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Ledger
@@ -27,9 +27,18 @@ _COLUMNS = np.array([Column.KIND, Column.GROUP, Column.COUNT, Column.BEFORE, Col
 KEPT = 1_024  # bytes, about, of a delta without its arrays
 _CREATED, _STORED = int(Fact.CREATED), int(Fact.STORED)  # NumPy takes an int quicker than a name
 _REMOVED, _CLEARED = int(Fact.REMOVED), int(Fact.CLEARED)
-Records = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint8]]
-NOTHING: Records = (np.empty((0, 5), np.int32), np.empty(0, np.uint64), np.empty(0, np.uint8))
 _encoder = msgspec.msgpack.Encoder()
+
+
+class DeltaRecords(NamedTuple):
+    """What changed, as a ledger takes it."""
+
+    rows: NDArray[np.int32]  # [records, 5]: kind, group, number of hashes, tier before, tier after
+    hashes: NDArray[np.uint64]
+    priorities: NDArray[np.uint8]
+
+
+NO_RECORDS = DeltaRecords(np.empty((0, 5), np.int32), np.empty(0, np.uint64), np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ class Delta:
     names: Names
     form: Form
     lost: int
-    records: Records
+    records: DeltaRecords
     digest: NDArray[np.uint64]  # [groups, tiers, 3]: pages, and two lanes of their sum
 
     @property
@@ -52,7 +61,7 @@ class Delta:
 
     def at_least(self, known: int) -> int:
         """Pages that a cache with so many before has after it, or more: what its last clearing left is not counted."""
-        rows = self.records[0]
+        rows = self.records.rows
         cleared = np.flatnonzero(rows[:, 0] == _CLEARED)
         if len(cleared):
             rows, known = rows[int(cleared[-1]) + 1 :], 0
@@ -60,7 +69,7 @@ class Delta:
         return known + stored - removed
 
 
-def records_of(batch: EventBatch) -> Records:
+def records_of(batch: EventBatch) -> DeltaRecords:
     """What changed, without what only other consumers need."""
     told, hashes, details = batch.records, batch.hashes, batch.details
     pools = told[:, Column.KIND] == _CREATED
@@ -69,10 +78,11 @@ def records_of(batch: EventBatch) -> Records:
         for row in told[pools].tolist():
             spare[row[Column.AT] : row[Column.AT] + row[Column.COUNT]] = False
         told, hashes, details = told[~pools], hashes[spare], details[spare]
-    return told.take(_COLUMNS, axis=1).astype(np.int32), hashes, details.astype(np.uint8)  # priority: the lowest byte
+    priorities = details.astype(np.uint8)  # the lowest byte
+    return DeltaRecords(told.take(_COLUMNS, axis=1).astype(np.int32), hashes, priorities)
 
 
-def state_of(ledger: Ledger, num_groups: int, num_tiers: int) -> Records:
+def state_of(ledger: Ledger, num_groups: int, num_tiers: int) -> DeltaRecords:
     """The whole state of a ledger's only worker: per group and tier one record of all its pages."""
     rows, names, marks = [[Fact.CLEARED, group, 0, 0, 0] for group in range(num_groups)], [], []
     for group in range(num_groups):
@@ -82,7 +92,7 @@ def state_of(ledger: Ledger, num_groups: int, num_tiers: int) -> Records:
             rows.append([Fact.STORED, group, int(there.sum()), 0, tier])
             names.append(hashes[there])
             marks.append(priorities[there])
-    return np.array(rows, np.int32), np.concatenate(names), np.concatenate(marks)
+    return DeltaRecords(np.array(rows, np.int32), np.concatenate(names), np.concatenate(marks))
 
 
 def digest_of(ledger: Ledger, worker: int, num_groups: int, num_tiers: int) -> NDArray[np.uint64]:
@@ -90,11 +100,11 @@ def digest_of(ledger: Ledger, worker: int, num_groups: int, num_tiers: int) -> N
     return ledger.sums_by_tier(worker)[:num_groups, :num_tiers]
 
 
-def encoded(encoder: Encoder, delta: Delta, events: list[Any], ts: float) -> bytes:
+def encoded(encoder: EventEncoder, delta: Delta, events: list[Any], ts: float) -> bytes:
     """A batch: time, events, our field, rank."""
     rows, hashes, priorities = delta.records
     names = delta.names
-    extra = Extra(
+    field = QuireField(
         VERSION, delta.run, names.block_size, list(names.media),
         [(group.kind, group.window, group.tail, group.sink) for group in names.groups], delta.form, delta.lost,
         rows.astype("<i4", copy=False).tobytes(), hashes.astype("<u8", copy=False).tobytes(), priorities.tobytes(),
@@ -103,33 +113,33 @@ def encoded(encoder: Encoder, delta: Delta, events: list[Any], ts: float) -> byt
     parts: list[bytes | bytearray] = [b"\x93", _encoder.encode(ts), b""]  # an array of three
     count = 1
     for event in events:
-        count += event.count if isinstance(event, Stamped) else 1
-        parts.append(event.data if isinstance(event, Stamped) else _encoder.encode(event))
+        count += event.count if isinstance(event, EncodedEvents) else 1
+        parts.append(event.data if isinstance(event, EncodedEvents) else _encoder.encode(event))
     parts[2] = pack.head(count)
-    return b"".join([*parts, _encoder.encode(encoder.carrier(extra)), _encoder.encode(delta.rank)])
+    return b"".join([*parts, _encoder.encode(encoder.carrier(field)), _encoder.encode(delta.rank)])
 
 
 def decoded(payload: bytes) -> Delta | None:
     """What our field says; None for a batch of another publisher. Damaged: no batch; Refused: none of a cache."""
-    found = carried(payload)
+    found = read_field(payload)
     if found is None:
         return None
-    rank, extra = found
-    groups = tuple(GroupNames(*group) for group in extra.groups)
-    names = Names(extra.block_size, tuple(extra.tiers), groups, extra.seed)
+    field = found.field
+    groups = tuple(GroupNames(*group) for group in field.groups)
+    names = Names(field.block_size, tuple(field.tiers), groups, field.seed)
     if not names.own_groups or any(group.sink < 0 for group in groups):
         raise Refused(f"nothing can be resumed with groups {[group.kind for group in groups]}")
-    records, digest = _arrays_of(extra)
-    return Delta(extra.number, extra.run, rank, names, extra.form, extra.lost, records, digest)
+    records, digest = _arrays_of(field)
+    return Delta(field.number, field.run, found.rank, names, field.form, field.lost, records, digest)
 
 
-def _arrays_of(extra: Extra) -> tuple[Records, NDArray[np.uint64]]:
+def _arrays_of(field: QuireField) -> tuple[DeltaRecords, NDArray[np.uint64]]:
     """As a ledger takes them, which looks at the records one by one."""
     try:
-        rows = np.frombuffer(extra.records, "<i4").astype(np.int32, copy=False).reshape(-1, 5)
-        hashes = np.frombuffer(extra.hashes, "<u8").astype(np.uint64, copy=False)
-        digest = np.frombuffer(extra.digest, "<u8").astype(np.uint64, copy=False)
-        digest = digest.reshape(len(extra.groups), len(extra.tiers), 3)
+        rows = np.frombuffer(field.records, "<i4").astype(np.int32, copy=False).reshape(-1, 5)
+        hashes = np.frombuffer(field.hashes, "<u8").astype(np.uint64, copy=False)
+        digest = np.frombuffer(field.digest, "<u8").astype(np.uint64, copy=False)
+        digest = digest.reshape(len(field.groups), len(field.tiers), 3)
     except ValueError as error:
         raise Refused(f"an array of the wrong length: {error}") from None
-    return (rows, hashes, np.frombuffer(extra.priorities, np.uint8)), digest
+    return DeltaRecords(rows, hashes, np.frombuffer(field.priorities, np.uint8)), digest

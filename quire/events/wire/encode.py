@@ -17,33 +17,33 @@ from numpy.typing import NDArray
 
 from quire.core.records.events import PARTIAL, Column, EventBatch, Fact
 from quire.events.wire import pack
-from quire.events.wire.columns import Blocks, Label, Run, Sheet
+from quire.events.wire.columns import BatchColumns, BlockChain, RecordRun, ScopeLabel
 from quire.events.wire.names import SALT_TAG, Names, salt_of_words
-from quire.events.wire.stamp import HASH, PARENT, TOKEN, Stamp
+from quire.events.wire.template import HASH, PARENT, TOKEN, EventTemplate
 
 Encoding = Literal["map", "array"]
-MANY, MAX_STAMPS = 8, 256  # stores alike from which a stamp pays; stamps kept
+MANY, MAX_TEMPLATES = 8, 256  # stores alike from which a template pays; templates kept
 
 
-class Encoder:
+class EventEncoder:
     """Events of one publisher."""
 
-    __slots__ = ("_array", "_stamps", "names")
+    __slots__ = ("_array", "_templates", "names")
 
     def __init__(self, names: Names, encoding: Encoding) -> None:
-        self._stamps: dict[tuple[int, int, Label, bool], Stamp] = {}
+        self._templates: dict[tuple[int, int, ScopeLabel, bool], EventTemplate] = {}
         self.names = names
         self._array = encoding == "array"
 
     def events(self, batch: EventBatch) -> list[Any]:
         """What a batch comes to, in order; a page that moves is stored there, then removed here."""
-        sheet = Sheet(batch, self.size)
-        told: list[Any] = [self._cleared()] if sheet.cleared else []
-        for (kind, source, target), alike in groupby(sheet.runs(), lambda run: run.ends):
+        columns = BatchColumns(batch, self.size)
+        told: list[Any] = [self._cleared()] if columns.cleared else []
+        for (kind, source, target), alike in groupby(columns.runs(), lambda run: run.ends):
             if kind == Fact.STORED:
-                told += [event for run in alike for event in self._stores(sheet, run, target)]
+                told += [event for run in alike for event in self._stores(columns, run, target)]
             elif kind == Fact.MOVED and self.names.media[source] != self.names.media[target]:
-                chains = [chain for run in alike for chain in sheet.chains(run.records)]
+                chains = [chain for run in alike for chain in columns.chains(run)]
                 told += self._moved(chains, source, target)
             elif kind == Fact.REMOVED:
                 records = (record for run in alike for record in run.records.tolist())
@@ -54,31 +54,31 @@ class Encoder:
     def size(self) -> int:
         return self.names.block_size
 
-    def carrier(self, extra: Any) -> Any:
+    def carrier(self, field: Any) -> Any:
         """An event that says nothing to others: a removal of no block, with our own field behind it."""
         if self._array:
-            return ["BlockRemoved", [], self.names.media[0], None, None, None, extra]
-        return {"type": "BlockRemoved", "block_hashes": [], "medium": self.names.media[0], "quire": extra}
+            return ["BlockRemoved", [], self.names.media[0], None, None, None, field]
+        return {"type": "BlockRemoved", "block_hashes": [], "medium": self.names.media[0], "quire": field}
 
-    def _stores(self, sheet: Sheet, run: Run, tier: int) -> list[Any]:
-        """Stores that follow each other and look alike; many of one block each are stamped."""
-        if len(run.records) < MANY or not sheet.are_single(run):
-            return [self._stored(chain, tier) for chain in sheet.chains(run.records)]
+    def _stores(self, columns: BatchColumns, run: RecordRun, tier: int) -> list[Any]:
+        """Stores that follow each other and look alike; many of one block each are written at once."""
+        if len(run.records) < MANY or not columns.are_single(run):
+            return [self._stored(chain, tier) for chain in columns.chains(run)]
         group, root, under_root = run.first[Column.GROUP], run.first[Column.ROOT], run.first[Column.UNDER_ROOT]
-        return [self._stamp(group, tier, sheet.label(root), bool(under_root)).fill(*sheet.singles(run))]
+        return [self._template(group, tier, columns.label(root), bool(under_root)).fill(columns.singles(run))]
 
-    def _stamp(self, group: int, tier: int, label: Label, under_root: bool) -> Stamp:
+    def _template(self, group: int, tier: int, label: ScopeLabel, under_root: bool) -> EventTemplate:
         """What such stores have in common, made once."""
         key = (group, tier, label, under_root)
-        stamp = self._stamps.get(key)
-        if stamp is None:
-            if len(self._stamps) >= MAX_STAMPS:
-                self._stamps.clear()
-            blank = Blocks(group, None if under_root else PARENT, [HASH], [TOKEN] * self.size, label)
-            stamp = self._stamps[key] = Stamp(self._stored(blank, tier), self.size, not under_root)
-        return stamp
+        template = self._templates.get(key)
+        if template is None:
+            if len(self._templates) >= MAX_TEMPLATES:
+                self._templates.clear()
+            blank = BlockChain(group, None if under_root else PARENT, [HASH], [TOKEN] * self.size, label)
+            template = self._templates[key] = EventTemplate(self._stored(blank, tier), self.size, not under_root)
+        return template
 
-    def _stored(self, chain: Blocks, tier: int) -> Any:
+    def _stored(self, chain: BlockChain, tier: int) -> Any:
         names, medium = self.names.groups[chain.group], self.names.media[tier]
         lora_id, lora_name, salt = chain.label
         if chain.words:
@@ -99,7 +99,7 @@ class Encoder:
             event["kv_cache_spec_sliding_window"] = names.window
         return event
 
-    def _moved(self, chains: list[Blocks], source: int, target: int) -> list[Any]:
+    def _moved(self, chains: list[BlockChain], source: int, target: int) -> list[Any]:
         """Moves that follow each other: all stored there, then all removed here, group by group."""
         told: list[Any] = []
         for group, same in groupby(chains, lambda chain: chain.group):
@@ -129,11 +129,11 @@ class Encoder:
         return ["AllBlocksCleared"] if self._array else {"type": "AllBlocksCleared"}
 
 
-def _parents_first(chains: list[Blocks]) -> Iterator[Blocks]:
+def _parents_first(chains: list[BlockChain]) -> Iterator[BlockChain]:
     """Eviction takes the deepest block first, of several sequences in turn; routers want parents first."""
     waiting = {int(chain.hashes[-1]): chain for chain in chains}
     for chain in chains:
-        line: list[Blocks] = []
+        line: list[BlockChain] = []
         above = waiting.pop(int(chain.hashes[-1]), None)
         while above is not None:
             line.append(above)
@@ -141,9 +141,9 @@ def _parents_first(chains: list[Blocks]) -> Iterator[Blocks]:
         yield from reversed(line)
 
 
-def _joined(chains: list[Blocks]) -> Iterator[Blocks]:
+def _joined(chains: list[BlockChain]) -> Iterator[BlockChain]:
     """Chains that go on where the one before ends, as one."""
-    run: list[Blocks] = []
+    run: list[BlockChain] = []
     for chain in chains:
         if run and not (chain.parent == int(run[-1].hashes[-1]) and chain.words == run[-1].words):
             yield _one(run)
@@ -153,7 +153,7 @@ def _joined(chains: list[Blocks]) -> Iterator[Blocks]:
         yield _one(run)
 
 
-def _one(run: list[Blocks]) -> Blocks:
+def _one(run: list[BlockChain]) -> BlockChain:
     first = run[0]
     if len(run) > 1:
         first.hashes = np.concatenate([np.asarray(chain.hashes, np.uint64) for chain in run])

@@ -7,7 +7,7 @@ Whatever comes is either the field, None (a batch of another publisher), Damaged
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +24,8 @@ _WIDTHS = {0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 
 _NOTHING = msgspec.Raw()
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
-Blocks = Annotated[int, Meta(ge=-1, le=LARGEST)]
+BlockCount = Annotated[int, Meta(ge=-1, le=LARGEST)]
+GroupEntry = tuple[Name, BlockCount | None, BlockCount, BlockCount]  # kind, window, tail, sink: as GroupNames
 
 
 class Damaged(Exception):
@@ -43,14 +44,14 @@ class Form(IntEnum):
     MARK = 2  # nothing but its digest
 
 
-class Extra(msgspec.Struct, array_like=True, gc=False):
+class QuireField(msgspec.Struct, array_like=True, gc=False):
     """Our field; numbers are little-endian."""
 
     version: Count
     run: Count  # of the publisher: another one, another stream
     block_size: Annotated[int, Meta(ge=1, le=MAX_BLOCK_SIZE)]
     tiers: Annotated[list[Name], Meta(min_length=1, max_length=MAX_TIERS)]
-    groups: Annotated[list[tuple[Name, Blocks | None, Blocks, Blocks]], Meta(min_length=1, max_length=MAX_GROUPS)]
+    groups: Annotated[list[GroupEntry], Meta(min_length=1, max_length=MAX_GROUPS)]
     form: Form
     lost: Count  # hashes the recorder had no room for, and which a whole state makes up for
     records: bytes  # int32 [n, 5]
@@ -85,13 +86,20 @@ class _ArrayCarrier(msgspec.Struct, array_like=True, gc=False):
     quire: msgspec.Raw = _NOTHING
 
 
-_batches, _extras = msgspec.msgpack.Decoder(_Batch), msgspec.msgpack.Decoder(Extra)
+_batches, _fields = msgspec.msgpack.Decoder(_Batch), msgspec.msgpack.Decoder(QuireField)
 _maps, _arrays = msgspec.msgpack.Decoder(_MapCarrier), msgspec.msgpack.Decoder(_ArrayCarrier)
 _versions = msgspec.msgpack.Decoder(_Version)
 
 
-def carried(payload: bytes) -> tuple[int, Extra] | None:
-    """The rank and our field of a batch; None: it has none."""
+class FoundField(NamedTuple):
+    """Our field of a batch, and the rank of its cache."""
+
+    rank: int
+    field: QuireField
+
+
+def read_field(payload: bytes) -> FoundField | None:
+    """Our field of a batch; None: it has none."""
     try:
         _check_length(payload)
         batch = _batches.decode(payload)
@@ -101,7 +109,7 @@ def carried(payload: bytes) -> tuple[int, Extra] | None:
         version = _versions.decode(field).version
         if version != VERSION:
             raise Refused(f"it speaks version {version} of our field, we read {VERSION}")
-        return batch.rank or 0, _extras.decode(field)
+        return FoundField(batch.rank or 0, _fields.decode(field))
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise Refused(str(error)) from None
     except (msgspec.DecodeError, ValueError) as error:  # ValueError: text that is none

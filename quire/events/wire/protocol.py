@@ -1,23 +1,30 @@
 """Protocol: frames, endpoints and requests, as vLLM's publisher and its consumers speak them. Knows no events.
 
 stream    PUB     [topic, number, payload]
-ask       DEALER  ["", first number]  or  ["", "snapshot?"]  or  ["", "mark?"]
+request   DEALER  ["", first number]  or  ["", "snapshot?"]  or  ["", "mark?"]
 answer    ROUTER  ["", topic, number, payload] ... ["", "", END, ""]
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
 from quire.core.records.errors import InputError, StateError, say
 
 END = (-1).to_bytes(8, "big", signed=True)
-MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is cut off
-MAX_SUBSCRIPTION = 1 << 12  # bytes of one; who sends more is cut off
+MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is disconnected
+MAX_SUBSCRIPTION = 1 << 12  # bytes of one; who sends more is disconnected
 QUEUED = 32  # messages that wait for a listener in its socket; the rest waits where it comes from
 SNAPSHOT, MARK = b"snapshot?", b"mark?"  # not eight bytes: no numbers
+
+
+class NumberedPayload(NamedTuple):
+    """A batch as it is sent, and its number in the stream."""
+
+    seq: int
+    payload: bytes
 
 
 def socket(kind: int) -> zmq.Socket[bytes]:

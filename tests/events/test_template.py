@@ -1,4 +1,4 @@
-"""Stamps: many stores at once say what they would say one by one, whatever names they carry."""
+"""Event templates: many stores at once say what they would say one by one, whatever names they carry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from quire import Scope
 from quire.events.wire.encode import MANY
-from quire.events.wire.stamp import HASH, PARENT, TOKEN
+from quire.events.wire.template import HASH, PARENT, TOKEN
 
 from .lives import build, ids, run
 from .test_encode import Stream, encodings

@@ -1,4 +1,4 @@
-"""Flight: bytes of answers that are under way, by peer: handed to a socket, or about to be. Knows no asks.
+"""BytesInFlight: bytes of answers under way, by peer: handed to a socket, or about to be. Knows no requests.
 
 ZMQ bounds what it queues in messages, not in bytes, and does not say who reads. But it says when it has let go of a
 buffer: what has not been let go is counted here. One payload on its way to several peers is there once, and counts so.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import zmq
 
 SMALL = 1 << 13  # bytes below which a payload is copied and not counted: a socket's bound in messages is enough
-SHARE = 4  # a peer may have so much of the room
+SHARE = 4  # a peer may have one part in so many of the room
 
 
-class Part:
+class PayloadInFlight:
     """A payload on its way to a peer."""
 
     __slots__ = ("_tracker", "payload")
@@ -35,31 +35,31 @@ class Part:
         return frame
 
 
-class Flight:
+class BytesInFlight:
     """What is under way to all peers."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._parts: dict[bytes, list[Part]] = {}
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: dict[bytes, list[PayloadInFlight]] = {}
         self._copies: dict[int, int] = {}  # payload -> peers it is on its way to
         self.num_bytes = 0  # of payloads, each counted once
 
     @property
     def is_full(self) -> bool:
         """No more is to be put under way."""
-        return self.num_bytes >= self._most
+        return self.num_bytes >= self._max_bytes
 
     def has_room(self, peer: bytes) -> bool:
         """Whether another part may go there; one part may be larger than all the room."""
-        return not self.is_full and self.bytes_to(peer) < self._most // SHARE
+        return not self.is_full and self.bytes_to(peer) < self._max_bytes // SHARE
 
     def bytes_to(self, peer: bytes) -> int:
         """Of payloads on their way there."""
         return sum(len(part.payload) for part in self._parts.get(peer, ()))
 
-    def add(self, peer: bytes, payload: bytes) -> Part:
+    def add(self, peer: bytes, payload: bytes) -> PayloadInFlight:
         """A part that will be sent there."""
-        part = Part(payload)
+        part = PayloadInFlight(payload)
         if len(payload) >= SMALL:
             self._parts.setdefault(peer, []).append(part)
             copies = self._copies.get(id(payload), 0)
@@ -67,8 +67,8 @@ class Flight:
             self.num_bytes += 0 if copies else len(payload)
         return part
 
-    def look(self) -> bool:
-        """Forget what has left; whether anything has."""
+    def forget_sent(self) -> bool:
+        """Forget what the socket has let go of; whether there was any."""
         gone = 0
         for peer, parts in list(self._parts.items()):
             left = [part for part in parts if part.is_done]
@@ -80,13 +80,13 @@ class Flight:
             gone += len(left)
         return gone > 0
 
-    def give_up(self, peer: bytes, part: Part) -> None:
+    def give_up(self, peer: bytes, part: PayloadInFlight) -> None:
         """It will not be sent."""
         if part in self._parts.get(peer, ()):
             self._parts[peer].remove(part)
             self._drop(part)
 
-    def _drop(self, part: Part) -> None:
+    def _drop(self, part: PayloadInFlight) -> None:
         name = id(part.payload)
         self._copies[name] -= 1
         if not self._copies[name]:

@@ -1,4 +1,4 @@
-"""Stamp: many events that differ only in hash, parent and tokens, written at once. Knows no meaning of the rest.
+"""EventTemplate: many events that differ only in hash, parent and tokens, written at once. Knows nothing of the rest.
 
 A decode step stores one block for each of many sequences; made one by one, such events cost more than all the rest.
 """
@@ -10,22 +10,22 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from quire.events.wire import pack
+from quire.events.wire.columns import SingleBlocks
 
 HASH, PARENT, TOKEN = 0x9111111111111111, 0x9222222222222222, 0x7A7A7A7A  # as wide as a number of their kind gets
 
 
 @dataclass(frozen=True, slots=True)
-class Stamped:
+class EncodedEvents:
     """So many events, encoded, back to back."""
 
     count: int
     data: bytearray
 
 
-class Stamp:
+class EventTemplate:
     """An encoded event with gaps."""
 
     __slots__ = ("_data", "_form")
@@ -46,11 +46,11 @@ class Stamp:
         form = {"names": list(gaps), "formats": formats, "offsets": offsets, "itemsize": len(self._data)}
         self._form = np.dtype(form)  # type: ignore[call-overload]  # NumPy's types know no subarrays here
 
-    def fill(self, hashes: NDArray[np.uint64], parents: NDArray[np.uint64], tokens: NDArray[np.uint32]) -> Stamped:
-        """One event per hash; tokens are [events, block size]."""
-        data = bytearray(self._data * len(hashes))
-        sheet = np.frombuffer(data, self._form)
-        sheet["hash"], sheet["tokens"]["number"] = hashes, tokens
+    def fill(self, blocks: SingleBlocks) -> EncodedEvents:
+        """One event per block."""
+        data = bytearray(self._data * len(blocks.hashes))
+        rows = np.frombuffer(data, self._form)
+        rows["hash"], rows["tokens"]["number"] = blocks.hashes, blocks.tokens
         if "parent" in self._form.fields:
-            sheet["parent"] = parents
-        return Stamped(len(hashes), data)
+            rows["parent"] = blocks.parents
+        return EncodedEvents(len(blocks.hashes), data)
