@@ -13,8 +13,8 @@ TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "chat": ("quire.tools.chat", "talk to a model; shows what of each prompt was reused, and how soon it answered"),
     "prefill": ("quire.tools.prefill", "compute prompts for `quire chat --prefill-peer` in another process"),
-    "replay": ("quire.tools.replay", "a recorded workload through the cache, on a virtual clock"),
-    "sweep": ("quire.tools.replay.grid", "a replay for every size and policy, beside the offline optimum"),
+    "replay": ("quire.tools.replay.replay_command", "a recorded workload through the cache, on a virtual clock"),
+    "sweep": ("quire.tools.replay.sweep_command", "a replay for every size and policy, beside the offline optimum"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }

@@ -21,7 +21,8 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.tools import demo_model, replay
+from quire.tools import demo_model
+from quire.tools.replay import replay_command
 
 BUDGET = 8
 BLOCK = 4
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     together = _together()
     print(_verdict(apart, together))
     print(_ON_A_TRACE)
-    failed = replay.main(["sample", "--compare", *_PRESSED])
+    failed = replay_command.main(["sample", "--compare", *_PRESSED])
     if argv != ["--no-model"]:
         failed = demo_model.main() or failed
     print("\nNext: README.md shows the lines that do this in an engine; docs/walk.md follows one request through them.")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.tools.replay.workload.trace import Ask, read_trace  # noqa: E402
+from quire.tools.replay.workload.trace import TraceRequest, read_trace  # noqa: E402
 
 from .families import FIRST_WORD, VOCAB  # noqa: E402
 from .steps import assert_exact, open_engine, plain, step  # noqa: E402
@@ -22,17 +22,17 @@ NUM_ASKS = 100
 INSIDE = 10  # runs in the engine at the same time
 
 
-def returning() -> list[Ask]:
+def returning() -> list[TraceRequest]:
     """Requests of the first conversations with several turns, in order of arrival."""
     asks = [ask for ask in read_trace("sample") if LEAST <= len(ask.parts) <= MOST]
-    talks: dict[int, list[Ask]] = defaultdict(list)
+    talks: dict[int, list[TraceRequest]] = defaultdict(list)
     for ask in asks:
         talks[int(ask.parts[1])].append(ask)
     several = [ask for talk in talks.values() if len(talk) > 1 for ask in talk]
     return sorted(several[:NUM_ASKS], key=lambda ask: ask.number)
 
 
-def tokens_of(ask: Ask) -> list[int]:
+def tokens_of(ask: TraceRequest) -> list[int]:
     """Equal parts, equal tokens."""
     rows = [random.Random(int(part)) for part in ask.parts]
     return [dice.randrange(FIRST_WORD, VOCAB) for dice in rows for _ in range(PER_PART)]

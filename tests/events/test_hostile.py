@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +302,7 @@ def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_r
 
 def test_a_worker_that_answers_nothing_is_found_out_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followers, "MAX_REQUESTS", 1 << 30)
-    pair, asked, seq, limit = Pair(), set[bytes](), 0, time.monotonic() + 10
+    pair, asked, numbers = Pair(), set[bytes](), count()
     digest = bytes(len(msgspec.msgpack.decode(pair.whole[1])[1][-1]["quire"][10]))
     with (
         socket(zmq.ROUTER, ANY, bind=True) as router,
@@ -311,13 +311,15 @@ def test_a_worker_that_answers_nothing_is_found_out_however_often_it_is_asked(mo
     ):
         follower.follow("it", bound_to(stream), bound_to(router))
         stream.recv()  # it listens
-        while len(asked) < 2:  # who asks again, asks by another line
-            assert time.monotonic() < limit
-            for values in ({}, {"_10": digest}):
+
+        def has_asked_again() -> bool:
+            for values, seq in zip(({}, {"_10": digest}), numbers, strict=False):
                 stream.send_multipart([b"", number(seq), pair.changed(_11=seq, **values)])
-                seq += 1
             while router.poll(5):
                 asked.add(router.recv_multipart()[0])
+            return len(asked) > 1
+
+        until(has_asked_again, "asked again, by another connection")
 
 
 @contextmanager

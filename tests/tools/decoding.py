@@ -20,10 +20,10 @@ from typing import Any
 
 from quire import InputError, QuireError
 from quire.tools.replay.play.player import play
-from quire.tools.replay.settings import Memory, Settings
-from quire.tools.replay.shape import find_shape
-from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE
-from quire.tools.replay.workload.trace import Trace, TraceError, read_trace
+from quire.tools.replay.setup.settings import Memory, ReplaySettings
+from quire.tools.replay.setup.shape import find_shape
+from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE, TraceError
+from quire.tools.replay.workload.trace import Trace, read_trace
 
 from .mutations import WHOLE, as_json, changed, damaged, deep
 
@@ -58,7 +58,7 @@ KEYS = [b"name", b"typical_tokens", b"bytes_per_token", b"state_bytes", b"window
 TOML = [*KEYS, b"[[group]]\n", b"[group]\n", b"=", b"\n", b'"""', b"'", b"inf", b"nan", b"-", b"1979-05-27T07:32:00Z",
         b"{}", b"[]", b"0.5", b"1e-300", b"512", b"false", b"a.b.c", b"#", b"true", b"0x" + b"f" * 600,
         b"0x" + b"f" * 9000, b"1" * 320, b"1e400", b"\xff", b"\\ud800"]  # fmt: skip
-SMALL = Settings(tiers=(Memory("device", 10**8), Memory("host", 10**9)), block_size=16, prefill_only=True)
+SMALL = ReplaySettings(tiers=(Memory("device", 10**8), Memory("host", 10**9)), block_size=16, prefill_only=True)
 AMPLIFIED, SPARE = 60, 3 << 20  # bytes that reading takes, per byte of input and beside them
 
 
@@ -148,7 +148,7 @@ class Shapes:
         return "read" if wrong is None else "refused"
 
 
-WHAT = {"traces": Traces, "shapes": Shapes}
+WHAT: dict[str, type[Traces] | type[Shapes]] = {"traces": Traces, "shapes": Shapes}
 
 
 def run_case(target: Traces | Shapes, seed: int, number: int) -> str:

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire import Scope
-from quire.tools.replay.belady import Prompt, Reuse, chain_keys, whole_blocks
-from quire.tools.replay.workload.pieces import in_blocks, in_tokens
-from quire.tools.replay.workload.trace import Ask, Trace
+from quire.tools.replay.optimum.belady import OptimumPrompt, Reuse, chain_keys, whole_blocks
+from quire.tools.replay.optimum.prompts import in_blocks, in_tokens
+from quire.tools.replay.workload.trace import Trace, TraceRequest
 
 SIZE = 2
 Tokens = tuple[int, ...]
 
 
-def prompts_of(asks: list[Tokens]) -> list[Prompt]:
+def prompts_of(asks: list[Tokens]) -> list[OptimumPrompt]:
     return [whole_blocks(np.array(ask, np.int32), SIZE) for ask in asks]
 
 
@@ -93,7 +93,7 @@ def a_trace(draw: random.Random, num_asks: int) -> Trace:
         counts = [draw.randrange(1, 7) for _ in range(draw.randrange(1, 5))]
         parts = np.array([draw.randrange(3) for _ in counts], np.int64)
         scope = Scope(salt="other") if draw.random() < 0.2 else Scope()
-        asks.append(Ask(number, number, parts, sum(counts), 1, 0, np.array(counts, np.int64), scope, 0, (),
+        asks.append(TraceRequest(number, number, parts, sum(counts), 1, 0, np.array(counts, np.int64), scope, 0, (),
                         draw.random() < 0.9))  # fmt: skip
     return Trace("made", asks)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from quire import InputError
-from quire.tools.replay.shape import LONGEST_FILE, MOST, find_shape
-from quire.tools.replay.workload.trace import TraceError, read_trace
+from quire.tools.replay.setup.shape import LONGEST_FILE, MOST, find_shape
+from quire.tools.replay.workload.lines import TraceError
+from quire.tools.replay.workload.trace import read_trace
 
 from .decoding import SHAPE, run
 

@@ -14,9 +14,9 @@ import pytest
 
 import quire.tools.replay.workload.trace as traces
 from quire import InputError
-from quire.tools.replay.settings import Settings
-from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE
-from quire.tools.replay.workload.trace import Trace, TraceError, read_trace
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE, TraceError
+from quire.tools.replay.workload.trace import Trace, read_trace
 
 from ..engine.threads import Crew
 from .test_replay_trace import GOOD, OWN, written
@@ -78,13 +78,13 @@ def test_a_file_without_end_is_told() -> None:
 
 
 def test_requests_parts_and_broken_lines_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "MOST_ASKS", 3)
+    monkeypatch.setattr(traces, "MOST_REQUESTS", 3)
     assert len(read_trace(written(tmp_path, *[OWN] * 3))) == 3
     path = written(tmp_path, *[OWN] * 9)
     assert len(read_trace(path, limit=3)) == 3
     with pytest.raises(TraceError, match=r"line 4: 3 requests are the most that can be replayed; split the trace, or"):
         read_trace(path)
-    monkeypatch.setattr(traces, "MOST_ASKS", 100)
+    monkeypatch.setattr(traces, "MOST_REQUESTS", 100)
     monkeypatch.setattr(traces, "MOST_PARTS", 5)
     assert len(read_trace(path, limit=2)) == 2
     with pytest.raises(TraceError, match=r"line 3: 5 parts of prompts are the most"):
@@ -116,8 +116,9 @@ def test_tables_have_rows_for_the_requests_that_there_are(tmp_path: Path) -> Non
     """One line with a very long prompt takes one row; many of them at once are refused before anything is allocated."""
     long = {**OWN, "prompt": [["a", LONGEST - 1]]}
     one = read_trace(written(tmp_path, long))
-    assert Settings().config(one).max_sequences == 1 and Settings(max_sequences=4).config(one).max_sequences == 1
-    many = Trace("many", one.asks * 200)
-    assert Settings(max_sequences=100).config(many).max_sequences == 100
+    for settings in (ReplaySettings(), ReplaySettings(max_sequences=4)):
+        assert settings.config(one).max_sequences == 1
+    many = Trace("many", one.requests * 200)
+    assert ReplaySettings(max_sequences=100).config(many).max_sequences == 100
     with pytest.raises(InputError, match="128 sequences of up to 16,777,220 tokens may run at once, too many"):
-        Settings(max_sequences=128).config(many)
+        ReplaySettings(max_sequences=128).config(many)

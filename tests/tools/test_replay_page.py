@@ -14,7 +14,7 @@ from quire.tools.replay.show import page, screen, story
 from quire.tools.replay.show.buckets import joined
 from quire.tools.replay.show.figures import bytes_text, count_text, percent_text, ticks, time_text, time_ticks
 from quire.tools.replay.show.html import figure
-from quire.tools.replay.show.svg import Plot, Series, draw
+from quire.tools.replay.show.svg import Plot, PlotSeries, draw
 
 VOID = {"meta", "path", "rect", "br", "link", "img"}
 HOSTILE = '<script>alert("x")</script> & </title> \' onload="y"'
@@ -146,8 +146,8 @@ def test_what_a_result_does_not_have_is_left_out() -> None:
 
 
 def test_curves_break_where_nothing_is_known_and_hide_no_equal_curve() -> None:
-    plot = Plot("p", "t", "n", [1, 2, 4, 8], [Series("a", [1, None, 1, 1]), Series("b", [1, 1, 1, 1])], log_x=True,
-                dots=True)  # fmt: skip
+    series = [PlotSeries("a", [1, None, 1, 1]), PlotSeries("b", [1, 1, 1, 1])]
+    plot = Plot("p", "t", "n", [1, 2, 4, 8], series, log_x=True, dots=True)
     drawn = draw(plot)
     first = re.findall(r'class="curve c1" style="stroke-width:5" d="([^"]*)"', drawn)
     assert [path.count("M") for path in first] == [2]

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 from quire import InputError, RetainRange, check
-from quire.tools.replay.play.pace import Pace
 from quire.tools.replay.play.player import Player, play
-from quire.tools.replay.play.tally import Result
-from quire.tools.replay.settings import Memory, Settings
+from quire.tools.replay.play.tally import ReplayResult
+from quire.tools.replay.setup.pace import Pace
+from quire.tools.replay.setup.settings import Memory, ReplaySettings
 from quire.tools.replay.workload.trace import SAMPLE, Trace, read_trace
 from tests.tools.test_replay_trace import written
 
-LARGE = Settings(block_size=512, tiers=(Memory("device", blocks=(8000,)),), batch=1, token_budget=None, max_chunk=None)
-SMALL = Settings(block_size=16, tiers=(Memory("device", blocks=(24,)), Memory("host", blocks=(40,))), batch=8)
+ROOMY = (Memory("device", blocks=(8000,)),)
+LARGE = ReplaySettings(block_size=512, tiers=ROOMY, batch=1, token_budget=None, max_chunk=None)
+SMALL = ReplaySettings(block_size=16, tiers=(Memory("device", blocks=(24,)), Memory("host", blocks=(40,))), batch=8)
 TIMED = {"requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds"}
 
 
@@ -61,7 +62,7 @@ def lines_of(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()[:limit]]
 
 
-def explained(result: Result, lines: list[dict[str, Any]]) -> None:
+def explained(result: ReplayResult, lines: list[dict[str, Any]]) -> None:
     """The trace's own rate counts last blocks that are not full, and repeated prompts to their last token."""
     hit, asked, whole, saved = ideal(lines)
     partial = sum(line["input_length"] % 512 > 0 for line in lines)
@@ -70,7 +71,7 @@ def explained(result: Result, lines: list[dict[str, Any]]) -> None:
     assert result.trace_blocks == asked - partial
 
 
-def counted(result: Result) -> dict[str, Any]:
+def counted(result: ReplayResult) -> dict[str, Any]:
     """What must be the same every time."""
     return {name: value for name, value in result.to_json().items() if name not in TIMED}
 
@@ -170,16 +171,16 @@ def test_every_shape_runs_to_the_end_under_pressure(
     trace = talk(tmp_path, *asks)
     blocks = {"qwen3-next-like": (64, 24)}.get(shape, (64,))
     tiers = (Memory("device", blocks=blocks), Memory("host", blocks=(80,)))
-    settings = Settings(
+    settings = ReplaySettings(
         shape=shape, tiers=tiers, batch=8, token_budget=256 if max_chunk else 600, max_chunk=max_chunk,
         two_phase=two_phase,
         pace=Pace(prefill_tokens_per_second=5000, decode_ms=2),
     )  # fmt: skip
     player = Player(trace, settings, None)
     player.run()
-    result = player.tally.result(player.door, 1.0)
-    check(player.door.cache)
-    assert player.door.cache.num_sequences == 0 and result.requests + result.refused == 60
+    result = player.tally.result(player.cache, 1.0)
+    check(player.cache.inner)
+    assert player.cache.inner.num_sequences == 0 and result.requests + result.refused == 60
     assert result.refused == 0 and result.generated_tokens == sum(ask.output for ask in trace)
     assert result.hit_rate > 0.05 and abs(sum(result.hit_rate_by_tier.values()) - result.hit_rate) < 1e-9
     assert not two_phase or result.broken_promises == result.lost_reuse_tokens == result.over_budget == 0
@@ -202,11 +203,11 @@ def test_generated_tokens_take_slots_and_are_cached(tmp_path: Path) -> None:
     trace = talk(tmp_path, (0, [["a", 40]], 25))
     player = Player(trace, SMALL, None)
     player.run()
-    usage = player.door.cache.usage()
-    assert usage.idle == 4 and player.door.cache.stats().grown == 1
+    usage = player.cache.inner.usage()
+    assert usage.idle == 4 and player.cache.inner.stats().grown == 1
     player = Player(trace, replace(SMALL, prefill_only=True), None)
     player.run()
-    assert player.door.cache.usage().idle == 3 and player.tally.result(player.door, 1.0).generated_tokens == 0
+    assert player.cache.inner.usage().idle == 3 and player.tally.result(player.cache, 1.0).generated_tokens == 0
 
 
 def test_larger_priorities_are_served_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +215,7 @@ def test_larger_priorities_are_served_first(tmp_path: Path, monkeypatch: pytest.
     player = Player(read_trace(written(tmp_path, *lines)), replace(SMALL, batch=1), None)
     served: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        player.tally, "end", lambda now, run: served.append((run.waiting.ask.priority, run.waiting.ask.number))
+        player.tally, "end", lambda now, run: served.append((run.waiting.request.priority, run.waiting.request.number))
     )
     player.run()
     assert served == [(9, 3), (5, 2), (0, 0), (0, 1)]
@@ -232,7 +233,7 @@ def test_retention_keeps_what_it_names(tmp_path: Path) -> None:
     flood = [{"time_ms": 1000 * n, "prompt": [[None, 320]], "output_tokens": 1} for n in range(1, 6)]
     asks = [{"time_ms": time, "prompt": [["s", 64], [None, 32]], "output_tokens": 1} for time in (0, 9000)]
 
-    def saved(settings: Settings, *rule: Any) -> int:
+    def saved(settings: ReplaySettings, *rule: Any) -> int:
         first, last = ({**ask, "retain": [rule]} if rule else ask for ask in asks)
         return play(read_trace(written(tmp_path, first, *flood, last)), settings).tokens_saved
 
@@ -258,7 +259,7 @@ def test_rows_may_be_what_is_short(tmp_path: Path) -> None:
     for two_phase in (True, False):
         player = Player(trace, replace(SMALL, max_sequences=2, two_phase=two_phase), None)
         player.run()
-        assert player.tally.counts["served"] == 9 and player.tally.counts["batches"] >= 5
+        assert player.tally._counts["served"] == 9 and player.tally._counts["batches"] >= 5
 
 
 def test_settings_that_cannot_work() -> None:
@@ -277,7 +278,7 @@ def test_settings_that_cannot_work() -> None:
         ({"shape": "gpt-9"}, "the presets are"),
     ):
         with pytest.raises(InputError, match=words):
-            play(trace, replace(SMALL, **wrong))  # type: ignore[arg-type]
+            play(trace, replace(SMALL, **wrong))
 
 
 def full_trace(name: str) -> Path:
@@ -331,7 +332,7 @@ def test_the_full_conversation_trace_is_fast() -> None:
     if os.environ.get("QUIRE_STORE") == "twin":
         pytest.skip("the twin is the specification, not the fast one")
     trace = read_trace(full_trace("conversation"))
-    result = play(trace, replace(Settings(), tiers=(Memory("device", blocks=(6_500_000,)),)))
+    result = play(trace, replace(ReplaySettings(), tiers=(Memory("device", blocks=(6_500_000,)),)))
     assert result.requests == 12_031 and result.broken_promises == 0
     assert result.requests_per_second > 3000 and result.wall_requests_per_second > 1000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000  # kB

@@ -13,18 +13,19 @@ from pathlib import Path
 import pytest
 
 from quire import InputError, LayerGroup, RetainRange
-from quire.tools import cli, replay
+from quire.tools import cli
+from quire.tools.replay import replay_command as replay
 from quire.tools.replay.options import add_options, settings_of
-from quire.tools.replay.play.pace import Pace
-from quire.tools.replay.settings import Memory, Settings
-from quire.tools.replay.shape import PRESETS, find_shape
+from quire.tools.replay.setup.pace import Pace
+from quire.tools.replay.setup.settings import Memory, ReplaySettings
+from quire.tools.replay.setup.shape import PRESETS, find_shape
 from quire.tools.replay.units import parse_bytes, say_bytes
 from tests.tools.test_replay_trace import GOOD, written
 
 TINY = ["--limit", "8", "--device-blocks", "400", "--block-size", "512"]
 
 
-def options(*words: str) -> Settings:
+def options(*words: str) -> ReplaySettings:
     parser = ArgumentParser()
     add_options(parser)
     return settings_of(parser.parse_args(words))
@@ -114,11 +115,11 @@ def test_the_time_of_a_step_is_what_the_model_says() -> None:
         {"decode_ms_per_sequence": inf},
     ):  # fmt: skip
         with pytest.raises(InputError):
-            Pace(**wrong)  # type: ignore[arg-type]
+            Pace(**wrong)
 
 
 def test_options_become_settings() -> None:
-    assert options() == Settings(pace=Pace(links=(50e9,)))
+    assert options() == ReplaySettings(pace=Pace(links=(50e9,)))
     words = "--device 10GB --host-blocks 7,8 --tier disk=1TB --link disk=2GB --shape gemma-3-like --token-budget 0"
     words += " --retain 0:512:80 --retain 512::20:1.5 --one-phase --no-shadows --no-partial-reuse --prefill-only"
     made = options(*words.split())

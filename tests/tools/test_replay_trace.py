@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from quire import InputError, Scope
-from quire.tools.replay.workload.trace import SAMPLE, Ask, Trace, TraceError, read_trace, shared
-from quire.tools.replay.workload.words import Words
+from quire.tools.replay.workload.lines import TraceError
+from quire.tools.replay.workload.token_ids import TokenIds
+from quire.tools.replay.workload.trace import SAMPLE, Trace, TraceRequest, read_trace, shared
 
 GOOD = {"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
 OWN = {"time_ms": 0, "prompt": [["system", 100], [None, 20]], "output_tokens": 5}
@@ -27,7 +28,7 @@ def written(folder: Path, *lines: dict[str, Any] | str, zipped: bool = False) ->
 
 
 def prompts(trace: Trace, seed: int = 0) -> list[list[int]]:
-    words = Words(trace, seed)
+    words = TokenIds(trace, seed)
     return [words.prompt(ask).tolist() for ask in trace]
 
 
@@ -51,7 +52,7 @@ def test_hash_ids_beyond_int32_are_renumbered_in_order_of_appearance(tmp_path: P
     far = [10**15, 7]
     trace = read_trace(written(tmp_path, {**GOOD, "hash_ids": far}, {**GOOD, "hash_ids": far[::-1]}))
     assert [ask.parts.tolist() for ask in trace] == [[0, 1], [1, 0]]
-    assert all(tokens.dtype == np.int32 for tokens in (Words(trace).prompt(ask) for ask in trace))
+    assert all(tokens.dtype == np.int32 for tokens in (TokenIds(trace).prompt(ask) for ask in trace))
 
 
 def test_parts_of_one_name_begin_alike_and_private_ones_are_like_no_other(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_seed_changes_token_ids_and_nothing_else(tmp_path: Path) -> None:
 
 def test_generated_tokens_are_used_once_and_by_no_prompt() -> None:
     trace = read_trace("sample", limit=20)
-    words, numbers = Words(trace), np.arange(20)
+    words, numbers = TokenIds(trace), np.arange(20)
     made = [words.answer(numbers, np.zeros(20, np.int64), 3), words.answer(numbers[:2], np.array([3, 3]), 5)]
     flat = np.concatenate([part.reshape(-1) for part in made])
     assert len(set(flat.tolist())) == 70 and flat.max() < 0
@@ -139,7 +140,7 @@ BAD_OWN = {
 
 @pytest.mark.parametrize("name", [*BAD, *BAD_OWN])
 def test_a_bad_line_is_named_with_fact_and_cure_or_counted(tmp_path: Path, name: str) -> None:
-    bad, fact, cure = (BAD | BAD_OWN)[name]  # type: ignore[operator]
+    bad, fact, cure = (BAD | BAD_OWN)[name]
     good = GOOD if name in BAD else OWN
     path = tmp_path / "t.jsonl"
     lines = [line if isinstance(line, str) else json.dumps(line) for line in (good, bad, good)]
@@ -184,12 +185,12 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 
 def test_more_tokens_than_there_are_ids_are_refused() -> None:
     """They would go round, and different prompts would share."""
-    asks = [Ask(n, n, np.array([n]), 1 << 24, 1, 0, np.array([1 << 24])) for n in range(129)]
-    Words(Trace("x", asks[:128]))
+    asks = [TraceRequest(n, n, np.array([n]), 1 << 24, 1, 0, np.array([1 << 24])) for n in range(129)]
+    TokenIds(Trace("x", asks[:128]))
     with pytest.raises(InputError, match="token ids have 31 bits; replay it in pieces"):
-        Words(Trace("x", asks))
-    asks = [Ask(0, 0, np.array([5]), 512, 1, 512), Ask(1, 1, np.array([5 + (1 << 22)]), 512, 1, 512)]
+        TokenIds(Trace("x", asks))
+    asks = [TraceRequest(0, 0, np.array([5]), 512, 1, 512), TraceRequest(1, 1, np.array([5 + (1 << 22)]), 512, 1, 512)]
     with pytest.raises(InputError, match="its prompts have"):
-        Words(Trace("x", asks, 512))
+        TokenIds(Trace("x", asks, 512))
     with pytest.raises(InputError, match="its answers have"):
-        Words(Trace("x", [Ask(n, n, np.array([n]), 512, 1 << 24, 512) for n in range(129)], 512))
+        TokenIds(Trace("x", [TraceRequest(n, n, np.array([n]), 512, 1 << 24, 512) for n in range(129)], 512))

@@ -13,18 +13,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import pytest
 
-import quire.tools.replay.sweep as sweeping
+import quire.tools.replay.play.sweep as sweeping
 from quire import InputError
 from quire.tools import cli
-from quire.tools.replay.grid import spread
-from quire.tools.replay.settings import Settings
+from quire.tools.replay.play.sweep import (
+    LocalExecutor,
+    Sweep,
+    TraceSource,
+    _process_pool,
+    find_optima,
+    optimum_size,
+    run_one,
+    sweep,
+)
+from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import curves
-from quire.tools.replay.sweep import Here, Source, Sweep, _own, find_optima, room_of, run_one, sweep
+from quire.tools.replay.sweep_command import spread
 from tests.engine.threads import PATIENCE, Crew
 from tests.tools.test_replay_counts import some_asks, some_settings
 from tests.tools.test_replay_page import check_alone
@@ -32,7 +41,7 @@ from tests.tools.test_replay_trace import written
 
 HEAR = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell may have said no
 RUN = "import sys; from quire.tools.cli import main; sys.exit(main(sys.argv[1:]))"
-EVICTIONS = ("empty_first", "release_order")
+EVICTIONS: tuple[Literal["empty_first", "release_order"], ...] = ("empty_first", "release_order")
 TIMED = ("requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds")
 
 
@@ -52,8 +61,8 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
-def grid_of(*sizes: int, **changes: Any) -> list[Settings]:
-    base = replace(Settings(block_size=512, decode_stride=8), **changes)
+def grid_of(*sizes: int, **changes: Any) -> list[ReplaySettings]:
+    base = replace(ReplaySettings(block_size=512, decode_stride=8), **changes)
     page = 512 * 32 * 2 * 8 * 128 * 2  # bytes of a block of the default shape
     return [base.with_memory("device", size * page).with_memory("host", 0) for size in sizes]
 
@@ -66,7 +75,7 @@ def counted(found: Sweep) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("partial", [True, False])
 def test_no_replay_beats_the_optimum_and_memory_pays(trace: str, partial: bool) -> None:
-    found = sweep(trace, grid_of(12, 24, 400, partial_reuse=partial), executor=Here())
+    found = sweep(trace, grid_of(12, 24, 400, partial_reuse=partial), executor=LocalExecutor())
     rates = [point.result["hit_rate_of_trace"] for point in found.points]
     optima = [point.optimum for point in found.points if point.optimum is not None]
     assert rates == sorted(rates) and rates[0] < rates[-1] and len(optima) == 3
@@ -82,11 +91,11 @@ def test_no_shape_tier_or_granularity_beats_the_optimum(tmp_path: Path) -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         path = str(written(tmp_path, *some_asks(rng, 25, int(rng.choice([0, 15, 300])))))
-        settings = replace(some_settings(rng), prefill_only=True, eviction=str(rng.choice(EVICTIONS)))
-        room = room_of(settings)
-        assert room is not None and (room.unit == 1) == (settings.partial_reuse and settings.shape != "qwen3-next-like")
+        settings = replace(some_settings(rng), prefill_only=True, eviction=EVICTIONS[int(rng.integers(2))])
+        size = optimum_size(settings)
+        assert size is not None and (size.unit == 1) == (settings.partial_reuse and settings.shape != "qwen3-next-like")
         sweeping._trace.cache_clear()  # another trace of the same name
-        found = sweep(path, [settings], executor=Here())
+        found = sweep(path, [settings], executor=LocalExecutor())
         (point,) = found.points
         assert not point.error and point.optimum is not None
         assert point.result["hit_rate_of_trace"] <= point.optimum + 1e-12 <= (found.unlimited or 0) + 1e-11, seed
@@ -96,7 +105,7 @@ def test_no_shape_tier_or_granularity_beats_the_optimum(tmp_path: Path) -> None:
 
 
 def test_the_work_and_its_records_travel(trace: str) -> None:
-    source, settings = Source(trace, limit=10), grid_of(24)[0]
+    source, settings = TraceSource(trace, limit=10), grid_of(24)[0]
     work, where, how = pickle.loads(pickle.dumps((run_one, source, settings)))
     assert json.dumps(work(where, how)) and how == settings
     assert pickle.loads(pickle.dumps(find_optima))(where, 512, (24,))[24] > 0
@@ -104,7 +113,7 @@ def test_the_work_and_its_records_travel(trace: str) -> None:
 
 def test_any_executor_gives_the_same(trace: str) -> None:
     grid = grid_of(12, 24)
-    here = sweep(trace, grid, executor=Here())
+    here = sweep(trace, grid, executor=LocalExecutor())
     with ThreadPoolExecutor(2) as threads:
         assert counted(sweep(trace, grid, executor=threads)) == counted(here)
     done: list[int] = []
@@ -113,7 +122,7 @@ def test_any_executor_gives_the_same(trace: str) -> None:
 
 
 def test_ctrl_c_ends_the_processes_without_a_word_and_starts_no_more(trace: str) -> None:
-    with _own(2) as pool:
+    with _process_pool(2) as pool:
         assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_DFL
     told = []
 
@@ -163,7 +172,7 @@ def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:
     script.write_text(
         "import json, sys\n"
         "from dask.distributed import Client, LocalCluster\n"
-        "from quire.tools.replay.sweep import Here, sweep\n"
+        "from quire.tools.replay.play.sweep import LocalExecutor, sweep\n"
         "from tests.tools.test_sweep import counted, grid_of\n"
         "if __name__ == '__main__':\n"
         "    grid = grid_of(12, 24)\n"
@@ -171,7 +180,7 @@ def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:
         "    with LocalCluster(**own) as cluster:\n"
         "        with Client(cluster) as client:\n"
         "            far = counted(sweep(sys.argv[1], grid, executor=client.get_executor()))\n"
-        "    print(far == counted(sweep(sys.argv[1], grid, executor=Here())), len(far))\n"
+        "    print(far == counted(sweep(sys.argv[1], grid, executor=LocalExecutor())), len(far))\n"
     )
     paths = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     ran = subprocess.run([sys.executable, str(script), trace], capture_output=True, text=True, timeout=120, env=paths)
@@ -179,7 +188,7 @@ def test_a_dask_cluster_runs_the_same_sweep(trace: str, tmp_path: Path) -> None:
 
 
 def test_a_combination_that_cannot_run_says_why(trace: str) -> None:
-    found = sweep(trace, [*grid_of(24), grid_of(24)[0].with_memory("device", 1)], executor=Here())
+    found = sweep(trace, [*grid_of(24), grid_of(24)[0].with_memory("device", 1)], executor=LocalExecutor())
     assert not found.points[0].error and "it holds no page" in found.points[1].error
     assert (
         "did not run" in curves.rows(found)[1][1] and "it holds no page" in check_alone(curves.render(found)).words[""]
@@ -193,7 +202,7 @@ def test_one_bad_combination_is_a_row_and_the_others_run(trace: str, capsys: pyt
     """A shape that is none, a budget below a block, more pages than there can be."""
     far = grid_of(24)[0].with_memory("device", 10**18)
     bad = [replace(far, block_size=1), *grid_of(24, shape="gpt-9"), *grid_of(24, token_budget=100)]
-    found = sweep(trace, [*bad, *grid_of(24)], executor=Here())
+    found = sweep(trace, [*bad, *grid_of(24)], executor=LocalExecutor())
     reasons = ["the most that can be replayed", "the presets are", "parts of prompts end on block edges", ""]
     assert all(reason in point.error for point, reason in zip(found.points, reasons, strict=True))
     assert not found.points[-1].error and found.points[-1].optimum is not None and found.points[1].optimum is None
@@ -223,9 +232,9 @@ def test_models_without_full_attention_have_no_optimum(tmp_path: Path, trace: st
     shape = tmp_path / "windows.toml"
     shape.write_text('name = "w"\n[[group]]\nname = "local"\nbytes_per_token = 1000\nwindow = 1024\n')
     settings = replace(grid_of(24)[0], shape=str(shape))
-    assert room_of(settings) is None and room_of(grid_of(24)[0]) == (1, 24 * 512)
-    assert room_of(grid_of(24, partial_reuse=False)[0]) == (512, 24)
-    found = sweep(trace, [settings], executor=Here())
+    assert optimum_size(settings) is None and optimum_size(grid_of(24)[0]) == (1, 24 * 512)
+    assert optimum_size(grid_of(24, partial_reuse=False)[0]) == (512, 24)
+    found = sweep(trace, [settings], executor=LocalExecutor())
     assert found.unlimited is None and found.points[0].optimum is None and not found.points[0].error
     check_alone(curves.render(found))
 
@@ -233,7 +242,7 @@ def test_models_without_full_attention_have_no_optimum(tmp_path: Path, trace: st
 def test_a_page_has_a_curve_for_every_policy_and_the_optimum(trace: str) -> None:
     grid = [one for order in ("empty_first", "release_order") for one in grid_of(12, 24, 400, eviction=order)]
     grid += [one.with_memory("host", 4 * 10**9) for one in grid]
-    found = sweep(trace, grid, executor=Here())
+    found = sweep(trace, grid, executor=LocalExecutor())
     seen = check_alone(curves.render(found))
     assert [facts["id"] for tag, facts in seen.tags if tag == "figure"] == ["curve-0", "curve-1"]
     assert len(seen.paths("curve")) == 2 * 3 and len(seen.paths("dashed")) == 2

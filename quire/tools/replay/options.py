@@ -1,4 +1,4 @@
-"""Options of `quire replay` and `quire sweep`: words on the command line to Settings. Runs nothing."""
+"""Options of `quire replay` and `quire sweep`: words on the command line to ReplaySettings. Runs nothing."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from quire import InputError, RetainRange
 from quire.core.records.errors import say
-from quire.tools.replay.play.pace import USUAL, Pace
-from quire.tools.replay.settings import ARRIVALS, Memory, Settings
-from quire.tools.replay.shape import PRESETS
+from quire.tools.replay.setup.pace import USUAL, Pace
+from quire.tools.replay.setup.settings import ARRIVALS, Memory, ReplaySettings
+from quire.tools.replay.setup.shape import PRESETS
 from quire.tools.replay.units import parse_bytes
 from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
 
-_DEFAULT = Settings()
+_DEFAULT = ReplaySettings()
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Everything that makes Settings, and how the trace is read."""
+    """Everything that makes ReplaySettings, and how the trace is read."""
     _add_reading(parser.add_argument_group("reading the trace"))
     _add_cache(parser.add_argument_group("the cache"))
     _add_serving(parser.add_argument_group("serving"))
@@ -118,7 +118,7 @@ def trace_of(options: Namespace, path: str) -> Trace:
     return read_trace(path, limit=options.limit, skip_bad=options.skip_bad, unit=options.trace_block)
 
 
-def settings_of(options: Namespace) -> Settings:
+def settings_of(options: Namespace) -> ReplaySettings:
     """The settings that the options name."""
     tiers = _tiers(options)
     chunk = options.token_budget if options.max_chunk == -1 else options.max_chunk

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quire import Batch, Prepared, Refusal
 from quire import Sequence as Live
-from quire.tools.replay.play.timed_cache import Door
+from quire.tools.replay.play.timed_cache import TimedCache
 
-Edges = tuple[Live, int, int]  # what a sequence computes now, from and to
+
+class PromptSpan(NamedTuple):
+    """Prompt tokens that a sequence computes in one step."""
+
+    sequence: Live
+    start: int
+    end: int
 
 
 @dataclass(slots=True)
-class Outcome:
+class AdmissionResult:
     """What one step was told to compute, and what had been estimated for it when it was chosen."""
 
-    edges: list[Edges] = field(default_factory=list)
+    spans: list[PromptSpan] = field(default_factory=list)
     admitted: list[Live] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     estimate: int = 0  # tokens to compute, of those that were admitted and those that continue
@@ -27,7 +33,7 @@ class Outcome:
     @property
     def num_tokens(self) -> int:
         """Prompt tokens that the step computes."""
-        return sum([end - start for _, start, end in self.edges])
+        return sum([span.end - span.start for span in self.spans])
 
     @property
     def overshoot(self) -> int:
@@ -39,7 +45,7 @@ class Outcome:
         self.refused += batch.refused
         for sequence in batch.sequences:
             self.admitted.append(sequence)
-            self.edges.append((sequence, sequence.computed, batch.spans[sequence].end))
+            self.spans.append(PromptSpan(sequence, sequence.computed, batch.spans[sequence].end))
             self.estimate += tokens
             self.lost += max(0, start - sequence.computed)
 
@@ -47,7 +53,7 @@ class Outcome:
 class Admission(Protocol):
     """A way to choose and admit a batch."""
 
-    def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> Outcome:
+    def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
         """Admit what fits of `ready`, in order, besides the next parts of `continuing`."""
         ...
 
@@ -55,18 +61,18 @@ class Admission(Protocol):
 class TwoPhase:
     """Quire's own way. The estimate is the claims' promise; what is computed is read from the sequences afterwards."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, cache: TimedCache) -> None:
+        self._cache = cache
 
-    def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> Outcome:
+    def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
         """Hold everything, then decide, then move."""
-        claims = self.door.claim(ready)
+        claims = self._cache.claim(ready)
         starts = {claim.request.id: claim.start for claim in claims}
-        batch = self.door.admit(claims, continuing)
-        outcome = Outcome(admitted=batch.sequences, refused=batch.refused, found=starts)
+        batch = self._cache.admit(claims, continuing)
+        result = AdmissionResult(admitted=batch.sequences, refused=batch.refused, found=starts)
         for sequence, span in batch.spans.items():
             promised = starts.get(sequence.id, span.start)
-            outcome.edges.append((sequence, sequence.computed, span.end))
-            outcome.estimate += span.end - promised
-            outcome.lost += max(0, promised - sequence.computed)
-        return outcome
+            result.spans.append(PromptSpan(sequence, sequence.computed, span.end))
+            result.estimate += span.end - promised
+            result.lost += max(0, promised - sequence.computed)
+        return result

@@ -8,58 +8,67 @@ prompt that was to be computed in part is still cut to the tokens that were plan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from quire import Prepared, Probe
 from quire import Sequence as Live
-from quire.tools.replay.play.admission import Outcome
-from quire.tools.replay.play.timed_cache import Door
+from quire.tools.replay.play.admission import AdmissionResult, PromptSpan
+from quire.tools.replay.play.timed_cache import TimedCache
+
+
+class _Chosen(NamedTuple):
+    """A request that fits by its estimate."""
+
+    prepared: Prepared
+    found: Probe
+    tokens: int  # of this step
 
 
 class OneAtATime:
     """Chooses by estimates, which nothing holds to."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
-        self.budget = door.budgets["token_budget"]
-        self.block_size = door.config.block_size
+    def __init__(self, cache: TimedCache) -> None:
+        self._cache = cache
+        self._budget = cache.budgets.token_budget
+        self._block_size = cache.config.block_size
 
-    def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> Outcome:
+    def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
         """Estimate all, then admit one by one; the first that finds no slots ends the batch."""
-        outcome = Outcome()
-        left = self.budget
+        result = AdmissionResult()
+        left = self._budget
         if continuing:
-            batch = self.door.admit(self.door.claim([]), continuing)
-            outcome.edges += [(sequence, span.start, span.end) for sequence, span in batch.spans.items()]
-            outcome.estimate = outcome.num_tokens
+            batch = self._cache.admit(self._cache.claim([]), continuing)
+            result.spans += [PromptSpan(sequence, span.start, span.end) for sequence, span in batch.spans.items()]
+            result.estimate = result.num_tokens
             if left is not None:
-                left -= outcome.num_tokens
+                left -= result.num_tokens
             if len(batch.spans) < len(continuing):
-                return outcome  # the budget is used up
-        chosen = self._chosen(ready, left, outcome)
-        for prepared, found, tokens in chosen:
-            whole = found.start + tokens == found.stop
-            chunk = self.door.budgets["max_chunk"] if whole else max(tokens, self.block_size)
-            batch = self.door.add_one(prepared, chunk)
-            outcome.take(batch, found.start, tokens)
+                return result  # the budget is used up
+        chosen = self._chosen(ready, left, result)
+        for one in chosen:
+            whole = one.found.start + one.tokens == one.found.stop
+            chunk = self._cache.budgets.max_chunk if whole else max(one.tokens, self._block_size)
+            batch = self._cache.add_one(one.prepared, chunk)
+            result.take(batch, one.found.start, one.tokens)
             if not batch.sequences and not batch.refused[0].never:
                 break
-        if not chosen and ready and not outcome.edges:
+        if not chosen and ready and not result.spans:
             # alone in the step it does not fit: let the cache say so, with its numbers
-            batch = self.door.admit(self.door.claim(ready[:1]), ())
-            outcome.take(batch, outcome.found[ready[0].request.id], batch.num_tokens)
-        return outcome
+            batch = self._cache.admit(self._cache.claim(ready[:1]), ())
+            result.take(batch, result.found[ready[0].request.id], batch.num_tokens)
+        return result
 
-    def _chosen(self, ready: list[Prepared], left: int | None, outcome: Outcome) -> list[tuple[Prepared, Probe, int]]:
-        """Requests that fit by their estimates, in order, each with what was found and its tokens of this step."""
-        chosen: list[tuple[Prepared, Probe, int]] = []
-        for prepared, found in zip(ready, self.door.probe(ready), strict=True):
-            outcome.found[prepared.request.id] = found.start
+    def _chosen(self, ready: list[Prepared], left: int | None, result: AdmissionResult) -> list[_Chosen]:
+        """Requests that fit by their estimates, in order."""
+        chosen: list[_Chosen] = []
+        for prepared, found in zip(ready, self._cache.probe(ready), strict=True):
+            result.found[prepared.request.id] = found.start
             tokens = self._part(found.start, found.stop, left)
             if tokens is None:
                 break
             if left is not None:
                 left -= tokens
-            chosen.append((prepared, found, tokens))
+            chosen.append(_Chosen(prepared, found, tokens))
         return chosen
 
     def _part(self, start: int, end: int, left: int | None) -> int | None:
@@ -67,10 +76,10 @@ class OneAtATime:
 
         `end` is where the step ends at the latest: the prompt's end, or a snapshot of a recurrent state before it.
         """
-        tokens, chunk = end - start, self.door.budgets["max_chunk"]
+        tokens, chunk = end - start, self._cache.budgets.max_chunk
         if chunk is not None:
             tokens = min(tokens, chunk, tokens if left is None else left)
             if tokens < end - start:
-                tokens = (start + tokens) // self.block_size * self.block_size - start
+                tokens = (start + tokens) // self._block_size * self._block_size - start
         fits = tokens > 0 and (left is None or tokens <= left)
         return tokens if fits else None

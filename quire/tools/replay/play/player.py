@@ -13,32 +13,32 @@ from typing import NamedTuple
 from quire import Prepared, Refusal, StateError
 from quire import Sequence as Live
 from quire.core.records.errors import say
-from quire.tools.replay.play.admission import Admission, Outcome, TwoPhase
+from quire.tools.replay.play.admission import Admission, AdmissionResult, TwoPhase
 from quire.tools.replay.play.baseline import OneAtATime
-from quire.tools.replay.play.decode import Decoders, Run
-from quire.tools.replay.play.queue import Queue, Waiting
-from quire.tools.replay.play.tally import Result, Tally
-from quire.tools.replay.play.timed_cache import Door
-from quire.tools.replay.settings import Settings
-from quire.tools.replay.workload.trace import Ask, Trace, shared
-from quire.tools.replay.workload.words import Words
+from quire.tools.replay.play.decoders import Decoders, RunningRequest
+from quire.tools.replay.play.tally import ReplayResult, Tally
+from quire.tools.replay.play.timed_cache import TimedCache
+from quire.tools.replay.play.waiting import WaitingQueue, WaitingRequest
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.workload.token_ids import TokenIds
+from quire.tools.replay.workload.trace import Trace, TraceRequest, shared
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn
 
 
-def play(trace: Trace, settings: Settings, tell: Tell | None = None) -> Result:
+def play(trace: Trace, settings: ReplaySettings, tell: Tell | None = None) -> ReplayResult:
     """Run a whole trace; `tell` hears how many more requests are done."""
     began = perf_counter()
     player = Player(trace, settings, tell)
     player.run()
-    return player.tally.result(player.door, perf_counter() - began)
+    return player.tally.result(player.cache, perf_counter() - began)
 
 
-class Lack(NamedTuple):
-    """What an ask lacked when it was refused: slots of a group, or (None) rows."""
+class HeadShortage(NamedTuple):
+    """What a request lacked when it was refused: slots of a group, or (None) rows."""
 
-    ask: Ask
+    request: TraceRequest
     start: int  # what was found for it
     group: int | None
     need: int
@@ -47,205 +47,207 @@ class Lack(NamedTuple):
 class Player:
     """One replay."""
 
-    def __init__(self, trace: Trace, settings: Settings, tell: Tell | None) -> None:
-        self.trace, self.settings = trace, settings
-        self.now = 0.0
-        self.door = Door(trace, settings, lambda: self.now)
-        self.words = Words(trace, settings.seed)
-        self.times = settings.times(trace)
-        self.tally = Tally(trace, settings, self.door.config, self.times)
-        self.admission: Admission = TwoPhase(self.door) if settings.two_phase else OneAtATime(self.door)
-        self.decoders = Decoders(self.door, self.words, settings.decode_stride, self._make_room, self._end)
-        self.queue = Queue()
-        self.prompts: dict[int, Run] = {}  # admitted, prompt not computed yet, by ask
-        self.arrived = 0
-        self.admitted = 0
-        self.lack: Lack | None = None  # what the head of the queue is waiting for
-        self.look = settings.batch  # under a token budget: no more than might fit, going by the last step
-        self.tell = tell
+    def __init__(self, trace: Trace, settings: ReplaySettings, tell: Tell | None) -> None:
+        self._trace, self._settings = trace, settings
+        self._now = 0.0
+        self.cache = TimedCache(trace, settings, lambda: self._now)
+        self._token_ids = TokenIds(trace, settings.seed)
+        self._times = settings.times(trace)
+        self.tally = Tally(trace, settings, self.cache.config, self._times)
+        self._admission: Admission = TwoPhase(self.cache) if settings.two_phase else OneAtATime(self.cache)
+        self._decoders = Decoders(self.cache, self._token_ids, settings.decode_stride, self._make_room, self._end)
+        self._queue = WaitingQueue()
+        self._prompts: dict[int, RunningRequest] = {}  # admitted, prompt not computed yet, by request
+        self._arrived = 0
+        self._admitted = 0
+        self._shortage: HeadShortage | None = None  # what the head of the queue is waiting for
+        self._look = settings.batch  # under a token budget: no more than might fit, going by the last step
+        self._tell = tell
 
     def run(self) -> None:
-        """Until every ask is served or refused."""
-        while self.arrived < len(self.trace) or self.queue or self.prompts or self.decoders:
+        """Until every request is served or refused."""
+        while self._arrived < len(self._trace) or self._queue or self._prompts or self._decoders:
             self._arrive()
-            outcome = self._admit()
-            if outcome.edges:
-                self._compute(outcome)
+            result = self._admit()
+            if result.spans:
+                self._compute(result)
             else:
-                self._pass_time(outcome)
-            self.decoders.catch_up()
-            self.tally.look(self.now, self.door)
+                self._pass_time(result)
+            self._decoders.catch_up()
+            self.tally.look(self._now, self.cache)
 
     def _arrive(self) -> None:
-        while self.arrived < len(self.trace) and self.times[self.arrived] <= self.now:
-            ask = self.trace[self.arrived]
-            if self.queue.outranks(ask):
-                self.lack = None
-            self.queue.put(Waiting(ask))
-            self.arrived += 1
+        while self._arrived < len(self._trace) and self._times[self._arrived] <= self._now:
+            request = self._trace[self._arrived]
+            if self._queue.outranks(request):
+                self._shortage = None
+            self._queue.put(WaitingRequest(request))
+            self._arrived += 1
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
-    def _admit(self) -> Outcome:
+    def _admit(self) -> AdmissionResult:
         """Choose and admit; what is left out waits where it was, or is refused for good."""
-        continuing = [run.sequence for run in self.prompts.values()]
-        entries = [] if self._is_full() or self._lacks() else self.queue.take(self.look)
+        continuing = [run.sequence for run in self._prompts.values()]
+        entries = [] if self._is_full() or self._is_short() else self._queue.take(self._look)
         if not entries and not continuing:
-            return Outcome()
-        ready = [entry[2].ready(self.door, self.words, self.settings) for entry in entries]
-        outcome = self._decide(ready, continuing)
-        out = {refusal.request.id for refusal in outcome.refused if refusal.never}
-        out |= self._hopeless(outcome)
-        inside = {sequence.id: sequence for sequence in outcome.admitted}
+            return AdmissionResult()
+        ready = [entry.waiting.ready(self.cache, self._token_ids, self._settings) for entry in entries]
+        result = self._decide(ready, continuing)
+        out = {refusal.request.id for refusal in result.refused if refusal.never}
+        out |= self._hopeless(result)
+        inside = {sequence.id: sequence for sequence in result.admitted}
         back = []
         for entry in entries:
-            waiting = entry[2]
-            if waiting.ask.number in inside:
-                self._seat(Run(inside[waiting.ask.number], waiting, self.admitted))
-            elif waiting.ask.number in out and waiting.again:
+            waiting = entry.waiting
+            if waiting.request.number in inside:
+                self._seat(RunningRequest(inside[waiting.request.number], waiting, self._admitted))
+            elif waiting.request.number in out and waiting.again:
                 self._start_over(waiting)
-            elif waiting.ask.number in out:
-                self.tally.refuse(self.now)
+            elif waiting.request.number in out:
+                self.tally.refuse(self._now)
                 self._done()
             else:
                 back.append(entry)
-        self.queue.put_back(back)
+        self._queue.put_back(back)
         if back:
-            self._wait(back[0][2].ask, outcome)
-        if entries and self.settings.token_budget is not None:
-            self.look = min(self.settings.batch, 2 * len(inside) + 1)
-        self.tally.step(self.now, outcome)
-        return outcome
+            self._wait(back[0].waiting.request, result)
+        if entries and self._settings.token_budget is not None:
+            self._look = min(self._settings.batch, 2 * len(inside) + 1)
+        self.tally.step(self._now, result)
+        return result
 
-    def _decide(self, ready: list[Prepared], continuing: list[Live]) -> Outcome:
+    def _decide(self, ready: list[Prepared], continuing: list[Live]) -> AdmissionResult:
         """As the admission says; what was admitted before and fits no step whole is computed in parts, alone.
 
         That is a prompt which was preempted and has to be computed again, with its answer so far, or one that stopped
         at a snapshot: nobody can refuse them any more.
         """
-        outcome = self.admission.admit(ready, continuing)
-        if outcome.edges or self.settings.max_chunk is not None:
-            return outcome
-        never = [item for item in outcome.refused if item.never]
-        first = next((item for item in outcome.refused if not item.never), None)
-        again = first is not None and first.reason == "tokens" and first.request.id in self.tally.reached
+        result = self._admission.admit(ready, continuing)
+        if result.spans or self._settings.max_chunk is not None:
+            return result
+        never = [item for item in result.refused if item.never]
+        first = next((item for item in result.refused if not item.never), None)
+        again = first is not None and first.reason == "tokens" and self.tally.has_run(first.request.id)
         if not continuing and not again:
-            return outcome
+            return result
         alone = [one for one in ready if again and first is not None and one.request.id == first.request.id]
-        with self.door.in_parts():
-            outcome = self.admission.admit([] if continuing else alone, continuing[:1])
-        outcome.refused = never + outcome.refused
-        return outcome
+        with self.cache.in_parts():
+            result = self._admission.admit([] if continuing else alone, continuing[:1])
+        result.refused = never + result.refused
+        return result
 
     def _is_full(self) -> bool:
         """The prompts under way use up the whole budget: nobody else can be given a token."""
-        budget, chunk = self.settings.token_budget, self.settings.max_chunk
-        if budget is None or not self.prompts:
+        budget, chunk = self._settings.token_budget, self._settings.max_chunk
+        if budget is None or not self._prompts:
             return False
-        sequences = (run.sequence for run in self.prompts.values())
+        sequences = (run.sequence for run in self._prompts.values())
         return sum(min(chunk or budget, one.prompt_end - one.computed) for one in sequences) >= budget
 
-    def _wait(self, head: Ask, outcome: Outcome) -> None:
+    def _wait(self, head: TraceRequest, result: AdmissionResult) -> None:
         """A head that found no slots is tried again when there are enough, or when it may need fewer."""
-        why = next((item for item in outcome.refused if item.request.id == head.number), None)
+        why = next((item for item in result.refused if item.request.id == head.number), None)
         if why is not None and why.reason in ("slots", "sequences"):
-            self.lack = Lack(head, outcome.found[head.number], why.group, why.need)
+            self._shortage = HeadShortage(head, result.found[head.number], why.group, why.need)
 
-    def _lacks(self) -> bool:
+    def _is_short(self) -> bool:
         """Whether the head of the queue is still short of slots."""
-        lack = self.lack
-        if lack is not None and (self.prompts or self.decoders):
-            if lack.group is None:
-                return self.door.cache.num_sequences >= self.settings.max_sequences
-            return self.door.num_free(lack.group) < lack.need
-        self.lack = None
+        shortage = self._shortage
+        if shortage is not None and (self._prompts or self._decoders):
+            if shortage.group is None:
+                return self.cache.inner.num_sequences >= self._settings.max_sequences
+            return self.cache.num_free(shortage.group) < shortage.need
+        self._shortage = None
         return False
 
-    def _hopeless(self, outcome: Outcome) -> set[object]:
+    def _hopeless(self, result: AdmissionResult) -> set[object]:
         """The head of the queue, when it did not fit into an empty step or an empty cache: it never will."""
-        first: Refusal | None = next((item for item in outcome.refused if not item.never), None)
-        if first is None or outcome.edges:
+        first: Refusal | None = next((item for item in result.refused if not item.never), None)
+        if first is None or result.spans:
             return set()
-        if first.reason == "tokens" or not (self.prompts or self.decoders):
+        if first.reason == "tokens" or not (self._prompts or self._decoders):
             return {first.request.id}
         return set()
 
-    def _seat(self, run: Run) -> None:
-        self.admitted += 1
-        self.prompts[run.waiting.ask.number] = run
-        self.tally.admit(self.now, run)
-        run.waiting.prepared = None
+    def _seat(self, run: RunningRequest) -> None:
+        self._admitted += 1
+        self._prompts[run.waiting.request.number] = run
+        self.tally.admit(self._now, run)
+        run.waiting.admitted()
 
-    def _compute(self, outcome: Outcome) -> None:
+    def _compute(self, result: AdmissionResult) -> None:
         """The step runs: time passes, KV is there, prompts that are complete begin to decode."""
-        up, down = self.door.take_moved()
-        decoding = len(self.decoders)
-        self.now += self.settings.pace.step(outcome.num_tokens, decoding, up, down)
-        self.tally.moved(self.now, up, down)
-        self.decoders.turn += 1 if decoding else 0
-        ran = [sequence for sequence, _, _ in outcome.edges]
-        self.door.commit(ran if len(ran) > 1 else ran[0])
-        for sequence, _, end in outcome.edges:
-            if end == sequence.prompt_end:
-                run = self.prompts.pop(sequence.id)  # type: ignore[call-overload]
-                if self.lack is not None and shared(run.waiting.ask, self.lack.ask) > self.lack.start:
-                    self.lack = None
-                self.tally.first_token(self.now, run)
-                if self.settings.prefill_only:
+        moved = self.cache.take_moved()
+        decoding = len(self._decoders)
+        self._now += self._settings.pace.step(result.num_tokens, decoding, moved.up, moved.down)
+        self.tally.moved(self._now, moved)
+        self._decoders.turn += 1 if decoding else 0
+        ran = [span.sequence for span in result.spans]
+        self.cache.commit(ran if len(ran) > 1 else ran[0])
+        for span in result.spans:
+            if span.end == span.sequence.prompt_end:
+                run = self._prompts.pop(span.sequence.id)  # type: ignore[call-overload]
+                short = self._shortage
+                if short is not None and shared(run.waiting.request, short.request) > short.start:
+                    self._shortage = None
+                self.tally.first_token(self._now, run)
+                if self._settings.prefill_only:
                     self._end(run)
                 else:
-                    self.decoders.begin(run)
+                    self._decoders.begin(run)
 
-    def _pass_time(self, outcome: Outcome) -> None:
-        """No prompt to compute: decode for a while, or wait for the next ask."""
-        coming = self.times[self.arrived] if self.arrived < len(self.trace) else None
-        if self.decoders:
-            pace, count = self.settings.pace, len(self.decoders)
-            up, down = self.door.take_moved()
-            turns = self.decoders.leap()
+    def _pass_time(self, result: AdmissionResult) -> None:
+        """No prompt to compute: decode for a while, or wait for the next request."""
+        coming = self._times[self._arrived] if self._arrived < len(self._trace) else None
+        if self._decoders:
+            pace, count = self._settings.pace, len(self._decoders)
+            moved = self.cache.take_moved()
+            turns = self._decoders.leap()
             if coming is not None:
-                rest = coming - self.now - pace.carry(up)
+                rest = coming - self._now - pace.carry(moved.up)
                 turns = max(1, min(turns, ceil(rest / pace.turn(count) - ROUNDING)))
-            self.decoders.turn += turns
-            self.now += pace.decode(turns, count, up, down)
-            self.tally.moved(self.now, up, down)
-        elif coming is not None and not self.queue:
-            self.now = max(self.now, coming)
-        elif not outcome.refused:  # if somebody was refused for good just now, the next one is looked at
-            fact = f"{len(self.queue)} requests wait, and nothing runs"
-            raise StateError(say(f"replay at {self.now:.3f} s", fact, "this is a fault of the player: report it"))
+            self._decoders.turn += turns
+            self._now += pace.decode(turns, count, moved.up, moved.down)
+            self.tally.moved(self._now, moved)
+        elif coming is not None and not self._queue:
+            self._now = max(self._now, coming)
+        elif not result.refused:  # if somebody was refused for good just now, the next one is looked at
+            fact = f"{len(self._queue)} requests wait, and nothing runs"
+            raise StateError(say(f"replay at {self._now:.3f} s", fact, "this is a fault of the player: report it"))
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
-    def _end(self, run: Run) -> None:
-        self.door.release(run.sequence)
-        self.tally.end(self.now, run)
+    def _end(self, run: RunningRequest) -> None:
+        self.cache.release(run.sequence)
+        self.tally.end(self._now, run)
         self._done()
 
     def _make_room(self) -> None:
         """Preempt the youngest: it goes back to the head of the queue, with what it has made."""
-        run = max([*self.decoders, *self.prompts.values()], key=lambda one: one.order)
-        ask, sequence = run.waiting.ask, run.sequence
-        if ask.number in self.prompts:
-            del self.prompts[ask.number]
+        run = max([*self._decoders, *self._prompts.values()], key=lambda one: one.order)
+        request, sequence = run.waiting.request, run.sequence
+        if request.number in self._prompts:
+            del self._prompts[request.number]
             made, computed = run.waiting.made, sequence.computed
         else:
-            made = self.decoders.made(sequence.row)
-            self.decoders.leave(sequence.row)
-            computed = ask.length + made
-        request = self.door.suspend(sequence, computed)
-        self.queue.put_first(run.waiting.preempted(request, made))
-        self.lack = None
+            made = self._decoders.made(sequence.row)
+            self._decoders.leave(sequence.row)
+            computed = request.length + made
+        resumed = self.cache.suspend(sequence, computed)
+        self._queue.put_first(run.waiting.preempted(resumed, made))
+        self._shortage = None
         self.tally.preempt(run, computed)
 
-    def _start_over(self, waiting: Waiting) -> None:
+    def _start_over(self, waiting: WaitingRequest) -> None:
         """With its answer so far it is too long for the cache, in one piece: its prompt alone was not."""
         if not waiting.made:
             fact = "it ran before, and fits no more"
-            raise StateError(say(f"replay of request {waiting.ask.number}", fact, "report this fault of the player"))
-        self.queue.put_first(waiting.preempted(None, 0))
+            which = f"replay of request {waiting.request.number}"
+            raise StateError(say(which, fact, "report this fault of the player"))
+        self._queue.put_first(waiting.preempted(None, 0))
         self.tally.restart()
 
     def _done(self) -> None:
-        if self.tell is not None:
-            self.tell(1)
+        if self._tell is not None:
+            self._tell(1)

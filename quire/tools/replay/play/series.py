@@ -18,50 +18,50 @@ class Series:
     """Events as they come; bucketed at the end, when it is known how long it took."""
 
     def __init__(self, config: CacheConfig, last_arrival: float) -> None:
-        self.config = config
-        self.rows: dict[str, list[tuple[float, ...]]] = {"admit": [], "step": [], "moved": [], "look": []}
-        self.every = last_arrival / BUCKETS
-        self.next_look = 0.0
+        self._config = config
+        self._rows: dict[str, list[tuple[float, ...]]] = {"admit": [], "step": [], "moved": [], "look": []}
+        self._every = last_arrival / BUCKETS
+        self._next_look = 0.0
 
     def admit(self, now: float, length: int, tiers: Int64, pages: Sequence[Counts]) -> None:
         """A prompt: its tokens, those reused by tier, and blocks by group."""
         blocks = [number for count in pages for number in (count.reused, count.reused + count.missed)]
-        self.rows["admit"].append((now, length, *tiers.tolist(), *blocks))
+        self._rows["admit"].append((now, length, *tiers.tolist(), *blocks))
 
     def step(self, now: float, admitted: bool, overshoot: int) -> None:
         """A step: a promise kept, or broken by so many tokens."""
-        self.rows["step"].append((now, admitted and not overshoot, overshoot > 0, overshoot))
+        self._rows["step"].append((now, admitted and not overshoot, overshoot > 0, overshoot))
 
     def moved(self, now: float, up: int, down: int) -> None:
         """Bytes between tiers."""
         if up or down:
-            self.rows["moved"].append((now, up, down))
+            self._rows["moved"].append((now, up, down))
 
     def look(self, now: float, cache: Cache) -> None:
         """How full each tier is, by bytes: slots not empty, and slots that sequences hold."""
-        if now < self.next_look:
+        if now < self._next_look:
             return
-        self.next_look = now + self.every
+        self._next_look = now + self._every
         numbers: list[float] = [now]
-        for tier in range(len(self.config.tiers)):
+        for tier in range(len(self._config.tiers)):
             total = used = held = 0
-            for place, group in enumerate(self.config.groups):
+            for place, group in enumerate(self._config.groups):
                 usage, size = cache.usage(tier, place), max(group.page_bytes, 1)
                 total += usage.capacity * size
                 used += (usage.capacity - usage.empty) * size
                 held += usage.held * size
             numbers += [used / max(total, 1), held / max(total, 1)]
-        self.rows["look"].append(tuple(numbers))
+        self._rows["look"].append(tuple(numbers))
 
     def to_json(self) -> dict[str, Any]:
         """Every list has one item per bucket; None where a bucket has nothing to say."""
-        last = max((rows[-1][0] for rows in self.rows.values() if rows), default=0.0)
-        count = max(1, min(BUCKETS, len(self.rows["step"])))
+        last = max((rows[-1][0] for rows in self._rows.values() if rows), default=0.0)
+        count = max(1, min(BUCKETS, len(self._rows["step"])))
         width = last / count or 1.0
-        tiers = [tier.name for tier in self.config.tiers]
-        groups = [group.name for group in self.config.groups]
-        places, asks = self._table("admit", 2 + len(tiers) + 2 * len(groups), width, count)
-        sums = _sums(places, asks[:, 1:], count)
+        tiers = [tier.name for tier in self._config.tiers]
+        groups = [group.name for group in self._config.groups]
+        places, admitted = self._table("admit", 2 + len(tiers) + 2 * len(groups), width, count)
+        sums = _sums(places, admitted[:, 1:], count)
         behind = 1 + len(tiers)
         kept = _sums(*self._parts("step", 4, width, count), count)
         steps, shots = self._table("step", 4, width, count)
@@ -87,7 +87,7 @@ class Series:
 
     def _table(self, name: str, columns: int, width: float, count: int) -> tuple[Int64, NDArray[np.float64]]:
         """Rows of one kind and the bucket of each."""
-        table = np.array(self.rows[name], np.float64).reshape(-1, columns)
+        table = np.array(self._rows[name], np.float64).reshape(-1, columns)
         places = np.minimum((table[:, 0] / width).astype(np.int64), count - 1)
         return places, table
 
@@ -97,7 +97,7 @@ class Series:
 
     def _last(self, width: float, count: int) -> list[list[float | None]]:
         """Fill of the tiers, last seen in each bucket, or before it."""
-        columns = 1 + 2 * len(self.config.tiers)
+        columns = 1 + 2 * len(self._config.tiers)
         places, table = self._table("look", columns, width, count)
         seen: list[list[float | None]] = [[None] * count for _ in range(columns - 1)]
         for place, numbers in zip(places.tolist(), table[:, 1:].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Tally: counts while a replay runs. Result: everything counted, for people, pages and machines."""
+"""Tally: counts while a replay runs. ReplayResult: everything counted, for people, pages and machines."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from quire import CacheConfig, Counts
-from quire.tools.replay.play.admission import Outcome
-from quire.tools.replay.play.decode import Run
-from quire.tools.replay.play.pace import NOTE
+from quire.tools.replay.play.admission import AdmissionResult
+from quire.tools.replay.play.decoders import RunningRequest
 from quire.tools.replay.play.series import Series
-from quire.tools.replay.play.timed_cache import Door
-from quire.tools.replay.settings import Settings
+from quire.tools.replay.play.timed_cache import BytesMoved, TimedCache
+from quire.tools.replay.setup.pace import NOTE
+from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.units import Int64
 from quire.tools.replay.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReplayResult:
     """What a replay counted. The names are those of the JSON."""
 
     trace: str
@@ -70,49 +70,49 @@ class Result:
 class Tally:
     """Counts one replay."""
 
-    def __init__(self, trace: Trace, settings: Settings, config: CacheConfig, times: list[float]) -> None:
-        self.trace, self.settings, self.config, self.times = trace, settings, config, times
-        self.unit = trace.unit or config.block_size
-        self.counts: Counter[str] = Counter()
-        self.worst = 0
-        self.ttft: list[float] = []
-        self.last = 0.0
+    def __init__(self, trace: Trace, settings: ReplaySettings, config: CacheConfig, times: list[float]) -> None:
+        self._trace, self._settings, self._config, self._times = trace, settings, config, times
+        self._unit = trace.unit or config.block_size
+        self._counts: Counter[str] = Counter()
+        self._worst = 0
+        self._ttft: list[float] = []
+        self._last = 0.0
         full = [n for n, group in enumerate(config.groups) if group.kind == "full"]
-        self.measure = full[0] if full else 0  # the group that says from which tiers a prompt came
-        self.by_tier = np.zeros(len(config.tiers), np.int64)
-        self.no_tier = np.zeros(len(config.tiers), np.int64)
-        self.by_group = np.zeros((len(config.groups), 2), np.int64)  # blocks reused, and asked for
-        self.reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far, by ask
-        self.series = Series(config, times[-1] if times else 0.0)
+        self._measure = full[0] if full else 0  # the group that says from which tiers a prompt came
+        self._tier_tokens = np.zeros(len(config.tiers), np.int64)
+        self._no_tokens = np.zeros(len(config.tiers), np.int64)
+        self._group_blocks = np.zeros((len(config.groups), 2), np.int64)  # blocks reused, and asked for
+        self._reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far
+        self._series = Series(config, times[-1] if times else 0.0)
 
-    def admit(self, now: float, run: Run) -> None:
+    def admit(self, now: float, run: RunningRequest) -> None:
         """A request was admitted; of a resumed one only what others have computed for it meanwhile counts."""
-        sequence, ask = run.sequence, run.waiting.ask
+        sequence, request = run.sequence, run.waiting.request
         start = sequence.computed
         if run.waiting.again:
-            more = start - self.reached[ask.number]
+            more = start - self._reached[request.number]
             if more > 0:
-                self.counts["saved"] += more
-                self.by_tier += self._in_proportion(more, sequence.counts(self.measure))
-                self.reached[ask.number] = start
+                self._counts["saved"] += more
+                self._tier_tokens += self._in_proportion(more, sequence.counts(self._measure))
+                self._reached[request.number] = start
             return
-        self.reached[ask.number] = start
-        pages = [sequence.counts(group) for group in range(len(self.config.groups))]
-        tiers = self._by_tier(start, pages[self.measure]) if start else self.no_tier
-        self.by_tier += tiers
-        self.by_group += [(count.reused, count.reused + count.missed) for count in pages]
-        self.counts["prompt"] += ask.length
-        self.counts["saved"] += start
-        self.counts["blocks"] += ask.length // self.unit
-        self.counts["blocks hit"] += start // self.unit
-        self.series.admit(now, ask.length, tiers, pages)
+        self._reached[request.number] = start
+        pages = [sequence.counts(group) for group in range(len(self._config.groups))]
+        tiers = self._by_tier(start, pages[self._measure]) if start else self._no_tokens
+        self._tier_tokens += tiers
+        self._group_blocks += [(count.reused, count.reused + count.missed) for count in pages]
+        self._counts["prompt"] += request.length
+        self._counts["saved"] += start
+        self._counts["blocks"] += request.length // self._unit
+        self._counts["blocks hit"] += start // self._unit
+        self._series.admit(now, request.length, tiers, pages)
 
     def _by_tier(self, start: int, counts: Counts) -> Int64:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
-        if self.config.groups[self.measure].kind == "full":
+        if self._config.groups[self._measure].kind == "full":
             pages = np.array(counts.reused_from, np.int64)
             partial = np.array(counts.partial_from, np.int64)
-            tokens: Int64 = (pages - partial) * self.config.block_size + partial * (start % self.config.block_size)
+            tokens: Int64 = (pages - partial) * self._config.block_size + partial * (start % self._config.block_size)
             return tokens
         return self._in_proportion(start, counts)
 
@@ -124,75 +124,79 @@ class Tally:
         tokens[0] += num_tokens - tokens.sum()
         return tokens
 
-    def step(self, now: float, outcome: Outcome) -> None:
+    def step(self, now: float, admission: AdmissionResult) -> None:
         """A step was decided."""
-        tokens = outcome.num_tokens
-        if not outcome.edges:
+        tokens = admission.num_tokens
+        if not admission.spans:
             return
-        budget = self.settings.token_budget
+        budget = self._settings.token_budget
         beyond = 0 if budget is None else max(0, tokens - budget)
-        overshoot = max(outcome.overshoot, beyond)
-        self.worst = max(self.worst, overshoot)
-        self.counts["steps"] += 1
-        self.counts["batches"] += bool(outcome.admitted)
-        self.counts["broken"] += overshoot > 0
-        self.counts["over budget"] += beyond > 0
-        self.counts["lost"] += outcome.lost
-        self.counts["computed"] += tokens
-        for sequence, start, end in outcome.edges:
-            before = self.reached[sequence.id]
-            self.counts["recomputed"] += max(0, min(end, before) - start)
-            self.reached[sequence.id] = max(end, before)
-        self.series.step(now, bool(outcome.admitted), overshoot)
+        overshoot = max(admission.overshoot, beyond)
+        self._worst = max(self._worst, overshoot)
+        self._counts["steps"] += 1
+        self._counts["batches"] += bool(admission.admitted)
+        self._counts["broken"] += overshoot > 0
+        self._counts["over budget"] += beyond > 0
+        self._counts["lost"] += admission.lost
+        self._counts["computed"] += tokens
+        for span in admission.spans:
+            before = self._reached[span.sequence.id]
+            self._counts["recomputed"] += max(0, min(span.end, before) - span.start)
+            self._reached[span.sequence.id] = max(span.end, before)
+        self._series.step(now, bool(admission.admitted), overshoot)
 
-    def moved(self, now: float, up: list[int], down: list[int]) -> None:
+    def moved(self, now: float, moved: BytesMoved) -> None:
         """Bytes went between tiers."""
-        self.last = now
-        self.series.moved(now, sum(up), sum(down))
+        self._last = now
+        self._series.moved(now, sum(moved.up), sum(moved.down))
 
-    def first_token(self, now: float, run: Run) -> None:
+    def first_token(self, now: float, run: RunningRequest) -> None:
         """A prompt is computed; a resumed one may have had its first token before."""
         if not run.waiting.answered:
             run.waiting.answered = True
-            self.ttft.append(now - self.times[run.waiting.ask.number])
+            self._ttft.append(now - self._times[run.waiting.request.number])
 
-    def end(self, now: float, run: Run) -> None:
+    def end(self, now: float, run: RunningRequest) -> None:
         """A request is done."""
-        self.last = now
-        del self.reached[run.waiting.ask.number]
-        self.counts["served"] += 1
-        self.counts["generated"] += 0 if self.settings.prefill_only else run.waiting.ask.output
+        self._last = now
+        del self._reached[run.waiting.request.number]
+        self._counts["served"] += 1
+        self._counts["generated"] += 0 if self._settings.prefill_only else run.waiting.request.output
 
     def refuse(self, now: float) -> None:
         """A request can never fit."""
-        self.last = now
-        self.counts["refused"] += 1
+        self._last = now
+        self._counts["refused"] += 1
 
-    def preempt(self, run: Run, computed: int) -> None:
+    def preempt(self, run: RunningRequest, computed: int) -> None:
         """A running request made room for others; it has KV of so many tokens."""
-        number = run.waiting.ask.number
-        self.reached[number] = max(self.reached[number], computed)
-        self.counts["preempted"] += 1
+        number = run.waiting.request.number
+        self._reached[number] = max(self._reached[number], computed)
+        self._counts["preempted"] += 1
+
+    def has_run(self, number: Hashable) -> bool:
+        """Whether a request was admitted before, and is not done."""
+        return number in self._reached
 
     def restart(self) -> None:
         """A preempted request begins again."""
-        self.counts["restarts"] += 1
+        self._counts["restarts"] += 1
 
-    def look(self, now: float, door: Door) -> None:
+    def look(self, now: float, cache: TimedCache) -> None:
         """See how full the tiers are, now and then."""
-        self.series.look(now, door.cache)
+        self._series.look(now, cache.inner)
 
-    def result(self, door: Door, wall: float) -> Result:
+    def result(self, cache: TimedCache, wall: float) -> ReplayResult:
         """Everything counted."""
-        counts, config = self.counts, self.config
-        pages = [door.cache.stats(group) for group in range(len(config.groups))]
-        seconds = door.ns / 1e9
-        return Result(
-            trace=self.trace.name,
-            admission=self.settings.admission,
+        counts, config = self._counts, self._config
+        pages = [cache.inner.stats(group) for group in range(len(config.groups))]
+        seconds = cache.ns / 1e9
+        return ReplayResult(
+            trace=self._trace.name,
+            admission=self._settings.admission,
             requests=counts["served"],
             refused=counts["refused"],
-            skipped_lines=len(self.trace.skipped),
+            skipped_lines=len(self._trace.skipped),
             requests_per_second=counts["served"] / max(seconds, 1e-9),
             wall_requests_per_second=counts["served"] / max(wall, 1e-9),
             cache_seconds=seconds,
@@ -200,7 +204,7 @@ class Tally:
             batches=counts["batches"],
             steps=counts["steps"],
             broken_promises=counts["broken"],
-            worst_overshoot_tokens=self.worst,
+            worst_overshoot_tokens=self._worst,
             over_budget=counts["over budget"],
             lost_reuse_tokens=counts["lost"],
             prompt_tokens=counts["prompt"],
@@ -216,33 +220,33 @@ class Tally:
             restarts=counts["restarts"],
             generated_tokens=counts["generated"],
             model=self._model(),
-            settings={"trace": self.trace.name, **self.settings.to_json()},
-            series=self.series.to_json(),
+            settings={"trace": self._trace.name, **self._settings.to_json()},
+            series=self._series.to_json(),
         )
 
     def _hit_rates(self) -> dict[str, Any]:
         """Tokens saved / asked for; blocks of each group the same at first admissions, as in the series."""
-        saved, prompt = self.counts["saved"], max(self.counts["prompt"], 1)
-        tiers = zip(self.config.tiers, self.by_tier.tolist(), strict=True)
-        groups = zip(self.config.groups, self.by_group.tolist(), strict=True)
+        saved, prompt = self._counts["saved"], max(self._counts["prompt"], 1)
+        tiers = zip(self._config.tiers, self._tier_tokens.tolist(), strict=True)
+        groups = zip(self._config.groups, self._group_blocks.tolist(), strict=True)
         return {
             "hit_rate": saved / prompt,
-            "hit_rate_of_trace": saved / max(self.trace.num_tokens, 1),
+            "hit_rate_of_trace": saved / max(self._trace.num_tokens, 1),
             "hit_rate_by_tier": {tier.name: tokens / prompt for tier, tokens in tiers},
             "hit_rate_by_group": {group.name: reused / max(asked, 1) for group, (reused, asked) in groups},
         }
 
     def _model(self) -> dict[str, Any]:
         """Times of the modelled engine."""
-        waits = np.array(self.ttft or [0.0]) * 1000
+        waits = np.array(self._ttft or [0.0]) * 1000
         p50, p90, p99 = (round(float(wait), 3) for wait in np.percentile(waits, [50, 90, 99]))
-        tokens = self.counts["prompt"] + self.counts["generated"]
+        tokens = self._counts["prompt"] + self._counts["generated"]
         return {
             "note": NOTE,
-            "seconds": round(self.last, 3),
+            "seconds": round(self._last, 3),
             "ttft_ms": {"mean": round(float(waits.mean()), 3), "p50": p50, "p90": p90, "p99": p99},
-            "throughput_tokens_per_second": round(tokens / max(self.last, 1e-9), 3),
-            "generated_tokens_per_second": round(self.counts["generated"] / max(self.last, 1e-9), 3),
+            "throughput_tokens_per_second": round(tokens / max(self._last, 1e-9), 3),
+            "generated_tokens_per_second": round(self._counts["generated"] / max(self._last, 1e-9), 3),
         }
 
 

@@ -1,4 +1,4 @@
-"""Series of a Result in fewer, wider steps, so that a plot can be read. Counts add up, rates are means."""
+"""Series of a ReplayResult in fewer, wider steps, so that a plot can be read. Counts add up, rates are means."""
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-import quire.tools.replay.show.html as sheet
+import quire.tools.replay.show.html as html
 import quire.tools.replay.show.story as story
 from quire import QuireError
-from quire.tools.replay.settings import Memory, Settings
-from quire.tools.replay.shape import Shape, find_shape
+from quire.tools.replay.play.sweep import Point, Sweep
+from quire.tools.replay.setup.settings import Memory, ReplaySettings
+from quire.tools.replay.setup.shape import ModelShape, find_shape
 from quire.tools.replay.show.figures import bytes_text, percent_text, share_text, value_text
 from quire.tools.replay.show.screen import show_table
-from quire.tools.replay.show.svg import Plot, Series
-from quire.tools.replay.sweep import Point, Sweep
+from quire.tools.replay.show.svg import Plot, PlotSeries
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _COLUMNS = ("hit rate", "optimum", "of optimum", "refused", "broken promises")
@@ -23,7 +23,7 @@ _OPTIMUM = (
 )
 
 
-def memory_of(settings: Settings) -> dict[str, int]:
+def memory_of(settings: ReplaySettings) -> dict[str, int]:
     """Bytes of each tier, also where it was given in blocks; of a combination that cannot run, as they were given."""
     try:
         shape = find_shape(settings.shape)
@@ -32,7 +32,7 @@ def memory_of(settings: Settings) -> dict[str, int]:
         return {tier.name: tier.bytes for tier in settings.tiers}
 
 
-def _bytes_of(tier: Memory, shape: Shape, block_size: int) -> int:
+def _bytes_of(tier: Memory, shape: ModelShape, block_size: int) -> int:
     pages = zip(tier.slots(shape, block_size), shape.layers, strict=True)
     return sum(slots * layers.page_bytes(block_size) for slots, layers in pages) if tier.blocks else tier.bytes
 
@@ -95,17 +95,17 @@ def render(found: Sweep) -> str:
     """The whole page."""
     head, lines = rows(found)
     parts = [
-        sheet.heading(f"Sweep of {found.trace}", 1),
-        sheet.paragraph("The same trace replayed with other sizes and policies, by Quire's own cache code.", "soft"),
-        sheet.bullets([*_said(found), _OPTIMUM]),
-        *(sheet.figure(plot) for plot in plots(found)),
-        sheet.heading("Every combination"),
-        sheet.table(head, lines, words=len(varied(found))),
+        html.heading(f"Sweep of {found.trace}", 1),
+        html.paragraph("The same trace replayed with other sizes and policies, by Quire's own cache code.", "soft"),
+        html.bullets([*_said(found), _OPTIMUM]),
+        *(html.figure(plot) for plot in plots(found)),
+        html.heading("Every combination"),
+        html.table(head, lines, words=len(varied(found))),
     ]
     every, other = found.points[0].settings.to_json(), {"memory", *varied(found)}
     same = story.settings({"settings": {name: value for name, value in every.items() if name not in other}})
-    parts += [sheet.heading("Settings they share"), sheet.table([], same, words=2)]
-    return sheet.whole_page(f"Quire sweep: {found.trace}", parts)
+    parts += [html.heading("ReplaySettings they share"), html.table([], same, words=2)]
+    return html.whole_page(f"Quire sweep: {found.trace}", parts)
 
 
 def plots(found: Sweep) -> list[Plot]:
@@ -144,12 +144,12 @@ def _plot(name: str, axis: str, rest: str, points: list[Point], common: tuple[li
         if point.optimum is not None:
             best.setdefault(limit, {})[x] = point.optimum
     series = [
-        Series(label, [curve.get(x) for x in xs], _COLOURS[nth % len(_COLOURS)])
+        PlotSeries(label, [curve.get(x) for x in xs], _COLOURS[nth % len(_COLOURS)])
         for nth, (label, curve) in enumerate(curves.items())
     ]
     one = len(best) == 1
     series += [
-        Series(limit, [c.get(x) for x in xs], "csoft" if one else hues[limit], True) for limit, c in best.items()
+        PlotSeries(limit, [c.get(x) for x in xs], "csoft" if one else hues[limit], True) for limit, c in best.items()
     ]
     wide = len(xs) > 1 and xs[0] > 0 and xs[-1] / xs[0] >= 6
     stride = -(-len(xs) // 8)

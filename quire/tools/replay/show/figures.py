@@ -8,7 +8,7 @@ from typing import Any
 
 from quire.tools.replay.units import say_bytes
 
-Json = Mapping[str, Any]  # one Result, or a part of it, as JSON has it
+Json = Mapping[str, Any]  # one ReplayResult, or a part of it, as JSON has it
 
 
 def count_text(number: float) -> str:

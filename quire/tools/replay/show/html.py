@@ -79,25 +79,25 @@ def figure(plot: Plot) -> Markup:
     top = f"<figcaption><h3>{escape(plot.title)}</h3><p>{escape(plot.note)}</p></figcaption>"
     if not plot.has_data:
         return Markup(f'<figure id="{plot.name}">{top}<p class="empty">All zero: nothing to draw.</p></figure>')
-    axes, along, upright = axes_of(plot)
+    axes = axes_of(plot)
     keys = "".join(
         f'<li><i class="key {series.colour}{" dashed" if series.dashed else ""}"></i>{escape(series.name)}</li>'
         for series in plot.series
     )
     legend = f'<ul class="legend">{keys}</ul>'
-    ys = "".join(f'<span style="bottom:{100 * axes.up(y):.2f}%">{escape(plot.say(y))}</span>' for y in upright)
-    widest = max(8, *(len(plot.say(y)) for y in upright))  # the same for most plots, so that their axes stand in line
+    ys = "".join(f'<span style="bottom:{100 * axes.up(y):.2f}%">{escape(plot.say(y))}</span>' for y in axes.y_ticks)
+    widest = max(8, *(len(plot.say(y)) for y in axes.y_ticks))  # most have 8, so that the axes of plots stand in line
     frame = (
         f'<div class="frame" style="--gutter:{widest + 1}ch"><div class="ys">{ys}</div>{draw(plot)}'
-        f'<div class="xs">{_labels(plot, axes, along)}</div></div>'
+        f'<div class="xs">{_labels(plot, axes)}</div></div>'
     )
     return Markup(f'<figure id="{plot.name}">{top}{legend}{frame}{_numbers(plot)}</figure>')
 
 
-def _labels(plot: Plot, axes: Axes, along: Sequence[float]) -> str:
-    """Words below the axis; every second one gives way on a narrow screen."""
+def _labels(plot: Plot, axes: Axes) -> str:
+    """TokenIds below the axis; every second one gives way on a narrow screen."""
     marks = []
-    for nth, x in enumerate(along):
+    for nth, x in enumerate(axes.x_ticks):
         place = 100 * axes.across(x)
         kind = "first" if place < 3 else "last" if place > 97 else ""
         marks.append(f'<span class="{kind}{" odd" if nth % 2 else ""}" style="left:{place:.2f}%">'

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import quire.tools.replay.show.html as sheet
+import quire.tools.replay.show.html as html
 import quire.tools.replay.show.story as story
 from quire.tools.replay.show.buckets import joined
 from quire.tools.replay.show.figures import Json, bytes_text, count_text, percent_text, share_text
-from quire.tools.replay.show.svg import Plot, Series
+from quire.tools.replay.show.svg import Plot, PlotSeries
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _VIRTUAL = "Time is the replay's own clock, not the machine's."
@@ -18,37 +18,37 @@ def render(result: Json, baseline: Json | None = None) -> str:
     """The whole page; `baseline` is the one-at-a-time run of the same trace."""
     name = str(result.get("trace") or "a trace")
     parts = [
-        sheet.heading(f"Replay of {name}", 1),
-        sheet.paragraph("Quire's own cache code on a virtual clock.", "soft"),
+        html.heading(f"Replay of {name}", 1),
+        html.paragraph("Quire's own cache code on a virtual clock.", "soft"),
         _tiles(result),
-        sheet.bullets(story.told(result)),
+        html.bullets(story.told(result)),
     ]
     if baseline is not None:
         parts += [
-            sheet.heading("Two-phase beside one at a time"),
-            sheet.paragraph(story.gained(result, baseline)),
-            sheet.table(["", *story.PHASES], story.comparison(result, baseline)),
+            html.heading("Two-phase beside one at a time"),
+            html.paragraph(story.gained(result, baseline)),
+            html.table(["", *story.PHASES], story.comparison(result, baseline)),
         ]
-    parts.append(sheet.heading("Over time"))
-    parts.append(sheet.paragraph(_VIRTUAL, "soft"))
-    parts += [sheet.figure(plot) for plot in plots(result, baseline)]
+    parts.append(html.heading("Over time"))
+    parts.append(html.paragraph(_VIRTUAL, "soft"))
+    parts += [html.figure(plot) for plot in plots(result, baseline)]
     if story.modelled(result):
         inside = [
-            sheet.heading("A model, not a measurement"),
-            sheet.paragraph(story.note(result)),
-            sheet.table([], story.modelled(result)),
+            html.heading("A model, not a measurement"),
+            html.paragraph(story.note(result)),
+            html.table([], story.modelled(result)),
         ]
-        parts.append(sheet.model_box(inside))
+        parts.append(html.model_box(inside))
     parts += [
-        sheet.heading("All counts"),
-        sheet.table([], story.facts(result)),
-        sheet.heading("Settings"),
-        sheet.table([], story.settings(result), words=2),
+        html.heading("All counts"),
+        html.table([], story.facts(result)),
+        html.heading("ReplaySettings"),
+        html.table([], story.settings(result), words=2),
     ]
-    return sheet.whole_page(f"Quire replay: {name}", parts)
+    return html.whole_page(f"Quire replay: {name}", parts)
 
 
-def _tiles(result: Json) -> sheet.Markup:
+def _tiles(result: Json) -> html.Markup:
     broken = result["broken_promises"]
     facts = [
         *((share_text(rate), name, "") for rate, name in story.hit_rates(result)),
@@ -57,7 +57,7 @@ def _tiles(result: Json) -> sheet.Markup:
         (count_text(result["evictions"]), "evictions", ""),
         (bytes_text(result["onboarded_bytes"] + result["offloaded_bytes"]), "moved between tiers", ""),
     ]
-    return sheet.tiles(facts)
+    return html.tiles(facts)
 
 
 def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
@@ -84,9 +84,9 @@ def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
     return [plot for plot in found if plot is not None]
 
 
-def _many(rows: Json, colours: Sequence[str] = _COLOURS, *, dashed: bool = False, suffix: str = "") -> list[Series]:
+def _many(rows: Json, colours: Sequence[str] = _COLOURS, *, dashed: bool = False, suffix: str = "") -> list[PlotSeries]:
     return [
-        Series(f"{name}{suffix}", values, colours[nth % len(colours)], dashed)
+        PlotSeries(f"{name}{suffix}", values, colours[nth % len(colours)], dashed)
         for nth, (name, values) in enumerate(rows.items())
     ]
 
@@ -121,8 +121,8 @@ def _promises(name: str, which: str, xs: list[float], series: Json) -> Plot | No
     note = "Batches whose step computed no more tokens than estimated when they were chosen, and those that did more."
     kept, broken = series["promises_kept"], series.get("promises_broken") or [0] * len(xs)
     layers = [
-        Series(f"broken ({count_text(sum(broken))})", broken, "cbad"),
-        Series(f"kept ({count_text(sum(kept))})", kept, "c1"),
+        PlotSeries(f"broken ({count_text(sum(broken))})", broken, "cbad"),
+        PlotSeries(f"kept ({count_text(sum(kept))})", kept, "c1"),
     ]
     return Plot(name, f"Promises{which}", note, xs, layers, kind="bars")
 
@@ -131,7 +131,7 @@ def _overshoot(name: str, which: str, xs: list[float], series: Json) -> Plot | N
     if not any(series.get("worst_overshoot_tokens") or ()):
         return None
     note = "Tokens that the worst batch of each moment computed beyond its promise."
-    layers = [Series("tokens beyond the promise", series["worst_overshoot_tokens"], "cbad")]
+    layers = [PlotSeries("tokens beyond the promise", series["worst_overshoot_tokens"], "cbad")]
     return Plot(name, f"Broken promises, by how much{which}", note, xs, layers, kind="bars")
 
 
@@ -141,7 +141,7 @@ def _moves(xs: list[float], series: Json) -> Plot | None:
         return None
     widths = [x - before for x, before in zip(xs, [0.0, *xs[:-1]], strict=True)]
     layers = [
-        Series(name, [(value or 0) / (width or 1.0) for value, width in zip(values, widths, strict=True)], colour)
+        PlotSeries(name, [(value or 0) / (width or 1.0) for value, width in zip(values, widths, strict=True)], colour)
         for (name, values), colour in zip(rows.items(), ("c3", "c2"), strict=True)
         if values
     ]

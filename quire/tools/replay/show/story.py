@@ -1,6 +1,6 @@
 """What a replay showed, in words and rows: for the page and the screen alike. Knows no markup.
 
-Everything comes from the Result as JSON; what it does not have is left out.
+Everything comes from the ReplayResult as JSON; what it does not have is left out.
 """
 
 from __future__ import annotations
@@ -191,6 +191,6 @@ def gained(together: Json, one_by_one: Json) -> str:
 
 
 def _computed(result: Json) -> int:
-    """Prompt tokens that were computed, those of preempted requests again; as far as the result says."""
+    """OptimumPrompt tokens that were computed, those of preempted requests again; as far as the result says."""
     computed: int = result.get("tokens_computed", -result["tokens_saved"])
     return computed

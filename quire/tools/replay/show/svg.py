@@ -18,7 +18,7 @@ MAX_COLUMNS = 120  # places that answer to the pointer
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     """One named row of numbers; None where there is nothing to say."""
 
     name: str
@@ -35,7 +35,7 @@ class Plot:
     title: str
     note: str
     x: Sequence[float]
-    series: Sequence[Series]
+    series: Sequence[PlotSeries]
     kind: Literal["curves", "bars"] = "curves"  # bars: stacked, each as wide as the step that ends at its x
     top: float | None = None  # end of the upright axis; None: what the numbers need
     say: Callable[[float], str] = count_text
@@ -58,12 +58,14 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Where numbers lie in the drawing."""
+    """Where numbers lie in the drawing, and which of them are written along its edges."""
 
     start: float
     end: float
     top: float
     log: bool
+    x_ticks: Sequence[float]
+    y_ticks: Sequence[float]
 
     def across(self, x: float) -> float:
         """0 to 1 from left to right."""
@@ -82,20 +84,19 @@ class Axes:
         return f"{WIDTH * self.across(x):.1f},{HEIGHT * (1 - self.up(y)):.2f}"
 
 
-def axes_of(plot: Plot) -> tuple[Axes, list[float], list[float]]:
-    """The axes of a plot and the numbers written along them: across, up."""
+def axes_of(plot: Plot) -> Axes:
+    """The axes of a plot."""
     upright = ticks(0.0, plot.top if plot.top is not None else plot.highest(), whole=plot.say is count_text)
     first = plot.x[0] if plot.log_x else 0.0
-    axes = Axes(first, plot.x[-1], upright[-1], plot.log_x)
     along = list(plot.x_ticks or (plot.x if plot.log_x else time_ticks(first, plot.x[-1])))
     along = [x for x in along if x <= plot.x[-1] * (1 + 1e-9)]
-    return axes, along, upright
+    return Axes(first, plot.x[-1], upright[-1], plot.log_x, along, upright)
 
 
 def draw(plot: Plot) -> str:
     """The whole drawing, one <svg>."""
-    axes, along, upright = axes_of(plot)
-    marks = [_grid(axes, along, upright)]
+    axes = axes_of(plot)
+    marks = [_grid(axes)]
     if plot.kind == "curves":
         marks += [_curve(plot, nth, axes) for nth in range(len(plot.series))]
     else:
@@ -107,9 +108,9 @@ def draw(plot: Plot) -> str:
     )
 
 
-def _grid(axes: Axes, along: Sequence[float], upright: Sequence[float]) -> str:
-    level = "".join(f"M0,{HEIGHT * (1 - axes.up(y)):.2f}H{WIDTH:.0f}" for y in upright)
-    post = "".join(f"M{WIDTH * axes.across(x):.1f},0V{HEIGHT:.0f}" for x in along)
+def _grid(axes: Axes) -> str:
+    level = "".join(f"M0,{HEIGHT * (1 - axes.up(y)):.2f}H{WIDTH:.0f}" for y in axes.y_ticks)
+    post = "".join(f"M{WIDTH * axes.across(x):.1f},0V{HEIGHT:.0f}" for x in axes.x_ticks)
     return f'<path class="grid" d="{level}{post}"/>'
 
 
@@ -142,7 +143,7 @@ def _curve(plot: Plot, nth: int, axes: Axes) -> str:
     return mark + (f'<path class="dot {series.colour}"{wider} d="{dots}"/>' if dots else "")
 
 
-def _near(one: Series, other: Series, apart: float) -> bool:
+def _near(one: PlotSeries, other: PlotSeries, apart: float) -> bool:
     """Whether two curves lie on one another nearly everywhere."""
     pairs = zip(one.values, other.values, strict=True)
     known = [abs(a - b) < apart for a, b in pairs if a is not None and b is not None]

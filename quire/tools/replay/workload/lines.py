@@ -19,7 +19,7 @@ LONGEST = 1 << 24  # tokens of one prompt or answer
 LONGEST_LINE = 1 << 22  # bytes
 PLAIN = Scope()
 _SCOPE = ("lora", "salt", "epoch")
-_OWN = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
+_FIELDS = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
 
 
 class TraceError(InputError):
@@ -34,7 +34,7 @@ class TraceError(InputError):
 
 
 @dataclass(slots=True)
-class Line:
+class TraceLine:
     """What one line says."""
 
     number: int
@@ -53,7 +53,7 @@ class Wrong(Exception):
     """A fact and a cure, before the line is known."""
 
 
-class Reader:
+class LineReader:
     """Reads line after line of one file; the first good one decides which kind it is."""
 
     def __init__(self, name: str, unit: int) -> None:
@@ -66,7 +66,7 @@ class Reader:
         """An error at this line, or some lines ahead."""
         return TraceError(self.name, self.number + ahead, fact, cure)
 
-    def read(self, text: bytes) -> Line | None:
+    def read(self, text: bytes) -> TraceLine | None:
         """The line, or None for an empty one."""
         self.number += 1
         if len(text) > LONGEST_LINE:
@@ -78,7 +78,7 @@ class Reader:
             kind = _kind(fields)
             if self.kind not in (None, kind):
                 raise Wrong(f"it is a line of {kind}'s format in a trace of {self.kind}'s", "split the file")
-            line = self._mooncake(fields) if kind == "mooncake" else self._own(fields)
+            line = self._mooncake(fields) if kind == "mooncake" else self._quire(fields)
         except Wrong as wrong:
             raise self.wrong(*wrong.args) from None
         except QuireError as wrong:
@@ -87,7 +87,7 @@ class Reader:
         self.kind = kind
         return line
 
-    def _mooncake(self, fields: dict[str, Any]) -> Line:
+    def _mooncake(self, fields: dict[str, Any]) -> TraceLine:
         time = _time(fields, "timestamp")
         length = _whole(fields, "input_length", 1)
         output = _whole(fields, "output_length", 0)
@@ -99,11 +99,11 @@ class Reader:
         if len(ids) != blocks:
             fact = f"input_length {length} takes {blocks} blocks of {self.unit} tokens, hash_ids has {len(ids)}"
             raise Wrong(fact, "correct one of them, or give the trace's block size (--trace-block)")
-        return Line(self.number, time, ids, [], length, output)
+        return TraceLine(self.number, time, ids, [], length, output)
 
-    def _own(self, fields: dict[str, Any]) -> Line:
-        for name in fields.keys() - _OWN:
-            raise Wrong(f"field {shown(name)} is unknown", f"the fields are {', '.join(sorted(_OWN))}")
+    def _quire(self, fields: dict[str, Any]) -> TraceLine:
+        for name in fields.keys() - _FIELDS:
+            raise Wrong(f"field {shown(name)} is unknown", f"the fields are {', '.join(sorted(_FIELDS))}")
         names: list[int | str | None] = []
         sizes: list[int] = []
         for part in _list(fields, "prompt"):
@@ -119,7 +119,7 @@ class Reader:
         reuse = fields.get("reuse", True)
         if type(reuse) is not bool:
             raise Wrong(f"reuse is {_short(reuse)}", "write true or false")
-        return Line(
+        return TraceLine(
             self.number, _time(fields, "time_ms"), names, sizes, length, output, _scope(fields.get("scope")),
             _priority(fields), _retain(fields), reuse,
         )  # fmt: skip

@@ -19,19 +19,19 @@ import numpy as np
 from quire import InputError, RetainRange, Scope
 from quire.core.records.errors import say
 from quire.tools.replay.units import Int64
-from quire.tools.replay.workload.lines import LONGEST_LINE, PLAIN, Line, Reader, TraceError
+from quire.tools.replay.workload.lines import LONGEST_LINE, PLAIN, LineReader, TraceError, TraceLine
 
 SAMPLE = Path(__file__).parent / "samples" / "conversation-1000.jsonl.gz"
 MOONCAKE_BLOCK = 512
-MOST_ASKS = 1 << 22  # of one trace; each takes about a kilobyte here
+MOST_REQUESTS = 1 << 22  # of one trace; each takes about a kilobyte here
 MOST_PARTS = 1 << 26  # of all its prompts together; each takes up to 40 bytes
 MOST_BAD = 1 << 16  # lines that are skipped
 _TOKEN_IDS = 1 << 31
-Stream = gzip.GzipFile | io.BufferedReader
+TraceFile = gzip.GzipFile | io.BufferedReader
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class TraceRequest:
     """One request of a trace."""
 
     number: int  # place in the trace, by arrival
@@ -59,35 +59,35 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Asks in order of arrival; list-like."""
+    """Requests in order of arrival; list-like."""
 
     name: str
-    asks: list[Ask]
+    requests: list[TraceRequest]
     unit: int = 0  # tokens of the trace's own blocks; 0: it has none
     skipped: tuple[TraceError, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.asks)
+        return len(self.requests)
 
-    def __iter__(self) -> Iterator[Ask]:
-        return iter(self.asks)
+    def __iter__(self) -> Iterator[TraceRequest]:
+        return iter(self.requests)
 
-    def __getitem__(self, place: int) -> Ask:
-        return self.asks[place]
+    def __getitem__(self, place: int) -> TraceRequest:
+        return self.requests[place]
 
-    def head(self, num_asks: int) -> Trace:
+    def head(self, num_requests: int) -> Trace:
         """The first of them."""
-        return replace(self, asks=self.asks[:num_asks])
+        return replace(self, requests=self.requests[:num_requests])
 
     @property
     def longest(self) -> int:
         """Tokens of the longest request, generated ones included."""
-        return max(ask.length + ask.output for ask in self.asks)
+        return max(request.length + request.output for request in self.requests)
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens of all of them."""
-        return sum(ask.length for ask in self.asks)
+        """OptimumPrompt tokens of all of them."""
+        return sum(request.length for request in self.requests)
 
 
 def read_trace(
@@ -95,8 +95,8 @@ def read_trace(
 ) -> Trace:
     """Read a whole trace; "sample" is the one that comes with Quire. A bad line raises, or is counted and left out."""
     source = SAMPLE if str(path) == "sample" else Path(path)
-    reader = Reader(source.name, unit)
-    found: list[Line] = []
+    reader = LineReader(source.name, unit)
+    found: list[TraceLine] = []
     skipped: list[TraceError] = []
     room = MOST_PARTS
     try:
@@ -114,33 +114,33 @@ def read_trace(
                 if limit is not None and len(found) >= limit:
                     break
     except OSError as wrong:
-        ask = f"trace {str(path)!r}"
-        raise InputError(say(ask, f"{wrong.strerror or wrong}", "name a readable file, or 'sample'")) from None
+        which = f"trace {str(path)!r}"
+        raise InputError(say(which, f"{wrong.strerror or wrong}", "name a readable file, or 'sample'")) from None
     if not found:
         raise TraceError(source.name, 0, "it has no requests", "pass JSON lines, one request in each")
     own = unit if reader.kind == "mooncake" else 0
-    return Trace(source.name, _asks(found, own), own, tuple(skipped))
+    return Trace(source.name, _requests(found, own), own, tuple(skipped))
 
 
-def _check_bad(reader: Reader, skipped: list[TraceError]) -> None:
+def _check_bad(reader: LineReader, skipped: list[TraceError]) -> None:
     if len(skipped) > MOST_BAD:
         raise reader.wrong(f"{MOST_BAD:,} lines before it are broken, too", "pass a trace (docs/replay.md)")
 
 
-def _check_room(reader: Reader, num_asks: int, room: int) -> None:
+def _check_room(reader: LineReader, num_requests: int, room: int) -> None:
     """A file of any size, zipped or not, takes bounded memory."""
-    if num_asks >= MOST_ASKS or room < 0:
-        most = f"{MOST_ASKS:,} requests" if room >= 0 else f"{MOST_PARTS:,} parts of prompts"
+    if num_requests >= MOST_REQUESTS or room < 0:
+        most = f"{MOST_REQUESTS:,} requests" if room >= 0 else f"{MOST_PARTS:,} parts of prompts"
         cure = "split the trace, or take its beginning (--limit)"
         raise reader.wrong(f"{most} are the most that can be replayed", cure)
 
 
-def _unzipped(file: io.BufferedReader) -> Stream:
+def _unzipped(file: io.BufferedReader) -> TraceFile:
     """What it says; read once from its beginning to its end, so a pipe will do."""
     return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
 
 
-def _texts(stream: Stream) -> Iterator[bytes]:
+def _texts(stream: TraceFile) -> Iterator[bytes]:
     """Its lines; of one that is too long only the beginning, and the rest is passed over."""
     while text := stream.readline(LONGEST_LINE + 1):
         yield text
@@ -148,7 +148,7 @@ def _texts(stream: Stream) -> Iterator[bytes]:
             text = stream.readline(LONGEST_LINE + 1)
 
 
-def _facts(stream: Stream, reader: Reader) -> Iterator[Line | TraceError]:
+def _facts(stream: TraceFile, reader: LineReader) -> Iterator[TraceLine | TraceError]:
     """Lines as they come, and what is wrong with the others; a broken file ends the trace."""
     texts = _texts(stream)
     while True:
@@ -168,24 +168,24 @@ def _facts(stream: Stream, reader: Reader) -> Iterator[Line | TraceError]:
             yield line
 
 
-def _asks(lines: list[Line], unit: int) -> list[Ask]:
+def _requests(lines: list[TraceLine], unit: int) -> list[TraceRequest]:
     """In order of arrival, parts numbered so that their tokens fit into int32."""
     lines.sort(key=lambda line: line.time)  # stable
     names: dict[object, int] = {}
     dense = unit > 0 and all(max(line.names) < _TOKEN_IDS // unit for line in lines)  # type: ignore[type-var, operator]
-    asks = []
+    requests = []
     for number, line in enumerate(lines):
         if dense:
             parts = np.array(line.names, np.int64)
         else:
             parts = np.fromiter((_numbered(names, name) for name in line.names), np.int64, len(line.names))
         counts = None if unit else np.array(line.sizes, np.int64)
-        ask = Ask(
+        request = TraceRequest(
             number, line.time, parts, line.length, line.output, unit, counts, line.scope, line.priority,
             line.retain, line.reuse, line.number,
         )  # fmt: skip
-        asks.append(ask)
-    return asks
+        requests.append(request)
+    return requests
 
 
 def _numbered(names: dict[object, int], name: int | str | None) -> int:
@@ -193,7 +193,7 @@ def _numbered(names: dict[object, int], name: int | str | None) -> int:
     return names.setdefault(object() if name is None else name, len(names))
 
 
-def shared(one: Ask, other: Ask) -> int:
+def shared(one: TraceRequest, other: TraceRequest) -> int:
     """Tokens that two prompts begin with alike."""
     if one.scope != other.scope:
         return 0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Keys = NDArray[np.uint64]
+BlockKeys = NDArray[np.uint64]
 _NEVER = np.iinfo(np.int64).max
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -32,7 +32,7 @@ class Optimum:
     hit_rate: float  # tokens of those blocks, of all prompt tokens
 
 
-def chain_keys(tokens: NDArray[np.int32], block_size: int, root: int = 0) -> Keys:
+def chain_keys(tokens: NDArray[np.int32], block_size: int, root: int = 0) -> BlockKeys:
     """One 64-bit key per whole block of a prompt; equal keys mean equal tokens up to the block's end (and root)."""
     num_blocks = len(tokens) // block_size
     cells = tokens[: num_blocks * block_size].astype(np.uint64).reshape(num_blocks, block_size)
@@ -50,24 +50,24 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class OptimumPrompt:
     """One request, in order of arrival: its pieces by key, how many of them, from the first, can be hit at all."""
 
-    keys: Keys
+    keys: BlockKeys
     length: int  # tokens
     num_hittable: int
     sizes: NDArray[np.int64] | None = None  # of the pieces, in blocks; None: each is one block
 
 
-def whole_blocks(tokens: NDArray[np.int32], block_size: int, root: int = 0) -> Prompt:
+def whole_blocks(tokens: NDArray[np.int32], block_size: int, root: int = 0) -> OptimumPrompt:
     """A prompt in whole blocks. Its last token is always computed, so a block that ends there is left, never hit."""
-    return Prompt(chain_keys(tokens, block_size, root), len(tokens), max(0, len(tokens) - 1) // block_size)
+    return OptimumPrompt(chain_keys(tokens, block_size, root), len(tokens), max(0, len(tokens) - 1) // block_size)
 
 
 class Reuse:
     """Who uses what again, for one trace and block size; `optimum` asks it for any number of sizes."""
 
-    def __init__(self, prompts: Iterable[Prompt], block_size: int) -> None:
+    def __init__(self, prompts: Iterable[OptimumPrompt], block_size: int) -> None:
         every = list(prompts)
         self.block_size = block_size
         self.num_tokens = sum(prompt.length for prompt in every)
@@ -129,7 +129,7 @@ def _leading(path: Sequence[_Step], kept: dict[int, int]) -> int:
 
 
 def _extents(
-    flat: Keys, pieces: NDArray[np.int64], place: NDArray[np.int64], hits: NDArray[np.bool_]
+    flat: BlockKeys, pieces: NDArray[np.int64], place: NDArray[np.int64], hits: NDArray[np.bool_]
 ) -> list[list[_Step]]:
     """Each request's pieces as extents: neighbours that exactly the same requests leave behind and hit."""
     owner, depth = place

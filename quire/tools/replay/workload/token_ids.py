@@ -1,4 +1,4 @@
-"""Words: the token ids of an ask, made when they are needed, array by array. Knows no cache.
+"""TokenIds: the token ids of a request, made when they are needed, array by array. Knows no cache.
 
 Token ids of prompts are 0 or more: part number and offset name the token, so equal parts are equal tokens and different
 parts share none. Generated tokens are below 0, each of them used once: no prompt has them, nor any other answer.
@@ -11,47 +11,47 @@ import numpy as np
 from quire import InputError
 from quire.core.records.errors import say
 from quire.tools.replay.units import Int32, Int64
-from quire.tools.replay.workload.trace import Ask, Trace
+from quire.tools.replay.workload.trace import Trace, TraceRequest
 
 _IDS = np.uint32((1 << 31) - 1)  # a mask: a seed shifts token ids round
 _MOST = 1 << 31  # more would not be told apart
 
 
-class Words:
+class TokenIds:
     """Makes the tokens of one trace. Another seed, other token ids with the same things equal."""
 
     def __init__(self, trace: Trace, seed: int = 0) -> None:
-        self.shift = np.int64(seed * 0x9E3779B1 & int(_IDS))
-        self.unit = trace.unit
-        self.inside = (np.arange(max(self.unit, 1)) + self.shift).astype(np.uint32)
-        self.bases = np.empty(0, np.int64) if self.unit else _bases(trace)
-        _check(trace, "prompts", self.bases[-1] if len(self.bases) else _last(trace) * self.unit)
-        ends = np.cumsum([ask.output for ask in trace], dtype=np.int64)
-        self.answers = np.concatenate([np.zeros(1, np.int64), ends])  # generated tokens before an ask's own
-        _check(trace, "answers", self.answers[-1])
+        self._shift = np.int64(seed * 0x9E3779B1 & int(_IDS))
+        self._unit = trace.unit
+        self._inside = (np.arange(max(self._unit, 1)) + self._shift).astype(np.uint32)
+        self._bases = np.empty(0, np.int64) if self._unit else _bases(trace)
+        _check(trace, "prompts", self._bases[-1] if len(self._bases) else _last(trace) * self._unit)
+        ends = np.cumsum([request.output for request in trace], dtype=np.int64)
+        self._answers = np.concatenate([np.zeros(1, np.int64), ends])  # generated tokens before a request's own
+        _check(trace, "answers", self._answers[-1])
 
-    def prompt(self, ask: Ask) -> Int32:
+    def prompt(self, request: TraceRequest) -> Int32:
         """Its prompt."""
-        if self.unit:
-            narrow = (ask.parts * self.unit).astype(np.uint32)[:, None] + self.inside
+        if self._unit:
+            narrow = (request.parts * self._unit).astype(np.uint32)[:, None] + self._inside
             narrow &= _IDS
-            return narrow.reshape(-1)[: ask.length].view(np.int32)
-        sizes = ask.sizes
-        firsts = self.bases[ask.parts] - (np.cumsum(sizes) - sizes)
-        wide = (np.repeat(firsts, sizes) + np.arange(ask.length) + self.shift) & np.int64(_IDS)
+            return narrow.reshape(-1)[: request.length].view(np.int32)
+        sizes = request.sizes
+        firsts = self._bases[request.parts] - (np.cumsum(sizes) - sizes)
+        wide = (np.repeat(firsts, sizes) + np.arange(request.length) + self._shift) & np.int64(_IDS)
         return wide.astype(np.int32)
 
     def answer(self, numbers: Int64, made: Int64, num_tokens: int) -> Int32:
-        """The next `num_tokens` generated tokens of each ask, of which `made` are there already; one row per ask."""
-        firsts = self.answers[numbers] + made
+        """The next `num_tokens` generated tokens of each request, one row each; `made` are there already."""
+        firsts = self._answers[numbers] + made
         wide = (firsts[:, None] + np.arange(num_tokens)) & np.int64(_IDS)
         return (-1 - wide).astype(np.int32)
 
 
 def _bases(trace: Trace) -> Int64:
     """Where the token ids of each part begin: one after the other, each as long as its longest use; and the end."""
-    parts = np.concatenate([ask.parts for ask in trace])
-    sizes = np.concatenate([ask.sizes for ask in trace])
+    parts = np.concatenate([request.parts for request in trace])
+    sizes = np.concatenate([request.sizes for request in trace])
     longest = np.zeros(int(parts.max()) + 1, np.int64)
     np.maximum.at(longest, parts, sizes)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(longest)])
@@ -59,7 +59,7 @@ def _bases(trace: Trace) -> Int64:
 
 def _last(trace: Trace) -> int:
     """Parts, up to the last number in use."""
-    return max((int(ask.parts.max()) + 1 for ask in trace), default=0)
+    return max((int(request.parts.max()) + 1 for request in trace), default=0)
 
 
 def _check(trace: Trace, what: str, num_tokens: int) -> None:

@@ -1,6 +1,6 @@
 """A grid of replays: every combination of sizes and policies, spread over processes or a cluster. Prints nothing.
 
-The work is plain functions of picklable records (`Source`, `Settings`), so anything with `submit` can run it.
+The work is plain functions of picklable records (`TraceSource`, `ReplaySettings`), so whatever has `submit` can run it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, Protocol
 from warnings import catch_warnings, simplefilter
 
 from quire import ConfigWarning, InputError, QuireError
-from quire.tools.replay.belady import Reuse
+from quire.tools.replay.optimum.belady import Reuse
+from quire.tools.replay.optimum.prompts import in_blocks, in_tokens
 from quire.tools.replay.play.player import play
-from quire.tools.replay.settings import Settings
-from quire.tools.replay.shape import find_shape
-from quire.tools.replay.workload.pieces import in_blocks, in_tokens
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.setup.shape import find_shape
 from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
 
 _ALONE = Lock()  # one replay at a time in a process: warnings are caught for all of it
@@ -44,7 +44,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceSource:
     """Which requests: read again in every process, so the path must be good there."""
 
     path: str
@@ -57,8 +57,8 @@ class Source:
 class Point:
     """One combination and what came of it."""
 
-    settings: Settings
-    result: dict[str, Any]  # as Result.to_json() without series, and notes (warnings); or empty
+    settings: ReplaySettings
+    result: dict[str, Any]  # as ReplayResult.to_json() without series, and notes (warnings); or empty
     optimum: float | None  # the best hit rate any policy could have had in this memory
     error: str = ""
 
@@ -85,22 +85,22 @@ class Sweep:
 
 
 def sweep(
-    source: Source | str,
-    settings: Iterable[Settings],
+    source: TraceSource | str,
+    settings: Iterable[ReplaySettings],
     *,
     executor: Executor | None = None,
     workers: int | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> Sweep:
     """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says."""
-    source = Source(source) if isinstance(source, str) else source
+    source = TraceSource(source) if isinstance(source, str) else source
     grid = list(settings)
     if not grid:
         raise InputError("a sweep of no settings: there is nothing to run; give at least one combination")
     name = _trace(source).name  # a bad trace is told here, once
     questions = _questions(grid)
     count = min(workers or os.cpu_count() or 1, len(grid) + len(questions))
-    with nullcontext(executor) if executor is not None else _own(count) as runner:
+    with nullcontext(executor) if executor is not None else _process_pool(count) as runner:
         asked = {size: runner.submit(find_optima, source, size, sizes) for size, sizes in questions.items()}
         pending = [runner.submit(run_one, source, one) for one in grid]
         answers = []
@@ -115,14 +115,14 @@ def sweep(
 
 
 @contextmanager
-def _own(count: int) -> Iterator[Executor]:
+def _process_pool(count: int) -> Iterator[Executor]:
     """Processes of our own, none of which outlives this block, however it ends; a single one is this one."""
     if count == 1:
-        yield Here()
+        yield LocalExecutor()
         return
     context = get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)  # nothing is ever sent: its end is the word
-    pool = ProcessPoolExecutor(count, context, initializer=_follow, initargs=(theirs,))
+    pool = ProcessPoolExecutor(count, context, initializer=_end_with_parent, initargs=(theirs,))
     try:
         yield pool
     except BaseException:
@@ -134,7 +134,7 @@ def _own(count: int) -> Iterator[Executor]:
             end.close()
 
 
-def _follow(parent: Connection) -> None:
+def _end_with_parent(parent: Connection) -> None:
     """In a process of ours: Ctrl-C ends it without a word, and so does the end of whoever started it, by any signal."""
     signal(SIGINT, SIG_DFL)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -145,8 +145,8 @@ def _end_with(parent: Connection) -> None:
     os._exit(1)
 
 
-class Done:
-    """An answer that is there."""
+class FinishedWork:
+    """An answer that is there already."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -156,45 +156,45 @@ class Done:
         return self.answer
 
 
-class Here:
+class LocalExecutor:
     """The smallest executor: does the work at once, in this process."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any) -> Pending:
         """Do it."""
-        return Done(work(*args))
+        return FinishedWork(work(*args))
 
 
-def _point(settings: Settings, answer: dict[str, Any] | str, found: dict[int, dict[int | None, float]]) -> Point:
-    room = _room(settings)
-    optimum = None if room is None else found[room.unit][room.capacity]
+def _point(settings: ReplaySettings, answer: dict[str, Any] | str, found: dict[int, dict[int | None, float]]) -> Point:
+    size = _optimum_size(settings)
+    optimum = None if size is None else found[size.unit][size.capacity]
     return Point(settings, {}, optimum, answer) if isinstance(answer, str) else Point(settings, answer, optimum)
 
 
-def _questions(grid: Sequence[Settings]) -> dict[int, tuple[int, ...]]:
+def _questions(grid: Sequence[ReplaySettings]) -> dict[int, tuple[int, ...]]:
     """Unit -> the capacities whose optimum is wanted."""
     wanted: dict[int, set[int]] = {}
-    for room in map(_room, grid):
-        if room is not None:
-            wanted.setdefault(room.unit, set()).add(room.capacity)
+    for size in map(_optimum_size, grid):
+        if size is not None:
+            wanted.setdefault(size.unit, set()).add(size.capacity)
     return {unit: tuple(sorted(numbers)) for unit, numbers in wanted.items()}
 
 
-class Room(NamedTuple):
+class OptimumSize(NamedTuple):
     """Memory as the optimum sees it: so many units of `unit` tokens, each kept or dropped whole."""
 
     unit: int
     capacity: int
 
 
-def _room(settings: Settings) -> Room | None:
+def _optimum_size(settings: ReplaySettings) -> OptimumSize | None:
     """The same, also for a combination that cannot run: it has none."""
     try:
-        return room_of(settings)
+        return optimum_size(settings)
     except QuireError:
         return None
 
 
-def room_of(settings: Settings) -> Room | None:
+def optimum_size(settings: ReplaySettings) -> OptimumSize | None:
     """What all tiers hold together of full attention; None for a model without such layers.
 
     Where hits may end inside a block, no policy is better than one that keeps single tokens.
@@ -204,11 +204,11 @@ def room_of(settings: Settings) -> Room | None:
     for nth, layers in enumerate(shape.layers):
         if layers.window is None and layers.snapshot_every is None:
             blocks = sum(tier.slots(shape, size)[nth] for tier in settings.tiers)
-            return Room(1, blocks * size) if partial else Room(size, blocks)
+            return OptimumSize(1, blocks * size) if partial else OptimumSize(size, blocks)
     return None
 
 
-def run_one(source: Source, settings: Settings) -> dict[str, Any] | str:
+def run_one(source: TraceSource, settings: ReplaySettings) -> dict[str, Any] | str:
     """One replay; a combination that cannot run answers with the reason."""
     with _ALONE, catch_warnings(record=True) as caught:
         simplefilter("always", ConfigWarning)
@@ -220,7 +220,7 @@ def run_one(source: Source, settings: Settings) -> dict[str, Any] | str:
     return {**facts, "notes": list(dict.fromkeys(str(reason.message) for reason in caught))}
 
 
-def find_optima(source: Source, unit: int, capacities: tuple[int, ...]) -> dict[int | None, float]:
+def find_optima(source: TraceSource, unit: int, capacities: tuple[int, ...]) -> dict[int | None, float]:
     """The best hit rate for each capacity; None stands for unlimited memory."""
     trace = _trace(source)
     reuse = Reuse(in_tokens(trace) if unit == 1 else in_blocks(trace, unit), unit)
@@ -230,6 +230,6 @@ def find_optima(source: Source, unit: int, capacities: tuple[int, ...]) -> dict[
 
 
 @lru_cache(maxsize=1)
-def _trace(source: Source) -> Trace:
+def _trace(source: TraceSource) -> Trace:
     """Read once per process."""
     return read_trace(source.path, limit=source.limit, skip_bad=source.skip_bad, unit=source.unit)

@@ -1,4 +1,4 @@
-"""Settings: everything that decides a replay's result besides its trace, as plain values. Makes the cache's config."""
+"""ReplaySettings: what decides a replay's result besides its trace, as plain values. Makes the cache's config."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
 from quire.core.records.errors import say
-from quire.tools.replay.play.pace import USUAL, Pace
-from quire.tools.replay.shape import Shape, find_shape
-from quire.tools.replay.workload.trace import Ask, Trace
+from quire.tools.replay.setup.pace import USUAL, Pace
+from quire.tools.replay.setup.shape import ModelShape, find_shape
+from quire.tools.replay.workload.trace import Trace, TraceRequest
 
 Arrivals = Literal["trace", "poisson", "at-once"]
 MOST_PAGES = 1 << 27  # each takes about a hundred bytes here
@@ -27,7 +27,7 @@ class Memory:
     bytes: int = 0
     blocks: tuple[int, ...] = ()
 
-    def slots(self, shape: Shape, block_size: int) -> tuple[int, ...]:
+    def slots(self, shape: ModelShape, block_size: int) -> tuple[int, ...]:
         """Pages per group."""
         count = len(shape.layers)
         if len(self.blocks) == 1:
@@ -41,7 +41,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReplaySettings:
     """One way to run a trace."""
 
     shape: str = "llama-3-8b"
@@ -82,7 +82,7 @@ class Settings:
         if self.arrivals not in ARRIVALS:
             raise InputError(say(f"arrivals {self.arrivals!r}", "it is no known way", f"use one of {ARRIVALS}"))
 
-    def with_memory(self, name: str, num_bytes: int = 0, blocks: tuple[int, ...] = ()) -> Settings:
+    def with_memory(self, name: str, num_bytes: int = 0, blocks: tuple[int, ...] = ()) -> ReplaySettings:
         """The same with another size of one tier; a new name is added as the coldest."""
         memory = Memory(name, num_bytes, blocks)
         if any(tier.name == name for tier in self.tiers):
@@ -125,8 +125,8 @@ class Settings:
         return rows
 
     def times(self, trace: Trace) -> list[float]:
-        """When each ask comes, in seconds after the first one."""
-        times = np.array([ask.time for ask in trace])
+        """When each request comes, in seconds after the first one."""
+        times = np.array([request.time for request in trace])
         times = np.round(times - times[0], 6)  # microseconds are enough
         if self.arrivals == "at-once":
             times[:] = 0.0
@@ -135,9 +135,9 @@ class Settings:
             times[1:] = np.cumsum(np.random.default_rng(self.seed).exponential(mean, len(times) - 1))
         return [float(time) for time in times / self.speed]
 
-    def retention(self, ask: Ask) -> Retention | None:
+    def retention(self, request: TraceRequest) -> Retention | None:
         """The request's own rules, or those of the settings, cut to its prompt."""
-        ranges = ask.retain or tuple(rule for rule in self.retain if rule.start < ask.length)
+        ranges = request.retain or tuple(rule for rule in self.retain if rule.start < request.length)
         if not ranges and self.decode_priority is None:
             return None
         if self.decode_priority is None:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import product
 
 from quire import QuireError
-from quire.tools.replay import check_page, write_page
 from quire.tools.replay.options import add_options, settings_of, trace_of
-from quire.tools.replay.settings import Settings
+from quire.tools.replay.play.sweep import TraceSource, sweep
+from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import curves, screen
-from quire.tools.replay.sweep import Source, sweep
+from quire.tools.replay.show.page_file import check_page, write_page
 
 AXES = (
     "--device", "--host", "--eviction", "--admission", "--block-size", "--batch", "--token-budget", "--shape",
@@ -26,7 +26,7 @@ WAYS = ("two-phase", "one-at-a-time")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the grid and print it."""
+    """RunningRequest the grid and print it."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     combinations = [parser.parse_args(each) for each in spread(words)]
@@ -75,13 +75,13 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _settings(options: Namespace) -> Settings:
+def _settings(options: Namespace) -> ReplaySettings:
     settings = settings_of(options)
     return settings if options.admission is None else replace(settings, two_phase=options.admission == WAYS[0])
 
 
-def _run(options: Namespace, settings: list[Settings]) -> int:
-    source = Source(options.trace, options.limit, options.skip_bad, options.trace_block)
+def _run(options: Namespace, settings: list[ReplaySettings]) -> int:
+    source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
     with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
         found = sweep(source, settings, workers=options.workers, tell=tell)
     wrote = bool(options.html) and write_page(options.html, curves.render(found), "quire sweep")

@@ -1,4 +1,4 @@
-"""Shape: the layer groups of a model and their bytes, and how many pages a memory holds. Knows no trace."""
+"""ModelShape: the layer groups of a model and their bytes, and how many pages a memory holds. Knows no trace."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """A model as the cache sees it."""
 
     name: str
@@ -97,8 +97,8 @@ class Shape:
         return tuple(int(num_bytes * share) // layers.page_bytes(block_size) for share, layers in facts)
 
 
-def _full(name: str, bytes_per_token: int) -> Shape:
-    return Shape(name, (Layers("full", bytes_per_token),))
+def _full(name: str, bytes_per_token: int) -> ModelShape:
+    return ModelShape(name, (Layers("full", bytes_per_token),))
 
 
 # Bytes in bfloat16: layers x (K and V) x KV heads x head size x 2. "like": the kinds and sizes, not every detail.
@@ -108,9 +108,9 @@ PRESETS = {
         _full("llama-3-8b", 32 * 2 * 8 * 128 * 2),
         _full("llama-3-70b", 80 * 2 * 8 * 128 * 2),
         _full("deepseek-v3-like", 61 * (512 + 64) * 2),
-        Shape("gemma-3-like", (Layers("full", 10 * 8192), Layers("local", 52 * 8192, window=1024))),
-        Shape("gpt-oss-like", (Layers("full", 18 * 2048), Layers("local", 18 * 2048, window=128))),
-        Shape(
+        ModelShape("gemma-3-like", (Layers("full", 10 * 8192), Layers("local", 52 * 8192, window=1024))),
+        ModelShape("gpt-oss-like", (Layers("full", 18 * 2048), Layers("local", 18 * 2048, window=128))),
+        ModelShape(
             "qwen3-next-like",
             (
                 Layers("full", 12 * 2048),
@@ -121,7 +121,7 @@ PRESETS = {
 }
 
 
-def find_shape(name: str) -> Shape:
+def find_shape(name: str) -> ModelShape:
     """A preset by name, or the shape in a TOML file."""
     if name in PRESETS:
         return PRESETS[name]
@@ -147,7 +147,7 @@ def _text(path: Path) -> str:
     return text.decode()
 
 
-def _shape(name: str, table: dict[str, Any]) -> Shape:
+def _shape(name: str, table: dict[str, Any]) -> ModelShape:
     def wrong(fact: str, cure: str) -> InputError:
         return InputError(say(f"shape {name!r}", fact, cure))
 
@@ -165,4 +165,4 @@ def _shape(name: str, table: dict[str, Any]) -> Shape:
         raise wrong(f"typical_tokens is {shown(typical)}", "give a number of tokens")
     if type(said) is not str or len(said) > LONGEST_NAME:
         raise wrong(f"its name is {shown(said)}", f"write a text of at most {LONGEST_NAME} characters")
-    return Shape(said, tuple(Layers(**group) for group in groups), typical)
+    return ModelShape(said, tuple(Layers(**group) for group in groups), typical)

@@ -1,0 +1,92 @@
+"""Requests that wait for admission, by priority, then by arrival; those that were preempted come first."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from quire import Prepared, Request
+from quire.tools.replay.play.timed_cache import TimedCache
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.workload.token_ids import TokenIds
+from quire.tools.replay.workload.trace import TraceRequest
+
+
+class WaitingRequest:
+    """A request that is not admitted, or not any more. Its tokens are made when it first comes to the head."""
+
+    __slots__ = ("_prepared", "_resumed", "again", "answered", "made", "request")
+
+    def __init__(self, request: TraceRequest, resumed: Request | None = None, made: int = 0) -> None:
+        self.request = request
+        self.made = made  # generated tokens among those of `resumed`
+        self.again = resumed is not None  # it was admitted before
+        self.answered = False  # its first token was given
+        self._resumed = resumed  # of a preempted one: goes on where it was
+        self._prepared: Prepared | None = None
+
+    def preempted(self, resumed: Request | None, made: int) -> WaitingRequest:
+        """The same request, to go on with `resumed`, or (None) to start over."""
+        waiting = WaitingRequest(self.request, resumed, made)
+        waiting.again, waiting.answered = True, self.answered
+        return waiting
+
+    def ready(self, cache: TimedCache, token_ids: TokenIds, settings: ReplaySettings) -> Prepared:
+        """As the cache takes it, prepared once and used for every try."""
+        if self._prepared is None:
+            request = self._fresh(token_ids, settings) if self._resumed is None else self._resumed
+            self._prepared = cache.prepare(request)
+        return self._prepared
+
+    def _fresh(self, token_ids: TokenIds, settings: ReplaySettings) -> Request:
+        request = self.request
+        return Request(
+            request.number, token_ids.prompt(request), request.scope, retention=settings.retention(request),
+            reuse=request.reuse, max_new_tokens=0 if settings.prefill_only else max(request.output - 1, 0),
+        )  # fmt: skip
+
+    def admitted(self) -> None:
+        """What was prepared is used up."""
+        self._prepared = None
+
+
+class QueueEntry(NamedTuple):
+    """A place in the queue; places differ, so that requests themselves are never compared."""
+
+    rank: int  # the lower, the sooner: its priority, negated
+    order: int  # among equal ranks: by arrival, below 0 for those that were preempted
+    waiting: WaitingRequest
+
+
+class WaitingQueue:
+    """A heap of waiting requests."""
+
+    def __init__(self) -> None:
+        self._heap: list[QueueEntry] = []
+        self._front = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, waiting: WaitingRequest) -> None:
+        """Behind those of its priority that arrived before."""
+        heapq.heappush(self._heap, QueueEntry(-waiting.request.priority, waiting.request.number, waiting))
+
+    def put_first(self, waiting: WaitingRequest) -> None:
+        """Before all others of its priority."""
+        self._front -= 1
+        heapq.heappush(self._heap, QueueEntry(-waiting.request.priority, self._front, waiting))
+
+    def outranks(self, request: TraceRequest) -> bool:
+        """Whether it would come to the head."""
+        head = self._heap[0] if self._heap else None
+        return head is None or (-request.priority, request.number) < (head.rank, head.order)
+
+    def take(self, count: int) -> list[QueueEntry]:
+        """The first so many, with their places."""
+        return [heapq.heappop(self._heap) for _ in range(min(count, len(self._heap)))]
+
+    def put_back(self, entries: list[QueueEntry]) -> None:
+        """Where they were."""
+        for entry in entries:
+            heapq.heappush(self._heap, entry)
