@@ -1174,11 +1174,11 @@ def recount(store: Store) -> None:
             free += place[0] == 0 and (info is None or info.claims == 0)
         assert group.available == free - reserved and store.reserved(number) == reserved
         assert not set(group.pages) & set(group.free_pages)
-        for page, (path, holders, _, slots, *_) in group["pages"].items():
-            tiers = [t for t, s in enumerate(slots) if s >= 0]
-            assert tiers and (path is not None or holders > 0), page
-            assert ((tiers[0], slots[tiers[0]]) in listed) == (holders == 0)
-            assert all((t, slots[t]) in listed for t in tiers[1:])
+        for name, page in group.pages.items():
+            tiers = [t for t, s in enumerate(page.slots) if s >= 0]
+            assert tiers and (page.node >= 0 or page.holders > 0), name
+            assert ((tiers[0], page.slots[tiers[0]]) in listed) == (page.holders == 0)
+            assert all((t, page.slots[t]) in listed for t in tiers[1:])
 
 
 def chunked(r: Rig, hit: Hit, tokens: list[int], chunk: int) -> list[tuple[int, int, int]]:
