@@ -16,7 +16,7 @@ from quire.core.records.identity import Media, Scope, token_words
 from quire.events.wire.names import Names
 
 if TYPE_CHECKING:
-    from quire.core.store.twin import Chain
+    from quire.core.store.interface import Chain
 
 
 class PromptHashes:
