@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from quire.core.store.interface import Int16Array, Int64Array
 from quire.core.store.twin.node import DEFAULT_PRIORITY, NEVER
-
-Priorities = npt.NDArray[np.int16]
-Durations = npt.NDArray[np.int64]
 
 
 class Ask(NamedTuple):
@@ -29,8 +24,8 @@ class Ask(NamedTuple):
 class Retention:
     """Priority and duration asked per block; -1, or beyond the arrays: nothing is asked."""
 
-    priorities: Priorities | None
-    durations: Durations | None
+    priorities: Int16Array | None
+    durations: Int64Array | None
 
     def asked(self, block: int) -> tuple[int, int] | None:
         if self.priorities is None or block >= len(self.priorities) or self.priorities[block] < 0:

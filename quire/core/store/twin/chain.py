@@ -9,12 +9,9 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quire.core.store.interface import Int32Array, UInt64Array
 from quire.core.store.twin.hash import event_hash, read_seed
-
-IntArray = npt.NDArray[np.int32]
-WordArray = npt.NDArray[np.uint64]
 
 # Big-endian, the sign bit of the token flipped: bytewise order == order of (token signed, w0, w1, w2).
 _IDENTITY = np.dtype([("token", ">u4"), ("extra", ">u8", (3,))])
@@ -23,7 +20,7 @@ WIDTH = _IDENTITY.itemsize
 _SECRET = os.urandom(32)
 
 
-def encode(tokens: IntArray, extras: WordArray | None = None) -> bytes:
+def encode(tokens: Int32Array, extras: UInt64Array | None = None) -> bytes:
     """The identities of `tokens`, back to back."""
     cells = np.zeros(len(tokens), _IDENTITY)
     cells["token"] = tokens.view(np.uint32) ^ _SIGN
@@ -32,7 +29,7 @@ def encode(tokens: IntArray, extras: WordArray | None = None) -> bytes:
     return cells.tobytes()
 
 
-def decode(identity: bytes | bytearray) -> tuple[IntArray, WordArray]:
+def decode(identity: bytes | bytearray) -> tuple[Int32Array, UInt64Array]:
     """Tokens and extra words of some identities, as fresh arrays."""
     cells = np.frombuffer(bytes(identity), _IDENTITY)
     tokens = (cells["token"].astype(np.uint32) ^ _SIGN).view(np.int32)
@@ -72,10 +69,10 @@ class Chain:
     def __len__(self) -> int:
         return len(self._identity) // WIDTH
 
-    def tokens(self) -> IntArray:
+    def tokens(self) -> Int32Array:
         return decode(self._identity)[0]
 
-    def extras(self) -> WordArray | None:
+    def extras(self) -> UInt64Array | None:
         """The extra words, or None when every token is plain."""
         words = decode(self._identity)[1]
         return words if words.any() else None
@@ -97,7 +94,7 @@ class Chain:
         self.extend_keys(block + 1)
         return self._keys[block]
 
-    def event_hashes(self, root: int, seed: bytes = bytes(16)) -> WordArray:
+    def event_hashes(self, root: int, seed: bytes = bytes(16)) -> UInt64Array:
         """The event hashes of all full blocks under a root's."""
         keys, hashes = read_seed(seed), [root]
         for block in range(len(self) // self.block_size):
@@ -119,7 +116,7 @@ class Chain:
         """Identities of one full block."""
         return self.span(block * self.block_size, (block + 1) * self.block_size)
 
-    def append(self, tokens: IntArray) -> None:
+    def append(self, tokens: Int32Array) -> None:
         """Add plain tokens."""
         self._identity += encode(np.ascontiguousarray(tokens, dtype=np.int32))
 

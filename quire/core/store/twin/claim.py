@@ -5,11 +5,10 @@ Owns the holds of phase 1. Moves nothing, allocates nothing, changes no order; k
 
 from collections.abc import Sequence
 
+from quire.core.store.interface import Need, SourceState
 from quire.core.store.twin.node import Page
 from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.walk_result import Hit, Need
-
-SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+from quire.core.store.twin.walk_result import Hit
 
 
 def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None) -> None:

@@ -4,15 +4,15 @@ Owns how far a row has got and when its pages are offered. What is promised to l
 nobody else may come to hold it. Knows nothing of how rows end.
 """
 
+from quire.core.store.interface import Int32Array
 from quire.core.store.twin.attach import attach_row
-from quire.core.store.twin.chain import IntArray
 from quire.core.store.twin.pool import Pool
 from quire.core.store.twin.state import State
 from quire.core.store.twin.traverse import climb, extend_path
 from quire.core.store.twin.window import leave
 
 
-def commit(state: State, rows: list[int], computed: IntArray | None) -> int:
+def commit(state: State, rows: list[int], computed: Int32Array | None) -> int:
     """KV of these rows exists up to `computed` (None: what was handed out); pages newly attached."""
     table = state.table
     if computed is not None and len(computed) != len(rows):

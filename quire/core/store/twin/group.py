@@ -11,9 +11,10 @@ Owns the arithmetic of blocks and columns. Knows nothing of pages.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from quire.core.store.interface import GroupNumbers
+
 ALL = -1
 MAX_TIERS = 8
-GroupNumbers = tuple[int, int, int, int, int, int, Sequence[int]]  # those of a Group, then slots per tier
 
 
 class Group(NamedTuple):

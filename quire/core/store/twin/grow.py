@@ -3,7 +3,7 @@
 Owns the count before the act: a call that cannot have all its pages changes nothing. Knows nothing of hits.
 """
 
-from quire.core.store.twin.chain import IntArray
+from quire.core.store.interface import Int32Array
 from quire.core.store.twin.columns import clear_columns
 from quire.core.store.twin.evict import new_page
 from quire.core.store.twin.pool import GROWN, Pool
@@ -11,7 +11,7 @@ from quire.core.store.twin.promise import count_own
 from quire.core.store.twin.state import NO_ROOM, State
 
 
-def grow(state: State, rows: list[int], tokens: IntArray | None, num_tokens: int) -> int:
+def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: int) -> int:
     """Append tokens to rows, or only make room for so many; pages taken, -1 without room."""
     table = state.table
     if tokens is not None and len(tokens) != len(rows) * num_tokens:

@@ -3,10 +3,9 @@
 Owns the arithmetic only. Knows nothing of nodes or of when a hash is worth making.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
+
+from quire.core.store.interface import Int32Array, UInt64Array
 
 MASK = (1 << 64) - 1
 K0 = 0x9E3779B97F4A7C15
@@ -56,7 +55,7 @@ def _round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
     return a, b, c << 32 & MASK | c >> 32, d
 
 
-def event_hash(seed: Seed, parent: int, tokens: npt.NDArray[np.int32], extras: npt.NDArray[Any]) -> int:
+def event_hash(seed: Seed, parent: int, tokens: Int32Array, extras: UInt64Array) -> int:
     """Hash of a block, its tokens with three words each, under a parent hash; never 0.
 
     Words are hashed behind the hash of the tokens. Messages with words are of odd length, others are not: no block's

@@ -5,12 +5,12 @@ Owns that promised pages which are held when they leave are made up for. Knows n
 
 import numpy as np
 
-from quire.core.store.twin.chain import IntArray
+from quire.core.store.interface import Int32Array
 from quire.core.store.twin.promise import keep_more
 from quire.core.store.twin.state import State
 
 
-def hold(state: State, group: int, number: int, span: tuple[int, int]) -> IntArray | None:
+def hold(state: State, group: int, number: int, span: tuple[int, int]) -> Int32Array | None:
     """One more holder for what the row has in these columns; page ids, None when promised pages find no room."""
     row, table, pool = state.table.row(number), state.table, state.pools[group]
     first, last = span

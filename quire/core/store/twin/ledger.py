@@ -6,15 +6,13 @@ Owns pages by event hash and what they add up to. Knows nothing of batches, gaps
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from quire.core.store.twin.chain import IntArray, WordArray
+from quire.core.store.interface import Int8Array, Int32Array, UInt8Array, UInt64Array
 from quire.core.store.twin.hash import K0, K1, K2, K3, MASK, fold
 from quire.core.store.twin.log import Event
 
 TIERS = 8
 MAX_GROUPS, MAX_WORKERS = 64, 4096
-Bytes = npt.NDArray[np.uint8]
 Pages = dict[int, tuple[int, int]]  # event hash -> tier, priority
 
 
@@ -48,7 +46,7 @@ class Ledger:
                 own.append({})
                 sums.append([[0, 0, 0] for _ in range(TIERS)])
 
-    def apply(self, worker: int, records: IntArray, hashes: WordArray, priorities: Bytes) -> int:
+    def apply(self, worker: int, records: Int32Array, hashes: UInt64Array, priorities: UInt8Array) -> int:
         """What records tell, in order; how many of them did not fit what was known. All or nothing is applied."""
         own = self._of(worker)
         rows = _checked(records, self._groups, len(hashes), len(priorities))
@@ -106,18 +104,18 @@ class Ledger:
         """Pages of a worker, in all its groups."""
         return sum(len(pages) for pages in self._of(worker))
 
-    def sums_by_tier(self, worker: int) -> WordArray:
+    def sums_by_tier(self, worker: int) -> UInt64Array:
         """Per group and tier: number of pages and two lanes of their sum; uint64 [groups, 8, 3]."""
         self._of(worker)
         return np.array(self._sums[worker], np.uint64)
 
-    def pages(self, worker: int, group: int) -> tuple[WordArray, Bytes, Bytes]:
+    def pages(self, worker: int, group: int) -> tuple[UInt64Array, UInt8Array, UInt8Array]:
         """A worker's pages in no order: hashes, tiers, priorities."""
         pages = self._of(worker, group)[group]
         tiers, priorities = zip(*pages.values(), strict=True) if pages else ((), ())
         return np.array(list(pages), np.uint64), np.array(tiers, np.uint8), np.array(priorities, np.uint8)
 
-    def runs(self, group: int, hashes: WordArray, workers: list[int]) -> IntArray:
+    def runs(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int32Array:
         """Of some workers the number of leading blocks each has, and how many in each tier; int32 [workers, 9]."""
         found = np.zeros((len(workers), 1 + TIERS), np.int32)
         self._of(0, group)
@@ -130,7 +128,7 @@ class Ledger:
                 found[row, 1 + own[name][0]] += 1
         return found
 
-    def walk(self, group: int, hashes: WordArray, workers: list[int]) -> npt.NDArray[np.int8]:
+    def walk(self, group: int, hashes: UInt64Array, workers: list[int]) -> Int8Array:
         """Tier by worker and block, holes and all; int8 [workers, blocks], -1: no page."""
         self._of(0, group)
         names = hashes.tolist()
@@ -138,7 +136,7 @@ class Ledger:
         return np.array(rows, np.int8).reshape(len(workers), len(names))
 
 
-def _checked(records: IntArray, num_groups: int, num_hashes: int, num_priorities: int) -> list[Any]:
+def _checked(records: Int32Array, num_groups: int, num_hashes: int, num_priorities: int) -> list[Any]:
     """Records of five numbers (kind, group, count, before, after), if the recorder may have made them."""
     if records.dtype != np.int32 or records.size % 5 or num_hashes != num_priorities:
         raise ValueError(f"{records.size} numbers, {num_hashes} hashes and {num_priorities} priorities do not fit")

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from quire.core.store.twin.chain import IntArray, WordArray
+from quire.core.store.interface import EventArrays, Int32Array
 from quire.core.store.twin.hash import MASK
 from quire.core.store.twin.node import Page
 
-EventArrays = tuple[npt.NDArray[np.int64], WordArray, IntArray, IntArray, int]
 Place = tuple[int, int]  # tier, slot
 Mark = tuple[int, int]  # hash, detail
 NO_PAGE = (-1, -1)
@@ -65,7 +63,7 @@ class Moves:
         first, second = (*names, NO_PAGE)[:2]
         self._rows.append((kind, group, *ends, *first, *second))
 
-    def take_moves(self) -> IntArray:
+    def take_moves(self) -> Int32Array:
         rows = np.array(self._rows, np.int32).reshape(-1, 11)
         self._rows.clear()
         return rows

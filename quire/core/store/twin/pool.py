@@ -7,9 +7,9 @@ Knows nothing of the tree beyond a page's node, of which slot to take for whom (
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from quire.core.records.errors import BrokenInvariant
+from quire.core.store.interface import Int64Array
 from quire.core.store.twin.expiry import Expiries
 from quire.core.store.twin.log import Place
 from quire.core.store.twin.node import DEFAULT_PRIORITY, NEVER, Page
@@ -36,7 +36,7 @@ class Pool:
         self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
         self.reserved = 0  # of them promised to rows
         self.expiries = Expiries(self.pages)
-        self.counters: npt.NDArray[np.int64] = np.zeros(NUM_COUNTERS, np.int64)
+        self.counters: Int64Array = np.zeros(NUM_COUNTERS, np.int64)
 
     @property
     def available(self) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from quire.core.store.twin.chain import Chain, IntArray
+from quire.core.store.interface import Int32Array, Int64Array
+from quire.core.store.twin.chain import Chain
 from quire.core.store.twin.group import Group
 from quire.core.store.twin.log import Log, Moves
 from quire.core.store.twin.node import DEFAULT_PRIORITY, NEVER, Node, Page
@@ -67,16 +67,16 @@ class Table:
         self.columns = columns
         self.pools = pools
         self.rows: list[Row | None] = [None] * rows
-        self.pages: list[IntArray] = [np.full((rows, columns), NO_PAGE, np.int32) for _ in pools]
-        self.slots: list[IntArray] = [np.full((rows, columns), -1, np.int32) for _ in pools]
-        self.currents: list[IntArray] = [np.full(rows, NO_PAGE, np.int32) for _ in pools]
-        self.current_slots: list[IntArray] = [np.full(rows, -1, np.int32) for _ in pools]
-        self.length: IntArray = np.zeros(rows, np.int32)
-        self.handed: IntArray = np.zeros(rows, np.int32)  # leading tokens that were handed out to be computed
-        self.computed: IntArray = np.zeros(rows, np.int32)
-        self.committed: IntArray = np.zeros(rows, np.int32)
-        self.capacity: list[IntArray] = [np.zeros(rows, np.int32) for _ in pools]
-        self.row_counters: list[npt.NDArray[np.int64]] = [np.zeros((rows, NUM_COUNTERS), np.int64) for _ in pools]
+        self.pages: list[Int32Array] = [np.full((rows, columns), NO_PAGE, np.int32) for _ in pools]
+        self.slots: list[Int32Array] = [np.full((rows, columns), -1, np.int32) for _ in pools]
+        self.currents: list[Int32Array] = [np.full(rows, NO_PAGE, np.int32) for _ in pools]
+        self.current_slots: list[Int32Array] = [np.full(rows, -1, np.int32) for _ in pools]
+        self.length: Int32Array = np.zeros(rows, np.int32)
+        self.handed: Int32Array = np.zeros(rows, np.int32)  # leading tokens that were handed out to be computed
+        self.computed: Int32Array = np.zeros(rows, np.int32)
+        self.committed: Int32Array = np.zeros(rows, np.int32)
+        self.capacity: list[Int32Array] = [np.zeros(rows, np.int32) for _ in pools]
+        self.row_counters: list[Int64Array] = [np.zeros((rows, NUM_COUNTERS), np.int64) for _ in pools]
 
     def row(self, number: int) -> Row:
         """A live row."""

@@ -10,6 +10,16 @@ from typing import Any
 import numpy as np
 
 from quire.core.store.dumped import Dump, PageInfo
+from quire.core.store.interface import (
+    AskNumbers,
+    EventArrays,
+    GroupNumbers,
+    Int16Array,
+    Int32Array,
+    Int64Array,
+    Need,
+    SourceState,
+)
 from quire.core.store.twin import (
     claim,
     commit,
@@ -25,19 +35,18 @@ from quire.core.store.twin import (
     settle,
     walk,
 )
-from quire.core.store.twin.ask import Ask, Durations, Priorities, Retention
-from quire.core.store.twin.chain import Chain, IntArray
+from quire.core.store.twin.ask import Ask, Retention
+from quire.core.store.twin.chain import Chain
 from quire.core.store.twin.checks import check_chain, check_end, check_vacant
-from quire.core.store.twin.claim import SourceState
 from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.events import log_whole
-from quire.core.store.twin.group import ALL, Group, GroupNumbers, check_groups
-from quire.core.store.twin.log import EventArrays, Log, Moves
+from quire.core.store.twin.group import ALL, Group, check_groups
+from quire.core.store.twin.log import Log, Moves
 from quire.core.store.twin.onboard import offload
 from quire.core.store.twin.pool import Pool
 from quire.core.store.twin.state import Rules, State, Table
 from quire.core.store.twin.tree import Tree
-from quire.core.store.twin.walk_result import Hit, Need
+from quire.core.store.twin.walk_result import Hit
 
 
 class Store:
@@ -107,8 +116,8 @@ class Store:
         seat.seat(self._state, hit, row, seat.new_row(self._state, hit, chain, root, bool(keep)))
 
     def settle(
-        self, row: int, hit: Hit, asks: Sequence[tuple[int, int, int, int]],
-        priorities: Priorities | None, durations: Durations | None, decode_priority: int, decode_duration: int,
+        self, row: int, hit: Hit, asks: Sequence[AskNumbers],
+        priorities: Int16Array | None, durations: Int64Array | None, decode_priority: int, decode_duration: int,
         handed: int = ALL,
     ) -> None:  # fmt: skip
         decode = (decode_priority, decode_duration)
@@ -118,8 +127,8 @@ class Store:
         self._state.table.hand_out(row, end)
 
     def extend(
-        self, row: int, asks: Sequence[tuple[int, int, int, int]],
-        priorities: Priorities | None, durations: Durations | None,
+        self, row: int, asks: Sequence[AskNumbers],
+        priorities: Int16Array | None, durations: Int64Array | None,
     ) -> int:  # fmt: skip
         """The columns of a prompt's next chunk; pages taken, -1 without room."""
         return extend.extend(self._state, row, _asks(asks), Retention(priorities, durations))
@@ -131,7 +140,7 @@ class Store:
 
     # Rows
 
-    def commit(self, rows: Any, computed: IntArray | None = None) -> int:
+    def commit(self, rows: Any, computed: Int32Array | None = None) -> int:
         return commit.commit(self._state, _numbers(rows), computed)
 
     @property
@@ -146,7 +155,7 @@ class Store:
     def commit_row(self, row: int, computed: int) -> int:
         return commit.commit(self._state, [row], np.array([computed], np.int32))
 
-    def grow(self, rows: Any, tokens: IntArray | None, k: int) -> int:
+    def grow(self, rows: Any, tokens: Int32Array | None, k: int) -> int:
         return grow.grow(self._state, _numbers(rows), tokens, k)
 
     def trim(self, row: int, k: int) -> int:
@@ -165,13 +174,13 @@ class Store:
     def release(self, row: int, keep_tail: bool, now: int) -> None:
         release.release(self._state, row, keep_tail, now)
 
-    def hold(self, group: int, row: int, first: int, last: int) -> IntArray | None:
+    def hold(self, group: int, row: int, first: int, last: int) -> Int32Array | None:
         return hold.hold(self._state, group, row, (first, last))
 
     def unhold(self, group: int, pages: Any, now: int) -> None:
         hold.unhold(self._state, group, _numbers(pages), now)
 
-    def tokens(self, row: int) -> IntArray:
+    def tokens(self, row: int) -> Int32Array:
         """Every token of a row (a copy)."""
         return self._state.table.row(row).chain.tokens()
 
@@ -202,7 +211,7 @@ class Store:
 
     # Log
 
-    def take_moves(self) -> IntArray:
+    def take_moves(self) -> Int32Array:
         return self._state.moves.take_moves()
 
     @property
@@ -270,5 +279,5 @@ def _numbers(given: Any) -> list[int]:
     return [int(number) for number in given]
 
 
-def _asks(given: Sequence[tuple[int, int, int, int]]) -> list[Ask]:
+def _asks(given: Sequence[AskNumbers]) -> list[Ask]:
     return [Ask(*numbers) for numbers in given]

@@ -6,14 +6,11 @@ Owns the record and the questions about it. Knows nothing of how blocks are foun
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from quire.core.store.twin.chain import IntArray
+from quire.core.store.interface import BoolArray, Int32Array, Need
 from quire.core.store.twin.group import ALL, Group
 from quire.core.store.twin.node import Node, Page
 
-BoolArray = npt.NDArray[np.bool_]
-Need = tuple[int, int, int]  # of one group: blocks before `sink`, and those from `first` to `stop`
 STALE = "the tree has changed since this hit was found: walk again"
 
 
@@ -80,7 +77,7 @@ class Hit:
         """Which walked blocks had a page of the group at the time of the walk."""
         return np.array([found[group] for found in self._present], np.bool_)
 
-    def held(self, group: int) -> IntArray:
+    def held(self, group: int) -> Int32Array:
         """Blocks the claim is on, ascending; without a claim those it would be on."""
         return np.array(self.held_blocks(group), np.int32)
 
@@ -110,7 +107,7 @@ class Hit:
         sink, first, _ = self._needs[group]
         return max(sink, first)
 
-    def tiers(self, group: int) -> IntArray:
+    def tiers(self, group: int) -> Int32Array:
         """Hottest tier now of each held block, -1 where none is held."""
         found = np.full(self._blocks if self._needs is None else len(self.nodes), -1, np.int32)
         for block in self.held_blocks(group):
