@@ -44,3 +44,8 @@ def __getattr__(name: str) -> object:
 
         return LLM
     raise AttributeError(f"module 'quire' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is, with LLM, which is not imported until it is used."""
+    return sorted({*globals(), "LLM"})

@@ -117,7 +117,7 @@ def places(given: plain.Encoder | None, block_size: int) -> tuple[Identity, ...]
     read = encoder(given)
     if read is None:
         return ()
-    tokens, words = read.places(block_size)
+    tokens, words = read._places(block_size)
     rows = [[0, 0, 0]] * len(tokens) if words is None else words.tolist()
     return tuple((token, *extra) for token, extra in zip(tokens.tolist(), rows, strict=True))
 
@@ -138,7 +138,7 @@ def _root(ask: Ask) -> int:
     read = encoder(ask.encoder)
     if read is None or ask.encoder is None:
         return ROOTS[ask.scope]
-    scope = read.scope(SCOPES[ask.scope])
+    scope = read._scope(SCOPES[ask.scope])
     return ask.encoder.serial + (1 << 60) if scope is None else scope.event_hash(SEED)
 
 

@@ -53,7 +53,7 @@ class Cache:
             raise InputError(
                 say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
             )
-        for reason in config.hopeless():
+        for reason in config._hopeless():
             warnings.warn(reason, ConfigWarning, stacklevel=2)
         self.config = config
         self._setup = open_setup(config, clock, store)

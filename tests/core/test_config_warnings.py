@@ -66,7 +66,7 @@ ORDINARY = {
 @pytest.mark.parametrize("name", HOPELESS)
 def test_what_can_never_take_effect_is_said_once(name: str) -> None:
     config, said = HOPELESS[name]
-    (reason,) = config.hopeless()
+    (reason,) = config._hopeless()
     assert said in reason
     with pytest.warns(ConfigWarning) as caught:
         Cache(config, store="twin")
@@ -76,7 +76,7 @@ def test_what_can_never_take_effect_is_said_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_configurations_do_not_warn(name: str) -> None:
-    assert ORDINARY[name].hopeless() == []
+    assert ORDINARY[name]._hopeless() == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Cache(ORDINARY[name], store="twin")
@@ -132,10 +132,10 @@ def test_a_group_that_makes_no_sense_is_refused(values: dict[str, Any], said: st
             {"groups": (FULL, LayerGroup("s", snapshot_every=6))},
             "group 's': snapshots every 6 tokens do not fall on edges of 4; use a multiple of block_size",
         ),
-        ({"max_chunk": 3}, "max_chunk 3: chunks end on block edges, every 4 tokens; give at least one block, or None"),
+        ({"max_chunk": 3}, "max_chunk 3: chunks end on block edges, every 4 tokens; give at least 4"),
         ({"max_chunk": 8.0}, "max_chunk 8.0"),
         ({"max_encoder_length": 0}, "max_encoder_length 0: it must be a whole number of at least 1"),
-        ({"tiers": (TierConfig("device", (64, 64)),)}, "2 numbers for 1 groups; give one number, or one per group"),
+        ({"tiers": (TierConfig("device", (64, 64)),)}, "2 numbers for 1 groups; give one number per group"),
     ],
 )
 def test_a_cache_that_makes_no_sense_is_refused(values: dict[str, Any], said: str) -> None:

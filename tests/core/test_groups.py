@@ -119,7 +119,7 @@ def test_impossible_groups_are_refused(values: dict[str, int], fact: str) -> Non
 def test_an_empty_span_is_legal_and_false() -> None:
     assert not Span(3, 3)
     assert len(Span(1, 3)) == 2 and 1 in Span(1, 3) and 3 not in Span(1, 3)
-    with pytest.raises(InputError, match="swap or raise"):
+    with pytest.raises(InputError, match="correct the bounds"):
         Span(3, 2)
 
 

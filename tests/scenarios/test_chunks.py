@@ -177,7 +177,7 @@ def test_a_prompt_under_way_does_not_grow(store):
     cache = build(store, 64)
     (sequence,) = admit(cache, Request("a", tokens(range(10))), max_chunk=4)
     for rows in (sequence, np.array([sequence.row], np.int32)):
-        with pytest.raises(StateError, match="has a prompt under way"):
+        with pytest.raises(StateError, match="were handed out to be computed"):
             cache.grow(rows, tokens(10))
     compute(cache, sequence)
     try_admit(cache, continuing=[sequence])
@@ -212,7 +212,7 @@ def test_what_a_transfer_brings_is_told_by_its_number(store, form):
     cache.commit({"rows": np.array([sequence.row], np.int32), "sequences": [sequence], "one": sequence}[form])
     check(cache)
     assert (sequence.computed, start_of(cache, tokens(range(20)))) == (4, 4)
-    with pytest.raises(StateError, match="has a prompt under way"):
+    with pytest.raises(StateError, match="were handed out to be computed"):
         cache.grow(sequence, tokens(12))
     assert cache.commit(sequence, 12) == 2
     assert (sequence.ran, start_of(cache, tokens(range(20)))) == (12, 12)

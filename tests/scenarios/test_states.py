@@ -205,7 +205,7 @@ def test_a_state_cannot_be_taken_back(store):
     assert (cache.trim(sequence, 3), sequence.length) == (1, 10)
     check(cache)
     compute(cache, sequence)
-    with pytest.raises(InputError, match="0 tokens of sequence 'a' are uncommitted"):
+    with pytest.raises(InputError, match="0 tokens of sequence 'a' can be taken back"):
         cache.trim(sequence, 1)
     release(cache, sequence)
 

@@ -103,7 +103,7 @@ def check_open(registry: Registry, claims: Claims) -> None:
         name = claim.prepared.request.id
         if name in registry.sequences or claim.prepared._seated:
             fact = "a sequence of that id was admitted since"
-            raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims, or use another id"))
+            raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims and use another id"))
 
 
 def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> list[SequenceSpan]:

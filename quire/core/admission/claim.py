@@ -125,8 +125,8 @@ def never_fits(setup: Setup, prepared: Prepared, purpose: Purpose) -> Refusal | 
     longest = max(least, prepared._length + prepared._new_tokens) if request.max_new_tokens else least
     if setup.only_full and request.beams == 1 and -(-longest // setup.block_size) <= setup.smallest_pool:
         return None  # the usual case: every group takes the same
-    if places is not None and places.blocks > config.encoder_columns:
-        most = config.encoder_columns * config.block_size
+    if places is not None and places.blocks > config._encoder_columns:
+        most = config._encoder_columns * config.block_size
         return Refusal(request, "tokens", places.length, most, never=True, group=setup.own_groups.stop)
     for group in setup.groups:
         need = charge.worst(setup, prepared, group, purpose)

@@ -43,9 +43,7 @@ def check_ids(registry: Registry, ready: list[Prepared]) -> None:
     for prepared in ready:
         name = prepared.request.id
         if name in registry.sequences:
-            raise StateError(
-                say(f"claim for request {shown(name)}", "a sequence of that id is live", "release it or use another id")
-            )
+            raise StateError(say(f"claim for request {shown(name)}", "a sequence of that id is live", "use another id"))
         if name in seen:
             raise InputError(
                 say(f"claim for request {shown(name)}", "it is twice in the batch", "give every request its own id")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import Sequences, own_row, rows_of
-from quire.core.records.errors import InputError, UnknownError, say, shown
+from quire.core.life.rows import Sequences, own_row, rows_of, wrong_rows
+from quire.core.records.errors import InputError, say, shown
 from quire.core.records.request import Int32
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
@@ -20,7 +20,7 @@ def commit_batch(registry: Registry, sequences: Sequences, computed: int | Int32
     rows = rows_of(registry.setup, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
     if numbers is not None:
-        _check_computed(registry.setup, rows, numbers)
+        _check_computed(registry, rows, numbers)
     return _commit_rows(registry, rows, numbers, told)
 
 
@@ -34,8 +34,8 @@ def _commit_rows(registry: Registry, rows: Int32, numbers: Int32 | None, told: b
     readers = _readers(setup, rows, numbers, told)
     try:
         added = setup.store.commit(rows, numbers)
-    except LookupError as unknown:
-        raise UnknownError(say("commit", str(unknown), "pass rows of live sequences, each once")) from None
+    except LookupError:
+        raise wrong_rows(registry, "commit", rows) from None
     for row in rows.tolist() if checked else ():
         if row in checked:
             registry.check_commits(checked[row])
@@ -103,7 +103,7 @@ def _check_handed_out(sequence: Sequence, asked: int) -> None:
     """What a transfer brings is there when all of it is; of a prompt under way only handed-out tokens have pages."""
     if sequence._received and asked < sequence.prompt_end:
         fact = f"a transfer brings all {sequence.prompt_end} of its prompt"
-        cure = "commit when it has arrived; to compute instead, release and claim again"
+        cure = "commit when it has arrived"
         raise InputError(say(f"commit of {asked} tokens of {shown(sequence.id)}", fact, cure))
     if not sequence._received and asked > sequence._granted:
         fact = f"{sequence._granted} were handed out to be computed"
@@ -116,13 +116,14 @@ def _bounded(computed: int) -> int:
     return max(min(computed, 2**31 - 1), -1)
 
 
-def _check_computed(setup: Setup, rows: Int32, numbers: Int32) -> None:
+def _check_computed(registry: Registry, rows: Int32, numbers: Int32) -> None:
+    setup = registry.setup
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape:
         raise InputError(
-            say("commit", "computed must be an int32 array with one number per sequence", "or an int, or None")
+            say("commit", f"computed is {shown(numbers)}", "pass an int32 array with one number per sequence")
         )
     if len(rows) and not (rows.min() >= 0 and rows.max() < setup.config.max_sequences):
-        raise UnknownError(say(f"commit of rows {rows.tolist()}", "not all are rows", "pass rows of live sequences"))
+        raise wrong_rows(registry, "commit", rows)
     wrong = (numbers > setup.store.length[rows]) | (numbers < 0)
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.core.life.rows import Sequences, rows_of
-from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
+from quire.core.life.rows import Sequences, rows_of, sequences_of, wrong_rows
+from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, check_tokens
 from quire.core.state.registry import Registry
@@ -30,11 +30,24 @@ def grow_batch(registry: Registry, sequences: Sequences, tokens: Int32 | None, n
         )
     try:
         added = setup.store.grow(rows, tokens, num_tokens)
-    except LookupError as unknown:
-        raise UnknownError(say("grow", str(unknown), "pass rows of live sequences, each once")) from None
-    except RuntimeError as under_way:
-        raise StateError(say("grow", str(under_way), "hand out and compute the rest of its prompt first")) from None
-    except ValueError as too_long:
-        fact = f"{too_long}; max_length is {setup.config.max_length}"
-        raise InputError(say("grow", fact, "release the sequence or build the cache larger")) from None
+    except LookupError:
+        raise wrong_rows(registry, "grow", rows) from None
+    except RuntimeError:
+        raise _unfinished(registry, rows) from None
+    except ValueError:
+        raise _too_long(registry, rows, num_tokens) from None
     return None if added < 0 else registry.take_plan()
+
+
+def _unfinished(registry: Registry, rows: Int32) -> StateError:
+    """Which prompt is not computed yet: what was promised to it would be used up."""
+    found = sequences_of(registry, rows)
+    first = next((sequence for sequence in found if sequence.ran < sequence.length), found[0])
+    fact = f"{first.ran} of its {first.length} tokens were handed out to be computed"
+    return StateError(say(f"grow of sequence {shown(first.id)}", fact, "compute the rest of its prompt first"))
+
+
+def _too_long(registry: Registry, rows: Int32, num_tokens: int) -> InputError:
+    longest = max(sequences_of(registry, rows), key=lambda sequence: sequence.length)
+    fact = f"it has {longest.length}, and max_length is {registry.setup.config.max_length}"
+    return InputError(say(f"grow of sequence {shown(longest.id)} by {num_tokens} tokens", fact, "release it"))

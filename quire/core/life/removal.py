@@ -42,4 +42,4 @@ def _check_claims(registry: Registry, verb: str) -> None:
     """What is claimed cannot be forgotten."""
     if registry.open_claims:
         fact = f"{len(registry.open_claims)} claims are open"
-        raise StateError(say(verb, fact, "admit or drop them first"))
+        raise StateError(say(verb, fact, "drop them first"))

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from quire.core.records.errors import InputError, UnknownError, listed, say, shown
+from quire.core.records.errors import BrokenInvariant, InputError, UnknownError, listed, say, shown
 from quire.core.records.request import Int32, check_tokens
+from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
 
@@ -35,3 +36,22 @@ def own_row(setup: Setup, sequence: Sequence) -> int:
             say(f"sequence {shown(sequence.id)}", "it belongs to another cache", "use the cache that admitted it")
         )
     return row
+
+
+def sequences_of(registry: Registry, rows: Int32) -> list[Sequence]:
+    """The live sequences of some rows, for a message: whoever is asked by row knows them by id too."""
+    by_row = {sequence.row: sequence for sequence in registry.sequences.values()}
+    return [by_row[row] for row in rows.tolist() if row in by_row]
+
+
+def wrong_rows(registry: Registry, verb: str, rows: Int32) -> UnknownError:
+    """Why some rows are no batch: the first that no live sequence has, or else the first sequence that is twice."""
+    live = {sequence.row for sequence in registry.sequences.values()}
+    unknown = [row for row in rows.tolist() if row not in live]
+    if unknown:
+        return UnknownError(say(verb, f"row {unknown[0]} is of no live sequence", "pass rows of live sequences"))
+    found = sequences_of(registry, rows)
+    twice = next((one for place, one in enumerate(found) if one in found[:place]), None)
+    if twice is None:
+        raise BrokenInvariant(f"{verb}: rows {rows.tolist()} were refused, and all are live")
+    return UnknownError(say(verb, f"sequence {shown(twice.id)} is given twice", "pass each once"))

@@ -17,14 +17,16 @@ def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
     row = own_row(setup, sequence)
     if setup.bounded and sequence._granted < sequence.prompt_end:
         fact = f"{sequence._granted} of its {sequence.prompt_end} prompt tokens were handed out"
-        raise StateError(say(f"trim of {shown(sequence.id)}", fact, "hand out the rest of its prompt, or release it"))
+        raise StateError(say(f"trim of {shown(sequence.id)}", fact, "hand out the rest of its prompt first"))
     final = sequence.computed if setup.state_groups else sequence.committed
     if sequence._received:
         final = max(final, sequence.prompt_end)  # what came is for positions from there on
     open_tokens = sequence.length - final
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
-        fact = f"{open_tokens} tokens of sequence {shown(sequence.id)} are uncommitted"
-        cure = "trim before they are committed; a recurrent state cannot be taken back at all"
+        fact = f"{open_tokens} tokens of sequence {shown(sequence.id)} can be taken back"
+        cure = "trim before they are committed"
+        if setup.state_groups:
+            cure = "trim before they are computed: a recurrent state cannot be taken back"
         raise InputError(say(f"trim of {shown(num_tokens)} tokens", fact, cure))
     _check_private(setup, sequence, sequence.length - num_tokens)
     if num_tokens:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
+from quire.core.records.tuples import keep_tuples
 
 MAX_TIERS = 8
 LARGEST = 1 << 31  # the store counts in 32 bits
@@ -22,7 +24,10 @@ class TierConfig:
     """One kind of memory; the first tier of a cache is the device, later ones are colder."""
 
     name: str
-    slots: int | tuple[int, ...]  # pages it can hold, for each group alike or one number per group
+    slots: int | Sequence[int]  # pages it can hold, for each group alike or one number per group; kept as a tuple
+
+    def __post_init__(self) -> None:
+        keep_tuples(self, "slots")
 
     def of_group(self, group: int) -> int:
         """Slots of this tier for one group."""
@@ -33,9 +38,9 @@ class TierConfig:
 class CacheConfig:
     """Sizes and rules of one cache."""
 
-    tiers: tuple[TierConfig, ...]
+    tiers: Sequence[TierConfig]  # the device first; kept as a tuple
     block_size: int = 16
-    groups: tuple[LayerGroup, ...] = (LayerGroup(),)
+    groups: Sequence[LayerGroup] = (LayerGroup(),)  # kept as a tuple
     max_sequences: int = 256  # rows of the block tables
     max_length: int = 8192  # tokens one sequence may reach, drafts included
     max_chunk: int | None = None  # longest part of a prompt one step computes; None: a prompt may be computed whole
@@ -52,6 +57,7 @@ class CacheConfig:
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes: caches with one seed give equal ones
 
     def __post_init__(self) -> None:
+        keep_tuples(self, "tiers", "groups")
         self._check_sizes()
         self._check_groups()
         self._check_tiers()
@@ -61,20 +67,17 @@ class CacheConfig:
                 say(f"eviction {shown(self.eviction)}", "it is no known order", "use 'empty_first' or 'release_order'")
             )
         if type(self.offload_min_priority) is not int or not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
-            fact = f"priorities go from {LOWEST} to {HIGHEST}"
-            raise InputError(
-                say(f"offload_min_priority {shown(self.offload_min_priority)}", fact, "101 turns offloading off")
-            )
+            fact, cure = f"priorities go from {LOWEST} to {HIGHEST}", f"use one of them; {HIGHEST + 1} offloads nothing"
+            raise InputError(say(f"offload_min_priority {shown(self.offload_min_priority)}", fact, cure))
 
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):
             raise InputError(
-                say(f"groups {shown(self.groups)}", "they are no tuple of LayerGroup", "pass a tuple of them")
+                say(f"groups {shown(self.groups)}", "they are no list of LayerGroup", "pass [LayerGroup(), ...]")
             )
         if not isinstance(self.tiers, tuple) or not all(isinstance(tier, TierConfig) for tier in self.tiers):
-            raise InputError(
-                say(f"tiers {shown(self.tiers)}", "they are no tuple of TierConfig", "pass a tuple of them")
-            )
+            fact = "they are no list of TierConfig"
+            raise InputError(say(f"tiers {shown(self.tiers)}", fact, "pass [TierConfig(name, slots), ...]"))
         for name in ("block_size", "max_sequences", "max_length", "max_events", "max_encoder_length"):
             value = getattr(self, name)
             if name == "max_encoder_length" and value is None:
@@ -90,7 +93,7 @@ class CacheConfig:
             raise InputError(say("this event_seed", fact, cure))
         if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
             fact = f"chunks end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, "give at least one block, or None"))
+            raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, f"give at least {self.block_size}"))
 
     def _check_groups(self) -> None:
         cross = [group.cross for group in self.groups]
@@ -122,7 +125,7 @@ class CacheConfig:
                 )
             if not isinstance(tier.slots, int) and len(tier.slots) != len(self.groups):
                 fact = f"{len(tier.slots)} numbers for {len(self.groups)} groups"
-                raise InputError(say(f"tier {shown(tier.name)} slots", fact, "give one number, or one per group"))
+                raise InputError(say(f"tier {shown(tier.name)} slots", fact, "give one number per group"))
             least = 1 if place == 0 else 0
             for group in range(len(self.groups)):
                 if tier.of_group(group) < least:
@@ -134,28 +137,28 @@ class CacheConfig:
             total = sum(tier.of_group(group) for tier in self.tiers)
             if total > MOST_SLOTS:
                 fact = f"it has {shown(total)} slots in all tiers, the store counts to {MOST_SLOTS:,}"
-                raise InputError(say(f"group {shown(layer.name)}", fact, "give fewer, or make blocks larger"))
+                raise InputError(say(f"group {shown(layer.name)}", fact, "give it fewer"))
 
     @property
-    def columns(self) -> int:
+    def _columns(self) -> int:
         """Blocks of the longest sequence, with the room draft groups keep behind it."""
-        return self.blocks(self.max_length + max(group.extra_tokens or 0 for group in self.groups))
+        return self._blocks(self.max_length + max(group.extra_tokens or 0 for group in self.groups))
 
     @property
-    def encoder_columns(self) -> int:
+    def _encoder_columns(self) -> int:
         """Blocks of the longest encoder input."""
-        return self.blocks(self.max_length if self.max_encoder_length is None else self.max_encoder_length)
+        return self._blocks(self.max_length if self.max_encoder_length is None else self.max_encoder_length)
 
-    def blocks(self, length: int) -> int:
+    def _blocks(self, length: int) -> int:
         """Blocks that `length` tokens occupy."""
         return -(-length // self.block_size)
 
     @property
-    def partial_hits(self) -> bool:
+    def _partial_hits(self) -> bool:
         """Hits may end inside a block; a state can only be resumed where a snapshot was taken, on a block edge."""
         return self.partial_reuse and not any(group.current for group in self.groups)
 
-    def hopeless(self) -> list[str]:
+    def _hopeless(self) -> list[str]:
         """What in this configuration can never take effect, each with the reason."""
         reasons: list[str] = []
         if self.reuse:
@@ -163,7 +166,7 @@ class CacheConfig:
                 layer, slots = group.clamped(self.max_length), self.tiers[0].of_group(nth)
                 if why := layer.hopeless(slots, self.block_size, self.max_length):
                     reasons.append(f"group {shown(group.name)} {why}")
-            if self.max_length <= self.block_size and not self.partial_hits:
+            if self.max_length <= self.block_size and not self._partial_hits:
                 reasons.append(
                     f"no prompt can be reused: blocks of {self.block_size} tokens are never full before the last token "
                     f"of max_length {self.max_length}, and hits inside a block are off; use smaller blocks"

@@ -63,7 +63,7 @@ class Encoder:
         start = self.length.to_bytes(8, "little")
         return blake2b(start + content, digest_size=32, person=b"quire-encoder").digest()
 
-    def scope(self, scope: Scope) -> Scope | None:
+    def _scope(self, scope: Scope) -> Scope | None:
         """Where text is kept that was computed over this input: a decoder's own KV depends on what it has read.
 
         None without a name: that text is nobody else's either.
@@ -71,7 +71,7 @@ class Encoder:
         name = self.name()
         return None if name is None else replace(scope, space=name + repr(scope.space).encode())
 
-    def places(self, block_size: int) -> tuple[Int32, Words | None]:
+    def _places(self, block_size: int) -> tuple[Int32, Words | None]:
         """Its stream, filled up to whole blocks: nothing is ever written behind it, so every page can be shared."""
         num_places = -(-self.length // block_size) * block_size
         name = self.name()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.span import Span
+from quire.core.records.tuples import keep_tuples
 
 ScopeValue = int | str | bytes | None
 Words = NDArray[np.uint64]
@@ -70,10 +71,11 @@ class Media:
     """One image, sound or clip: a digest of its content and the token runs it covers, in order."""
 
     digest: bytes
-    runs: tuple[Span, ...]
+    runs: Sequence[Span]  # kept as a tuple
     uuid: str | None = None
 
     def __post_init__(self) -> None:
+        keep_tuples(self, "runs")
         if not isinstance(self.digest, bytes) or not 16 <= len(self.digest) <= 64:
             raise InputError(say("a media digest", f"it is {kind_of(self.digest)}", "pass a hash of 16 to 64 bytes"))
         runs = self.runs if isinstance(self.runs, tuple) else ()
@@ -84,12 +86,12 @@ class Media:
         """How much of a prompt it is; never what it shows."""
         return f"Media({len(self.runs)} runs, {sum(map(len, self.runs))} tokens)"
 
-    def cut(self, num_tokens: int) -> tuple[Media, ...]:
+    def _cut(self, num_tokens: int) -> tuple[Media, ...]:
         """What is left of it in the first `num_tokens` tokens: one item, or none."""
         runs = tuple(Span(run.start, min(run.end, num_tokens)) for run in self.runs if run.start < num_tokens)
         return (replace(self, runs=runs),) if runs else ()
 
-    def fingerprint(self) -> bytes:
+    def _fingerprint(self) -> bytes:
         """20 bytes that stand for content and uuid."""
         return blake2b(_typed(self.digest) + _typed(self.uuid), digest_size=20, person=b"quire-media").digest()
 
@@ -114,14 +116,14 @@ def token_words(num_tokens: int, extra_ids: NDArray[np.int64] | None, media: Seq
 
 
 def _cover(words: Words, covered: NDArray[np.bool_], item: Media) -> None:
-    print_ = item.fingerprint()
+    print_ = item._fingerprint()
     low, high = int.from_bytes(print_[:8], "little"), int.from_bytes(print_[8:16], "little")
     top = int.from_bytes(print_[16:], "little") << 32  # the word's lower half is the offset inside the item
     consumed = 0
     for run in item.runs:
         if run.end > len(words):
             fact = f"the request has {len(words)} tokens"
-            raise InputError(say(f"media run [{run.start}, {run.end})", fact, "cut the run or pass all tokens"))
+            raise InputError(say(f"media run [{run.start}, {run.end})", fact, "end the run with the tokens"))
         place = slice(run.start, run.end)
         if covered[place].any():
             raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -12,10 +12,12 @@ from quire.core.records.encoder import Encoder
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Media, Scope, token_words
 from quire.core.records.retain import Retention
+from quire.core.records.tuples import keep_tuples
 
 Int32 = NDArray[np.int32]
 PLAIN = Scope()
 NO_MEDIA: tuple[Media, ...] = ()
+NO_SNAPSHOTS: tuple[int, ...] = ()
 _INT32 = np.dtype(np.int32)
 _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
 
@@ -33,14 +35,14 @@ class Request:
     scope: Scope = PLAIN
     length: int | None = None  # tokens to make room for, when that is not len(tokens)
     extra_ids: NDArray[np.int64] | None = None  # one per token; 0 is a plain token
-    media: tuple[Media, ...] = NO_MEDIA
+    media: Sequence[Media] = NO_MEDIA  # kept as a tuple
     retention: Retention | None = None
     reuse: bool = True  # False: neither looked up nor stored
     reuse_limit: int | None = None  # leading tokens that may be reused, when that is not all; storing knows no limit
     beams: int = 1  # slots for forking into this many at the end of the prompt
     extra_tokens: int = 0  # slots behind the prompt, for drafts
     max_new_tokens: int = 0  # what it may still generate
-    snapshots: tuple[int, ...] = ()  # block edges where state groups shall keep a snapshot, besides the regular ones
+    snapshots: Sequence[int] = NO_SNAPSHOTS  # block edges where state groups keep one, besides the regular ones
     encoder: Encoder | None = None  # what cross groups read
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class Request:
             raise InputError(say(f"request {shown(self.id)}", fact, "pass a Retention"))
         if self.media is not NO_MEDIA or self.extra_ids is not None:
             self._check_words()
-        if self.snapshots or self.encoder is not None:
+        if self.snapshots is not NO_SNAPSHOTS or self.encoder is not None:
             self._check_groups()
 
     def __repr__(self) -> str:
@@ -79,9 +81,10 @@ class Request:
         return f"Request({shown(self.id)}, {', '.join(told)})"
 
     def _check_groups(self) -> None:
+        keep_tuples(self, "snapshots")
         if not isinstance(self.snapshots, tuple) or not all(type(at) is int and at > 0 for at in self.snapshots):
             fact = f"its snapshots are {shown(self.snapshots)}"
-            raise InputError(say(f"request {shown(self.id)}", fact, "pass a tuple of positions above 0"))
+            raise InputError(say(f"request {shown(self.id)}", fact, "pass a list of positions above 0"))
         if self.encoder is not None and not isinstance(self.encoder, Encoder):
             fact = f"its encoder is a {type(self.encoder).__name__}"
             raise InputError(say(f"request {shown(self.id)}", fact, "pass an Encoder"))
@@ -94,10 +97,9 @@ class Request:
                 raise InputError(say(f"request {shown(self.id)} with {name} {shown(value)}", fact, "correct it"))
 
     def _check_words(self) -> None:
+        keep_tuples(self, "media")
         if not isinstance(self.media, tuple) or not all(isinstance(item, Media) for item in self.media):
-            raise InputError(
-                say(f"request {shown(self.id)}", "its media are no tuple of Media", "pass a tuple of Media")
-            )
+            raise InputError(say(f"request {shown(self.id)}", "its media are no list of Media", "pass a list of Media"))
         ids = self.extra_ids
         if ids is None:
             return
@@ -124,12 +126,12 @@ class Request:
         ids = self.extra_ids
         if ids is not None:
             ids = np.concatenate([ids[:kept], np.zeros(len(tokens) - kept, np.int64)])
-        media = tuple(item for part in self.media for item in part.cut(kept))
+        media = tuple(item for part in self.media for item in part._cut(kept))
         made = len(tokens) - kept
         return replace(
             self, tokens=tokens, length=None, extra_ids=ids, media=media, beams=1 if made else self.beams,
             reuse_limit=None,  # what was not to be reused has been computed
-            retention=None if self.retention is None else self.retention.bound(kept),
+            retention=None if self.retention is None else self.retention._bound(kept),
             max_new_tokens=max(self.max_new_tokens - made, 0),
         )  # fmt: skip
 

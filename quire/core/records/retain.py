@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.config import DEFAULT_PRIORITY, HIGHEST, LOWEST
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.tuples import keep_tuples
 
 TICKS_PER_SECOND = 1_000_000  # the store keeps time in whole microseconds
 NONE = -1
@@ -37,15 +39,16 @@ class RetainRange:
 class Retention:
     """Ranges in order, without overlap, and the value of pages made while decoding."""
 
-    ranges: tuple[RetainRange, ...] = ()
+    ranges: Sequence[RetainRange] = ()  # kept as a tuple
     decode_priority: int = DEFAULT_PRIORITY
     decode_seconds: float | None = None
     by: Literal["first", "max"] = "first"  # a block takes the range of its first token, or the highest range it touches
 
     def __post_init__(self) -> None:
+        keep_tuples(self, "ranges")
         _check(self.decode_priority, self.decode_seconds)
         if not isinstance(self.ranges, tuple) or not all(isinstance(item, RetainRange) for item in self.ranges):
-            raise InputError(say("retention ranges", f"they are {shown(self.ranges)}", "pass a tuple of RetainRange"))
+            raise InputError(say("retention ranges", f"they are {shown(self.ranges)}", "pass a list of RetainRange"))
         if self.by not in ("first", "max"):
             raise InputError(say(f"retention by {shown(self.by)}", "it is no known rule", "use 'first' or 'max'"))
         for before, after in zip(self.ranges, self.ranges[1:], strict=False):
@@ -56,16 +59,16 @@ class Retention:
                 )
 
     @property
-    def timed(self) -> bool:
+    def _timed(self) -> bool:
         """Some page is kept for a time only."""
         return self.decode_seconds is not None or any(item.seconds is not None for item in self.ranges)
 
-    def bound(self, length: int) -> Retention:
+    def _bound(self, length: int) -> Retention:
         """The same for a prompt that has grown: open ranges end where the prompt of `length` tokens did."""
         ranges = (replace(item, end=max(length, item.start)) if item.end is None else item for item in self.ranges)
         return replace(self, ranges=tuple(ranges))
 
-    def of_blocks(self, num_blocks: int, length: int, block_size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    def _of_blocks(self, num_blocks: int, length: int, block_size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Priority and duration in ticks of each block; NONE where the request says nothing."""
         starts = np.arange(num_blocks, dtype=np.int64) * block_size
         ends = np.minimum(starts + (block_size if self.by == "max" else 1), max(length, 1))

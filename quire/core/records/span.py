@@ -19,7 +19,7 @@ class Span:
     def __post_init__(self) -> None:
         if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start <= self.end < FAR:
             ask = f"span [{shown(self.start)}, {shown(self.end)})"
-            raise InputError(say(ask, "it needs ints with 0 <= start <= end", "swap or raise the bounds"))
+            raise InputError(say(ask, "it needs ints with 0 <= start <= end", "correct the bounds"))
 
     def __len__(self) -> int:
         return self.end - self.start

@@ -126,7 +126,7 @@ class Claim:
         if span.end < other.end and any(layer.bounded and not layer.current for layer in setup.layers):
             gains = False  # until then the pages of its windows are not findable
         alike = mine._keep and other._keep and mine._scope_key == other._scope_key
-        copies = setup.config.partial_hits and setup.config.copy_on_partial_reuse  # a part of its page can be had
+        copies = setup.config._partial_hits and setup.config.copy_on_partial_reuse  # a part of its page can be had
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
         usable = usable if mine.request.reuse_limit is None else min(usable, mine.request.reuse_limit)
         if not gains or not alike or (block + 1) * size > usable:

@@ -67,11 +67,11 @@ class Prepared:
         self._timed = False
         if retention is not None:
             self._decode_priority, self._decode_ticks = retention.decode_priority, to_ticks(retention.decode_seconds)
-            self._timed = retention.timed
+            self._timed = retention._timed
             fits = self._length + request.extra_tokens <= setup.config.max_length  # if not, it will be refused
             if fits and (retention.ranges or max(self._reaches) > self._length):
                 blocks = -(-max(self._reaches) // size)
-                self._priorities, self._ticks = retention.of_blocks(blocks, self._length, size)
+                self._priorities, self._ticks = retention._of_blocks(blocks, self._length, size)
 
     def __repr__(self) -> str:
         return f"Prepared({shown(self.request)}, {'admitted' if self._seated else 'not admitted'})"
@@ -93,7 +93,7 @@ class Prepared:
         if request.encoder is not None:
             _check_encoder(setup, request)
             self._encoder = Places(setup, request.encoder, self._keep)
-            self._scope = request.encoder.scope(request.scope)
+            self._scope = request.encoder._scope(request.scope)
             self._scope_key = b"" if self._scope is None else self._scope.key
             self._keep = self._keep and self._scope is not None
         extras = (request.extra_tokens if layer.extra_tokens is None else layer.extra_tokens for layer in layers)
@@ -101,7 +101,7 @@ class Prepared:
             self._length if layer.current else self._length + extra for layer, extra in zip(layers, extras, strict=True)
         )
         edge = (self.end - 1) // size * size  # the last one that the same prompt may start from
-        self._marks = Marks(request.snapshots, edge) if self._keep else None
+        self._marks = Marks(tuple(request.snapshots), edge) if self._keep else None
 
     @property
     def _new_tokens(self) -> int:
@@ -122,7 +122,7 @@ class Places:
     __slots__ = ("blocks", "chain", "keep", "length")
 
     def __init__(self, setup: Setup, encoder: Encoder, keep: bool) -> None:
-        tokens, words = encoder.places(setup.block_size)
+        tokens, words = encoder._places(setup.block_size)
         self.length = encoder.length
         self.blocks = len(tokens) // setup.block_size
         self.chain: Chain = setup.chain(setup.block_size, tokens, words)
@@ -132,4 +132,4 @@ class Places:
 def _check_encoder(setup: Setup, request: Request) -> None:
     if setup.cross is None and request.encoder is not None:
         name = f"request {shown(request.id)} with an encoder of {request.encoder.length}"
-        raise InputError(say(name, "no layer group reads it", "add LayerGroup(cross=True), or leave the encoder out"))
+        raise InputError(say(name, "no layer group reads it", "leave the encoder out"))

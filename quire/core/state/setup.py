@@ -82,9 +82,9 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     device_slots = tuple(config.tiers[0].of_group(group) for group in groups)
     bounded = any(group.bounded for group in layers)
     roomy = any(group.extra_tokens is not None for group in layers)
-    own = open_stream(module.Store, config, layers, own_groups, config.columns)
+    own = open_stream(module.Store, config, layers, own_groups, config._columns)
     across = range(own_groups.stop, groups.stop)
-    cross = open_stream(module.Store, config, layers, across, config.encoder_columns) if across else None
+    cross = open_stream(module.Store, config, layers, across, config._encoder_columns) if across else None
     pools = [GroupPool(own.store, group) for group in own_groups]
     if cross is not None:
         pools += [GroupPool(cross.store, group - cross.first) for group in across]
@@ -100,7 +100,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         bounded=bounded,
         groups_differ=bounded or len(own_groups) > 1,
         only_full=not (bounded or across or roomy),
-        partial_policy=1 + config.copy_on_partial_reuse if config.partial_hits else 0,
+        partial_policy=1 + config.copy_on_partial_reuse if config._partial_hits else 0,
         clock=clock,
         lock=threading.RLock(),
         chain=module.Chain,

@@ -38,7 +38,7 @@ def open_stream(
     facts = [_numbers(layers[group], size, [tier.of_group(group) for tier in config.tiers]) for group in groups]
     store = make(
         size, facts, config.max_sequences, columns, int(config.eviction == "release_order"), config.shadows,
-        config.offload_min_priority, config.events, config.max_events, config.partial_hits,
+        config.offload_min_priority, config.events, config.max_events, config._partial_hits,
         config.event_seed,
     )  # fmt: skip
     return TokenStream(store, groups.start, Roots(store, config.events, config.event_seed))

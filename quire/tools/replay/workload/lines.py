@@ -196,7 +196,7 @@ def _retain(fields: dict[str, Any]) -> tuple[RetainRange, ...]:
     for item in ranges:
         if max(item.start, item.end or 0) > LONGEST:
             raise Wrong(f"retain is {_short(value)}", f"give tokens up to {LONGEST}")
-    return Retention(ranges).ranges  # in order, without overlap
+    return tuple(Retention(ranges).ranges)  # in order, without overlap
 
 
 def _short(value: Any) -> str:
