@@ -1,1 +1,1 @@
-"""Decisions: which pages are reused, taken, moved. No bytes, no I/O; one lock, at one door: Cache."""
+"""Decisions: which pages are reused, taken, moved. No bytes, no I/O. `Cache` is the way in and has the lock."""

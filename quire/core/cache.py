@@ -1,4 +1,4 @@
-"""Cache: the only door, one lock. Every verb is here; how each works is in the file it calls."""
+"""Cache: the only way into the core, with the only lock. Every verb is here; how it works is in the file it calls."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back."""
     setup = registry.setup
     now = setup.now() if registry.timed else 0  # before the first change: a caller's clock may raise
-    parts = _continue(step, continuing, setup.block_size) if continuing else []
+    parts = _parts_of(step, continuing, setup.block_size) if continuing else []
     ends, refused = _fit_tokens(registry, claims, step)
     others = _all_or_none(setup, claims, refused) if step.all_or_nothing else []
     out, lacked = _fit_slots(setup, claims)
     if parts:
-        parts = [part for part in parts if _go_on(registry, part)]
+        parts = [part for part in parts if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if continuing else []
     sequences = _seat(registry, claims._claims)
     if registry.timed:
@@ -106,7 +106,7 @@ def check_open(registry: Registry, claims: Claims) -> None:
             raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims and use another id"))
 
 
-def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> list[SequenceSpan]:
+def _parts_of(step: Step, continuing: Iterable[Sequence], block_size: int) -> list[SequenceSpan]:
     parts: list[SequenceSpan] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
@@ -117,7 +117,7 @@ def _continue(step: Step, continuing: Iterable[Sequence], block_size: int) -> li
         seen.add(sequence)
         stop = step.end(start, sequence.prepared.stop_after(start, end), block_size)
         if stop is None:
-            step.left = 0  # it waits, and so does everybody behind it
+            step.left = 0  # it waits, and so does every request behind it
             break
         parts.append(SequenceSpan(sequence, start, stop))
     return parts
@@ -148,7 +148,7 @@ def _refuse(claims: Claims, place: int, reason: Reason, numbers: tuple[int, int]
 def _fit_slots(setup: Setup, claims: Claims) -> tuple[list[Claim], Shortage | None]:
     """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
     out: list[Claim] = []
-    lacked: Shortage | None = None  # by the last one given back
+    lacked: Shortage | None = None  # what the last claim given back was short of
     while claims._claims and (short := shortage(setup, claims._claims)) is not None:
         out = drop_from(claims, len(claims) - 1) + out
         lacked = short
@@ -179,19 +179,19 @@ def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> l
     (now,) = probe_batch(setup, [out[0].prepared], out[0].purpose)
     facts = [Shortage(0, now.slots_now[group], setup.available(group), group) for group in setup.groups]
     short = max(facts, key=lambda fact: fact.need - fact.have)
-    if short.need <= short.have:  # the source it would copy from is in its own way: say what the dry count said
+    if short.need <= short.have:  # what it lacks is room beside the page it would copy from: the dry count knows
         short = lacked
     first, *behind = out
     return [_refusal(first, short, "slots"), *(_refusal(claim, short, "order") for claim in behind)]
 
 
-def _go_on(registry: Registry, part: SequenceSpan) -> bool:
+def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
     """Pages for the next part of a prompt, as promised at its admission; only claims still open can be in the way."""
     setup, (sequence, start, end) = registry.setup, part
     prepared = sequence.prepared
     if sequence.length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
         sequence._granted = sequence.prompt_end = sequence.length
-    if setup.bounded and end > sequence._granted:  # else they are there
+    if setup.bounded and end > sequence._granted:  # else it has them already
         asks = charge.later_asks(setup, prepared, sequence.start, (start, end))
         if setup.store.extend(sequence.row, asks, prepared._priorities, prepared._ticks) < 0:
             return False
@@ -226,14 +226,14 @@ def _seat(registry: Registry, claims: list[Claim]) -> list[Sequence]:
 def _settle(registry: Registry, claims: list[Claim], sequences: list[Sequence], ends: list[int]) -> list[SequenceSpan]:
     """Then slots, onboards and copies, one request after the other; what each computes now."""
     setup, parts = registry.setup, []
-    for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # more ends than fitted
+    for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # tokens may have sufficed for more
         prepared, hit, decodes = claim.prepared, claim._hit, claim.purpose == "decode"
         received = decodes and setup.groups_differ
         asks = charge.decode_asks(setup, prepared) if received else charge.asks(setup, prepared, hit, end)
         setup.store.settle(
             sequence.row, hit, asks, prepared._priorities, prepared._ticks,
             prepared._decode_priority, prepared._decode_ticks,
-            sequence.start if decodes else end,  # of what a transfer brings nothing is handed out
+            sequence.start if decodes else end,  # nobody is told to compute what a transfer brings
         )  # fmt: skip
         if claim._cross_hit is not None:
             _settle_across(setup, claim, sequence.row)

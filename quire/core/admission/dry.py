@@ -35,7 +35,7 @@ class Shortage:
 def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
     for group, (store, place) in enumerate(setup.pools):
-        most = 0  # if every partial hit copies, no source is given back and no onboard is shared
+        most = 0  # as if every partial hit copied, gave nothing back and shared no onboard: if that fits, all does
         for claim in claims:
             most += claim._cold[group] + claim._takes[group]
         if most > store.available(place):
@@ -50,7 +50,7 @@ def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple
         for place, claim in enumerate(claims):
             takes, gives = trades[place][group] if place in trades else NO_TRADE
             new = claim._takes[group] - (place in trades and group < setup.own_groups.stop)
-            if lent[place]:  # the state is copied into its own slot first, then the snapshot is room again
+            if lent[place]:  # the state is copied into a slot of its own first; then the snapshot's slot is free
                 takes, gives, new = 1, 1, new - 1
             need = cold[place][group] + takes
             if need > have or new > have - need + gives:
@@ -65,7 +65,7 @@ def _lent(setup: Setup, claims: list[Claim], group: int) -> list[bool]:
 
 
 def _lends(setup: Setup, claim: Claim, group: int) -> bool:
-    """Tried out: let go, is there more room? Neither changes any order."""
+    """Tried out: whether there is more room without its claim. Neither call changes the order of eviction."""
     if claim.purpose == "decode" or not claim._hit.blocks:
         return False
     before = setup.store.available(group)

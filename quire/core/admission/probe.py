@@ -36,7 +36,7 @@ class Probe:
 
 
 def probe_batch(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
-    """Look, hold for a moment to count, let go."""
+    """What a claim would find now: claim, count, give back."""
     ready = ready_for(setup, requests, purpose)
     return [_probe(setup, prepared, purpose) for prepared in ready]
 

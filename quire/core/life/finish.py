@@ -1,4 +1,4 @@
-"""Finish: a plan has run. A failed move is a miss: its pages are given up, promises resting on them change, aloud."""
+"""Finish: a plan has run. Pages that a failed move should have brought are lost; who relied on them is told."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _give_up(registry: Registry, plan: Plan, places: list[int]) -> tuple[Setback
     """Lose what the failed moves should have brought, and change every promise that rests on it."""
     setup = registry.setup
     lost = _lost_pages(setup, plan, places)
-    claims = _shaken_claims(registry, lost)
+    claims = _claims_on(registry, lost)
     for claim in claims:
         let_go(claim)
     cuts = _cuts(setup, lost)
     for group, page, stamp in lost:
         store, place = setup.pools[group]
         store.lose(place, page, stamp)
-    setbacks = _shaken_holds(registry, lost)
+    setbacks = _hold_setbacks(registry, lost)
     setbacks += [_recut(registry, row, cut) for row, cut in sorted(cuts.items())]
     setbacks += [_reclaim(setup, claim) for claim in claims]
     return tuple(setbacks)
@@ -100,8 +100,8 @@ def _lost_pages(setup: Setup, plan: Plan, places: list[int]) -> list[LostPage]:
         for name, made in ((page, stamp), (page2, stamp2)):
             found = LostPage(group, name, made)
             if name < 0 or store.page_info(place, name)[-1] != made or found in lost:
-                continue  # there is none, it is gone already, or goes with all its copies
-            copy = (src_tier, src) if kind == Kind.COPY else (tier, slot)  # of what was copied: could not be read
+                continue  # there is no such page, it is gone already, or it is among the lost
+            copy = (src_tier, src) if kind == Kind.COPY else (tier, slot)  # the source of a copy could not be read
             fails_alone = kind == Kind.OFFLOAD or (kind == Kind.COPY and name == page2)
             if not fails_alone or not _survives(setup, group, name, copy):
                 lost[found] = None
@@ -118,7 +118,7 @@ def _survives(setup: Setup, group: int, page: int, copy: tuple[int, int]) -> boo
     return slots[tier] != slot
 
 
-def _shaken_claims(registry: Registry, lost: list[LostPage]) -> list[Claim]:
+def _claims_on(registry: Registry, lost: list[LostPage]) -> list[Claim]:
     """Claims on a lost page, as a whole block or as the source of a partial hit."""
     nodes: set[tuple[int, int]] = set()
     for group, page, _ in lost:
@@ -135,7 +135,7 @@ def _rests_on(setup: Setup, claim: Claim, group: int, node: int) -> bool:
     return hit.source == node or node in map(hit.node, hit.held(setup.pools[group].place).tolist())
 
 
-def _shaken_holds(registry: Registry, lost: list[LostPage]) -> list[Setback]:
+def _hold_setbacks(registry: Registry, lost: list[LostPage]) -> list[Setback]:
     """Holds on lost pages: their bytes count only up to the first of them; of an encoder's stream all is needed."""
     setup, setbacks = registry.setup, []
     for held in registry.holds:
@@ -151,7 +151,7 @@ def _is_own(setup: Setup, group: int) -> bool:
 
 
 def _cuts(setup: Setup, lost: list[LostPage]) -> dict[int, int]:
-    """First spoilt block of every row that holds a lost page; a spoilt setup, or encoder, spoils all."""
+    """First spoilt block of every row that holds a lost page; a spoilt state, or encoder, spoils all."""
     cuts: dict[int, int] = {}
     for group, page, _ in lost:
         store, place = setup.pools[group]
@@ -171,7 +171,7 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
         request = suspended(setup, sequence)
         release_sequence(registry, sequence, False)
         return Setback(sequence, old, 0, lost=True, request=request)
-    sequence.prompt_end = max(sequence.prompt_end, sequence.length)  # what is computed again, generated tokens too
+    sequence.prompt_end = max(sequence.prompt_end, sequence.length)  # generated tokens are computed again too
     sequence.start = min(sequence.start, sequence.computed)
     sequence._granted = sequence.computed
     return Setback(sequence, old, sequence.computed)

@@ -35,7 +35,7 @@ def hold_pages(registry: Registry, sequence: Sequence, span: Span) -> Hold | Non
         return None
     blocks = tuple(_blocks(setup, group, row, (first, last)) for group in setup.groups)
     pages = tuple(_hold_group(setup, group, row, held) for group, held in enumerate(blocks))
-    blocks = tuple(held[: len(had)] for held, had in zip(blocks, pages, strict=True))  # less a state that went on
+    blocks = tuple(held[: len(had)] for held, had in zip(blocks, pages, strict=True))  # less a state that moved on
     made = Hold(setup, span, blocks, pages)
     registry.holds[made] = None
     return made

@@ -16,7 +16,7 @@ SHORTEST, LONGEST = 0.0002, 0.005  # seconds between two looks
 
 
 def take_events(setup: Setup, whole: bool) -> EventBatch:
-    """What was recorded since the last time, or the whole state; under the door's lock."""
+    """What was recorded since the last time, or the whole state; under the cache's lock."""
     parts = []
     names: dict[int, Scope] = {}
     for stream in setup.streams:
@@ -27,7 +27,7 @@ def take_events(setup: Setup, whole: bool) -> EventBatch:
 
 
 def wait_for_events(setup: Setup, timeout: float | None, whole: bool) -> None:
-    """Return when there is something to take, or when the time is over; without the door's lock."""
+    """Return when there is something to take, or when the time is over; without the cache's lock."""
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0):
         raise InputError(say(f"events within {shown(timeout)} s", "that is no time to wait", "pass 0 or more, or None"))
     if timeout == 0 or whole or not setup.config.events:

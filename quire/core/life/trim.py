@@ -20,7 +20,7 @@ def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
         raise StateError(say(f"trim of {shown(sequence.id)}", fact, "hand out the rest of its prompt first"))
     final = sequence.computed if setup.state_groups else sequence.committed
     if sequence._received:
-        final = max(final, sequence.prompt_end)  # what came is for positions from there on
+        final = max(final, sequence.prompt_end)  # a transfer brought what is read from there on
     open_tokens = sequence.length - final
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
         fact = f"{open_tokens} tokens of sequence {shown(sequence.id)} can be taken back"

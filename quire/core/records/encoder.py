@@ -66,7 +66,7 @@ class Encoder:
     def _scope(self, scope: Scope) -> Scope | None:
         """Where text is kept that was computed over this input: a decoder's own KV depends on what it has read.
 
-        None without a name: that text is nobody else's either.
+        None without a name: then that text cannot be reused either.
         """
         name = self.name()
         return None if name is None else replace(scope, space=name + repr(scope.space).encode())

@@ -202,14 +202,14 @@ class LayerGroup:
     def most(self, lengths: Lengths, beams: int, size: int, chunk: int | None) -> int:
         """Device pages it may hold at once over a whole life."""
         if self.snapshot_every is not None:
-            return beams + 1  # a state each, and the snapshot it came from
+            return beams + 1  # one state each, and the snapshot that they began from
         prompt, reach, longest = lengths
         total, shared = -(-longest // size), prompt // size
         spare = (beams - 1) * self.forked(prompt, size)
         plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-reach // size) + spare)
         if self.window is None:
             return plain
-        reads = self.sink(size) + self.tail(size)  # hit pages may stay with others when they leave
+        reads = self.sink(size) + self.tail(size)  # pages of a hit that leave stay with others: they make no room
         first = reads + self.peak(0, reach, chunk, size) + spare
         return min(plain, max(first, self._later(prompt, beams, size)))
 

@@ -130,7 +130,7 @@ class Request:
         made = len(tokens) - kept
         return replace(
             self, tokens=tokens, length=None, extra_ids=ids, media=media, beams=1 if made else self.beams,
-            reuse_limit=None,  # what was not to be reused has been computed
+            reuse_limit=None,  # those tokens have been computed since
             retention=None if self.retention is None else self.retention._bound(kept),
             max_new_tokens=max(self.max_new_tokens - made, 0),
         )  # fmt: skip

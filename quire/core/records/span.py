@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from quire.core.records.errors import InputError, say, shown
 
-FAR = 1 << 62  # no text is as long
+FAR = 1 << 62  # longer than any text
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -31,7 +31,7 @@ class Counts:
     demoted: int  # device copies given up because a colder copy was still there
     grown: int  # pages for tokens after the prompt
     copied_tokens: int
-    skipped: int  # snapshots not taken: more was handed out than told, so the state may have gone on
+    skipped: int  # snapshots not taken: more was handed out than committed, so the state may be further
     reused_from: tuple[int, ...]  # by tier, full and partial
     partial_from: tuple[int, ...]  # by tier, the partial ones of those
 

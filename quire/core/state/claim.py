@@ -124,9 +124,9 @@ class Claim:
             block = self._hit.blocks
             gains = span.start // size <= block < span.end // size
         if span.end < other.end and any(layer.bounded and not layer.current for layer in setup.layers):
-            gains = False  # until then the pages of its windows are not findable
+            gains = False  # pages of a window are findable only when its prompt is computed
         alike = mine._keep and other._keep and mine._scope_key == other._scope_key
-        copies = setup.config._partial_hits and setup.config.copy_on_partial_reuse  # a part of its page can be had
+        copies = setup.config._partial_hits and setup.config.copy_on_partial_reuse  # a part of a page can be copied
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
         usable = usable if mine.request.reuse_limit is None else min(usable, mine.request.reuse_limit)
         if not gains or not alike or (block + 1) * size > usable:

@@ -89,4 +89,4 @@ def settle(claims: Claims) -> None:
     claims._claims.clear()
     if claims._ref is not None:
         claims._open.pop(claims._ref, None)
-        claims._ref = None  # nobody waits to hear that they were lost
+        claims._ref = None  # their loss need not be noted any more

@@ -43,7 +43,7 @@ class Prepared:
         self._length = num_tokens if request.length is None else request.length
         self.end = min(self._length, num_tokens)  # first token that is not computed here
         self._keep = setup.config.reuse and request.reuse
-        self._scope: Scope | None = request.scope  # None: what it computes is nobody else's
+        self._scope: Scope | None = request.scope  # None: nobody else may reuse what it computes
         self._scope_key = request.scope.key
         self._reaches: tuple[int, ...]  # tokens each group makes room for
         self._marks: Marks | None = None
@@ -53,10 +53,10 @@ class Prepared:
                 _check_encoder(setup, request)
             reach = self._length + request.extra_tokens
             self._reaches = (reach,) * len(setup.layers)
-            self._blocks = -(-reach // size)  # of every group alike, and
-            self._spare = request.beams - 1 if self.end % size else 0  # for beams: full pages are shared
+            self._blocks = -(-reach // size)  # the same for every group
+            self._spare = request.beams - 1 if self.end % size else 0  # beams share full pages, the last is copied
         else:
-            self._meet_groups(setup, request)
+            self._prepare_groups(setup, request)
         tokens, words = request.tokens, request.words() if request.media or request.extra_ids is not None else None
         if self.end < num_tokens:
             tokens, words = tokens[: self.end], None if words is None else words[: self.end]
@@ -68,7 +68,7 @@ class Prepared:
         if retention is not None:
             self._decode_priority, self._decode_ticks = retention.decode_priority, to_ticks(retention.decode_seconds)
             self._timed = retention._timed
-            fits = self._length + request.extra_tokens <= setup.config.max_length  # if not, it will be refused
+            fits = self._length + request.extra_tokens <= setup.config.max_length  # else the claim refuses it
             if fits and (retention.ranges or max(self._reaches) > self._length):
                 blocks = -(-max(self._reaches) // size)
                 self._priorities, self._ticks = retention._of_blocks(blocks, self._length, size)
@@ -76,10 +76,10 @@ class Prepared:
     def __repr__(self) -> str:
         return f"Prepared({shown(self.request)}, {'admitted' if self._seated else 'not admitted'})"
 
-    def _meet_groups(self, setup: Setup, request: Request) -> None:
-        """What groups other than full ones need to know of it."""
+    def _prepare_groups(self, setup: Setup, request: Request) -> None:
+        """What windows, states and cross attention need to know of the request."""
         size, layers = setup.block_size, setup.layers[: setup.own_groups.stop]
-        self._peaks: dict[tuple[int, int], int] = {}  # by group and start, as they were asked for
+        self._peaks: dict[tuple[int, int], int] = {}  # by group and start; filled in when asked for
         if setup.state_groups and self._length != len(request.tokens):
             fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
             raise InputError(
@@ -100,7 +100,7 @@ class Prepared:
         self._reaches = tuple(
             self._length if layer.current else self._length + extra for layer, extra in zip(layers, extras, strict=True)
         )
-        edge = (self.end - 1) // size * size  # the last one that the same prompt may start from
+        edge = (self.end - 1) // size * size  # the last block edge from which the same prompt may start
         self._marks = Marks(tuple(request.snapshots), edge) if self._keep else None
 
     @property
@@ -126,7 +126,7 @@ class Places:
         self.length = encoder.length
         self.blocks = len(tokens) // setup.block_size
         self.chain: Chain = setup.chain(setup.block_size, tokens, words)
-        self.keep = keep and words is not None  # content without a name is nobody else's
+        self.keep = keep and words is not None  # content without a name cannot be found by others
 
 
 def _check_encoder(setup: Setup, request: Request) -> None:

@@ -62,7 +62,7 @@ class Roots:
             if self._told:
                 name = scope.event_hash(self._seed)
                 scope = self._names.pop(name)
-                if self._made.pop(name, None) != mark:  # else nothing was recorded in its life
+                if self._made.pop(name, None) != mark:  # else no event speaks of it
                     self._gone[name] = scope
             self._store.free_root(node)
 

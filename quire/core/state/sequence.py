@@ -90,7 +90,7 @@ class Sequence:
         return min(places.length, int(cross.store.computed[self._live_row()]))
 
     def capacity(self, group: int = 0) -> int:
-        """Tokens its columns reach."""
+        """Tokens it has slots for in a group, holes included."""
         store, place = self._pool(group)
         return int(store.capacity[place][self._live_row()]) * self._setup.block_size
 
