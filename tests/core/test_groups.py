@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,8 +24,8 @@ def test_a_full_group_reads_every_block() -> None:
     group = LayerGroup("full")
     assert group.live_blocks(9, 4) == (Span(0, 3),) == group.needs_at(9, 4)
     assert group.live_blocks(0, 4) == ()
-    assert group.stored_at(4, 9, 4) == (1, 3) and group.stored_at(4, 4, 4) == (1, 1)
-    assert (group.tail(4), group.sink(4), group.keep(4), group.kind) == (ALL, 0, ALL, "full")
+    assert group._stored_at(4, 9, 4) == (1, 3) and group._stored_at(4, 4, 4) == (1, 1)
+    assert (group.tail(4), group.sink(4), group._keep(4), group.kind) == (ALL, 0, ALL, "full")
 
 
 @given(some.integers(1, 20), some.integers(0, 9), some.integers(0, 40), SIZES)
@@ -39,7 +40,7 @@ def test_a_window_reads_the_blocks_of_its_tokens(window: int, sinks: int, length
 @given(some.integers(1, 20), some.integers(0, 40), SIZES)
 def test_what_a_window_keeps_covers_every_query_until_the_next_commit(window: int, length: int, size: int) -> None:
     group = LayerGroup("w", window=window)
-    kept = set(range(max(0, length // size - group.keep(size)), -(-length // size)))
+    kept = set(range(max(0, length // size - group._keep(size)), -(-length // size)))
     for position in range(length // size * size, length + 1):
         assert blocks_of(group.live_blocks(position, size)) <= kept
 
@@ -55,21 +56,21 @@ def test_a_state_is_needed_at_its_position_and_read_from_outside_the_table() -> 
     assert (
         group.needs_at(8, 4) == (Span(1, 2),) and group.needs_at(9, 4) == (Span(2, 3),) and group.needs_at(0, 4) == ()
     )
-    assert (group.tail(4), group.keep(4), group.every(4)) == (1, 0, 2)
+    assert (group.tail(4), group._keep(4), group.every(4)) == (1, 0, 2)
 
 
 def test_snapshots_are_taken_every_so_often_and_where_a_request_says() -> None:
     group, marks = LayerGroup("s", snapshot_every=16), Marks((4,), 36)
-    stops = [at for at in range(41) if group.is_stop(at, marks, 4)]
+    stops = [at for at in range(41) if group._is_stop(at, marks, 4)]
     assert stops == [4, 16, 32, 36]
     ends = [0]
     while ends[-1] < 39:
-        ends.append(group.next_stop(ends[-1], 39, marks, 4))
+        ends.append(group._next_stop(ends[-1], 39, marks, 4))
     assert ends == [0, 4, 16, 32, 36, 39]
-    assert [group.stored_at(a, b, 4, marks) for a, b in pairwise(ends)] == [(0, 1), (3, 4), (7, 8), (8, 9), (9, 9)]
+    assert [group._stored_at(a, b, 4, marks) for a, b in pairwise(ends)] == [(0, 1), (3, 4), (7, 8), (8, 9), (9, 9)]
     rare = LayerGroup("s", snapshot_every=0, snapshot_at_end=False)
-    assert [at for at in range(41) if rare.is_stop(at, marks, 4)] == [4]
-    assert group.next_stop(0, 39, None, 4) == 39 and not group.is_stop(16, None, 4)
+    assert [at for at in range(41) if rare._is_stop(at, marks, 4)] == [4]
+    assert group._next_stop(0, 39, None, 4) == 39 and not group._is_stop(16, None, 4)
 
 
 @given(
@@ -81,7 +82,7 @@ def test_no_chunking_holds_more_of_a_window_than_its_peak(
     group = LayerGroup("w", window=window, sinks=sinks)
     start, length = hit * size, hit * size + sum(chunks) * size + 1
     longest = max(chunks) * size
-    peak = group.peak(start, length, longest, size)
+    peak = group._peak(start, length, longest, size)
     ends = [start]
     for chunk in chunks:
         ends.append(ends[-1] + chunk * size)
@@ -90,13 +91,13 @@ def test_no_chunking_holds_more_of_a_window_than_its_peak(
         own |= set(range(begin // size, -(-end // size)))
         assert len(own) <= peak
         final = end // size
-        own = {b for b in own if b >= final - group.keep(size) or b < group.sink(size)}
+        own = {b for b in own if b >= final - group._keep(size) or b < group.sink(size)}
 
 
 def test_beams_share_what_is_full_and_nothing_of_a_state() -> None:
     kinds = [LayerGroup(), LayerGroup(window=5), LayerGroup(snapshot_every=0), LayerGroup(cross=True)]
-    assert [kind.forked(8, 4) for kind in kinds] == [0, 0, 1, 0]
-    assert [kind.forked(9, 4) for kind in kinds] == [1, 1, 1, 0]
+    assert [kind._forked(8, 4) for kind in kinds] == [0, 0, 1, 0]
+    assert [kind._forked(9, 4) for kind in kinds] == [1, 1, 1, 0]
 
 
 WRONG = [
@@ -110,7 +111,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("values", "fact"), WRONG)
-def test_impossible_groups_are_refused(values: dict[str, int], fact: str) -> None:
+def test_impossible_groups_are_refused(values: dict[str, Any], fact: str) -> None:
     with pytest.raises(InputError, match="layer group 'g'") as caught:
         LayerGroup("g", **values)
     assert fact in str(caught.value)

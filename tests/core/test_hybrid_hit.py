@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from quire import LayerGroup, Span
-from quire.core.store import open_store
+from quire.core.store import StoreName, open_store
 
 Tokens = tuple[int, ...]
 Path = list[tuple[bool, ...]]  # of the blocks of a prompt that are in the tree: which groups have a page
@@ -38,7 +38,7 @@ class World:
         self.children: dict[Tokens, list[tuple[Tokens, bool]]] = {}
 
     def _numbers(self, group: LayerGroup) -> tuple[Any, ...]:
-        reach = (group.tail(self.size), group.sink(self.size), group.keep(self.size), group.every(self.size))
+        reach = (group.tail(self.size), group.sink(self.size), group._keep(self.size), group.every(self.size))
         return (*reach, 0, group.current, [self.chance.choice((10, 14, 40))])
 
     def prompt(self) -> Tokens:
@@ -113,9 +113,9 @@ def random_group(chance: random.Random, size: int, nth: int) -> LayerGroup:
     return LayerGroup(f"g{nth}", window=chance.randrange(1, 4 * size + 2), sinks=sinks)
 
 
-def worlds(store: str, num_cases: int, seed: int) -> Iterator[World]:
+def worlds(store: StoreName, num_cases: int, seed: int) -> Iterator[World]:
     """Random worlds, each seen several times while it changes; together they take `num_cases` prompts."""
-    module, chance = open_store(store), random.Random(seed)  # type: ignore[arg-type]
+    module, chance = open_store(store), random.Random(seed)
     for number in range(-(-num_cases // QUERIES)):
         if number % 8 == 0:
             world = World(module, chance)
@@ -171,7 +171,7 @@ def common(one: Tokens, other: Tokens) -> int:
     return min(len(one), len(other))
 
 
-def test_the_one_pass_hit_is_the_definition(store: str) -> None:
+def test_the_one_pass_hit_is_the_definition(store: StoreName) -> None:
     bridged = partial = 0
     for world in worlds(store, CASES[store], seed=5):
         for _ in range(QUERIES):
@@ -186,7 +186,7 @@ def test_the_one_pass_hit_is_the_definition(store: str) -> None:
     assert bridged and partial, "the worlds are too tame"
 
 
-def test_what_is_found_of_each_group_is_the_definition(store: str) -> None:
+def test_what_is_found_of_each_group_is_the_definition(store: StoreName) -> None:
     for world in worlds(store, CASES[store] // 10, seed=6):
         for _ in range(QUERIES):
             tokens = world.prompt()
@@ -227,7 +227,7 @@ def by_the_shortest(world: World, path: Path, usable: int) -> int:
         limit = min(longest)
 
 
-def test_nothing_more_is_recomputed_than_by_the_shortest_group(store: str) -> None:
+def test_nothing_more_is_recomputed_than_by_the_shortest_group(store: StoreName) -> None:
     for world in worlds(store, CASES[store] // 10, seed=7):
         for _ in range(QUERIES):
             tokens = world.prompt()

@@ -30,7 +30,7 @@ def peak(setup: Setup, prepared: Prepared, group: int, start: int) -> int:
     known = prepared._peaks.get((group, start))
     if known is None:
         end, chunk = max(start, prepared._reaches[group]), chunk_of(setup, prepared, group)
-        known = setup.layers[group].peak(start, end, chunk, setup.block_size, prepared._marks)
+        known = setup.layers[group]._peak(start, end, chunk, setup.block_size, prepared._marks)
         prepared._peaks[group, start] = known
     return known
 
@@ -81,7 +81,7 @@ def decode_asks(setup: Setup, prepared: Prepared) -> list[Ask]:
     """What the store shall give a sequence that only decodes: room for what a transfer brings."""
     asked: list[Ask] = []
     for group, layer in enumerate(setup.layers[: setup.own_groups.stop]):
-        room = layer.room_at(prepared.end, prepared._reaches[group], setup.block_size)
+        room = layer._room_at(prepared.end, prepared._reaches[group], setup.block_size)
         asked.append((room.start, room.end, 0, _spare(setup, prepared, layer)))
     return asked
 
@@ -103,14 +103,14 @@ def _stored(setup: Setup, prepared: Prepared, group: int, origin: int, span: tup
     """
     layer, (start, end) = setup.layers[group], span
     if layer.bounded and end < prepared.end:
-        return (*layer.stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, origin))
-    return (*layer.stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), 0)
+        return (*layer._stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, origin))
+    return (*layer._stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), 0)
 
 
 def _spare(setup: Setup, prepared: Prepared, layer: LayerGroup) -> int:
     """Pages set aside for the beams that the prompt will be forked into."""
     beams = prepared.request.beams
-    return (beams - 1) * layer.forked(prepared.end, setup.block_size) if beams > 1 else 0
+    return (beams - 1) * layer._forked(prepared.end, setup.block_size) if beams > 1 else 0
 
 
 def worst(setup: Setup, prepared: Prepared, group: int, purpose: Purpose) -> int:
@@ -124,5 +124,5 @@ def worst(setup: Setup, prepared: Prepared, group: int, purpose: Purpose) -> int
     if layer.current and not prepared._keep:
         return request.beams
     if purpose == "decode":
-        return layer.most_decoding(lengths, request.beams, setup.block_size)
-    return layer.most(lengths, request.beams, setup.block_size, chunk_of(setup, prepared, group))
+        return layer._most_decoding(lengths, request.beams, setup.block_size)
+    return layer._most(lengths, request.beams, setup.block_size, chunk_of(setup, prepared, group))

@@ -79,8 +79,8 @@ def _later(setup: Setup, prepared: Prepared, group: int, have: int) -> int:
         return 0
     layer, size, request = setup.layers[group], setup.block_size, prepared.request
     longest = prepared._length + prepared._new_tokens + (layer.extra_tokens or 0)
-    coming = layer.columns(longest, size) - layer.columns(prepared._reaches[group], size)
-    return layer.growth(max(coming, 0), have, size) * request.beams
+    coming = layer._columns(longest, size) - layer._columns(prepared._reaches[group], size)
+    return layer._growth(max(coming, 0), have, size) * request.beams
 
 
 def _source_takes(leaf: int, held: Numbers, num_claims: Numbers, tiers: Numbers) -> list[int]:
@@ -104,7 +104,7 @@ def slots_to_completion(setup: Setup, sequence: Sequence) -> tuple[int, ...]:
     counts = [0] * len(setup.groups)
     for group in setup.own_groups:
         layer = setup.layers[group]
-        coming = layer.columns(longest + (layer.extra_tokens or 0), size) - sequence.capacity(group) // size
+        coming = layer._columns(longest + (layer.extra_tokens or 0), size) - sequence.capacity(group) // size
         have = int(np.count_nonzero(setup.store.pages[group][sequence.row] >= 0)) if layer.bounded else 0
-        counts[group] = layer.growth(max(coming, 0), have, size) * request.beams
+        counts[group] = layer._growth(max(coming, 0), have, size) * request.beams
     return tuple(counts)

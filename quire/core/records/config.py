@@ -106,7 +106,7 @@ class CacheConfig:
         if cross != sorted(cross):
             raise InputError(say(f"groups {names}", "a cross group stands before others", "put cross groups last"))
         for group in self.groups:
-            if why := group.misplaced(self.block_size):
+            if why := group._misplaced(self.block_size):
                 raise InputError(say(f"group {shown(group.name)}", why, "use a multiple of block_size"))
 
     def _check_tiers(self) -> None:
@@ -164,7 +164,7 @@ class CacheConfig:
         if self.reuse:
             for nth, group in enumerate(self.groups):
                 layer, slots = group.clamped(self.max_length), self.tiers[0].of_group(nth)
-                if why := layer.hopeless(slots, self.block_size, self.max_length):
+                if why := layer._hopeless(slots, self.block_size, self.max_length):
                     reasons.append(f"group {shown(group.name)} {why}")
             if self.max_length <= self.block_size and not self._partial_hits:
                 reasons.append(

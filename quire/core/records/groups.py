@@ -102,7 +102,7 @@ class LayerGroup:
         """Leading blocks that must be there as well."""
         return -(-self.sinks // size)
 
-    def keep(self, size: int) -> int:
+    def _keep(self, size: int) -> int:
         """Blocks right before the last final token that a sequence goes on holding; ALL: it never lets go."""
         return 0 if self.snapshot_every is not None else self.tail(size)
 
@@ -149,7 +149,7 @@ class LayerGroup:
 
     # -- what computing takes ----------------------------------------------------------------------------------------
 
-    def is_stop(self, position: int, marks: Marks | None, size: int) -> bool:
+    def _is_stop(self, position: int, marks: Marks | None, size: int) -> bool:
         """A snapshot is taken here; without marks (nothing is kept) nowhere."""
         if self.snapshot_every is None or marks is None or not position or position % size:
             return False
@@ -157,41 +157,41 @@ class LayerGroup:
             return True
         return self.snapshot_every > 0 and position % self.snapshot_every == 0
 
-    def next_stop(self, start: int, end: int, marks: Marks | None, size: int) -> int:
+    def _next_stop(self, start: int, end: int, marks: Marks | None, size: int) -> int:
         """Where a step from `start` on must end at the latest: a state can be kept only where a step ends."""
         if self.snapshot_every is None or marks is None:
             return end
         edges = (*marks.named, marks.end)
-        stops = [edge for edge in edges if edge > start and self.is_stop(edge, marks, size)]
+        stops = [edge for edge in edges if edge > start and self._is_stop(edge, marks, size)]
         if self.snapshot_every:
             stops.append((start // self.snapshot_every + 1) * self.snapshot_every)
         return min(end, *stops) if stops else end
 
-    def stored_at(self, start: int, end: int, size: int, marks: Marks | None = NO_MARKS) -> tuple[int, int]:
+    def _stored_at(self, start: int, end: int, size: int, marks: Marks | None = NO_MARKS) -> tuple[int, int]:
         """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
         if self.snapshot_every is not None:
             stop = end // size
-            return stop - self.is_stop(end, marks, size), stop
+            return stop - self._is_stop(end, marks, size), stop
         return start // size, max(start // size, -(-end // size))
 
-    def room_at(self, length: int, reach: int, size: int) -> Span:
+    def _room_at(self, length: int, reach: int, size: int) -> Span:
         """Blocks, sinks aside, that a sequence which only decodes after `length` has pages for, up to `reach`."""
         if self.snapshot_every is not None:
             return Span(length // size, length // size)
         first = 0 if self.window is None else max(0, length - self.window + 1) // size
         return Span(first, -(-reach // size))
 
-    def peak(self, start: int, end: int, chunk: int | None, size: int, marks: Marks | None = NO_MARKS) -> int:
+    def _peak(self, start: int, end: int, chunk: int | None, size: int, marks: Marks | None = NO_MARKS) -> int:
         """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step."""
         if self.snapshot_every is not None:
-            return int(self.is_stop(self.next_stop(start, end, marks, size), marks, size))
+            return int(self._is_stop(self._next_stop(start, end, marks, size), marks, size))
         first = start // size
         blocks = -(-end // size) - first
         if self.window is None or chunk is None:
             return blocks
         return min(blocks, max(0, self.sink(size) - first) + max(1, self.tail(size)) + -(-chunk // size))
 
-    def forked(self, length: int, size: int) -> int:
+    def _forked(self, length: int, size: int) -> int:
         """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
         if self.cross:
             return 0
@@ -199,27 +199,27 @@ class LayerGroup:
             return 1
         return -(-(length + (self.extra_tokens or 0)) // size) - length // size
 
-    def most(self, lengths: Lengths, beams: int, size: int, chunk: int | None) -> int:
+    def _most(self, lengths: Lengths, beams: int, size: int, chunk: int | None) -> int:
         """Device pages it may hold at once over a whole life."""
         if self.snapshot_every is not None:
             return beams + 1  # one state each, and the snapshot that they began from
         prompt, reach, longest = lengths
         total, shared = -(-longest // size), prompt // size
-        spare = (beams - 1) * self.forked(prompt, size)
+        spare = (beams - 1) * self._forked(prompt, size)
         plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-reach // size) + spare)
         if self.window is None:
             return plain
         reads = self.sink(size) + self.tail(size)  # pages of a hit that leave stay with others: they make no room
-        first = reads + self.peak(0, reach, chunk, size) + spare
+        first = reads + self._peak(0, reach, chunk, size) + spare
         return min(plain, max(first, self._later(prompt, beams, size)))
 
-    def most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
+    def _most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
         """The same for a sequence whose prompt a transfer brings."""
         prompt, reach, _ = lengths
-        plain = self.most(lengths, beams, size, None)
+        plain = self._most(lengths, beams, size, None)
         if self.window is None:
             return plain
-        first = self.sink(size) + len(self.room_at(prompt, reach, size)) + (beams - 1) * self.forked(prompt, size)
+        first = self.sink(size) + len(self._room_at(prompt, reach, size)) + (beams - 1) * self._forked(prompt, size)
         return min(plain, max(first, self._later(prompt, beams, size)))
 
     def _later(self, prompt: int, beams: int, size: int) -> int:
@@ -231,11 +231,11 @@ class LayerGroup:
         """Pages a decoding sequence of a bounded group holds at most, sinks aside."""
         return self.tail(size) + 2 + -(-(self.extra_tokens or 0) // size)
 
-    def columns(self, length: int, size: int) -> int:
+    def _columns(self, length: int, size: int) -> int:
         """Places of its row that `length` tokens use: a state's snapshot belongs to a whole block."""
         return length // size if self.snapshot_every is not None else -(-length // size)
 
-    def growth(self, coming: int, have: int, size: int) -> int:
+    def _growth(self, coming: int, have: int, size: int) -> int:
         """Slots that `coming` more blocks need at most, when a sequence holds `have` pages; snapshots can wait."""
         if self.snapshot_every is not None:
             return 0
@@ -245,13 +245,13 @@ class LayerGroup:
 
     # -- what can never take effect ----------------------------------------------------------------------------------
 
-    def misplaced(self, size: int) -> str | None:
+    def _misplaced(self, size: int) -> str | None:
         """Why its snapshots cannot be taken in blocks of this size."""
         if self.snapshot_every is None or self.snapshot_every % size == 0:
             return None
         return f"snapshots every {self.snapshot_every} tokens do not fall on edges of {size}"
 
-    def hopeless(self, slots: int, size: int, max_length: int) -> str | None:
+    def _hopeless(self, slots: int, size: int, max_length: int) -> str | None:
         """Why no hit can ever satisfy it, or only at positions that requests name."""
         if self.snapshot_every is not None and slots < 2:
             return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"

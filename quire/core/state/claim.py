@@ -118,7 +118,7 @@ class Claim:
         setup, mine, size = self.prepared._setup, self.prepared, self.prepared._setup.block_size
         if setup.state_groups:
             block = span.end // size - 1
-            kept = [setup.layers[group].is_stop(span.end, other._marks, size) for group in setup.state_groups]
+            kept = [setup.layers[group]._is_stop(span.end, other._marks, size) for group in setup.state_groups]
             gains = span.end > self.start and all(kept)
         else:
             block = self._hit.blocks

@@ -113,7 +113,7 @@ class Prepared:
         setup = self._setup
         if start >= end:
             return end
-        return min(layer.next_stop(start, end, self._marks, setup.block_size) for layer in setup.layers)
+        return min(layer._next_stop(start, end, self._marks, setup.block_size) for layer in setup.layers)
 
 
 class Places:

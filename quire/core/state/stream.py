@@ -46,5 +46,5 @@ def open_stream(
 
 def _numbers(layer: LayerGroup, size: int, slots: list[int]) -> tuple[int, int, int, int, int, int, list[int]]:
     """A layer group as the store knows it."""
-    reach = (layer.tail(size), layer.sink(size), layer.keep(size))
+    reach = (layer.tail(size), layer.sink(size), layer._keep(size))
     return (*reach, layer.every(size), layer.extra_tokens or 0, layer.current, slots)
