@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.core.store import StoreName
+
 # Helper modules assert as tests do, with the values in the message, and under `python -O` too.
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 # Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
@@ -25,11 +27,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(params=["twin", "compiled"])
-def store(request: pytest.FixtureRequest) -> str:
+def store(request: pytest.FixtureRequest) -> StoreName:
     """Each store in turn; QUIRE_REQUIRE_COMPILED=1 turns a missing compiled one into a failure."""
     if request.param == "compiled" and os.environ.get("QUIRE_REQUIRE_COMPILED") != "1":
         try:
             importlib.import_module("quire.core.store._compiled")
         except ImportError as missing:
             pytest.skip(f"the compiled store is not built: {missing}")
-    return str(request.param)
+    name: StoreName = request.param
+    return name

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from quire import BrokenInvariant, Cache, CacheConfig, QuireError, TierConfig, check
+from quire.core.store import StoreName
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "quire"
@@ -54,11 +55,11 @@ def test_tests_and_their_helpers_assert_in_both_ways() -> None:
     helper = importlib.import_module("tests.tiers.conformance")
     assert type(helper.__loader__).__name__ == "AssertionRewritingHook"
     with pytest.raises(AssertionError):
-        assert not helper
+        assert helper is None
 
 
-def test_a_broken_cache_is_found_in_both_ways(store: str) -> None:
-    cache = Cache(CacheConfig(block_size=4, tiers=(TierConfig("device", 8),), max_length=16), store=store)  # type: ignore[arg-type]
+def test_a_broken_cache_is_found_in_both_ways(store: StoreName) -> None:
+    cache = Cache(CacheConfig(block_size=4, tiers=(TierConfig("device", 8),), max_length=16), store=store)
     check(cache)
     cache._registry.free_rows.pop()
     with pytest.raises(BrokenInvariant, match="rows are lost") as broken:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from quire import Cache, CacheConfig, TierConfig
+from quire.core.store import StoreName
 
 
-def small(store: str, *slots: int, **options: Any) -> Cache:
+def small(store: StoreName, *slots: int, **options: Any) -> Cache:
     """A cache of blocks of 4 tokens, with so many slots per tier."""
     tiers = tuple(TierConfig(name, count) for name, count in zip(("device", "host", "disk"), slots, strict=False))
-    return Cache(CacheConfig(tiers, **{"block_size": 4, "max_sequences": 8, "max_length": 256} | options), store=store)  # type: ignore[arg-type]
+    return Cache(CacheConfig(tiers, **{"block_size": 4, "max_sequences": 8, "max_length": 256} | options), store=store)
 
 
 def seq(start: int, count: int) -> np.ndarray[Any, np.dtype[np.int32]]:

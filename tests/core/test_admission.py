@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, InputError, Request, Retention, Span, TierConfig, check
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
 
-def test_token_budget_admits_the_longest_prefix(store: str) -> None:
+def test_token_budget_admits_the_longest_prefix(store: StoreName) -> None:
     """Cached tokens cost nothing: what is charged is what is computed."""
     cache = small(store, 32)
     serve(cache, Request("seed", seq(0, 12)))
@@ -26,7 +27,7 @@ def test_token_budget_admits_the_longest_prefix(store: str) -> None:
     check(cache)
 
 
-def test_all_or_nothing(store: str) -> None:
+def test_all_or_nothing(store: StoreName) -> None:
     cache = small(store, 32)
     batch = cache.add_sequence_batch(
         [Request("a", seq(0, 4)), Request("b", seq(50, 5))], token_budget=8, all_or_nothing=True
@@ -40,7 +41,7 @@ def test_all_or_nothing(store: str) -> None:
     assert len(batch.sequences) == 2 and not batch.refused
 
 
-def test_slots_are_counted_before_the_first_move(store: str) -> None:
+def test_slots_are_counted_before_the_first_move(store: StoreName) -> None:
     """Two of three fit; the third is given back and says what it lacks."""
     cache = small(store, 5)
     batch = cache.add_sequence_batch([Request(n, seq(100 * n, 8)) for n in range(3)])
@@ -51,7 +52,7 @@ def test_slots_are_counted_before_the_first_move(store: str) -> None:
     check(cache)
 
 
-def test_giving_back_the_last_claim_makes_room_for_the_first(store: str) -> None:
+def test_giving_back_the_last_claim_makes_room_for_the_first(store: StoreName) -> None:
     """What a refused request had claimed is room again: here the first fits only because the second is out."""
     cache = small(store, 4)
     serve(cache, Request("seed", seq(0, 9)))  # two full blocks and a tail, all idle; one slot is empty
@@ -62,7 +63,7 @@ def test_giving_back_the_last_claim_makes_room_for_the_first(store: str) -> None
     check(cache)
 
 
-def test_an_early_given_back_source_serves_the_same_batch(store: str) -> None:
+def test_an_early_given_back_source_serves_the_same_batch(store: StoreName) -> None:
     """Pool of three: the copier's source, an idle inner block, gives its slot to the next page of this very batch."""
     cache = small(store, 3)
     serve(cache, Request("inner", seq(0, 8)))  # blocks 0 and 1; block 0 has a child
@@ -72,7 +73,7 @@ def test_an_early_given_back_source_serves_the_same_batch(store: str) -> None:
     check(cache)
 
 
-def test_chunks_end_on_block_edges_and_keep_the_promise(store: str) -> None:
+def test_chunks_end_on_block_edges_and_keep_the_promise(store: StoreName) -> None:
     """A long prompt is computed in parts; its slots are all there from the first part on."""
     cache = small(store, 16)
     batch = cache.add_sequence_batch([Request("long", seq(0, 30))], token_budget=10, max_chunk=10)
@@ -90,7 +91,7 @@ def test_chunks_end_on_block_edges_and_keep_the_promise(store: str) -> None:
     assert ends == [8, 16, 24, 30]
 
 
-def test_continuing_sequences_are_charged_first(store: str) -> None:
+def test_continuing_sequences_are_charged_first(store: StoreName) -> None:
     cache = small(store, 16)
     first = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8)
     (long,) = first.sequences
@@ -100,7 +101,7 @@ def test_continuing_sequences_are_charged_first(store: str) -> None:
     assert [refusal.request.id for refusal in batch.refused] == ["new"]
 
 
-def test_what_it_may_generate_ends_at_max_length(store: str) -> None:
+def test_what_it_may_generate_ends_at_max_length(store: StoreName) -> None:
     """More than that is no reason to refuse it, and takes no slots."""
     cache = small(store, 8, max_length=32)
     request = Request("long", seq(0, 6), max_new_tokens=1000)
@@ -116,7 +117,7 @@ def test_what_it_may_generate_ends_at_max_length(store: str) -> None:
     check(cache)
 
 
-def test_a_request_that_can_never_fit_is_refused_at_once(store: str) -> None:
+def test_a_request_that_can_never_fit_is_refused_at_once(store: StoreName) -> None:
     cache = small(store, 4, max_length=64)
     requests = [Request("wide", seq(0, 17)), Request("long", seq(0, 8), max_new_tokens=60), Request("fine", seq(0, 8))]
     with cache.claim(requests) as claims:
@@ -131,14 +132,14 @@ def test_a_request_that_can_never_fit_is_refused_at_once(store: str) -> None:
     assert beams.refused[0].never and (beams.refused[0].need, beams.refused[0].have) == (5, 4)
 
 
-def test_rows_run_out(store: str) -> None:
+def test_rows_run_out(store: StoreName) -> None:
     cache = small(store, 32, max_sequences=2)
     batch = cache.add_sequence_batch([Request(n, seq(100 * n, 2)) for n in range(3)])
     assert len(batch.sequences) == 2
     assert (batch.refused[0].reason, batch.refused[0].have) == ("sequences", 2)
 
 
-def test_explicit_length_drafts_reuse_off_and_dummies_take_the_same_door(store: str) -> None:
+def test_explicit_length_drafts_reuse_off_and_dummies_take_the_same_door(store: StoreName) -> None:
     cache = small(store, 32)
     serve(cache, Request("seed", seq(0, 12)))
     requests = [
@@ -166,7 +167,7 @@ def test_explicit_length_drafts_reuse_off_and_dummies_take_the_same_door(store: 
     assert cache.probe([Request("p", np.ones(5, np.int32))])[0].start == 0, "a dummy leaves nothing behind"
 
 
-def test_a_prefill_receiver_keeps_what_is_held_up_to_the_whole_prompt(store: str) -> None:
+def test_a_prefill_receiver_keeps_what_is_held_up_to_the_whole_prompt(store: StoreName) -> None:
     """purpose="decode": nothing is computed here, so the last token may be reused as well."""
     cache = small(store, 8)
     serve(cache, Request("seed", seq(0, 8)))
@@ -177,7 +178,7 @@ def test_a_prefill_receiver_keeps_what_is_held_up_to_the_whole_prompt(store: str
     check(cache)
 
 
-def test_prepared_requests_are_claimed_like_plain_ones(store: str) -> None:
+def test_prepared_requests_are_claimed_like_plain_ones(store: StoreName) -> None:
     cache = small(store, 8)
     serve(cache, Request("seed", seq(0, 8)))
     prepared = cache.prepare(Request("p", seq(0, 12)))
@@ -185,7 +186,7 @@ def test_prepared_requests_are_claimed_like_plain_ones(store: str) -> None:
     assert batch.sequences[0].start == 8
 
 
-def test_several_open_claims_hold_apart(store: str) -> None:
+def test_several_open_claims_hold_apart(store: StoreName) -> None:
     """Claims of two callers are open at once; each keeps its promise, whatever the other does in between."""
     cache = small(store, 6, 2)
     serve(cache, Request("seed", seq(0, 8)))
@@ -201,7 +202,7 @@ def test_several_open_claims_hold_apart(store: str) -> None:
     check(cache)
 
 
-def test_a_prompt_that_waits_is_not_overtaken(store: str) -> None:
+def test_a_prompt_that_waits_is_not_overtaken(store: StoreName) -> None:
     cache = small(store, 16)
     (long,) = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8).sequences
     cache.commit(long)
@@ -209,7 +210,7 @@ def test_a_prompt_that_waits_is_not_overtaken(store: str) -> None:
     assert not batch.spans and [r.request.id for r in batch.refused] == ["new"], "a block edge is out of reach"
 
 
-def test_commit_counts_what_was_handed_out(store: str) -> None:
+def test_commit_counts_what_was_handed_out(store: StoreName) -> None:
     """In the middle of a prompt the default is the last span, not every known token."""
     cache = small(store, 16)
     (long,) = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8).sequences
@@ -218,7 +219,7 @@ def test_commit_counts_what_was_handed_out(store: str) -> None:
     assert cache.commit([long]) == 3 and long.computed == 20
 
 
-def test_a_clock_that_raises_changes_nothing(store: str) -> None:
+def test_a_clock_that_raises_changes_nothing(store: StoreName) -> None:
     works = True
 
     def clock() -> float:
@@ -230,6 +231,7 @@ def test_a_clock_that_raises_changes_nothing(store: str) -> None:
     serve(cache, Request("seed", seq(0, 8)))
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4))]).sequences
     held = cache.hold(sequence, Span(0, 4))
+    assert held is not None
     before = cache._setup.store.dump()
     works = False
     for act in (
@@ -247,6 +249,6 @@ def test_a_clock_that_raises_changes_nothing(store: str) -> None:
     check(cache)
 
 
-def test_a_chunk_is_at_least_a_block(store: str) -> None:
+def test_a_chunk_is_at_least_a_block(store: StoreName) -> None:
     with pytest.raises(InputError, match="at least 4"):
         small(store, 8).add_sequence_batch([Request("r", seq(0, 8))], max_chunk=3)

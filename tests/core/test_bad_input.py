@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import quire
 from quire import (
     Cache,
     CacheConfig,
@@ -25,6 +26,7 @@ from quire import (
     UnknownError,
     check,
 )  # fmt: skip
+from quire.core.store import StoreName
 
 IMAGE = b"i" * 32
 
@@ -40,12 +42,12 @@ def req(*values: int, **rest: Any) -> Request:
 class Scene:
     """A cache with one of everything: sequences live and released, claims, holds, plans; and a second cache."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: StoreName) -> None:
         config = CacheConfig(
             (TierConfig("device", 12), TierConfig("host", 4)), block_size=4, max_sequences=4, max_length=32, events=True
         )
-        self.cache = Cache(config, clock=lambda: 0.0, store=store)  # type: ignore[arg-type]
-        self.other = Cache(config, clock=lambda: 0.0, store=store)  # type: ignore[arg-type]
+        self.cache = Cache(config, clock=lambda: 0.0, store=store)
+        self.other = Cache(config, clock=lambda: 0.0, store=store)
         self.live, self.gone, self.plan, self.done = self.fill(self.cache)
         self.theirs, *_ = self.fill(self.other)
         self.their_claims = self.other.claim([Request("theirs", toks(1))])
@@ -55,6 +57,7 @@ class Scene:
         self.dropped.drop()
         self.hold = self.cache.hold(self.live, Span(0, 4))
         self.let_go = self.cache.hold(self.live, Span(4, 6))
+        assert self.let_go is not None
         self.cache.drop(self.let_go)
         self.before = self.state()
 
@@ -80,7 +83,8 @@ class Scene:
         return cache._setup.store.dump(), cache.table().tolist(), len(kept.open_claims), len(kept.holds), rest
 
 
-Ask = Callable[[Cache, Scene], Any]
+Ask = Callable[[Any, Any], Any]
+untyped: Any = quire  # the same names without types: misuse is the point
 CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     # names
     "unknown id": (lambda c, s: c.sequence("nobody"), UnknownError, "no live sequence has that id"),
@@ -99,7 +103,7 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     "claim for nothing known": (lambda c, s: c.claim([req(1)], purpose="fun"), InputError, "purpose 'fun'"),
     "probe for nothing known": (lambda c, s: c.probe([req(1)], purpose="fun"), InputError, "purpose 'fun'"),
     "bool in a scope": (lambda c, s: c.claim([req(1, scope=Scope(lora=True))]), InputError, "a bool names nothing"),
-    "float in a scope": (lambda c, s: c.claim([req(1, scope=Scope(salt=1.5))]), InputError, "it is a float"),
+    "float in a scope": (lambda c, s: c.claim([req(1, scope=untyped.Scope(salt=1.5))]), InputError, "it is a float"),
     "media beyond the tokens": (
         lambda c, s: c.claim([req(1, 2, media=(Media(IMAGE, (Span(1, 3),)),))]), InputError, "has 2 tokens"),
     "media over media": (
@@ -191,7 +195,7 @@ def tells(caught: QuireError, error: type[QuireError], fact: str) -> None:
 
 
 @pytest.fixture
-def scene(store: str) -> Scene:
+def scene(store: StoreName) -> Scene:
     return Scene(store)
 
 
@@ -284,13 +288,13 @@ def test_no_room_is_an_answer_not_an_error(scene: Scene) -> None:
 DEVICE = (TierConfig("device", 4),)
 UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     # requests
-    "tokens as a list": (lambda: Request("a", [1, 2]), "a list"),
+    "tokens as a list": (lambda: untyped.Request("a", [1, 2]), "a list"),
     "tokens as int64": (lambda: Request("a", np.array([1, 2])), "int64"),
     "tokens in two dimensions": (lambda: Request("a", np.zeros((2, 2), np.int32)), "(2, 2)"),
     "tokens with gaps": (lambda: Request("a", np.zeros(8, np.int32)[::2]), "ascontiguousarray"),
     "no tokens": (lambda: req(), "it has no tokens"),
     "no dummy tokens": (lambda: Request.dummy("a", 0), "it has no tokens"),
-    "unhashable id": (lambda: Request([], toks(1)), "must be hashable"),
+    "unhashable id": (lambda: untyped.Request([], toks(1)), "must be hashable"),
     "length of zero": (lambda: req(1, length=0), "length 0"),
     "negative length": (lambda: req(1, length=-1), "length -1"),
     "no beams": (lambda: req(1, beams=0), "beams 0"),
@@ -308,28 +312,28 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     # what belongs to them
     "media without runs": (lambda: Media(IMAGE, ()), "runs are ()"),
     "media with an empty run": (lambda: Media(IMAGE, (Span(1, 1),)), "non-empty Span"),
-    "media with a tuple for a run": (lambda: Media(IMAGE, ((0, 2),)), "non-empty Span"),
+    "media with a tuple for a run": (lambda: untyped.Media(IMAGE, ((0, 2),)), "non-empty Span"),
     "media with a short digest": (lambda: Media(b"short", (Span(0, 1),)), "16 to 64 bytes"),
     "span backwards": (lambda: Span(3, 2), "[3, 2)"),
     "span below zero": (lambda: Span(-1, 2), "[-1, 2)"),
-    "span of fractions": (lambda: Span(0.5, 2), "0.5"),
+    "span of fractions": (lambda: untyped.Span(0.5, 2), "0.5"),
     "range backwards": (lambda: RetainRange(8, 4, 50), "[8, 4)"),
     "priority too high": (lambda: RetainRange(0, 4, 101), "priority 101"),
     "priority below zero": (lambda: Retention(decode_priority=-1), "priority -1"),
-    "priority as a fraction": (lambda: Retention(decode_priority=35.5), "priority 35.5"),
+    "priority as a fraction": (lambda: untyped.Retention(decode_priority=35.5), "priority 35.5"),
     "endless seconds": (lambda: Retention(decode_seconds=float("inf")), "inf seconds"),
     "seconds that are no number": (lambda: RetainRange(0, 4, 50, float("nan")), "nan seconds"),
     "seconds below zero": (lambda: RetainRange(0, 4, 50, -0.5), "-0.5 seconds"),
     "ranges that overlap": (lambda: Retention((RetainRange(0, 5, 1), RetainRange(4, 8, 2))), "ends at 5"),
     "a range behind an open one": (lambda: Retention((RetainRange(0, None, 1), RetainRange(8, 9, 2))), "ends at None"),
-    "retention by nothing known": (lambda: Retention(by="last"), "retention by 'last'"),
+    "retention by nothing known": (lambda: untyped.Retention(by="last"), "retention by 'last'"),
     # caches
     "no tiers": (lambda: CacheConfig(()), "0 tiers"),
     "too many tiers": (lambda: CacheConfig(tuple(TierConfig(str(n), 1) for n in range(9))), "9 tiers"),
     "two tiers of one name": (lambda: CacheConfig(DEVICE * 2), "two tiers have one name"),
     "no device slots": (lambda: CacheConfig((TierConfig("device", 0),)), "0 slots"),
     "negative host slots": (lambda: CacheConfig((*DEVICE, TierConfig("host", -1))), "-1 slots"),
-    "half a slot": (lambda: CacheConfig((TierConfig("device", 2.5),)), "no whole numbers"),
+    "half a slot": (lambda: CacheConfig((untyped.TierConfig("device", 2.5),)), "no whole numbers"),
     "slots for other groups": (lambda: CacheConfig((TierConfig("device", (4, 4)),)), "2 numbers for 1 groups"),
     "no groups": (lambda: CacheConfig(DEVICE, groups=()), "at least one layer group"),
     "two groups of one name": (
@@ -337,18 +341,18 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
         "two groups have one name",
     ),
     "blocks of nothing": (lambda: CacheConfig(DEVICE, block_size=0), "block_size 0"),
-    "half a block": (lambda: CacheConfig(DEVICE, block_size=4.0), "block_size 4.0"),
+    "half a block": (lambda: untyped.CacheConfig(DEVICE, block_size=4.0), "block_size 4.0"),
     "no rows": (lambda: CacheConfig(DEVICE, max_sequences=0), "max_sequences 0"),
     "no length": (lambda: CacheConfig(DEVICE, max_length=0), "max_length 0"),
     "no events to hold": (lambda: CacheConfig(DEVICE, max_events=0), "max_events 0"),
-    "an order nobody knows": (lambda: CacheConfig(DEVICE, eviction="random"), "eviction 'random'"),
+    "an order nobody knows": (lambda: untyped.CacheConfig(DEVICE, eviction="random"), "eviction 'random'"),
     "a limit beyond all priorities": (
         lambda: CacheConfig(DEVICE, offload_min_priority=102),
         "offload_min_priority 102",
     ),
     "a page of negative size": (lambda: LayerGroup(page_bytes=-1), "page_bytes -1"),
     "a page that does not divide": (lambda: LayerGroup(page_bytes=10, planes=3), "do not divide into 3 planes"),
-    "a store nobody knows": (lambda: Cache(CacheConfig(DEVICE), store="fast"), "store 'fast'"),
+    "a store nobody knows": (lambda: untyped.Cache(CacheConfig(DEVICE), store="fast"), "store 'fast'"),
 }
 
 

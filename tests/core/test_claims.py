@@ -13,6 +13,7 @@ import pytest
 
 from quire import Cache, Claims, Encoder, LayerGroup, Request, Span, StateError, check
 from quire.core.admission.claim import give_back
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
@@ -25,7 +26,7 @@ def ask(name: str, **options: Any) -> Request:
 
 
 @pytest.fixture(params=["text", "encoder"])
-def cache(store: str, request: pytest.FixtureRequest) -> Cache:
+def cache(store: StoreName, request: pytest.FixtureRequest) -> Cache:
     """One with and one without an encoder's stream, and a prompt stored in it."""
     built = small(store, 4, 4, **(WITH_ENCODER if request.param == "encoder" else {}))
     serve(built, some(built, "stored"))
@@ -159,7 +160,7 @@ def test_claims_that_are_lost_inside_a_call_wait_for_the_next(cache: Cache, else
     check(cache)
 
 
-def test_claims_that_a_move_spoils_after_they_were_lost(store: str) -> None:
+def test_claims_that_a_move_spoils_after_they_were_lost(store: StoreName) -> None:
     """Nobody is told of a start that changed: the claim is gone before the plan ends."""
     cache = small(store, 2, 4)
     serve(cache, Request("a", seq(0, 8)))

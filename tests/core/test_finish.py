@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from quire import Cache, CacheConfig, Claim, Kind, LayerGroup, Request, Sequence, Span, TierConfig, check
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
 
-def pushed_down(store: str, **options: object) -> Cache:
+def pushed_down(store: StoreName, **options: object) -> Cache:
     """Blocks of 'a' (two) wait on the host; the device is full of idle blocks of 'c'."""
     cache = small(store, 4, 4, **options)
     serve(cache, Request("a", seq(0, 8)))
@@ -19,7 +20,7 @@ def pushed_down(store: str, **options: object) -> Cache:
     return cache
 
 
-def test_a_failed_onboard_drops_the_start(store: str) -> None:
+def test_a_failed_onboard_drops_the_start(store: StoreName) -> None:
     cache = pushed_down(store)
     batch = cache.add_sequence_batch([Request("r", seq(0, 12))])
     (sequence,) = batch.sequences
@@ -36,7 +37,7 @@ def test_a_failed_onboard_drops_the_start(store: str) -> None:
     assert cache.probe([Request("again", seq(0, 12))])[0].start == 11
 
 
-def test_every_sequence_on_a_lost_page_is_told(store: str) -> None:
+def test_every_sequence_on_a_lost_page_is_told(store: StoreName) -> None:
     cache = small(store, 8, 4)
     serve(cache, Request("a", seq(0, 8)))
     serve(cache, Request("c", seq(100, 32)))
@@ -53,7 +54,7 @@ def test_every_sequence_on_a_lost_page_is_told(store: str) -> None:
     check(cache)
 
 
-def test_without_room_the_sequence_is_lost_and_released(store: str) -> None:
+def test_without_room_the_sequence_is_lost_and_released(store: StoreName) -> None:
     """Two sequences shared two pages of a full device: when the first page fails, only one of them can go on."""
     cache = small(store, 4, 4)
     serve(cache, Request("a", seq(0, 8)))
@@ -70,7 +71,7 @@ def test_without_room_the_sequence_is_lost_and_released(store: str) -> None:
     check(cache)
 
 
-def test_a_failed_copy_costs_only_the_partial_block(store: str) -> None:
+def test_a_failed_copy_costs_only_the_partial_block(store: StoreName) -> None:
     cache = small(store, 8)
     serve(cache, Request("a", seq(0, 12)))
     batch = cache.add_sequence_batch([Request("r", np.array([0, 1, 2, 3, 4, 5, 77, 78], np.int32))])
@@ -81,7 +82,7 @@ def test_a_failed_copy_costs_only_the_partial_block(store: str) -> None:
     check(cache)
 
 
-def test_a_failed_offload_loses_the_page_and_nothing_else(store: str) -> None:
+def test_a_failed_offload_loses_the_page_and_nothing_else(store: StoreName) -> None:
     cache = small(store, 2, 4, events=True)
     serve(cache, Request("a", seq(0, 8)))
     batch = cache.add_sequence_batch([Request("b", seq(100, 8))])
@@ -92,7 +93,7 @@ def test_a_failed_offload_loses_the_page_and_nothing_else(store: str) -> None:
     check(cache)
 
 
-def test_a_failed_shadow_costs_nothing(store: str) -> None:
+def test_a_failed_shadow_costs_nothing(store: StoreName) -> None:
     cache = small(store, 4, 4)
     serve(cache, Request("a", seq(0, 8)))
     plan = cache.offload(2)
@@ -102,7 +103,7 @@ def test_a_failed_shadow_costs_nothing(store: str) -> None:
     check(cache)
 
 
-def test_an_open_claim_is_told_too(store: str) -> None:
+def test_an_open_claim_is_told_too(store: StoreName) -> None:
     """Somebody claimed pages that are still on their way down; the move fails."""
     cache = small(store, 2, 4)
     serve(cache, Request("a", seq(0, 8)))
@@ -118,7 +119,7 @@ def test_an_open_claim_is_told_too(store: str) -> None:
 
 
 @pytest.mark.parametrize("shadows", [True, False])
-def test_a_failed_exchange_loses_both_pages(store: str, shadows: bool) -> None:
+def test_a_failed_exchange_loses_both_pages(store: StoreName, shadows: bool) -> None:
     cache = small(store, 2, 2, shadows=shadows)
     serve(cache, Request("a", seq(0, 8)))
     serve(cache, Request("c", seq(100, 8)))
@@ -130,7 +131,7 @@ def test_a_failed_exchange_loses_both_pages(store: str, shadows: bool) -> None:
     check(cache)
 
 
-def test_a_failed_exchange_is_told_though_one_of_its_pages_is_gone(store: str) -> None:
+def test_a_failed_exchange_is_told_though_one_of_its_pages_is_gone(store: StoreName) -> None:
     """The page that came up was given back and its id used again before the plan was finished: the other is lost."""
     cache = small(store, 2, 2)
     serve(cache, Request("a", seq(0, 8)))
@@ -146,7 +147,7 @@ def test_a_failed_exchange_is_told_though_one_of_its_pages_is_gone(store: str) -
     check(cache)
 
 
-def test_a_copy_that_may_still_fail_is_not_inherited(store: str) -> None:
+def test_a_copy_that_may_still_fail_is_not_inherited(store: StoreName) -> None:
     """A page goes down, its block is computed anew and committed, then the move fails: nothing bad is findable."""
     cache = small(store, 4, 2)
     first, second = cache.add_sequence_batch([Request("a", seq(0, 4)), Request("r", seq(0, 4))]).sequences
@@ -161,11 +162,12 @@ def test_a_copy_that_may_still_fail_is_not_inherited(store: str) -> None:
     check(cache)
 
 
-def test_a_hold_on_a_lost_page_is_told(store: str) -> None:
+def test_a_hold_on_a_lost_page_is_told(store: StoreName) -> None:
     """The sequence is gone, a transfer still holds its pages: it must not send what never came."""
     cache = pushed_down(store)
     batch = cache.add_sequence_batch([Request("r", seq(0, 12))])
     held = cache.hold(batch.sequences[0], Span(0, 12))
+    assert held is not None
     cache.release(batch.sequences[0])
     onboards = [place for place, move in enumerate(batch.plan) if move.kind in (Kind.ONBOARD, Kind.EXCHANGE)]
     (setback,) = cache.finish(batch.plan, failed=[onboards[1]]).setbacks
@@ -175,7 +177,7 @@ def test_a_hold_on_a_lost_page_is_told(store: str) -> None:
     check(cache)
 
 
-def test_generated_tokens_are_computed_again_after_a_setback(store: str) -> None:
+def test_generated_tokens_are_computed_again_after_a_setback(store: StoreName) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4))]).sequences
     cache.commit(sequence)
@@ -191,7 +193,7 @@ def test_generated_tokens_are_computed_again_after_a_setback(store: str) -> None
     check(cache)
 
 
-def test_what_could_not_be_read_to_be_copied_is_found_no_more(store: str) -> None:
+def test_what_could_not_be_read_to_be_copied_is_found_no_more(store: StoreName) -> None:
     """A partial hit copies from the host: when that read fails, the next request does not run into it again."""
     cache = small(store, 4, 4)
     serve(cache, Request("a", seq(0, 8)))
@@ -206,7 +208,7 @@ def test_what_could_not_be_read_to_be_copied_is_found_no_more(store: str) -> Non
     assert cache.probe([Request("again", seq(0, 7))])[0].start == 4
 
 
-def test_a_snapshot_that_could_not_be_read_is_found_no_more(store: str) -> None:
+def test_a_snapshot_that_could_not_be_read_is_found_no_more(store: StoreName) -> None:
     """Else the request that is claimed again after its loss would find it again, and lose it again, for ever."""
     groups = (LayerGroup("full"), LayerGroup("state", snapshot_every=4))
     tiers = (TierConfig("device", (16, 2)), TierConfig("host", (16, 4)))
@@ -224,10 +226,11 @@ def test_a_snapshot_that_could_not_be_read_is_found_no_more(store: str) -> None:
     assert batch.sequences[0].start == 4 and copies, [str(move) for move in batch.plan]
     (setback,) = cache.finish(batch.plan, failed=copies).setbacks
     check(cache)
-    assert setback.lost and cache.probe([setback.request])[0].start == 0
+    assert setback.lost and setback.request is not None
+    assert cache.probe([setback.request])[0].start == 0
 
 
-def test_what_was_set_back_was_handed_out_to_nobody(store: str) -> None:
+def test_what_was_set_back_was_handed_out_to_nobody(store: StoreName) -> None:
     cache = pushed_down(store)
     batch = cache.add_sequence_batch([Request("r", seq(0, 12))])
     (sequence,) = batch.sequences

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from quire import Cache, Claim, LayerGroup, Prepared, Request, Scope, Sequence, Span, StateError, check
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
@@ -25,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def build(store: str, kind: str = "full", **options: Any) -> Cache:
+def build(store: StoreName, kind: str = "full", **options: Any) -> Cache:
     return small(store, 64, **KINDS[kind] | options)
 
 
@@ -46,7 +47,7 @@ def joined(*parts: Any) -> Any:
 # -- the rule ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_missing_block_decides(store: str) -> None:
+def test_the_first_missing_block_decides(store: StoreName) -> None:
     """It gains when that block is computed, whole, whatever else is in the span."""
     cache = build(store)
     mine, other = Request("mine", seq(0, 14)), Request("other", seq(0, 20))
@@ -61,7 +62,7 @@ def test_the_first_missing_block_decides(store: str) -> None:
         assert not gains(cache, mine, other, Span(*span)), span
 
 
-def test_a_step_later_it_is_there(store: str) -> None:
+def test_a_step_later_it_is_there(store: StoreName) -> None:
     """Three equal prompts: two are left out, and start behind what the first has computed meanwhile."""
     cache = build(store)
     requests = [Request(name, seq(0, 22)) for name in "abc"]
@@ -81,7 +82,7 @@ def test_a_step_later_it_is_there(store: str) -> None:
     check(cache)
 
 
-def test_an_equal_block_behind_another_beginning(store: str) -> None:
+def test_an_equal_block_behind_another_beginning(store: StoreName) -> None:
     """Blocks are the same only with everything before them."""
     cache = build(store)
     mine, other = Request("mine", joined(seq(50, 4), seq(4, 8))), Request("other", seq(0, 12))
@@ -91,12 +92,12 @@ def test_an_equal_block_behind_another_beginning(store: str) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 3])
-def test_a_prompt_without_a_whole_block_waits_for_nobody(store: str, length: int) -> None:
+def test_a_prompt_without_a_whole_block_waits_for_nobody(store: StoreName, length: int) -> None:
     cache = build(store)
     assert not gains(cache, Request("mine", seq(0, length)), Request("other", seq(0, 12)), Span(0, 12))
 
 
-def test_what_names_tokens_counts(store: str) -> None:
+def test_what_names_tokens_counts(store: StoreName) -> None:
     """Scopes, extra ids and reuse: who could not share a page gains nothing by waiting for it."""
     cache = build(store)
     ids = np.zeros(12, np.int64)
@@ -117,13 +118,13 @@ def test_what_names_tokens_counts(store: str) -> None:
         assert gains(cache, others[name], replace(others[name], id="y"), all_of_it), name
 
 
-def test_without_reuse_nobody_gains(store: str) -> None:
+def test_without_reuse_nobody_gains(store: StoreName) -> None:
     cache = build(store, reuse=False)
     assert not gains(cache, Request("mine", seq(0, 12)), Request("other", seq(0, 12)), Span(0, 12))
 
 
 @pytest.mark.parametrize("kind", ["full", "whole blocks", "no copies"])
-def test_a_reuse_limit_ends_what_can_be_gained(store: str, kind: str) -> None:
+def test_a_reuse_limit_ends_what_can_be_gained(store: StoreName, kind: str) -> None:
     """The block it lacks counts if all of it may be reused; a limit of the other one changes nothing: it stores all."""
     cache = build(store, kind)
     other, limits = Request("other", seq(0, 20), reuse_limit=0), (None, 0, 3, 4, 7, 8, 12, 99)
@@ -134,14 +135,14 @@ def test_a_reuse_limit_ends_what_can_be_gained(store: str, kind: str) -> None:
         assert {limit for limit in limits if gains(cache, mine[limit], other, Span(0, 20))} == gaining, known
 
 
-def test_a_reuse_limit_before_a_snapshot(store: str) -> None:
+def test_a_reuse_limit_before_a_snapshot(store: StoreName) -> None:
     cache, other = build(store, "state"), Request("other", seq(0, 23))
     for end, gaining in ((8, {None, 8, 15, 16}), (16, {None, 16})):
         mine = {limit: Request("mine", seq(0, 20), reuse_limit=limit) for limit in (None, 0, 7, 8, 15, 16)}
         assert {limit for limit in mine if gains(cache, mine[limit], other, Span(0, end))} == gaining, end
 
 
-def test_windows_are_findable_at_the_end_of_a_prompt(store: str) -> None:
+def test_windows_are_findable_at_the_end_of_a_prompt(store: StoreName) -> None:
     """Until then its pages were promised to make room for its next ones: nobody waits for a part of a prompt."""
     cache = build(store, "window")
     mine, other = Request("mine", seq(0, 20)), Request("other", seq(0, 24))
@@ -150,7 +151,7 @@ def test_windows_are_findable_at_the_end_of_a_prompt(store: str) -> None:
     assert not gains(cache, mine, other, Span(16, 24)), "its first missing block is not among them"
 
 
-def test_states_are_kept_at_snapshots(store: str) -> None:
+def test_states_are_kept_at_snapshots(store: StoreName) -> None:
     """A span that ends on a snapshot of the other one, within the common beginning, is worth waiting for."""
     cache = build(store, "state")
     mine, other = Request("mine", joined(seq(0, 20), seq(80, 6))), Request("other", seq(0, 23))
@@ -164,7 +165,7 @@ def test_states_are_kept_at_snapshots(store: str) -> None:
     assert gains(cache, mine, other, Span(16, 20))
 
 
-def test_snapshots_that_a_request_names(store: str) -> None:
+def test_snapshots_that_a_request_names(store: StoreName) -> None:
     cache = build(store, "state")
     mine = Request("mine", seq(0, 20))
     assert not gains(cache, mine, Request("other", seq(0, 24)), Span(0, 12))
@@ -219,7 +220,7 @@ def look(cache: Cache, mine: Request, other: Prepared, start: int) -> tuple[bool
 
 @pytest.mark.parametrize("chunk", [None, 8])
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_waits_gains_and_who_does_not_would_not(store: str, kind: str, chunk: int | None) -> None:
+def test_who_waits_gains_and_who_does_not_would_not(store: StoreName, kind: str, chunk: int | None) -> None:
     """Random prompts, step by step: a yes means that it starts later afterwards, a no that it finds no more blocks."""
     dice, yes, no = random.Random(kind), 0, 0
     for number in range(120):
@@ -252,7 +253,7 @@ def test_who_waits_gains_and_who_does_not_would_not(store: str, kind: str, chunk
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_claim_that_is_left_out_holds_nothing(store: str, kind: str) -> None:
+def test_a_claim_that_is_left_out_holds_nothing(store: StoreName, kind: str) -> None:
     """As if it had not been asked for: the others are admitted in their order."""
     cache = build(store, kind, events=True)
     for start in (0, 40, 80):
@@ -280,7 +281,7 @@ def test_a_claim_that_is_left_out_holds_nothing(store: str, kind: str) -> None:
     assert stats[0].offloaded == cache.stats().offloaded
 
 
-def test_the_order_of_leaving_does_not_matter(store: str) -> None:
+def test_the_order_of_leaving_does_not_matter(store: StoreName) -> None:
     """Claims on the same pages, left out in any order: the last one gives the pages back."""
     cache = build(store)
     serve(cache, Request("seed", seq(0, 12)))
@@ -295,7 +296,7 @@ def test_the_order_of_leaving_does_not_matter(store: str) -> None:
             assert cache.num_free() == free
 
 
-def test_only_open_claims_of_the_batch_leave(store: str) -> None:
+def test_only_open_claims_of_the_batch_leave(store: StoreName) -> None:
     """Twice, after admission, after a drop, or from another batch: an error, and nothing has changed."""
     cache = build(store)
     requests = [Request(name, seq(0, 12)) for name in "abc"]
@@ -319,7 +320,7 @@ def test_only_open_claims_of_the_batch_leave(store: str) -> None:
     assert cache.num_free() == 64
 
 
-def test_what_was_left_out_can_be_claimed_again(store: str) -> None:
+def test_what_was_left_out_can_be_claimed_again(store: StoreName) -> None:
     """Prepared once, claimed again and again, admitted in the end."""
     cache = build(store)
     prepared = cache.prepare(Request("a", seq(0, 12)))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from quire import InputError, Kind, Request, RetainRange, Retention, Span, StateError, check
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
 
-def test_a_decode_batch_grows_in_one_call_or_not_at_all(store: str) -> None:
+def test_a_decode_batch_grows_in_one_call_or_not_at_all(store: StoreName) -> None:
     cache = small(store, 5)
     batch = cache.add_sequence_batch([Request(n, seq(10 * n, 4)) for n in range(3)])
     rows = np.array([sequence.row for sequence in batch.sequences], np.int32)
@@ -23,7 +24,7 @@ def test_a_decode_batch_grows_in_one_call_or_not_at_all(store: str) -> None:
     check(cache)
 
 
-def test_commit_during_decode_makes_full_blocks_findable(store: str) -> None:
+def test_commit_during_decode_makes_full_blocks_findable(store: StoreName) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
     assert cache.commit(sequence) == 1
@@ -34,7 +35,7 @@ def test_commit_during_decode_makes_full_blocks_findable(store: str) -> None:
     assert cache.probe([Request("p", seq(0, 9))])[0].start == 8
 
 
-def test_rejected_drafts_are_trimmed_and_never_stored(store: str) -> None:
+def test_rejected_drafts_are_trimmed_and_never_stored(store: StoreName) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 4), extra_tokens=4)]).sequences
     cache.commit(sequence)
@@ -52,7 +53,7 @@ def test_rejected_drafts_are_trimmed_and_never_stored(store: str) -> None:
     assert starts == [5, 5]
 
 
-def test_forks_share_full_pages_and_copy_the_partial_one(store: str) -> None:
+def test_forks_share_full_pages_and_copy_the_partial_one(store: StoreName) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 10), beams=3)]).sequences
     assert cache.num_free() == 8 - 3 - 2, "the beams' pages are set aside"
@@ -77,7 +78,7 @@ def test_forks_share_full_pages_and_copy_the_partial_one(store: str) -> None:
     assert starts == [12, 12, 12]
 
 
-def test_a_beam_search_hits_its_own_last_block_too(store: str) -> None:
+def test_a_beam_search_hits_its_own_last_block_too(store: StoreName) -> None:
     """The same prompt twice with two beams: the tail is matched as well, and each beam gets a copy of its own."""
     cache = small(store, 8)
     serve(cache, Request("seed", seq(0, 7)))
@@ -89,7 +90,7 @@ def test_a_beam_search_hits_its_own_last_block_too(store: str) -> None:
     check(cache)
 
 
-def test_no_room_to_fork_changes_nothing(store: str) -> None:
+def test_no_room_to_fork_changes_nothing(store: StoreName) -> None:
     cache = small(store, 3)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 10))]).sequences
     cache.commit(sequence)
@@ -98,7 +99,7 @@ def test_no_room_to_fork_changes_nothing(store: str) -> None:
     assert cache._setup.store.dump() == before
 
 
-def test_suspend_and_resume_recompute_only_the_last_token(store: str) -> None:
+def test_suspend_and_resume_recompute_only_the_last_token(store: StoreName) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6), max_new_tokens=10)]).sequences
     cache.commit(sequence)
@@ -112,7 +113,7 @@ def test_suspend_and_resume_recompute_only_the_last_token(store: str) -> None:
     assert resumed.start == 8 and resumed.id == "r"
 
 
-def test_suspended_pages_survive_on_the_host(store: str) -> None:
+def test_suspended_pages_survive_on_the_host(store: StoreName) -> None:
     """Preempted, pushed out of the device by others, resumed: nothing is computed again."""
     cache = small(store, 4, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 16))]).sequences
@@ -124,11 +125,12 @@ def test_suspended_pages_survive_on_the_host(store: str) -> None:
     check(cache)
 
 
-def test_a_hold_outlives_its_sequence(store: str) -> None:
+def test_a_hold_outlives_its_sequence(store: StoreName) -> None:
     cache = small(store, 4)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 8))]).sequences
     cache.commit(sequence)
     held = cache.hold(sequence, Span(0, 5))
+    assert held is not None
     assert held.slots[0].tolist() == sequence.slots().tolist()
     cache.release(sequence)
     check(cache)
@@ -139,7 +141,7 @@ def test_a_hold_outlives_its_sequence(store: str) -> None:
     check(cache)
 
 
-def test_a_private_twin_takes_the_place_that_has_become_free(store: str) -> None:
+def test_a_private_twin_takes_the_place_that_has_become_free(store: StoreName) -> None:
     """Two equal prompts at once: the second's pages are twins; when the first's are gone it stores its own."""
     cache = small(store, 4)
     first, second = cache.add_sequence_batch([Request("a", seq(0, 8)), Request("b", seq(0, 8))]).sequences
@@ -152,7 +154,7 @@ def test_a_private_twin_takes_the_place_that_has_become_free(store: str) -> None
     assert cache.probe([Request("p", seq(0, 9))])[0].start == 8
 
 
-def test_a_fresh_page_replaces_its_cold_duplicate(store: str) -> None:
+def test_a_fresh_page_replaces_its_cold_duplicate(store: StoreName) -> None:
     """The tree's page is on the host, the sequence computed the same block on the device: the device page stays."""
     cache = small(store, 4, 4, events=True)
     (early,) = cache.add_sequence_batch([Request("early", seq(0, 8))]).sequences  # computes while nothing is cached
@@ -168,7 +170,7 @@ def test_a_fresh_page_replaces_its_cold_duplicate(store: str) -> None:
     check(cache)
 
 
-def test_truncate_cuts_one_scope_at_a_block_edge(store: str) -> None:
+def test_truncate_cuts_one_scope_at_a_block_edge(store: StoreName) -> None:
     cache = small(store, 8)
     serve(cache, Request("a", seq(0, 12)))
     assert cache.truncate(Request("t", seq(0, 12)), keep=8) == 1
@@ -178,7 +180,7 @@ def test_truncate_cuts_one_scope_at_a_block_edge(store: str) -> None:
     check(cache)
 
 
-def test_clear_forgets_everything_but_what_is_held(store: str) -> None:
+def test_clear_forgets_everything_but_what_is_held(store: StoreName) -> None:
     cache = small(store, 8, events=True)
     serve(cache, Request("a", seq(0, 8)))
     (sequence,) = cache.add_sequence_batch([Request("b", seq(50, 8))]).sequences
@@ -194,12 +196,13 @@ def test_clear_forgets_everything_but_what_is_held(store: str) -> None:
     assert cache.usage().empty == 8
 
 
-def test_what_a_hold_keeps_is_not_trimmed_away(store: str) -> None:
+def test_what_a_hold_keeps_is_not_trimmed_away(store: StoreName) -> None:
     """Drafts behind the held tokens may go; the held ones may not, or the next tokens would be written over them."""
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
     cache.commit(sequence)
     held = cache.hold(sequence, Span(0, 6))
+    assert held is not None
     cache.grow(sequence, np.array([50], np.int32))
     cache.commit(sequence)
     assert cache.trim(sequence, 1) == 0
@@ -210,7 +213,7 @@ def test_what_a_hold_keeps_is_not_trimmed_away(store: str) -> None:
     check(cache)
 
 
-def test_resumed_requests_keep_their_numbers(store: str) -> None:
+def test_resumed_requests_keep_their_numbers(store: StoreName) -> None:
     """Open retention ranges end with the original prompt, beams were forked already, generated tokens count."""
     cache = small(store, 16)
     retention = Retention((RetainRange(0, None, 90),), decode_priority=10)
@@ -226,7 +229,7 @@ def test_resumed_requests_keep_their_numbers(store: str) -> None:
     assert resumed.retention is not None and resumed.retention.ranges[0].end == 6
 
 
-def test_a_suspended_request_takes_the_token_that_found_no_room(store: str) -> None:
+def test_a_suspended_request_takes_the_token_that_found_no_room(store: StoreName) -> None:
     cache = small(store, 3)
     requests = [Request("r", seq(0, 7), max_new_tokens=5), Request("other", seq(90, 4))]
     sequence, _ = cache.add_sequence_batch(requests).sequences

@@ -32,6 +32,7 @@ from quire import (
     Stored,
     TierConfig,
 )
+from quire.core.store import StoreName
 
 TOKEN, SALT, DIGEST, UUID, EXTRA = 31_337_001, "hush-hush", b"a picture of a cat", "cat.jpeg", 808_808_001
 SECRETS = (*(str(TOKEN + place) for place in range(9)), SALT, DIGEST.decode(), UUID, str(EXTRA), "717171")
@@ -53,11 +54,11 @@ def secret(name: str, **options: Any) -> Request:
     )  # fmt: skip
 
 
-def objects(store: str) -> list[Any]:
+def objects(store: StoreName) -> list[Any]:
     """One of everything that the core gives out or takes, and twice what changes in its life."""
     groups = (LayerGroup("text"), LayerGroup("cross", cross=True))
     config = CacheConfig((TierConfig("device", 4), TierConfig("host", 8)), 4, groups, 4, 64, events=True)
-    cache = Cache(config, store=store)  # type: ignore[arg-type]
+    cache = Cache(config, store=store)
     request = secret("a", snapshots=(4,), max_new_tokens=3)
     made: list[Any] = [
         cache,
@@ -93,7 +94,7 @@ def public() -> set[type]:
     return {item for item in found if inspect.isclass(item) and not issubclass(item, Exception)}
 
 
-def test_no_repr_tells_what_was_said(store: str) -> None:
+def test_no_repr_tells_what_was_said(store: StoreName) -> None:
     made = objects(store)
     assert public() <= {type(item) for item in made}, "a public class without an example"
     for item in made:
@@ -111,7 +112,7 @@ def test_a_request_says_whose_it_is_and_how_large() -> None:
     )
 
 
-def test_long_things_stay_short(store: str) -> None:
+def test_long_things_stay_short(store: StoreName) -> None:
     """Ten thousand tokens, ten thousand blocks."""
     many = tuple(range(10_000))
     stored = Stored(0, None, many, many, np.arange(40_000, dtype=np.int32), 4, None)

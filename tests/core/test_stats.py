@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from quire import LayerGroup, Request, Sequence, check
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
 
-def test_counts_in_bytes(store: str) -> None:
+def test_counts_in_bytes(store: StoreName) -> None:
     cache = small(store, 8, groups=(LayerGroup("full", page_bytes=100),))
     serve(cache, Request("a", seq(0, 8)))
     batch = cache.add_sequence_batch([Request("b", seq(0, 12))])
@@ -20,7 +21,7 @@ def test_counts_in_bytes(store: str) -> None:
     assert counts.hit_rate == pytest.approx(2 / 3) and "Sequence('b'" in repr(sequence)
 
 
-def test_reuse_is_counted_by_tier_full_and_partial(store: str) -> None:
+def test_reuse_is_counted_by_tier_full_and_partial(store: StoreName) -> None:
     """Two whole blocks come from the host, the tail's tokens are copied from a page of the device."""
     cache = small(store, 4, 4)
     serve(cache, Request("a", seq(0, 12)))

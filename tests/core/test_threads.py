@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from random import Random
 from threading import Barrier, Thread
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import Cache, CacheConfig, Request, Span, TierConfig, check
-from quire.core.store import open_store
+from quire import Cache, CacheConfig, Removed, Request, Span, Stored, TierConfig, check
+from quire.core.store import StoreName, open_store
 
 THREADS = 4
 ROUNDS = {"twin": 60, "compiled": 400}
 
 
 @pytest.fixture(autouse=True)
-def switch_often():
+def switch_often() -> Iterator[None]:
     """Threads change places about as often as the interpreter allows."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -28,10 +28,10 @@ def switch_often():
     sys.setswitchinterval(before)
 
 
-def build(store: str, slots: int = 40, host: int = 12) -> Cache:
+def build(store: StoreName, slots: int = 40, host: int = 12) -> Cache:
     tiers = (TierConfig("device", slots), TierConfig("host", host))
     config = CacheConfig(tiers, block_size=4, max_sequences=16, max_length=64, events=True)
-    return Cache(config, store=store)  # type: ignore[arg-type]
+    return Cache(config, store=store)
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
@@ -113,12 +113,13 @@ class Worker:
         if self.dice.random() < 0.2:
             held = self.cache.hold(sequence, Span(0, min(4, sequence.capacity())))
             self.cache.release(sequence)
+            assert held is not None
             self.cache.drop(held)
         else:
             self.cache.release(sequence, store=self.dice.random() < 0.9)
 
 
-def test_many_threads_leave_one_sound_cache(store: str) -> None:
+def test_many_threads_leave_one_sound_cache(store: StoreName) -> None:
     """Claims, admissions, growth, commits, releases, probes, holds of four threads; then all is accounted for."""
     cache = build(store)
     works = [Worker(cache, number, ROUNDS[store]) for number in range(THREADS)]
@@ -155,16 +156,16 @@ class Listener:
         batch = self.cache.take_events()
         assert batch.lost == 0
         for event in batch:
-            match type(event).__name__:
-                case "Stored":
+            match event:
+                case Stored():
                     assert not self.known & set(event.hashes)
                     self.known |= set(event.hashes)
-                case "Removed":
+                case Removed():
                     assert self.known >= set(event.hashes)
                     self.known -= set(event.hashes)
 
 
-def test_counts_of_all_threads_add_up(store: str) -> None:
+def test_counts_of_all_threads_add_up(store: StoreName) -> None:
     """Two threads read the step's counts while two work: no page is counted twice or forgotten."""
     cache = build(store)
     works = [Worker(cache, number, ROUNDS[store] // 2) for number in range(2)]
@@ -179,7 +180,7 @@ def count(reader: Listener) -> None:
         reader.allocated += reader.cache.take_stats().allocated
 
 
-def test_requests_are_prepared_while_the_door_is_in_use(store: str) -> None:
+def test_requests_are_prepared_while_the_door_is_in_use(store: StoreName) -> None:
     """Preparing needs no lock: what other threads prepare is admitted here, token by token what was asked."""
     cache = build(store)
     ready: SimpleQueue[Any] = SimpleQueue()
@@ -205,7 +206,7 @@ def test_requests_are_prepared_while_the_door_is_in_use(store: str) -> None:
     assert served == 2 * num_requests and cache.num_free() == 40
 
 
-def test_making_keys_lets_other_threads_run(store: str) -> None:
+def test_making_keys_lets_other_threads_run(store: StoreName) -> None:
     """While one thread makes the keys of a long chain another gets on, though no thread is ever made to yield.
 
     The interpreter is told not to switch by itself. So if the call kept the interpreter, this thread would first wake

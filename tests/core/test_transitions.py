@@ -39,6 +39,7 @@ from quire import (
     check,
 )  # fmt: skip
 from quire.core.records.config import EVENT_SEED
+from quire.core.store import StoreName
 from quire.core.store.dumped import Dump
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
@@ -100,7 +101,7 @@ class Life:
     """A small cache and what happens in it; the same steps on another one must give the same answers."""
 
     def __init__(
-        self, store: str, *, block_size: int, slots: int, host: int, groups: int, copies: bool, **rest: Any
+        self, store: StoreName, *, block_size: int, slots: int, host: int, groups: int, copies: bool, **rest: Any
     ) -> None:
         tiers = (TierConfig("device", slots), TierConfig("host", host)) if host else (TierConfig("device", slots),)
         layers = tuple(LayerGroup(f"g{group}") for group in range(groups))
@@ -108,7 +109,7 @@ class Life:
             tiers, block_size, layers, max_sequences=6, max_length=32, copy_on_partial_reuse=copies, events=True, **rest
         )
         self.now = 0.0
-        self.cache = Cache(config, clock=lambda: self.now, store=store)  # type: ignore[arg-type]
+        self.cache = Cache(config, clock=lambda: self.now, store=store)
         self.live: list[Sequence] = []
         self.holds: list[Any] = []
         self.names = 0
@@ -213,6 +214,7 @@ class Life:
     def hold(self, number: int, end: int) -> Any:
         sequence = self.pick(number)
         held = self.cache.hold(sequence, Span(0, end % (sequence.capacity() + 1)))
+        assert held is not None
         self.holds.append(held)
         return [pages.tolist() for pages in held.pages]
 
@@ -250,7 +252,7 @@ def same_events(one: Cache, other: Cache) -> None:
 
 @play
 @given(options=options, history=histories)
-def test_equal_calls_give_equal_numbers(store: str, options: Any, history: Any) -> None:
+def test_equal_calls_give_equal_numbers(store: StoreName, options: Any, history: Any) -> None:
     """Slots, pages, moves, events and counts follow from the calls alone."""
     one, other = Life(store, **options), Life(store, **options)
     for step in history:
@@ -262,7 +264,7 @@ def test_equal_calls_give_equal_numbers(store: str, options: Any, history: Any) 
 @play
 @given(options=options, history=histories, intrusions=st.lists(batches, min_size=1, max_size=5))
 def test_a_dropped_claim_or_a_refused_batch_leaves_no_trace(
-    store: str, options: Any, history: Any, intrusions: Any
+    store: StoreName, options: Any, history: Any, intrusions: Any
 ) -> None:
     """State, order, counts and events are those of a cache that was never asked."""
     undisturbed, disturbed = Life(store, **options), Life(store, **options)
@@ -296,7 +298,7 @@ def intrude(life: Life, batch: list[Any]) -> None:
 
 @play
 @given(options=options, history=histories, batch=batches, between=quiet)
-def test_a_claim_is_final(store: str, options: Any, history: Any, batch: Any, between: Any) -> None:
+def test_a_claim_is_final(store: StoreName, options: Any, history: Any, batch: Any, between: Any) -> None:
     """Its start is what a probe said just before, in every order of the batch, whatever happens until admission."""
     life = Life(store, **options)
     life.run(history)
@@ -318,7 +320,7 @@ def test_a_claim_is_final(store: str, options: Any, history: Any, batch: Any, be
 
 @play
 @given(options=options, history=histories)
-def test_events_replay_to_the_tree(store: str, options: Any, history: Any) -> None:
+def test_events_replay_to_the_tree(store: StoreName, options: Any, history: Any) -> None:
     """A listener that applies every event in order knows exactly what is stored, where, and at which priority."""
     life, mirror = Life(store, **options), Mirror()
     for step in history:
@@ -380,7 +382,7 @@ def stored_pages(life: Life) -> dict[tuple[int, Any], tuple[int, int]]:
 
 @play
 @given(options=options, history=histories)
-def test_counts_add_up(store: str, options: Any, history: Any) -> None:
+def test_counts_add_up(store: StoreName, options: Any, history: Any) -> None:
     """Steps add up to the whole, requests to their step, kinds to their sum."""
     life = Life(store, **options)
     cache = life.cache
@@ -408,7 +410,7 @@ def flat(counts: Counts) -> np.ndarray:
 
 @play
 @given(options=options, history=histories)
-def test_when_everyone_has_let_go_every_slot_is_free(store: str, options: Any, history: Any) -> None:
+def test_when_everyone_has_let_go_every_slot_is_free(store: StoreName, options: Any, history: Any) -> None:
     """Nothing leaks: all slots are empty, idle or shadows, and the device has as many free ones as it has."""
     life = Life(store, **options)
     life.run(history)
@@ -427,7 +429,7 @@ def test_when_everyone_has_let_go_every_slot_is_free(store: str, options: Any, h
 @play
 @given(options=options, history=histories, ones=batches, others=batches, more=st.integers(0, 6))
 def test_a_probe_never_promises_too_much_room(
-    store: str, options: Any, history: Any, ones: Any, others: Any, more: int
+    store: StoreName, options: Any, history: Any, ones: Any, others: Any, more: int
 ) -> None:
     """Admission takes at most the slots a probe named, growth to completion at most those to completion; it reads from
     colder tiers exactly what was announced."""
@@ -459,7 +461,7 @@ def test_a_probe_never_promises_too_much_room(
 
 @play
 @given(options=options, history=histories, seconds=st.integers(0, 4))
-def test_what_has_expired_is_at_the_default(store: str, options: Any, history: Any, seconds: int) -> None:
+def test_what_has_expired_is_at_the_default(store: StoreName, options: Any, history: Any, seconds: int) -> None:
     """After a refresh no idle page is overdue, and refreshing again at the same time changes nothing."""
     life = Life(store, **options)
     life.run(history)
@@ -477,7 +479,7 @@ def test_what_has_expired_is_at_the_default(store: str, options: Any, history: A
     assert life.dump == before
 
 
-def test_a_block_with_very_many_children_stays_cheap(store: str) -> None:
+def test_a_block_with_very_many_children_stays_cheap(store: StoreName) -> None:
     """A lookup below a block with 100,000 children costs about what it costs with 100; whole and partial hits alike."""
     if store == "twin":
         pytest.skip("the twin is for reading; its sorted lists move on every insertion")
@@ -488,10 +490,10 @@ def test_a_block_with_very_many_children_stays_cheap(store: str) -> None:
     assert cost[id(many)] < 20 * cost[id(few)]
 
 
-def with_children(store: str, count: int) -> Cache:
+def with_children(store: StoreName, count: int) -> Cache:
     """One full block with `count` partial blocks below it."""
     config = CacheConfig((TierConfig("device", count + 1024),), block_size=4, max_sequences=1000, max_length=16)
-    cache = Cache(config, store=store)  # type: ignore[arg-type]
+    cache = Cache(config, store=store)
     for first in range(0, count, 1000):
         names = range(first, min(first + 1000, count))
         requests = [Request(child, np.array([7, 7, 7, 7, child, 50, 60], np.int32)) for child in names]
@@ -510,10 +512,10 @@ def seconds(cache: Cache, ask: list[Request]) -> float:
     return time.process_time() - begun
 
 
-def test_a_recorder_that_nobody_reads_stays_small(store: str) -> None:
+def test_a_recorder_that_nobody_reads_stays_small(store: StoreName) -> None:
     """Neither names of scopes nor clearings pile up; what events speak of has a name all the same."""
     config = CacheConfig((TierConfig("device", 8),), block_size=2, max_length=16, events=True, max_events=64)
-    cache = Cache(config, store=store)  # type: ignore[arg-type]
+    cache = Cache(config, store=store)
     for length in (5, 2):  # with blocks to tell, and without
         for salt in range(600):
             tokens = np.arange(length, dtype=np.int32)
@@ -525,7 +527,7 @@ def test_a_recorder_that_nobody_reads_stays_small(store: str) -> None:
             assert len(cache._setup.roots._gone) <= 64 + 8
             if salt % 211 == 210:
                 events = list(cache.take_events())
-                assert all(event.scope.salt for event in events if isinstance(event, Stored))
+                assert all(event.scope and event.scope.salt for event in events if isinstance(event, Stored))
     for _ in range(1_000):
         cache.clear()
     assert [type(event) for event in cache.take_events()] == [Cleared]

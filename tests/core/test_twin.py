@@ -78,10 +78,12 @@ class Rig:
         return pages
 
     def moves(self) -> list[list[int]]:
-        return self.store.take_moves().tolist()
+        found: list[list[int]] = self.store.take_moves().tolist()
+        return found
 
     def events(self) -> list[list[int]]:
-        return self.store.take_events()[0].tolist()
+        found: list[list[int]] = self.store.take_events()[0].tolist()
+        return found
 
     def kinds(self) -> list[int]:
         return [record[0] for record in self.events()]
@@ -97,7 +99,7 @@ class Rig:
 
 
 def whole(asks: Sequence[tuple[int, ...]], spare: int = 0) -> list[tuple[int, int, int, int]]:
-    return [(first, stop, *(rest or [0]), spare) for first, stop, *rest in asks]
+    return [(first, stop, rest[0] if rest else 0, spare) for first, stop, *rest in asks]
 
 
 def rig(*slots: int, groups: list[Any] | None = None, **options: Any) -> Rig:

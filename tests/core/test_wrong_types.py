@@ -22,6 +22,7 @@ from quire import (
     UnknownError,
     check,
 )  # fmt: skip
+from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
 
@@ -48,7 +49,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_with_the_wrong_kind_of_thing(store: str, name: str) -> None:
+def test_a_call_with_the_wrong_kind_of_thing(store: StoreName, name: str) -> None:
     cache = small(store, 8)
     (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
     before = cache._setup.store.dump()
@@ -89,7 +90,7 @@ def test_odd_but_right() -> None:
     assert Scope(salt="\ud800").key != Scope(salt="?").key
 
 
-def test_a_request_far_too_long_is_refused_with_its_numbers(store: str) -> None:
+def test_a_request_far_too_long_is_refused_with_its_numbers(store: StoreName) -> None:
     cache = small(store, 8)
     (refusal,) = cache.add_sequence_batch([Request("r", seq(0, 4), length=2**40, retention=Retention())]).refused
     assert refusal.never and refusal.need == 2**40
@@ -98,7 +99,7 @@ def test_a_request_far_too_long_is_refused_with_its_numbers(store: str) -> None:
 
 
 @pytest.mark.parametrize("keep", [9, 2**31, 2**70])
-def test_truncation_that_keeps_more_than_there_is(store: str, keep: int) -> None:
+def test_truncation_that_keeps_more_than_there_is(store: StoreName, keep: int) -> None:
     cache = small(store, 8)
     serve(cache, Request("r", seq(0, 8)))
     assert cache.truncate(Request("r", seq(0, 8)), keep) == 0

@@ -9,6 +9,7 @@ import pytest
 from fuzzing.lists.calls import load
 from fuzzing.lists.replay import replay
 from fuzzing.subject import available_stores
+from quire.core.store import StoreName
 
 HERE = Path(__file__).parent
 FOUND = sorted((HERE / "calls").glob("*.json"))
@@ -17,7 +18,7 @@ SHORT = sorted((HERE / "short").glob("*.json"))
 
 @pytest.mark.parametrize("store", available_stores())
 @pytest.mark.parametrize("path", SHORT, ids=lambda path: path.stem)
-def test_the_shortest_list(path: Path, store: str) -> None:
+def test_the_shortest_list(path: Path, store: StoreName) -> None:
     replay(load(path), [store])  # type: ignore[list-item]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -15,7 +15,7 @@ from fuzzing.lists.replay import outcome
 from fuzzing.lists.shrink import changed, lower, without_group
 from fuzzing.oracle import life
 
-STORE = "twin"
+STORE: Literal["twin"] = "twin"
 
 
 @pytest.fixture

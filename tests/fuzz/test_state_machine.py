@@ -210,7 +210,7 @@ def test_every_call_is_as_the_oracle_says(store: StoreName, mix: str) -> None:
     if store not in available_stores():
         pytest.skip("the compiled store is not built here")
     machine = type("Machine", (Machine,), {"store": store, "mix": mix})
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=EXAMPLES[mix],

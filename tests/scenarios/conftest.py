@@ -5,15 +5,19 @@ Every act ends with `check(cache)`, so a scenario that passes has kept every inv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from quire import Batch, Cache, CacheConfig, Event, Request, RetainRange, Retention, Sequence, TierConfig, check
+from quire import Batch, Cache, CacheConfig, Event, Plan, Request, RetainRange, Retention, Sequence, TierConfig, check
+from quire.core.life.rows import Sequences
+from quire.core.records.request import Int32
+from quire.core.store import StoreName
 
+Slots = int | tuple[int, ...]  # of every group alike, or one number per group
 ORDERS = ("empty_first", "release_order")
 both_orders = pytest.mark.parametrize("eviction", ORDERS)
 
@@ -28,14 +32,14 @@ class Clock:
         return self.now
 
 
-def build(store: str, slots: int, host: int = 0, *, clock: Clock | None = None, **options: Any) -> Cache:
+def build(store: StoreName, slots: Slots, host: Slots = 0, *, clock: Clock | None = None, **options: Any) -> Cache:
     """A cache of `slots` device slots (and `host` host slots); blocks of 4 tokens unless told otherwise."""
     tiers = (TierConfig("device", slots), TierConfig("host", host)) if host else (TierConfig("device", slots),)
     config = CacheConfig(tiers, **{"block_size": 4, "max_sequences": 16, "max_length": 2048} | options)
-    return Cache(config, clock=clock or Clock(), store=store)  # type: ignore[arg-type]
+    return Cache(config, clock=clock or Clock(), store=store)
 
 
-def tokens(*parts: int | Iterable[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
+def tokens(*parts: int | Iterable[int]) -> Int32:
     """Token ids from ranges, lists and single numbers, one after the other."""
     flat = [token for part in parts for token in ([part] if isinstance(part, int) else part)]
     return np.array(flat, np.int32)
@@ -76,7 +80,7 @@ def try_admit(cache: Cache, *requests: Request, **limits: Any) -> Batch:
     return batch
 
 
-def finish(cache: Cache, plan: Any) -> None:
+def finish(cache: Cache, plan: Plan | None) -> None:
     """The moves have run, none failed."""
     assert plan is not None, "there was no room"
     assert not cache.finish(plan).setbacks
@@ -95,6 +99,13 @@ def decode(cache: Cache, sequence: Sequence, *sampled: int) -> None:
     for token in sampled:
         compute(cache, sequence)
         finish(cache, cache.grow(sequence, tokens(token)))
+
+
+def fork(cache: Cache, sequence: Sequence, *names: Hashable) -> tuple[list[Sequence], Plan]:
+    """One more sequence per name; there is room for them."""
+    made = cache.fork(sequence, names)
+    assert made is not None, "there was no room"
+    return made
 
 
 def release(cache: Cache, *sequences: Sequence, store: bool = True) -> None:
@@ -119,7 +130,13 @@ def got(sequence: Sequence) -> Ran:
     return Ran(sequence.start, sequence.slots().tolist())
 
 
-def start_of(cache: Cache, prompt: np.ndarray[Any, np.dtype[np.int32]], **request: Any) -> int:
+def named(sequence: Sequence, form: str) -> Sequences:
+    """A sequence in each way that calls take it."""
+    forms: dict[str, Sequences] = {"one": sequence, "many": [sequence], "rows": np.array([sequence.row], np.int32)}
+    return forms[form]
+
+
+def start_of(cache: Cache, prompt: Int32, **request: Any) -> int:
     """Where a request would start now; asks, changes nothing."""
     (probe,) = cache.probe([Request("probe", prompt, **request)])
     return probe.start

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from quire import Kind, Refusal, Removed, Request, check
+from quire import Cache, Kind, Refusal, Removed, Request, check
+from quire.core.store import StoreName
 
 from .conftest import Ran, admit, both_orders, build, compute, events, got, release, run, start_of, tokens, try_admit
 
@@ -18,7 +21,7 @@ def summary(refused: list[Refusal]) -> list[tuple[object, str, int, int]]:
 
 @both_orders
 @pytest.mark.parametrize("computed", [6, 7])
-def test_the_last_partial_hitter_takes_the_leaf_over(store, eviction, computed):
+def test_the_last_partial_hitter_takes_the_leaf_over(store: StoreName, eviction: str, computed: int) -> None:
     """batch-01: two requests end inside one idle leaf: the first copies, the last keeps the page itself."""
     cache = build(store, 16, eviction=eviction)
     run(cache, Request("seed", SEVEN), computed=computed)
@@ -28,7 +31,9 @@ def test_the_last_partial_hitter_takes_the_leaf_over(store, eviction, computed):
 
 @both_orders
 @pytest.mark.parametrize("full_first", [False, True])
-def test_a_full_hit_keeps_the_page_and_the_partial_hitter_copies(store, eviction, full_first):
+def test_a_full_hit_keeps_the_page_and_the_partial_hitter_copies(
+    store: StoreName, eviction: str, full_first: bool
+) -> None:
     """batch-02: whoever comes first, a page that one request hits in full stays in the tree and the other copies it."""
     cache = build(store, 16, eviction=eviction)
     run(cache, Request("seed", NINE), computed=8)
@@ -44,7 +49,7 @@ def test_a_full_hit_keeps_the_page_and_the_partial_hitter_copies(store, eviction
 
 
 @both_orders
-def test_everyone_copies_a_block_that_has_children(store, eviction):
+def test_everyone_copies_a_block_that_has_children(store: StoreName, eviction: str) -> None:
     """batch-03: two requests end inside a block with two children: both copy, the block itself is free again."""
     cache = build(store, 16, eviction=eviction)
     run(cache, Request("s1", tokens(range(8))))
@@ -56,7 +61,7 @@ def test_everyone_copies_a_block_that_has_children(store, eviction):
 
 
 @both_orders
-def test_a_block_with_children_hit_in_full_and_in_part(store, eviction):
+def test_a_block_with_children_hit_in_full_and_in_part(store: StoreName, eviction: str) -> None:
     """batch-04: the full hit holds the block, the partial one copies it."""
     cache = build(store, 16, eviction=eviction)
     run(cache, Request("s1", NINE), computed=8)
@@ -67,7 +72,7 @@ def test_a_block_with_children_hit_in_full_and_in_part(store, eviction):
 
 
 @both_orders
-def test_a_hit_beside_a_stranger_is_not_disturbed(store, eviction):
+def test_a_hit_beside_a_stranger_is_not_disturbed(store: StoreName, eviction: str) -> None:
     """batch-05: the stranger takes none of the pages the other one hits."""
     cache = build(store, 16, eviction=eviction)
     run(cache, Request("seed", NINE), computed=8)
@@ -77,7 +82,7 @@ def test_a_hit_beside_a_stranger_is_not_disturbed(store, eviction):
 
 
 @both_orders
-def test_of_three_partial_hitters_the_last_takes_over(store, eviction):
+def test_of_three_partial_hitters_the_last_takes_over(store: StoreName, eviction: str) -> None:
     """batch-06: three requests end inside one idle leaf: two copies and one take-over, three pages."""
     cache = build(store, 16, eviction=eviction)
     run(cache, Request("seed", SEVEN), computed=6)
@@ -86,7 +91,7 @@ def test_of_three_partial_hitters_the_last_takes_over(store, eviction):
 
 
 @both_orders
-def test_equal_prompts_in_one_batch_do_not_share(store, eviction):
+def test_equal_prompts_in_one_batch_do_not_share(store: StoreName, eviction: str) -> None:
     """batch-07: nothing is computed yet, so nothing is shared; the first to commit is found, the other's pages go."""
     cache = build(store, 6, eviction=eviction)
     first, second = admit(cache, Request(1, tokens(range(8))), Request(2, tokens(range(8))))
@@ -96,7 +101,7 @@ def test_equal_prompts_in_one_batch_do_not_share(store, eviction):
     assert (cache.num_free(), cache.usage().idle) == (6, 2)
 
 
-def host_full_of_hits(store, eviction, **options):
+def host_full_of_hits(store: StoreName, eviction: str, **options: Any) -> Cache:
     """Two prompts of two blocks each, both pushed down to the host by a third one that fills the device."""
     cache = build(store, 6, 4, eviction=eviction, **options)
     run(cache, Request("a", tokens(range(100, 109))), computed=8)
@@ -111,7 +116,9 @@ def host_full_of_hits(store, eviction, **options):
 @pytest.mark.parametrize(
     ("eviction", "slots"), [("release_order", [3, 4, 5, 0, 1, 2]), ("empty_first", [3, 4, 0, 1, 5, 2])]
 )
-def test_the_promise_is_kept_when_every_hit_is_on_a_full_host(store, eviction, slots):
+def test_the_promise_is_kept_when_every_hit_is_on_a_full_host(
+    store: StoreName, eviction: str, slots: list[int]
+) -> None:
     """batch-08: two hits of 8 tokens on a full host, a full device, a budget of 8: both are in and compute 4 each."""
     cache = host_full_of_hits(store, eviction)
     batch = cache.add_sequence_batch([Request(1, A), Request(2, B)], token_budget=8)
@@ -126,7 +133,7 @@ def test_the_promise_is_kept_when_every_hit_is_on_a_full_host(store, eviction, s
     cache.finish(batch.plan)
 
 
-def test_onboards_alone_drop_nothing(store):
+def test_onboards_alone_drop_nothing(store: StoreName) -> None:
     """batch-09: as batch-08 without anything new to compute into: exchanges only, no page leaves the cache."""
     cache = host_full_of_hits(store, "empty_first", events=True)
     events(cache)
@@ -141,7 +148,7 @@ def test_onboards_alone_drop_nothing(store):
 
 
 @both_orders
-def test_the_budget_is_kept_on_final_numbers(store, eviction):
+def test_the_budget_is_kept_on_final_numbers(store: StoreName, eviction: str) -> None:
     """batch-10: as batch-08, budget 7: one is in, the other refused; what it hit is open to eviction again."""
     cache = host_full_of_hits(store, eviction)
     batch = try_admit(cache, Request(1, A), Request(2, B), token_budget=7)
@@ -152,7 +159,7 @@ def test_the_budget_is_kept_on_final_numbers(store, eviction):
     )  # the first one's new page pushed a page down, which took the place of B's second block
 
 
-def test_a_copy_source_is_given_back_right_after_its_last_copy(store):
+def test_a_copy_source_is_given_back_right_after_its_last_copy(store: StoreName) -> None:
     """batch-11: three slots: two copies of a block with a child, then a stranger that gets the block's own slot."""
     cache = build(store, 3)
     run(cache, Request("seed", tokens(range(8))))
@@ -160,7 +167,7 @@ def test_a_copy_source_is_given_back_right_after_its_last_copy(store):
     assert [got(sequence) for sequence in admit(cache, *requests)] == [Ran(3, [2]), Ran(2, [1]), Ran(0, [0])]
 
 
-def test_a_request_may_use_the_slot_of_the_block_it_has_just_copied(store):
+def test_a_request_may_use_the_slot_of_the_block_it_has_just_copied(store: StoreName) -> None:
     """batch-12: two slots, both cached: a request copies part of a block; its next page gets that block's slot."""
     cache = build(store, 2)
     run(cache, Request("seed", tokens(range(8))))
@@ -168,7 +175,7 @@ def test_a_request_may_use_the_slot_of_the_block_it_has_just_copied(store):
 
 
 @both_orders
-def test_the_longest_prefix_that_fits_is_admitted(store, eviction):
+def test_the_longest_prefix_that_fits_is_admitted(store: StoreName, eviction: str) -> None:
     """batch-13: three prompts of two blocks on five slots: two are in, the third is told what it lacks."""
     cache = build(store, 5, eviction=eviction)
     requests = [Request(n, tokens(range(10 * n, 10 * n + 8))) for n in range(3)]
@@ -177,7 +184,7 @@ def test_the_longest_prefix_that_fits_is_admitted(store, eviction):
     assert summary(batch.refused) == [(2, "slots", 2, 1)]
 
 
-def test_all_or_nothing_admits_none(store):
+def test_all_or_nothing_admits_none(store: StoreName) -> None:
     """batch-14: as batch-13, all or nothing: nobody is in and nothing has changed."""
     cache = build(store, 5)
     requests = [Request(n, tokens(range(10 * n, 10 * n + 8))) for n in range(3)]
@@ -187,14 +194,14 @@ def test_all_or_nothing_admits_none(store):
     assert cache.stats().allocated == 0
 
 
-def test_rows_run_out_like_any_resource(store):
+def test_rows_run_out_like_any_resource(store: StoreName) -> None:
     """batch-15: two sequences at most: the third request is refused for want of a row."""
     cache = build(store, 8, max_sequences=2)
     batch = try_admit(cache, *(Request(n, tokens(range(10 * n, 10 * n + 4))) for n in range(4)))
     assert summary(batch.refused) == [(2, "sequences", 3, 2), (3, "order", 3, 2)]
 
 
-def test_what_a_refused_request_hit_makes_room_for_the_others(store):
+def test_what_a_refused_request_hit_makes_room_for_the_others(store: StoreName) -> None:
     """batch-16: a refused request's claim is let go before slots are taken; it is told what it would need now."""
     cache = build(store, 4)
     run(cache, Request("seed", tokens(range(8))), computed=8)

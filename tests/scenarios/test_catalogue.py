@@ -19,7 +19,7 @@ def named(function: ast.FunctionDef) -> list[str]:
     return found[1].split() if found else []
 
 
-def test_every_row_has_a_test_and_every_test_a_row():
+def test_every_row_has_a_test_and_every_test_a_row() -> None:
     rows = Counter(ROW.findall(CATALOGUE.read_text(encoding="utf-8")))
     assert rows and max(rows.values()) == 1, rows.most_common(1)
     shown: set[str] = set()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from quire import Request, Span, StateError
+from quire import Cache, Request, Sequence, Span, StateError, check
+from quire.core.store import StoreName
 
-from .conftest import admit, build, check, compute, finish, release, run, start_of, tokens, try_admit
+from .conftest import admit, build, compute, finish, fork, named, release, run, start_of, tokens, try_admit
 
 
-def long_prompts(count, length):
+def long_prompts(count: int, length: int) -> list[Request]:
     return [Request(n, tokens(range(10_000 * n, 10_000 * n + length))) for n in range(1, count + 1)]
 
 
-def test_a_stopped_prefill_leaves_its_whole_blocks(store):
+def test_a_stopped_prefill_leaves_its_whole_blocks(store: StoreName) -> None:
     """chunk-01: 5 of 12 tokens computed, then cancelled: the next one starts at 4."""
     cache = build(store, 8)
     (sequence,) = admit(cache, Request("a", tokens(range(12))))
@@ -23,7 +26,7 @@ def test_a_stopped_prefill_leaves_its_whole_blocks(store):
     assert start_of(cache, tokens(range(12))) == 4
 
 
-def test_a_released_prefill_leaves_everything_computed(store):
+def test_a_released_prefill_leaves_everything_computed(store: StoreName) -> None:
     """chunk-02: 5 of 12 tokens computed, then released: the next one starts at 5."""
     cache = build(store, 8)
     (sequence,) = admit(cache, Request("a", tokens(range(12))))
@@ -32,7 +35,7 @@ def test_a_released_prefill_leaves_everything_computed(store):
     assert start_of(cache, tokens(range(12))) == 5
 
 
-def test_a_middle_chunk_stores_all_its_whole_blocks(store):
+def test_a_middle_chunk_stores_all_its_whole_blocks(store: StoreName) -> None:
     """chunk-03: after 8 of 16 tokens another request finds both blocks, while the first still runs."""
     cache = build(store, 8)
     (sequence,) = admit(cache, Request("a", tokens(range(16))))
@@ -43,7 +46,7 @@ def test_a_middle_chunk_stores_all_its_whole_blocks(store):
     release(cache, sequence)
 
 
-def test_nothing_computed_nothing_stored(store):
+def test_nothing_computed_nothing_stored(store: StoreName) -> None:
     """chunk-04: a request released before its first step leaves only what it had found."""
     cache = build(store, 8)
     run(cache, Request("seed", tokens(range(6))))
@@ -64,7 +67,9 @@ def test_nothing_computed_nothing_stored(store):
         (32, 100, 25, (32, 55)),
     ],
 )
-def test_a_reused_prefix_moves_the_chunk_and_only_the_last_one_gets_shorter(store, cached, length, max_chunk, span):
+def test_a_reused_prefix_moves_the_chunk_and_only_the_last_one_gets_shorter(
+    store: StoreName, cached: int, length: int, max_chunk: int, span: tuple[int, ...]
+) -> None:
     """chunk-05: a chunk costs its exact length: a middle one ends on a block edge, the last at the end."""
     cache = build(store, 32, block_size=5)
     if cached:
@@ -74,12 +79,12 @@ def test_a_reused_prefix_moves_the_chunk_and_only_the_last_one_gets_shorter(stor
     assert sequence.capacity() == length  # slots for the whole prompt at once
 
 
-def admit_spans(cache, *requests, **limits):
+def admit_spans(cache: Cache, *requests: Request, **limits: Any) -> tuple[list[Sequence], list[Span]]:
     batch = try_admit(cache, *requests, **limits)
     return batch.sequences, list(batch.spans.values())
 
 
-def test_later_chunks_take_no_slots(store):
+def test_later_chunks_take_no_slots(store: StoreName) -> None:
     """chunk-06: 12 tokens in chunks of 5 on blocks of 4: 4, 4 and 4 tokens; the free count moves once."""
     cache = build(store, 8)
     batch = try_admit(cache, Request("a", tokens(range(12))), max_chunk=5)
@@ -99,7 +104,7 @@ def test_later_chunks_take_no_slots(store):
 
 
 @pytest.mark.parametrize(("decoding", "span"), [(100, Span(0, 16)), (112, Span(0, 16)), (113, None), (127, None)])
-def test_a_chunk_shrinks_to_what_is_left_or_waits(store, decoding, span):
+def test_a_chunk_shrinks_to_what_is_left_or_waits(store: StoreName, decoding: int, span: Span | None) -> None:
     """chunk-07: 128 tokens a step, some of them for decoding; the prompt gets whole blocks of the rest, or none."""
     cache = build(store, 8, block_size=16)
     batch = try_admit(cache, Request("a", tokens(range(64))), token_budget=128 - decoding, max_chunk=64)
@@ -107,7 +112,7 @@ def test_a_chunk_shrinks_to_what_is_left_or_waits(store, decoding, span):
     assert [refusal.reason for refusal in batch.refused] == ([] if span else ["tokens"])
 
 
-def test_sequences_under_way_come_first(store):
+def test_sequences_under_way_come_first(store: StoreName) -> None:
     """chunk-08: a budget of 128: the prompt under way takes its 96, the new one 32 of its 64."""
     cache = build(store, 32, block_size=16)
     (under_way,), spans = admit_spans(cache, Request("a", tokens(range(256))), max_chunk=96)
@@ -121,7 +126,7 @@ def test_sequences_under_way_come_first(store):
 
 
 @pytest.mark.parametrize(("budget", "admitted"), [(128, 4), (127, 3), (32, 1), (31, 0), (16, 0)])
-def test_first_chunks_are_admitted_until_the_budget_is_full(store, budget, admitted):
+def test_first_chunks_are_admitted_until_the_budget_is_full(store: StoreName, budget: int, admitted: int) -> None:
     """chunk-09: eight prompts of 4096, chunks of 32: as many whole chunks as fit, never a token more."""
     cache = build(store, 1024, block_size=32, max_length=4096)
     batch = try_admit(cache, *long_prompts(8, 4096), token_budget=budget, max_chunk=32)
@@ -130,7 +135,9 @@ def test_first_chunks_are_admitted_until_the_budget_is_full(store, budget, admit
 
 
 @pytest.mark.parametrize(("budget", "admitted"), [(8192, 2), (8191, 1), (4095, 0), (None, 8)])
-def test_without_chunks_a_prompt_is_computed_whole_or_waits(store, budget, admitted):
+def test_without_chunks_a_prompt_is_computed_whole_or_waits(
+    store: StoreName, budget: int | None, admitted: int
+) -> None:
     """chunk-10: eight prompts of 4096 without chunks: two of them in a budget of 8192."""
     cache = build(store, 1024, block_size=32, max_length=4096)
     batch = try_admit(cache, *long_prompts(8, 4096), token_budget=budget)
@@ -138,7 +145,7 @@ def test_without_chunks_a_prompt_is_computed_whole_or_waits(store, budget, admit
     assert len(batch.refused) == 8 - admitted
 
 
-def test_a_chunk_that_starts_inside_a_block_still_ends_on_an_edge(store):
+def test_a_chunk_that_starts_inside_a_block_still_ends_on_an_edge(store: StoreName) -> None:
     """chunk-11: start 6, chunks of 4, blocks of 4: the first chunk is [6, 8), and a budget of 1 admits nothing."""
     cache = build(store, 8)
     run(cache, Request("seed", tokens(range(6))))
@@ -148,7 +155,7 @@ def test_a_chunk_that_starts_inside_a_block_still_ends_on_an_edge(store):
 
 
 @pytest.mark.parametrize("form", ["rows", "sequences", "sequence"])
-def test_a_part_counts_as_far_as_it_was_handed_out(store, form):
+def test_a_part_counts_as_far_as_it_was_handed_out(store: StoreName, form: str) -> None:
     """chunk-12: a prompt of 64 cut to [0,16), told without a number: 16 in every form, alone or beside a decode."""
     cache = build(store, 64)
     (decoding,) = admit(cache, Request("d", tokens(range(900, 907))))
@@ -172,7 +179,7 @@ def test_a_part_counts_as_far_as_it_was_handed_out(store, form):
     release(cache, *both)
 
 
-def test_a_prompt_under_way_does_not_grow(store):
+def test_a_prompt_under_way_does_not_grow(store: StoreName) -> None:
     """chunk-13: a token for a prompt of which a part is not handed out; then the rest, and the token."""
     cache = build(store, 64)
     (sequence,) = admit(cache, Request("a", tokens(range(10))), max_chunk=4)
@@ -186,7 +193,7 @@ def test_a_prompt_under_way_does_not_grow(store):
     release(cache, sequence)
 
 
-def test_a_step_that_is_run_again_covers_what_was_generated_meanwhile(store):
+def test_a_step_that_is_run_again_covers_what_was_generated_meanwhile(store: StoreName) -> None:
     """chunk-14: 8 tokens handed out, a ninth grown, the step lost; handed out again in parts: [0,4), then [4,9)."""
     cache = build(store, 64)
     (sequence,) = admit(cache, Request("a", tokens(range(8))))
@@ -201,15 +208,15 @@ def test_a_step_that_is_run_again_covers_what_was_generated_meanwhile(store):
     release(cache, sequence)
 
 
-@pytest.mark.parametrize("form", ["rows", "sequences", "one"])
-def test_what_a_transfer_brings_is_told_by_its_number(store, form):
+@pytest.mark.parametrize("form", ["rows", "many", "one"])
+def test_what_a_transfer_brings_is_told_by_its_number(store: StoreName, form: str) -> None:
     """chunk-15: nothing was handed out to a sequence that waits for its prompt: a bare commit counts nothing."""
     cache = build(store, 64)
     run(cache, Request("first", tokens(range(4))))
     with cache.claim([Request("a", tokens(range(12)))], purpose="decode") as claims:
         (sequence,) = cache.admit(claims).sequences
     assert (sequence.start, sequence.ran, sequence.length) == (4, 4, 12)
-    cache.commit({"rows": np.array([sequence.row], np.int32), "sequences": [sequence], "one": sequence}[form])
+    cache.commit(named(sequence, form))
     check(cache)
     assert (sequence.computed, start_of(cache, tokens(range(20)))) == (4, 4)
     with pytest.raises(StateError, match="were handed out to be computed"):
@@ -220,19 +227,19 @@ def test_what_a_transfer_brings_is_told_by_its_number(store, form):
     release(cache, sequence)
 
 
-def test_a_prompt_s_step_computes_the_source_and_not_its_fork(store):
+def test_a_prompt_s_step_computes_the_source_and_not_its_fork(store: StoreName) -> None:
     """chunk-16: forked while the prompt is computed: nothing was handed out to the fork, and it counts nothing."""
     cache = build(store, 64)
     (sequence,) = admit(cache, Request("a", tokens(range(12))))
-    (fork,), plan = cache.fork(sequence, ["b"])
+    (twin,), plan = fork(cache, sequence, "b")
     finish(cache, plan)
-    assert (sequence.ran, fork.ran, fork.length) == (12, 0, 12)
-    cache.commit(np.array([fork.row], np.int32))
+    assert (sequence.ran, twin.ran, twin.length) == (12, 0, 12)
+    cache.commit(np.array([twin.row], np.int32))
     check(cache)
-    assert (fork.computed, start_of(cache, tokens(range(20)))) == (0, 0)
-    cache.commit([sequence, fork])
-    assert (sequence.computed, fork.computed, start_of(cache, tokens(range(20)))) == (12, 0, 12)
-    assert try_admit(cache, continuing=[fork]).spans == {fork: Span(0, 12)}
-    compute(cache, fork)
-    assert fork.computed == 12
-    release(cache, sequence, fork)
+    assert (twin.computed, start_of(cache, tokens(range(20)))) == (0, 0)
+    cache.commit([sequence, twin])
+    assert (sequence.computed, twin.computed, start_of(cache, tokens(range(20)))) == (12, 0, 12)
+    assert try_admit(cache, continuing=[twin]).spans == {twin: Span(0, 12)}
+    compute(cache, twin)
+    assert twin.computed == 12
+    release(cache, sequence, twin)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import Encoder, LayerGroup, Request, StateError
+from quire import Cache, Encoder, LayerGroup, Request, Sequence, StateError, check
+from quire.core.records.request import Int32
+from quire.core.store import StoreName
 
-from .conftest import admit, build, check, compute, finish, release, tokens, try_admit
+from .conftest import admit, build, compute, finish, fork, release, tokens, try_admit
 from .test_windows import prefill
 
 FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=8)
@@ -17,11 +19,11 @@ KINDS = (FULL, NEAR, SINK, STATE, CROSS)
 HEARD = tokens(range(100, 110))  # three blocks
 
 
-def free(cache):
+def free(cache: Cache) -> list[int]:
     return [cache.num_free(group) for group in range(len(cache.config.groups))]
 
 
-def slots(sequences, group):
+def slots(sequences: list[Sequence], group: int) -> Int32:
     """Device slots by sequence and block; the current states for a state group."""
     if sequences[0].state_slot(group) >= 0:
         return np.array([[sequence.state_slot(group)] for sequence in sequences])
@@ -32,14 +34,16 @@ def slots(sequences, group):
     ("length", "admitted", "own"),
     [(22, [23, 23, 23, 27, 29], [1, 1, 1, 1, 0]), (24, [26, 26, 26, 27, 29], [0, 0, 0, 1, 0])],
 )
-def test_beams_share_all_but_an_unfinished_block_and_their_state(store, length, admitted, own):
+def test_beams_share_all_but_an_unfinished_block_and_their_state(
+    store: StoreName, length: int, admitted: list[int], own: list[int]
+) -> None:
     """fork-01: four beams of 22 and of 24 tokens, five kinds: the last block is shared iff it is full."""
     cache = build(store, 32, groups=KINDS)
     with cache.claim([Request("a", tokens(range(length)), beams=4, encoder=Encoder(10, HEARD))]) as claims:
         needed = claims[0].slots_needed
     assert list(needed) == [32 - count for count in admitted]
     first, _ = prefill(cache, Request("a", tokens(range(length)), beams=4, encoder=Encoder(10, HEARD)))
-    forks, plan = cache.fork(first, ["b", "c", "d"])
+    forks, plan = fork(cache, first, "b", "c", "d")
     finish(cache, plan)
     beams = [first, *forks]
     for group, count in enumerate(own):
@@ -50,12 +54,12 @@ def test_beams_share_all_but_an_unfinished_block_and_their_state(store, length, 
     assert free(cache) == [32] * 5
 
 
-def test_free_counts_of_beams_that_go_on(store):
+def test_free_counts_of_beams_that_go_on(store: StoreName) -> None:
     """fork-02: three beams of 22 tokens, ten more each: full 5 + 3 x 3 pages, windows two each, cross stays."""
     cache = build(store, 32, groups=KINDS)
     first, _ = prefill(cache, Request("a", tokens(range(22)), beams=3, encoder=Encoder(10, HEARD)))
     seen = [free(cache)]
-    forks, plan = cache.fork(first, ["b", "c"])
+    forks, plan = fork(cache, first, "b", "c")
     finish(cache, plan)
     seen.append(free(cache))
     beams = [first, *forks]
@@ -70,13 +74,13 @@ def test_free_counts_of_beams_that_go_on(store):
     assert free(cache) == [32] * 5
 
 
-def test_a_fork_of_a_running_sequence_shares_what_is_left_in_the_window(store):
+def test_a_fork_of_a_running_sequence_shares_what_is_left_in_the_window(store: StoreName) -> None:
     """fork-03: 18 tokens computed, forked twice: blocks 2 and 3 are shared, block 4 copied; each lets go by itself."""
     cache = build(store, 16, groups=(NEAR,))
     (first,) = admit(cache, Request("a", tokens(range(18))))
     compute(cache, first)
     assert (first.slots().tolist(), cache.num_free()) == ([-1, -1, 2, 3, 4], 13)
-    forks, plan = cache.fork(first, ["b", "c"])
+    forks, plan = fork(cache, first, "b", "c")
     assert [(move.src, move.tokens) for move in plan] == [((0, 4), 2)] * 2
     finish(cache, plan)
     assert (slots([first, *forks], 0)[:, 2:4].tolist(), cache.num_free()) == ([[2, 3]] * 3, 11)
@@ -89,7 +93,7 @@ def test_a_fork_of_a_running_sequence_shares_what_is_left_in_the_window(store):
 
 
 @pytest.mark.parametrize("group", [NEAR, STATE])
-def test_an_unfinished_prompt_is_not_forked(store, group):
+def test_an_unfinished_prompt_is_not_forked(store: StoreName, group: LayerGroup) -> None:
     """fork-04: with groups that forget, a prompt of which 8 of 20 tokens are computed cannot be forked."""
     cache = build(store, 16, groups=(FULL, group), max_chunk=8)
     (sequence,) = admit(cache, Request("a", tokens(range(20))))
@@ -100,7 +104,7 @@ def test_an_unfinished_prompt_is_not_forked(store, group):
     release(cache, sequence)
 
 
-def test_beams_that_find_no_state_are_refused_or_wait(store):
+def test_beams_that_find_no_state_are_refused_or_wait(store: StoreName) -> None:
     """fork-05: five state slots: four beams may need 5, five 6: refused for good. A fork without room is None."""
     cache = build(store, (32, 5), groups=(FULL, STATE))
     (refusal,) = try_admit(cache, Request("a", tokens(range(20)), beams=5)).refused
@@ -109,19 +113,19 @@ def test_beams_that_find_no_state_are_refused_or_wait(store):
     assert cache.num_free(1) == 3
     assert cache.fork(first, list("bcdef")) is None
     check(cache)
-    forks, plan = cache.fork(first, list("bcde"))
+    forks, plan = fork(cache, first, *"bcde")
     finish(cache, plan)
     assert (sorted(slots([first, *forks], 1).ravel().tolist()), cache.num_free(1)) == ([0, 1, 2, 3, 4], 0)
     release(cache, first, *forks)
 
 
-def test_no_reuse_changes_nothing_of_what_beams_share(store):
+def test_no_reuse_changes_nothing_of_what_beams_share(store: StoreName) -> None:
     """fork-06: the same four beams with reuse off: the same slots are shared, the same counts are free."""
     numbers = []
     for reuse in (True, False):
         cache = build(store, 32, groups=KINDS, reuse=reuse)
         first, _ = prefill(cache, Request("a", tokens(range(22)), beams=4, encoder=Encoder(10, HEARD)))
-        forks, plan = cache.fork(first, ["b", "c", "d"])
+        forks, plan = fork(cache, first, "b", "c", "d")
         finish(cache, plan)
         tables = [slots([first, *forks], group) for group in range(5)]
         numbers.append((free(cache), [(table == table[0]).all(axis=0).tolist() for table in tables]))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from quire import Request, Span, check
+from quire import Cache, Hold, Request, Sequence, Span, check
+from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, release, run, start_of, tokens
 
 
-def hold(cache, sequence, start, end):
+def hold(cache: Cache, sequence: Sequence, start: int, end: int) -> Hold:
     held = cache.hold(sequence, Span(start, end))
     check(cache)
+    assert held is not None
     return held
 
 
-def drop(cache, held):
+def drop(cache: Cache, held: Hold) -> None:
     cache.drop(held)
     check(cache)
 
 
-def test_a_whole_chain_can_be_held(store):
+def test_a_whole_chain_can_be_held(store: StoreName) -> None:
     """hold-01: 11 tokens on six slots: three held pages stay taken after the release and come back with the drop."""
     cache = build(store, 6)
     (first,) = admit(cache, Request("a", tokens(range(11))))
@@ -34,7 +36,7 @@ def test_a_whole_chain_can_be_held(store):
     assert cache.num_free() == 6
 
 
-def test_a_held_page_is_not_free_until_it_is_dropped(store):
+def test_a_held_page_is_not_free_until_it_is_dropped(store: StoreName) -> None:
     """hold-02: 8 tokens on four slots: 2 free while held, 4 after; what was held is still found."""
     cache = build(store, 4)
     (sequence,) = admit(cache, Request("a", tokens(range(8))))
@@ -46,7 +48,7 @@ def test_a_held_page_is_not_free_until_it_is_dropped(store):
     assert (cache.num_free(), cache.usage().empty, start_of(cache, tokens(range(9)))) == (4, 2, 8)
 
 
-def test_holding_a_private_twin_never_frees_more_than_there_is(store):
+def test_holding_a_private_twin_never_frees_more_than_there_is(store: StoreName) -> None:
     """hold-03: two equal prompts in one batch on six slots, the second one held: 2, 4, 4, 4, 6 free."""
     cache = build(store, 6)
     first, second = admit(cache, Request(1, tokens(range(8))), Request(2, tokens(range(8))))
@@ -63,7 +65,7 @@ def test_holding_a_private_twin_never_frees_more_than_there_is(store):
     assert [*free, cache.num_free()] == [2, 4, 4, 4, 6]
 
 
-def test_held_pages_outlive_pressure_and_are_reused(store):
+def test_held_pages_outlive_pressure_and_are_reused(store: StoreName) -> None:
     """hold-04: a page held twice stays through a full cache, at its priority's cost or not, until the last drop."""
     cache = build(store, 4)
     (sequence,) = admit(cache, Request("a", tokens(range(8))))
@@ -78,7 +80,7 @@ def test_held_pages_outlive_pressure_and_are_reused(store):
     assert cache.num_free() == 4
 
 
-def test_an_empty_span_holds_nothing(store):
+def test_an_empty_span_holds_nothing(store: StoreName) -> None:
     """hold-05: legal, and free to drop."""
     cache = build(store, 4)
     (sequence,) = admit(cache, Request("a", tokens(range(8))))

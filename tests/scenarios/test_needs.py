@@ -6,9 +6,14 @@ path of the tree, too slow for 10,000 tokens: these scenarios do without it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
-from quire import Cache, CacheConfig, LayerGroup, Request, Span, TierConfig
+from quire import Cache, CacheConfig, Hold, LayerGroup, Request, Sequence, Span, TierConfig
+from quire.core.state.claim import Spans
+from quire.core.state.prepared import Purpose
+from quire.core.store import StoreName
 
 from .conftest import tokens
 
@@ -21,7 +26,7 @@ PROMPT = tokens(range(10_000))
 NONE = Span(0, 0)
 
 
-def compute_all(cache, request, hold_at=0, kept=NONE):
+def compute_all(cache: Cache, request: Request, hold_at: int = 0, kept: Span = NONE) -> tuple[Sequence, Hold | None]:
     """A prompt in chunks; the blocks `kept` are held as soon as `hold_at` tokens are computed."""
     batch, held = cache.add_sequence_batch([request]), None
     (sequence,) = batch.sequences
@@ -36,7 +41,13 @@ def compute_all(cache, request, hold_at=0, kept=NONE):
         batch = cache.add_sequence_batch([], continuing=[sequence])
 
 
-def after_a_turn(store, groups=(FULL, NEAR, STATE), turn=8_512, hold_at=0, kept=NONE):
+def after_a_turn(
+    store: StoreName,
+    groups: tuple[LayerGroup, ...] = (FULL, NEAR, STATE),
+    turn: int = 8_512,
+    hold_at: int = 0,
+    kept: Span = NONE,
+) -> Cache:
     """A cache with an earlier turn of the prompt; other content has taken every window page that was not held."""
     slots = tuple(SLOTS[group.name] for group in groups)
     config = CacheConfig((TierConfig("device", slots),), SIZE, groups, 2, 12_000, max_chunk=256)
@@ -50,18 +61,18 @@ def after_a_turn(store, groups=(FULL, NEAR, STATE), turn=8_512, hold_at=0, kept=
     return cache
 
 
-def wanted_bytes(cache, wants):
+def wanted_bytes(cache: Cache, wants: Iterable[Spans]) -> int:
     pages = [sum(len(span) for span in spans) for spans in wants]
     return sum(count * group.page_bytes for count, group in zip(pages, cache.config.groups, strict=True))
 
 
-def look(cache, purpose):
+def look(cache: Cache, purpose: Purpose) -> tuple[int, tuple[Spans, ...], tuple[Spans, ...], tuple[int, ...]]:
     with cache.claim([Request("next", PROMPT)], purpose=purpose) as claims:
         (claim,) = claims
         return claim.start, claim.spans, claim.wanted_blocks, claim.slots_needed
 
 
-def test_each_group_wants_what_it_lacks_and_nothing_more(store):
+def test_each_group_wants_what_it_lacks_and_nothing_more(store: StoreName) -> None:
     """need-01: 8,512 of 10,000 tokens known, window pages gone: 47, 5 and 1 pages instead of 313, 5 and 1."""
     cache = after_a_turn(store)
     start, spans, wants, slots = look(cache, "decode")
@@ -72,7 +83,7 @@ def test_each_group_wants_what_it_lacks_and_nothing_more(store):
     assert wanted_bytes(cache, with_one_cutoff) == 309_166_080
 
 
-def test_window_pages_beyond_the_known_prefix_count_too(store):
+def test_window_pages_beyond_the_known_prefix_count_too(store: StoreName) -> None:
     """need-02: window pages 308 and 309 of a longer turn are there, full ones only to 265: 47, 3 and 1 pages."""
     cache = after_a_turn(store, turn=9_920, kept=Span(308, 310))
     start, spans, wants, slots = look(cache, "decode")
@@ -91,13 +102,15 @@ def test_window_pages_beyond_the_known_prefix_count_too(store):
         ((FULL, STATE), 0, NONE, 8_192),
     ],
 )
-def test_computing_resumes_where_every_group_can(store, groups, hold_at, kept, start):
+def test_computing_resumes_where_every_group_can(
+    store: StoreName, groups: tuple[LayerGroup, ...], hold_at: int, kept: Span, start: int
+) -> None:
     """need-03: snapshots every 2,048: without window pages 0; with the turn's own still 0; with 252..255: 8,192."""
     cache = after_a_turn(store, groups, hold_at=hold_at, kept=kept)
     assert look(cache, "compute")[0] == look(cache, "decode")[0] == start
 
 
-def test_a_decoder_gets_room_for_what_it_wants(store):
+def test_a_decoder_gets_room_for_what_it_wants(store: StoreName) -> None:
     """need-04: admitted for decoding: found pages in their places, room for the wanted ones, holes in between."""
     cache = after_a_turn(store, turn=9_920, kept=Span(308, 310))
     with cache.claim([Request("next", PROMPT)], purpose="decode") as claims:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quire import LayerGroup, Request, Scope
+from quire import Cache, LayerGroup, Request, Scope
+from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, finish, release, start_of, tokens
 from .test_windows import prefill
@@ -12,14 +13,14 @@ from .test_windows import prefill
 ONE, TWO = Scope(salt="one"), Scope(salt="two")
 
 
-def push_out(cache, slots):
+def push_out(cache: Cache, slots: int) -> None:
     """Strangers who store nothing take every slot, and go."""
     asks = [Request(f"stranger {place}", tokens(900), reuse=False) for place in range(slots)]
     release(cache, *admit(cache, *asks), store=False)
 
 
 @pytest.mark.parametrize("scope", [ONE, TWO])
-def test_a_tree_that_goes_and_comes_back_under_an_open_claim(store, scope):
+def test_a_tree_that_goes_and_comes_back_under_an_open_claim(store: StoreName, scope: Scope) -> None:
     """open-01: a claim to decode holds no snapshot; its tree goes, and the same tokens come, there or in another."""
     cache = build(store, 3, groups=(LayerGroup("state", snapshot_every=4),))
     release(cache, prefill(cache, Request("a", tokens(range(10)), ONE))[0], store=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire import Request, Retention
+from quire.core.store import StoreName
 
 from .conftest import (
     Ran,
@@ -26,7 +27,7 @@ FIRST, SECOND, THIRD = tokens(range(8)), tokens(range(8, 16)), tokens(range(16, 
 
 
 @both_orders
-def test_lower_priorities_go_first_then_the_longest_idle_and_the_deepest(store, eviction):
+def test_lower_priorities_go_first_then_the_longest_idle_and_the_deepest(store: StoreName, eviction: str) -> None:
     """order-01: the worked example: priorities 90, 10, default and 20 on four slots."""
     cache = build(store, 4, eviction=eviction)
     for sequence in admit(cache, Request(0, FIRST, retention=keep(90, 10)), Request(1, SECOND)):
@@ -40,7 +41,7 @@ def test_lower_priorities_go_first_then_the_longest_idle_and_the_deepest(store, 
 
 
 @both_orders
-def test_decoded_pages_have_the_decode_priority(store, eviction):
+def test_decoded_pages_have_the_decode_priority(store: StoreName, eviction: str) -> None:
     """order-02: computed decode pages are kept at their own priority: the low one of the last release goes first."""
     cache = build(store, 8, eviction=eviction)
     free = []
@@ -59,7 +60,7 @@ def test_decoded_pages_have_the_decode_priority(store, eviction):
     assert start_of(cache, tokens(range(12))) == 11
 
 
-def test_a_decode_page_without_computed_tokens_is_empty_at_release(store):
+def test_a_decode_page_without_computed_tokens_is_empty_at_release(store: StoreName) -> None:
     """order-03: as order-02, but the sampled token is not computed: its page holds nothing and goes first."""
     cache = build(store, 8)
     for name, priority in ((0, 90), (1, 5)):
@@ -71,7 +72,7 @@ def test_a_decode_page_without_computed_tokens_is_empty_at_release(store):
 
 
 @both_orders
-def test_a_short_leaf_lives_through_growth_and_a_full_cache(store, eviction):
+def test_a_short_leaf_lives_through_growth_and_a_full_cache(store: StoreName, eviction: str) -> None:
     """order-04: a block and its growth, a stranger, a long prompt that evicts the block, and the end of the room."""
     cache = build(store, 4, eviction=eviction)
     assert run(cache, Request(0, tokens(range(4))), sampled=(4,)) == Ran(0, [0])
@@ -93,7 +94,7 @@ def test_a_short_leaf_lives_through_growth_and_a_full_cache(store, eviction):
 
 
 @both_orders
-def test_the_longest_idle_goes_first(store, eviction):
+def test_the_longest_idle_goes_first(store: StoreName, eviction: str) -> None:
     """order-05: two pages released one after the other go in that order, after six slots that never held anything."""
     cache = build(store, 8, eviction=eviction)
     first, second = admit(cache, Request(1, tokens(range(4))), Request(2, tokens(range(10, 14))))
@@ -107,7 +108,7 @@ def test_the_longest_idle_goes_first(store, eviction):
 
 
 @both_orders
-def test_a_slot_given_back_with_nothing_in_it(store, eviction):
+def test_a_slot_given_back_with_nothing_in_it(store: StoreName, eviction: str) -> None:
     """order-06: the slot of a truncated page: before all cached ones, or behind what was released earlier."""
     cache = build(store, 2, eviction=eviction)
     run(cache, Request(0, tokens(range(4))))
@@ -118,7 +119,7 @@ def test_a_slot_given_back_with_nothing_in_it(store, eviction):
 
 
 @pytest.mark.parametrize(("eviction", "slot"), [("release_order", 1), ("empty_first", 2)])
-def test_a_high_interior_block_outlives_its_low_child(store, eviction, slot):
+def test_a_high_interior_block_outlives_its_low_child(store: StoreName, eviction: str, slot: int) -> None:
     """order-07: priorities 90 and 0; the default order loses nothing at all while a slot is empty."""
     cache = build(store, 4, eviction=eviction)
     run(cache, Request(0, FIRST, retention=keep(90, 0)))
@@ -130,7 +131,7 @@ def test_a_high_interior_block_outlives_its_low_child(store, eviction, slot):
 
 
 @pytest.mark.parametrize(("eviction", "slots"), [("release_order", [3, 4, 5]), ("empty_first", [4, 5, 0])])
-def test_a_chain_may_lose_its_first_block_and_nothing_breaks(store, eviction, slots):
+def test_a_chain_may_lose_its_first_block_and_nothing_breaks(store: StoreName, eviction: str, slots: list[int]) -> None:
     """order-08: priorities 0, 35, 90 along one chain, then strangers of one and of three blocks."""
     cache = build(store, 6, eviction=eviction)
     run(cache, Request(0, tokens(range(12)), retention=keep(0, 35, 90)))
@@ -148,7 +149,7 @@ def test_a_chain_may_lose_its_first_block_and_nothing_breaks(store, eviction, sl
 
 
 @pytest.mark.parametrize(("eviction", "slots"), [("release_order", [0, 2, 3, 4]), ("empty_first", [2, 3, 4, 0])])
-def test_a_low_interior_block_goes_before_its_high_child(store, eviction, slots):
+def test_a_low_interior_block_goes_before_its_high_child(store: StoreName, eviction: str, slots: list[int]) -> None:
     """order-09: priorities 0 and 90: a long prompt takes everything but the block of 90."""
     cache = build(store, 5, eviction=eviction)
     run(cache, Request(0, FIRST, retention=keep(0, 90)))
@@ -160,7 +161,7 @@ def test_a_low_interior_block_goes_before_its_high_child(store, eviction, slots)
 
 
 @both_orders
-def test_blocks_below_a_hole_are_found_again_when_it_is_filled(store, eviction):
+def test_blocks_below_a_hole_are_found_again_when_it_is_filled(store: StoreName, eviction: str) -> None:
     """order-10: an evicted first block hides its child; storing the block again brings the child back."""
     cache = build(store, 3, eviction=eviction)
     run(cache, Request(0, FIRST, retention=keep(0, 90)))
@@ -170,7 +171,7 @@ def test_blocks_below_a_hole_are_found_again_when_it_is_filled(store, eviction):
     assert start_of(cache, tokens(range(9))) == 8
 
 
-def test_a_stopped_request_leaves_its_slots_empty(store):
+def test_a_stopped_request_leaves_its_slots_empty(store: StoreName) -> None:
     """order-11: what was never computed, or is not to be stored, is empty at release."""
     cache = build(store, 4)
     run(cache, Request(0, FIRST))
@@ -185,7 +186,7 @@ def test_a_stopped_request_leaves_its_slots_empty(store):
 
 
 @both_orders
-def test_claimed_pages_are_passed_over(store, eviction):
+def test_claimed_pages_are_passed_over(store: StoreName, eviction: str) -> None:
     """order-12: an open claim keeps its page, whatever the order says; dropping it puts nothing out of place."""
     cache = build(store, 2, eviction=eviction)
     run(cache, Request(0, tokens(range(4))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
@@ -23,16 +25,17 @@ from quire.transfer.geometry.slices import (
 )
 
 SIZE = 16
+Tile = tuple[tuple[int, int], tuple[int, int], bool]
 FULL = LayerGroup("full")
 
 
-def moved(source, target, blocks):
+def moved(source: list[Run], target: list[Run], blocks: int) -> list[tuple[int, int]]:
     """Slot to slot, both lists given as runs."""
     have, room = places_of(source, blocks), places_of(target, blocks)
     return [(int(have[o]), int(room[o])) for o in pairs(have, room)]
 
 
-def local(window):
+def local(window: int) -> LayerGroup:
     return LayerGroup("local", window=window)
 
 
@@ -47,12 +50,14 @@ def local(window):
         (((5, 6, 7, 8, 9), 0), ((30, 31, 32, 33), 32), [(7, 30), (8, 31), (9, 32)]),
     ],
 )
-def test_pages_meet_by_ordinal(source, target, expected):
+def test_pages_meet_by_ordinal(
+    source: tuple[tuple[int, ...], int], target: tuple[tuple[int, ...], int], expected: list[tuple[int, ...]]
+) -> None:
     """pair-01: whatever start and length the two lists have."""
     assert moved([run_at(source[1], source[0], SIZE)], [run_at(target[1], target[0], SIZE)], 8) == expected
 
 
-def test_a_list_starts_at_a_block():
+def test_a_list_starts_at_a_block() -> None:
     """pair-02: a start inside a block would shift every pair: an error, as is a list that leaves the prompt."""
     with pytest.raises(InputError, match="blocks start every 16 tokens"):
         run_at(15, [5, 6, 7, 8], SIZE)
@@ -63,20 +68,20 @@ def test_a_list_starts_at_a_block():
         pairs(places_of([], 3), places_of([], 4))
 
 
-def test_holes_at_different_places_never_shift_a_pair():
+def test_holes_at_different_places_never_shift_a_pair() -> None:
     """pair-03: as many holes on both sides, at other ordinals; windows evicted at different times."""
     assert moved([Run(0, (1,)), Run(2, (3,))], [Run(1, (8, 9))], 3) == [(3, 9)]
     assert moved([Run(0, (100, 101))], [Run(1, (201,))], 2) == [(101, 201)]
     assert moved([Run(8, (18, 19))], [Run(7, (27, 28, 29))], 10) == [(18, 28), (19, 29)]
 
 
-def test_a_group_that_wants_nothing_gets_nothing():
+def test_a_group_that_wants_nothing_gets_nothing() -> None:
     """pair-04: beside one that wants ordinals 1 and 2."""
     assert moved([Run(0, (1, 2, 3))], [], 3) == []
     assert moved([Run(0, (4, 5, 6))], [Run(1, (50, 60))], 3) == [(5, 50), (6, 60)]
 
 
-def test_lists_and_runs_say_the_same():
+def test_lists_and_runs_say_the_same() -> None:
     """pair-05: a full run, a window's run, none; a hole makes two runs."""
     for runs in ((Run(0, (1, 2, 3)),), (Run(2, (9,)),), (), (Run(0, (4,)), Run(2, (5,)))):
         assert runs_of(places_of(runs, 3)) == runs
@@ -84,13 +89,13 @@ def test_lists_and_runs_say_the_same():
 
 
 @pytest.mark.parametrize(("cached", "want"), [(64, ()), (63, (Span(3, 4),)), (48, (Span(3, 4),)), (0, (Span(0, 4),))])
-def test_a_cached_prefix_counts_in_whole_blocks(cached, want):
+def test_a_cached_prefix_counts_in_whole_blocks(cached: int, want: tuple[Span, ...]) -> None:
     """want-01: 64 tokens in 4 blocks: an exact hit wants nothing, 63 and 48 cached tokens want the last block."""
     assert wanted_after(FULL, 64, SIZE, cached) == want
 
 
 @pytest.mark.parametrize(("cached", "full", "near"), [(48, Span(3, 5), Span(3, 5)), (16, Span(1, 5), Span(2, 5))])
-def test_a_window_wants_the_later_of_two_edges(cached, full, near):
+def test_a_window_wants_the_later_of_two_edges(cached: int, full: Span, near: Span) -> None:
     """want-02: 80 tokens, window 40: never the sum of what is cached and what has left the window."""
     assert wanted_after(FULL, 80, SIZE, cached) == (full,)
     assert wanted_after(local(40), 80, SIZE, cached) == (near,)
@@ -110,18 +115,20 @@ def test_a_window_wants_the_later_of_two_edges(cached, full, near):
         (local(96), Run(0, tuple(range(6))), 96, 0, (Run(0, tuple(range(6))),)),
     ],
 )
-def test_a_block_list_is_cut_from_behind_first(group, run, length, evicted, expected):
+def test_a_block_list_is_cut_from_behind_first(
+    group: LayerGroup, run: Run, length: int, evicted: int, expected: tuple[Run, ...]
+) -> None:
     """want-03: scratch behind the prompt, then evicted blocks, then what has left the window; sinks stay."""
     assert runs_of(offered(group, run, length, SIZE, evicted=evicted)) == expected
 
 
-def test_a_long_prompt_offers_its_window_only():
+def test_a_long_prompt_offers_its_window_only() -> None:
     """want-04: 131,072 tokens, window 4,096, blocks of 64, nothing evicted yet: 64 slots from ordinal 1,984."""
     (run,) = runs_of(offered(local(4_096), Run(0, tuple(range(2_048))), 131_072, 64))
     assert (run.first, len(run.slots)) == (1_984, 64)
 
 
-def test_a_hole_that_nothing_explains_is_an_error():
+def test_a_hole_that_nothing_explains_is_an_error() -> None:
     """want-05: a hole in the prompt; the same behind what is computed so far is none."""
     with pytest.raises(InputError, match="block 1 has no slot"):
         offered(FULL, Run(0, (5, -1, 7)), 48, SIZE)
@@ -130,13 +137,13 @@ def test_a_hole_that_nothing_explains_is_an_error():
         offered(FULL, Run(1, (6, 7)), 48, SIZE)
 
 
-def test_each_group_wants_for_itself():
+def test_each_group_wants_for_itself() -> None:
     """want-06: full attention has 266 of 313 blocks, the window none of its 5, the state is missing."""
     full, near = LayerGroup("f", 786_432), LayerGroup("w", 2_359_296, window=128)
     groups = (full, near, LayerGroup("s", 51_216_384, snapshot_every=2_048))
     needs = tuple(group.needs_at(10_000, 32) for group in groups)
 
-    def count(spans):
+    def count(spans: Iterable[tuple[Span, ...]]) -> int:
         return sum(num_pages(s) * g.page_bytes for s, g in zip(spans, groups, strict=True))
 
     for near_held, expected in (((), 99_975_168), ((Span(308, 310),), 95_256_576)):
@@ -146,7 +153,7 @@ def test_each_group_wants_for_itself():
     assert count(needs) == 309_166_080
 
 
-def test_a_peer_with_one_start_sends_more_and_never_less():
+def test_a_peer_with_one_start_sends_more_and_never_less() -> None:
     """want-07: the first block any group lacks; a full hit of all groups leaves nothing."""
     needs = ((Span(0, 6),), (Span(4, 6),))
     for held, start, sent in (
@@ -158,37 +165,40 @@ def test_a_peer_with_one_start_sends_more_and_never_less():
         assert wants(needs, below(held, start)) == sent
 
 
-def test_what_was_not_delivered_is_named():
+def test_what_was_not_delivered_is_named() -> None:
     """want-08: blocks 0 to 3 needed, 0 held, 1 and 3 delivered: 2 is missing."""
     assert holes(wants(((Span(0, 4),),), ((Span(0, 1),),)), ((Span(1, 2), Span(3, 4)),)) == ((Span(2, 3),),)
 
 
-def tiles(length, chunks, begun=0):
+def tiles(length: int, chunks: list[tuple[int, int]], begun: int = 0) -> list[Tile | None]:
     made = [piece_of(Span(*c), length, SIZE, last=c == chunks[-1], begun=begun) for c in chunks]
     return [None if p is None else ((p.span.start, p.span.end), (p.blocks.start, p.blocks.end), p.last) for p in made]
 
 
-def test_pieces_tile_the_prompt():
+def test_pieces_tile_the_prompt() -> None:
     """piece-01: 120 tokens in four chunks; 100 with 24 cached; a chunk inside one block sends nothing."""
     chunks = [(0, 40), (40, 47), (47, 90), (90, 120)]
     assert tiles(120, chunks) == [((0, 32), (0, 2), False), None, ((32, 80), (2, 5), False), ((80, 120), (5, 8), True)]
     assert tiles(100, [(24, 56), (56, 100)], 24) == [((0, 48), (0, 3), False), ((48, 100), (3, 7), True)]
 
 
-def test_what_forgets_goes_with_the_last_piece():
+def test_what_forgets_goes_with_the_last_piece() -> None:
     """piece-02: 96 tokens in two pieces; a window of 96 is sent as it comes, one of 32 and a state at the end."""
     groups = (FULL, local(96), local(32), LayerGroup("state", snapshot_every=32))
     slots = [np.arange(6, dtype=np.int32)] * 2 + [places_of([Run(4, (4, 5))], 6), places_of([Run(5, (7,))], 6)]
-    first, last = (piece_of(Span(*c), 96, SIZE, last=c[1] == 96) for c in ((0, 40), (40, 96)))
+    first = piece_of(Span(0, 40), 96, SIZE, last=False)
+    last = piece_of(Span(40, 96), 96, SIZE, last=True)
+    assert first is not None and last is not None
     early = [runs_of(part) for part in part_of(groups, slots, first, 96, SIZE)]
     late = [runs_of(part) for part in part_of(groups, slots, last, 96, SIZE)]
     assert early == [(Run(0, (0, 1)),)] * 2 + [()] * 2
     assert late == [(Run(2, (2, 3, 4, 5)),)] * 2 + [(Run(4, (4, 5)),), (Run(5, (7,)),)]
 
 
-def test_a_last_piece_may_be_empty():
+def test_a_last_piece_may_be_empty() -> None:
     """piece-03: no tokens are left; it is a piece all the same. A last one that does not end the prompt is an error."""
     empty = piece_of(Span(64, 64), 64, SIZE, last=True)
+    assert empty is not None
     assert (empty.span, empty.blocks, empty.last) == (Span(64, 64), Span(4, 4), True)
     for chunk, last in ((Span(0, 65), False), (Span(0, 32), True)):
         with pytest.raises(InputError, match="the last one ends with it"):

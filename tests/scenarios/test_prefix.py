@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from quire import InputError, Media, Removed, Request, Scope, Span, StateError, Stored
+from quire.core.records.request import Int32
+from quire.core.store import StoreName
 
 from .conftest import Ran, admit, both_orders, build, compute, events, got, release, run, start_of, tokens, try_admit
 
@@ -23,7 +28,9 @@ IMAGE, OTHER = b"a" * 32, b"b" * 32
         (3, True, [(1, 3)]),
     ],
 )
-def test_tokens_are_cut_into_blocks_and_a_tail(store, computed, stored, sizes):
+def test_tokens_are_cut_into_blocks_and_a_tail(
+    store: StoreName, computed: int, stored: bool, sizes: list[tuple[int, ...]]
+) -> None:
     """cut-01: whole blocks are committed, the computed tail is stored at release; a cancelled request leaves none."""
     cache = build(store, 8, events=True)
     (sequence,) = admit(cache, Request("a", tokens(range(10))))
@@ -35,7 +42,7 @@ def test_tokens_are_cut_into_blocks_and_a_tail(store, computed, stored, sizes):
 
 
 @pytest.mark.parametrize(("length", "start"), [(1, 0), (4, 3), (5, 4), (8, 7), (9, 8), (10, 9)])
-def test_the_last_prompt_token_is_always_computed(store, length, start):
+def test_the_last_prompt_token_is_always_computed(store: StoreName, length: int, start: int) -> None:
     """cut-02: a fully cached prompt starts at its last token; for decoding alone nothing is left to compute."""
     cache = build(store, 8)
     prompt = tokens(range(length))
@@ -45,7 +52,7 @@ def test_the_last_prompt_token_is_always_computed(store, length, start):
         assert (claims[0].start, claims[0].num_tokens) == (length, 0)
 
 
-def test_a_stored_chain_is_found_and_leads_back_to_the_root(store):
+def test_a_stored_chain_is_found_and_leads_back_to_the_root(store: StoreName) -> None:
     """reuse-01: 17 tokens in blocks of 8 leave two blocks in one chain under the root of their scope."""
     cache = build(store, 8, block_size=8, events=True)
     run(cache, Request("a", tokens(range(17))), computed=17)
@@ -59,11 +66,11 @@ def test_a_stored_chain_is_found_and_leads_back_to_the_root(store):
 
 
 @both_orders
-def test_an_image_is_part_of_what_its_tokens_are(store, eviction):
+def test_an_image_is_part_of_what_its_tokens_are(store: StoreName, eviction: str) -> None:
     """reuse-02: the same image is reused, another one only up to its first token, a split one up to the split."""
     cache = build(store, 16, eviction=eviction)
 
-    def ask(name, *media):
+    def ask(name: Hashable, *media: Media) -> Ran:
         return run(cache, Request(name, NINE, media=media), computed=8)
 
     assert ask("first", Media(IMAGE, (Span(2, 6),))) == Ran(0, [0, 1, 2])
@@ -72,7 +79,7 @@ def test_an_image_is_part_of_what_its_tokens_are(store, eviction):
     assert ask("two", Media(IMAGE, (Span(2, 4),)), Media(OTHER, (Span(4, 6),))) == Ran(4, [0, 7, 8])
 
 
-def test_an_image_at_another_offset_is_another_block(store):
+def test_an_image_at_another_offset_is_another_block(store: StoreName) -> None:
     """reuse-03: runs of one item go on where the last one ended; the same tokens at another offset are not the same."""
     cache = build(store, 16)
     whole, halves = Media(IMAGE, (Span(2, 6),)), Media(IMAGE, (Span(2, 4), Span(4, 6)))
@@ -84,13 +91,13 @@ def test_an_image_at_another_offset_is_another_block(store):
 
 
 @both_orders
-def test_adapters_and_extra_ids_keep_requests_apart(store, eviction):
+def test_adapters_and_extra_ids_keep_requests_apart(store: StoreName, eviction: str) -> None:
     """reuse-04: equal tokens under another adapter or other extra ids share nothing from the first difference on."""
     cache = build(store, 16, eviction=eviction)
     ids = np.arange(100, 109, dtype=np.int64)
     late = np.where(np.arange(9) >= 4, ids + 50, ids)
 
-    def ask(name, lora, extra_ids, prompt=NINE):
+    def ask(name: Hashable, lora: int | None, extra_ids: NDArray[np.int64] | None, prompt: Int32 = NINE) -> Ran:
         return run(cache, Request(name, prompt, Scope(lora=lora), extra_ids=extra_ids), sampled=(9, 10))
 
     assert ask(0, 1, ids) == Ran(0, [0, 1, 2])
@@ -106,11 +113,11 @@ def test_adapters_and_extra_ids_keep_requests_apart(store, eviction):
 
 
 @both_orders
-def test_a_salt_is_a_cache_of_its_own(store, eviction):
+def test_a_salt_is_a_cache_of_its_own(store: StoreName, eviction: str) -> None:
     """reuse-05: requests of one salt share, others do not; no salt is not the same as any salt."""
     cache = build(store, 16, eviction=eviction)
 
-    def ask(name, salt):
+    def ask(name: Hashable, salt: str | None) -> Ran:
         return run(cache, Request(name, NINE, Scope(salt=salt)), computed=8)
 
     assert ask(0, None) == Ran(0, [0, 1, 2])
@@ -121,7 +128,7 @@ def test_a_salt_is_a_cache_of_its_own(store, eviction):
 
 
 @both_orders
-def test_a_tail_is_shared_by_copy_or_taken_over(store, eviction):
+def test_a_tail_is_shared_by_copy_or_taken_over(store: StoreName, eviction: str) -> None:
     """reuse-06: a sampled tail is found by the longer prompt, which takes it over; other extra ids find nothing."""
     cache = build(store, 16, eviction=eviction)
     ids = np.arange(100, 109, dtype=np.int64)
@@ -134,7 +141,7 @@ def test_a_tail_is_shared_by_copy_or_taken_over(store, eviction):
     release(cache, first, second)
 
 
-def test_a_scope_value_and_its_absence_differ(store):
+def test_a_scope_value_and_its_absence_differ(store: StoreName) -> None:
     """reuse-07: None, 0 and '' are three adapters; a new model epoch starts from nothing."""
     cache = build(store, 16)
     run(cache, Request("a", NINE))
@@ -143,7 +150,7 @@ def test_a_scope_value_and_its_absence_differ(store):
     assert start_of(cache, NINE) == 8
 
 
-def test_a_request_that_does_not_reuse_leaves_nothing_and_finds_nothing(store):
+def test_a_request_that_does_not_reuse_leaves_nothing_and_finds_nothing(store: StoreName) -> None:
     """reuse-08: reuse=False and dummies neither look up nor store, and do not meet each other."""
     cache = build(store, 8)
     ones = tokens([1] * 9)
@@ -155,7 +162,7 @@ def test_a_request_that_does_not_reuse_leaves_nothing_and_finds_nothing(store):
     assert (before, start_of(cache, ones)) == (8, 8)
 
 
-def test_a_taken_over_tail_is_no_longer_found(store):
+def test_a_taken_over_tail_is_no_longer_found(store: StoreName) -> None:
     """reuse-09: a tail goes to one taker at a time; its old content is removed, the taker's stored instead."""
     cache = build(store, 8, events=True)
     run(cache, Request("a", tokens(range(6))))
@@ -170,7 +177,7 @@ def test_a_taken_over_tail_is_no_longer_found(store):
     assert start_of(cache, tokens(range(6), 99)) == 5
 
 
-def test_a_live_id_is_not_admitted_again_and_no_room_is_no_error(store):
+def test_a_live_id_is_not_admitted_again_and_no_room_is_no_error(store: StoreName) -> None:
     """reuse-10: a second request of a live id is an error; one without room is refused with its numbers."""
     cache = build(store, 4)
     (sequence,) = admit(cache, Request("a", tokens(range(8))))
@@ -185,7 +192,7 @@ def test_a_live_id_is_not_admitted_again_and_no_room_is_no_error(store):
     assert admit(cache, Request("a", tokens(range(8))))[0].start == 7
 
 
-def test_a_block_that_another_has_committed_stays_private_and_serves_when_needed(store):
+def test_a_block_that_another_has_committed_stays_private_and_serves_when_needed(store: StoreName) -> None:
     """reuse-11: of two live copies the first is found; when it was evicted the other takes its place at release."""
     cache = build(store, 4)
     first, second = admit(cache, Request("a", tokens(range(8))), Request("b", tokens(range(8))))
@@ -200,7 +207,7 @@ def test_a_block_that_another_has_committed_stays_private_and_serves_when_needed
 
 
 @pytest.mark.parametrize(("busy", "slots"), [("nobody", [0, 1]), ("held", [0, 3]), ("on the host", [0, 3])])
-def test_of_equal_partial_candidates_the_cheapest_serves(store, busy, slots):
+def test_of_equal_partial_candidates_the_cheapest_serves(store: StoreName, busy: str, slots: list[int]) -> None:
     """reuse-13: an idle leaf on the device before a held one or one on the host; among equals the lowest page."""
     cache = build(store, 4, 4)
     first, second = admit(cache, Request("a", tokens(range(8))), Request("b", tokens(range(6), 80, 90)))
@@ -214,7 +221,7 @@ def test_of_equal_partial_candidates_the_cheapest_serves(store, busy, slots):
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_partial_hits_can_be_limited_or_turned_off(store, copies):
+def test_partial_hits_can_be_limited_or_turned_off(store: StoreName, copies: bool) -> None:
     """reuse-12: without copies only an idle leaf serves a partial hit; without partial hits a start is a block edge."""
     cache = build(store, 8, copy_on_partial_reuse=copies)
     run(cache, Request("a", tokens(range(8))), computed=8)
@@ -226,7 +233,7 @@ def test_partial_hits_can_be_limited_or_turned_off(store, copies):
     assert (start_of(whole, tokens(range(6), 50)), start_of(whole, tokens(range(9)))) == (4, 8)
 
 
-def test_a_request_may_limit_its_own_reuse(store):
+def test_a_request_may_limit_its_own_reuse(store: StoreName) -> None:
     """reuse-14: 8 tokens cached: of 9 at most 6, 4, 3 or 0 are reused; what it computes is stored as ever."""
     cache = build(store, 8, partial_reuse=True)
     run(cache, Request("a", tokens(range(8))), computed=8)

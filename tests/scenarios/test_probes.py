@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from quire import Kind, LayerGroup, Probe, Request, Scope
+from quire import Cache, Kind, LayerGroup, Plan, Probe, Request, Scope
+from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, finish, got, release, run, tokens, try_admit
 
 
-def look(cache, request) -> Probe:
+def look(cache: Cache, request: Request) -> Probe:
     (probe,) = cache.probe([request])
     return probe
 
@@ -25,7 +26,9 @@ def look(cache, request) -> Probe:
         pytest.param(64, 64, 32, False, (0, 0, 4, 6), id="probe-06"),
     ],
 )
-def test_hits_on_idle_pages_save_tokens_but_no_slots(store, cached, length, new, reuse, expected):
+def test_hits_on_idle_pages_save_tokens_but_no_slots(
+    store: StoreName, cached: int, length: int, new: int, reuse: bool, expected: tuple[int, ...]
+) -> None:
     """probe-01 probe-02 probe-03 probe-04 probe-05 probe-06: blocks hit, start, slots now, slots to completion."""
     cache = build(store, 64, block_size=16, reuse=reuse)
     if cached:
@@ -40,7 +43,7 @@ def test_hits_on_idle_pages_save_tokens_but_no_slots(store, cached, length, new,
     release(cache, sequence)
 
 
-def test_a_shared_half_counts_as_far_as_it_goes(store):
+def test_a_shared_half_counts_as_far_as_it_goes(store: StoreName) -> None:
     """probe-07: 32 shared tokens and 32 of its own, 16 to come: 2 blocks hit, 4 slots now, 5 to completion."""
     cache = build(store, 64, block_size=16)
     run(cache, Request("seed", tokens(range(32), range(100, 132))))
@@ -48,7 +51,7 @@ def test_a_shared_half_counts_as_far_as_it_goes(store):
     assert (probe.hit_blocks, probe.start, probe.slots_now, probe.slots_to_completion) == (2, 32, (4,), (5,))
 
 
-def test_pages_in_use_cost_nothing(store):
+def test_pages_in_use_cost_nothing(store: StoreName) -> None:
     """probe-08: the same prompt while the first runs: three blocks shared, one slot for a copy of the fourth."""
     cache = build(store, 64, block_size=16)
     (live,) = admit(cache, Request("live", tokens(range(64))))
@@ -61,7 +64,7 @@ def test_pages_in_use_cost_nothing(store):
     release(cache, live, sequence)
 
 
-def test_pages_on_the_host_need_a_slot_and_bytes(store):
+def test_pages_on_the_host_need_a_slot_and_bytes(store: StoreName) -> None:
     """probe-09: two of three hit blocks were pushed to the host: two onboards of 1000 bytes, four slots in all."""
     cache = build(store, 4, 4, block_size=16, groups=(LayerGroup(page_bytes=1000),))
     run(cache, Request("a", tokens(range(49))), computed=48)
@@ -74,14 +77,14 @@ def test_pages_on_the_host_need_a_slot_and_bytes(store):
     release(cache, sequence)
 
 
-def read_from_below(plan, groups):
+def read_from_below(plan: Plan, groups: int) -> tuple[int, ...]:
     """Pages per group that a plan reads from the host, whatever for."""
     up = [move.group for move in plan if move.kind != Kind.OFFLOAD and max(move.src[0], move.dst[0])]
     return tuple(map(up.count, range(groups)))
 
 
 @pytest.mark.parametrize("taken_over", [True, False])
-def test_a_partial_hit_on_the_host_is_announced(store, taken_over):
+def test_a_partial_hit_on_the_host_is_announced(store: StoreName, taken_over: bool) -> None:
     """probe-12: the block that 50 tokens hit in part lies on the host: an onboard, if it is taken over or copied."""
     cache = build(store, 4, 4, block_size=16, groups=(LayerGroup(page_bytes=1000),))
     run(cache, Request("a", tokens(range(64 if not taken_over else 32))))
@@ -98,7 +101,7 @@ def test_a_partial_hit_on_the_host_is_announced(store, taken_over):
     release(cache, *batch.sequences)
 
 
-def test_a_snapshot_on_the_host_is_announced(store):
+def test_a_snapshot_on_the_host_is_announced(store: StoreName) -> None:
     """probe-13: the snapshot to go on from lies on the host: one onboard of the state group, which takes no slot."""
     groups = (LayerGroup(page_bytes=1000), LayerGroup("state", page_bytes=5000, snapshot_every=4))
     cache = build(store, (64, 2), (64, 4), groups=groups)
@@ -119,7 +122,7 @@ def test_a_snapshot_on_the_host_is_announced(store):
     release(cache, *batch.sequences)
 
 
-def test_two_that_wait_for_the_same_block_have_the_same_next_key(store):
+def test_two_that_wait_for_the_same_block_have_the_same_next_key(store: StoreName) -> None:
     """probe-10: the first missing block is named by its whole prefix and scope: equal names, equal content."""
     cache = build(store, 8)
     same, longer = Request(1, tokens(range(9))), Request(2, tokens(range(9), 50, 51))
@@ -133,7 +136,7 @@ def test_two_that_wait_for_the_same_block_have_the_same_next_key(store):
     assert look(cache, one).next_key is None  # every whole block is there
 
 
-def test_a_probe_holds_nothing(store):
+def test_a_probe_holds_nothing(store: StoreName) -> None:
     """probe-11: what was probed may be gone at the claim; the claim's number is the one that counts."""
     cache = build(store, 2)
     run(cache, Request("seed", tokens(range(5))), computed=4)
@@ -144,7 +147,7 @@ def test_a_probe_holds_nothing(store):
 
 
 @pytest.mark.parametrize(("new", "more"), [(16, 1), (32, 2), (1000, 2)])
-def test_nothing_is_kept_for_tokens_that_no_sequence_can_have(store, new, more):
+def test_nothing_is_kept_for_tokens_that_no_sequence_can_have(store: StoreName, new: int, more: int) -> None:
     """probe-14: 32 tokens of at most 64 and so many more to come: slots up to there, before and after admission."""
     cache = build(store, 64, block_size=16, max_length=64)
     request = Request("a", tokens(range(32)), max_new_tokens=new)

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from quire import LayerGroup, Request, Span, StateError
+from quire import Batch, Cache, LayerGroup, Request, Sequence, Span, StateError, check
+from quire.core.store import StoreName
 
-from .conftest import admit, build, check, compute, finish, release, run, start_of, tokens, try_admit
+from .conftest import admit, build, compute, finish, fork, release, run, start_of, tokens, try_admit
 from .test_windows import prefill
 
 FULL, NEAR = LayerGroup("full"), LayerGroup("near", window=8)
 LONG = tokens(range(40))
 
 
-def chunked(store, slots=6, groups=(FULL, NEAR), chunk=8):
+def chunked(
+    store: StoreName, slots: int = 6, groups: tuple[LayerGroup, ...] = (FULL, NEAR), chunk: int | None = 8
+) -> Cache:
     """Blocks of 4, chunks of two blocks; a window of 8 reads two blocks back, so four pages at once are enough."""
     return build(store, (32, slots), groups=groups, max_chunk=chunk)
 
 
-def begin(cache, request, **limits):
+def begin(cache: Cache, request: Request, **limits: Any) -> Sequence:
     """Its first chunk, computed."""
     (sequence,) = admit(cache, request, **limits)
     compute(cache, sequence)
     return sequence
 
 
-def go_on(cache, *sequences, **limits):
+def go_on(cache: Cache, *sequences: Sequence, **limits: Any) -> list[Span | None]:
     """One more chunk for each, not yet computed; the spans."""
     with cache.claim([]) as none:
         batch = cache.admit(none, continuing=sequences, **limits)
@@ -34,12 +39,12 @@ def go_on(cache, *sequences, **limits):
     return [batch.spans.get(sequence) for sequence in sequences]
 
 
-def refused(batch):
+def refused(batch: Batch) -> tuple[str, int, int, int | None, bool]:
     (refusal,) = batch.refused
     return refusal.reason, refusal.need, refusal.have, refusal.group, refusal.never
 
 
-def test_a_long_prompt_goes_through_a_small_window(store):
+def test_a_long_prompt_goes_through_a_small_window(store: StoreName) -> None:
     """promise-01: 40 tokens through 6 slots, 8 at a time: the free count stands still until the last chunk is done."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
@@ -54,7 +59,7 @@ def test_a_long_prompt_goes_through_a_small_window(store):
     assert (cache.num_free(1), start_of(cache, tokens(LONG, 99))) == (6, 40)
 
 
-def test_nobody_gets_promised_slots(store):
+def test_nobody_gets_promised_slots(store: StoreName) -> None:
     """promise-02: 4 slots are empty, 2 of them promised: three blocks are refused, two are admitted, and all finish."""
     cache = chunked(store)
     first = begin(cache, Request("a", LONG))
@@ -72,7 +77,7 @@ def test_nobody_gets_promised_slots(store):
     assert cache.num_free(1) == 6
 
 
-def test_claims_do_not_eat_a_promise(store):
+def test_claims_do_not_eat_a_promise(store: StoreName) -> None:
     """promise-03: an open claim on the last idle pages: the prompt goes on, and the claim is refused at admission."""
     cache = chunked(store)
     run(cache, Request("seed", tokens(range(100, 108))))
@@ -88,7 +93,7 @@ def test_claims_do_not_eat_a_promise(store):
     release(cache, sequence)
 
 
-def test_claims_in_the_way_delay_a_chunk(store):
+def test_claims_in_the_way_delay_a_chunk(store: StoreName) -> None:
     """promise-04: claims on four idle pages, made after the promise, leave -2 free: the chunk waits for their drop."""
     cache = chunked(store)
     for first in (100, 200):
@@ -102,7 +107,7 @@ def test_claims_in_the_way_delay_a_chunk(store):
     release(cache, sequence)
 
 
-def test_without_chunks_the_window_must_take_the_whole_prompt(store):
+def test_without_chunks_the_window_must_take_the_whole_prompt(store: StoreName) -> None:
     """promise-05: ten blocks in one step do not fit 6 slots, ever; nothing is claimed."""
     cache = chunked(store, chunk=None)
     batch = try_admit(cache, Request("a", LONG))
@@ -112,14 +117,14 @@ def test_without_chunks_the_window_must_take_the_whole_prompt(store):
 
 
 @pytest.mark.parametrize("length", [40, 100])
-def test_the_least_window_pool_for_any_prompt(store, length):
+def test_the_least_window_pool_for_any_prompt(store: StoreName, length: int) -> None:
     """promise-06: what was found (2 blocks), what is read (2) and a chunk (2): 6 slots, whatever the length."""
     prompt = Request("a", tokens(range(length)))
     assert refused(try_admit(chunked(store, 5), prompt)) == ("slots", 6, 5, 1, True)
     assert len(admit(chunked(store, 6), prompt)) == 1
 
 
-def test_smaller_chunks_keep_the_same_promise(store):
+def test_smaller_chunks_keep_the_same_promise(store: StoreName) -> None:
     """promise-07: a step may hand out less than max_chunk; what is kept for the prompt stays four pages."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG), max_chunk=4)
@@ -132,7 +137,7 @@ def test_smaller_chunks_keep_the_same_promise(store):
     release(cache, sequence)
 
 
-def test_a_hit_stands_beside_the_promise(store):
+def test_a_hit_stands_beside_the_promise(store: StoreName) -> None:
     """promise-08: 16 tokens found: their last two blocks are held, four are promised, 6 of 6 slots are taken."""
     cache = chunked(store)
     seed, _ = prefill(cache, Request("seed", LONG[:16]))
@@ -148,7 +153,7 @@ def test_a_hit_stands_beside_the_promise(store):
     release(cache, sequence)
 
 
-def test_holds_of_an_unfinished_prompt_need_room_of_their_own(store):
+def test_holds_of_an_unfinished_prompt_need_room_of_their_own(store: StoreName) -> None:
     """promise-09: two pages held take the two free slots; a second hold finds none and is not given."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
@@ -166,7 +171,7 @@ def test_holds_of_an_unfinished_prompt_need_room_of_their_own(store):
     assert (cache.num_free(1), start_of(cache, tokens(range(8), 99))) == (6, 8)
 
 
-def test_a_cancelled_prompt_gives_its_promise_back(store):
+def test_a_cancelled_prompt_gives_its_promise_back(store: StoreName) -> None:
     """promise-10: released after one chunk of five: 6 slots are free at once."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
@@ -175,7 +180,7 @@ def test_a_cancelled_prompt_gives_its_promise_back(store):
     assert cache.num_free(1) == 6
 
 
-def test_two_prompts_share_a_window_pool(store):
+def test_two_prompts_share_a_window_pool(store: StoreName) -> None:
     """promise-11: two long prompts in turn through 8 slots: no chunk ever waits; a third prompt does."""
     cache = chunked(store, 8)
     both = [begin(cache, Request(n, tokens(range(n, n + 40)))) for n in (100, 200)]
@@ -189,7 +194,7 @@ def test_two_prompts_share_a_window_pool(store):
     release(cache, *both)
 
 
-def test_sinks_and_beams_are_part_of_the_promise(store):
+def test_sinks_and_beams_are_part_of_the_promise(store: StoreName) -> None:
     """promise-12: a sink block and two spare pages for three beams: 5 promised and 2 set aside, of 12 slots."""
     cache = chunked(store, 12, (FULL, LayerGroup("near", window=8, sinks=4)))
     (sequence,) = admit(cache, Request("a", LONG[:38], beams=3))
@@ -199,14 +204,14 @@ def test_sinks_and_beams_are_part_of_the_promise(store):
         go_on(cache, sequence)
         compute(cache, sequence)
     assert (sequence.held(1), cache.num_free(1)) == ((Span(0, 4), Span(28, 38)), 6)
-    forks, plan = cache.fork(sequence, ["b", "c"])
+    forks, plan = fork(cache, sequence, "b", "c")
     assert ([move.tokens for move in plan], cache.num_free(1)) == ([2] * 4, 6)
     finish(cache, plan)
     release(cache, sequence, *forks)
     assert (cache.num_free(0), cache.num_free(1)) == (32, 12)
 
 
-def test_a_prompt_under_way_is_not_grown(store):
+def test_a_prompt_under_way_is_not_grown(store: StoreName) -> None:
     """promise-13: tokens behind a prompt of which 8 of 40 are computed: an error; nothing was promised for them."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import pytest
 
 from quire import InputError, Request, Retained, RetainRange, Retention, Scope, Stored, UnknownError
+from quire.core.store import StoreName
 
 from .conftest import Clock, admit, both_orders, build, compute, events, keep, release, run, start_of, tokens
 
@@ -22,7 +26,15 @@ TABLE = [  # block size, length, ranges, priorities by first token, priorities b
 
 @pytest.mark.parametrize("by", ["first", "max"])
 @pytest.mark.parametrize(("size", "length", "ranges", "first", "highest"), TABLE)
-def test_a_block_takes_the_value_of_its_range(store, by, size, length, ranges, first, highest):
+def test_a_block_takes_the_value_of_its_range(
+    store: StoreName,
+    by: Literal["first", "max"],
+    size: int,
+    length: int,
+    ranges: list[tuple[int, int | None, int]],
+    first: list[int],
+    highest: list[int],
+) -> None:
     """retain-01: a block has the priority of the range that holds its first token, or of the highest one it touches."""
     cache = build(store, 8, block_size=size, events=True)
     retention = Retention(tuple(RetainRange(*values) for values in ranges), by=by)
@@ -31,7 +43,7 @@ def test_a_block_takes_the_value_of_its_range(store, by, size, length, ranges, f
     assert stored == (first if by == "first" else highest)
 
 
-def test_a_range_value_is_stored_and_other_blocks_have_the_default(store):
+def test_a_range_value_is_stored_and_other_blocks_have_the_default(store: StoreName) -> None:
     """retain-02: [0, 4) at 80 gives 80, 35, 35; a name that is not live has no value to ask for."""
     cache = build(store, 8, events=True)
     (sequence,) = admit(cache, Request("a", tokens(range(12)), retention=keep(80)))
@@ -43,7 +55,7 @@ def test_a_range_value_is_stored_and_other_blocks_have_the_default(store):
 
 
 @both_orders
-def test_an_expired_page_falls_back_to_the_default(store, eviction):
+def test_an_expired_page_falls_back_to_the_default(store: StoreName, eviction: str) -> None:
     """retain-03: 80 for 10 ms has run out after 50 ms: that chain, not the one at 50, loses its deepest block."""
     clock = Clock()
     cache = build(store, 8, clock=clock, eviction=eviction)
@@ -56,7 +68,7 @@ def test_an_expired_page_falls_back_to_the_default(store, eviction):
     assert (start_of(cache, tokens(range(12))), start_of(cache, tokens(range(20, 32)))) == (8, 11)
 
 
-def test_time_runs_from_the_release(store):
+def test_time_runs_from_the_release(store: StoreName) -> None:
     """retain-04: expiry counts from release, to the microsecond, and makes a page the next victim of its peers."""
     clock = Clock()
     cache = build(store, 3, clock=clock, events=True)
@@ -73,7 +85,7 @@ def test_time_runs_from_the_release(store):
 
 
 @pytest.mark.parametrize(("now", "slot"), [(0.005, 1), (0.009, 0)])
-def test_a_short_high_value_and_a_long_low_one(store, now, slot):
+def test_a_short_high_value_and_a_long_low_one(store: StoreName, now: float, slot: int) -> None:
     """retain-05: 80 for 3 ms and 50 for 8 ms, released at 5 ms: at 5 ms the 50 goes first, at 9 ms the expired 80."""
     clock = Clock()
     cache = build(store, 2, clock=clock)
@@ -85,7 +97,7 @@ def test_a_short_high_value_and_a_long_low_one(store, now, slot):
     assert run(cache, Request(2, tokens(range(20, 24)))).slots == [slot]
 
 
-def test_expiry_also_raises(store):
+def test_expiry_also_raises(store: StoreName) -> None:
     """retain-06: a page kept at 5 for a while is worth the default afterwards, behind those that were idle before."""
     clock = Clock()
     cache = build(store, 2, clock=clock)
@@ -95,7 +107,7 @@ def test_expiry_also_raises(store):
     assert run(cache, Request(2, tokens(range(20, 24)))).slots == [1]  # admission lets time run out by itself
 
 
-def test_a_reused_page_stops_its_clock(store):
+def test_a_reused_page_stops_its_clock(store: StoreName) -> None:
     """retain-07: while somebody holds a page its time stands still; the next release starts a new period."""
     clock = Clock()
     cache = build(store, 2, clock=clock, events=True)
@@ -113,7 +125,7 @@ def test_a_reused_page_stops_its_clock(store):
     assert [(event.old, event.new) for event in events(cache) if isinstance(event, Retained)] == [(80, 35)]
 
 
-def test_a_reused_page_keeps_its_value_unless_the_request_has_one(store):
+def test_a_reused_page_keeps_its_value_unless_the_request_has_one(store: StoreName) -> None:
     """retain-08: reuse without a value changes neither priority nor time; with one it sets both, also downwards."""
     clock = Clock()
     cache = build(store, 4, clock=clock, events=True)
@@ -128,7 +140,7 @@ def test_a_reused_page_keeps_its_value_unless_the_request_has_one(store):
     assert [(event.old, event.new) for event in events(cache) if isinstance(event, Retained)] == [(80, 35), (35, 10)]
 
 
-def test_a_copy_has_the_value_of_its_source(store):
+def test_a_copy_has_the_value_of_its_source(store: StoreName) -> None:
     """retain-10: what is copied from a page of 80 is worth 80; what is taken over starts with the default."""
     clock = Clock()
     cache = build(store, 8, clock=clock, events=True)
@@ -156,13 +168,13 @@ def test_a_copy_has_the_value_of_its_source(store):
     ],
     ids=["behind an open end", "backwards", "overlap", "out of order", "priority", "duration"],
 )
-def test_ranges_that_make_no_sense_are_refused(ranges):
+def test_ranges_that_make_no_sense_are_refused(ranges: Callable[[], list[RetainRange]]) -> None:
     """retain-09: an open end before another range, an end before its start, overlaps, values out of range: errors."""
     with pytest.raises(InputError):
         Retention(ranges())
 
 
-def test_truncating_one_branch_leaves_the_other(store):
+def test_truncating_one_branch_leaves_the_other(store: StoreName) -> None:
     """truncate-01: 10 common tokens, branches of 8 and 17: cutting the second at 10 leaves the first whole."""
     cache = build(store, 32)
     first, second = tokens(range(10), range(100, 108)), tokens(range(10), range(200, 217))
@@ -178,7 +190,7 @@ def test_truncating_one_branch_leaves_the_other(store):
     release(cache, again)
 
 
-def test_truncating_inside_a_shared_block_keeps_that_block(store):
+def test_truncating_inside_a_shared_block_keeps_that_block(store: StoreName) -> None:
     """truncate-02: 11 common tokens, 8 more each; cutting one at 11 leaves the other 5 of 5, itself 3."""
     cache = build(store, 32)
     first, second = tokens(range(11), range(100, 108)), tokens(range(11), range(200, 208))
@@ -195,7 +207,9 @@ def test_truncating_inside_a_shared_block_keeps_that_block(store):
 @pytest.mark.parametrize(
     ("keep_tokens", "start", "gone"), [(0, 0, 5), (1, 4, 4), (7, 8, 3), (8, 8, 3), (9, 12, 2), (16, 16, 1), (17, 17, 0)]
 )
-def test_truncation_cuts_at_the_first_block_that_starts_there_or_later(store, keep_tokens, start, gone):
+def test_truncation_cuts_at_the_first_block_that_starts_there_or_later(
+    store: StoreName, keep_tokens: int, start: int, gone: int
+) -> None:
     """truncate-03: of 18 computed tokens; a block that starts exactly at the cut goes."""
     cache = build(store, 8)
     run(cache, Request("a", tokens(range(18))))
@@ -204,7 +218,7 @@ def test_truncation_cuts_at_the_first_block_that_starts_there_or_later(store, ke
     assert cache.num_free() == 8
 
 
-def test_truncation_stays_in_its_scope_and_detaches_what_is_held(store):
+def test_truncation_stays_in_its_scope_and_detaches_what_is_held(store: StoreName) -> None:
     """truncate-04: another salt keeps its chain; a live sequence keeps its pages to itself until its release."""
     cache = build(store, 8)
     prompt = tokens(range(8))
@@ -219,7 +233,7 @@ def test_truncation_stays_in_its_scope_and_detaches_what_is_held(store):
     assert cache.truncate(Request("t", prompt, Scope(salt="unknown"))) == 0
 
 
-def test_clearing_forgets_everything(store):
+def test_clearing_forgets_everything(store: StoreName) -> None:
     """truncate-05: all scopes go; live sequences keep their pages and store nothing of their old chain any more."""
     cache = build(store, 8)
     run(cache, Request("a", tokens(range(8))))

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from quire import InputError, LayerGroup, Request, Span
+from quire import Cache, InputError, LayerGroup, Plan, Request, Span, check
+from quire.core.store import StoreName
 
-from .conftest import admit, build, check, compute, decode, finish, release, start_of, tokens, try_admit
+from .conftest import admit, build, compute, decode, finish, fork, release, start_of, tokens, try_admit
 from .test_windows import prefill, starts
 
 FULL = LayerGroup("full")
 
 
-def state(every=8, **more):
+def state(every: int = 8, **more: Any) -> LayerGroup:
     return LayerGroup("state", snapshot_every=every, **more)
 
 
-def build_hybrid(store, slots=8, every=8, group=None, **options):
+def build_hybrid(
+    store: StoreName, slots: int = 8, every: int = 8, group: LayerGroup | None = None, **options: Any
+) -> Cache:
     """A full group with room enough, and a state group of `slots`."""
     return build(store, (64, slots), groups=(FULL, group or state(every)), **options)
 
 
-def moved(plan):
+def moved(plan: Plan) -> list[tuple[str, int, tuple[int, int], tuple[int, int]]]:
     return [(move.kind.name.lower(), move.group, move.src, move.dst) for move in plan]
 
 
 @pytest.mark.parametrize(("beams", "length", "each", "most"), [(4, 10, 4, 6), (8, 96, 8, 3), (1, 97, 1, 24)])
-def test_without_reuse_a_sequence_is_its_states(store, beams, length, each, most):
+def test_without_reuse_a_sequence_is_its_states(
+    store: StoreName, beams: int, length: int, each: int, most: int
+) -> None:
     """state-01: 24 slots, reuse off: one slot per beam whatever the length, so 6, 3 and 24 sequences."""
     cache = build(store, (256, 24), groups=(FULL, state(64)), block_size=32, reuse=False, max_sequences=64)
     free = []
@@ -42,7 +49,7 @@ def test_without_reuse_a_sequence_is_its_states(store, beams, length, each, most
     assert (cache.num_free(1), cache.usage(0, 1).empty) == (24, 24)
 
 
-def test_snapshots_of_a_prompt_and_of_what_it_decodes(store):
+def test_snapshots_of_a_prompt_and_of_what_it_decodes(store: StoreName) -> None:
     """state-02: 100 tokens and 100 sampled, snapshots every 64: at 64, at 96 (the last edge), then at 128 and 192."""
     cache = build(store, (32, 8), groups=(FULL, state(64)), block_size=32)
     sequence, spans = prefill(cache, Request("a", tokens(range(100))))
@@ -52,6 +59,7 @@ def test_snapshots_of_a_prompt_and_of_what_it_decodes(store):
     for token in range(100, 200):
         compute(cache, sequence)
         plan = cache.grow(sequence, tokens(token))
+        assert plan is not None
         copies += [(sequence.length, *move) for move in moved(plan)]
         finish(cache, plan)
     assert copies == [(129, "copy", 1, (0, 0), (0, 3)), (193, "copy", 1, (0, 0), (0, 4))]
@@ -60,7 +68,7 @@ def test_snapshots_of_a_prompt_and_of_what_it_decodes(store):
     release(cache, sequence)
 
 
-def test_without_reuse_there_are_no_snapshots(store):
+def test_without_reuse_there_are_no_snapshots(store: StoreName) -> None:
     """state-03: the same with reuse off: one slot from the first token to the last, one span."""
     cache = build(store, (32, 8), groups=(FULL, state(64)), block_size=32, reuse=False)
     sequence, spans = prefill(cache, Request("a", tokens(range(100))))
@@ -71,7 +79,7 @@ def test_without_reuse_there_are_no_snapshots(store):
     assert cache.usage(0, 1).empty == 8
 
 
-def test_the_copy_rides_in_the_next_plan(store):
+def test_the_copy_rides_in_the_next_plan(store: StoreName) -> None:
     """state-04: each snapshot is copied from the state's slot, which never changes; forks at an edge copy it too."""
     cache = build_hybrid(store)
     (sequence,) = admit(cache, Request("a", tokens(range(17))))
@@ -84,7 +92,7 @@ def test_the_copy_rides_in_the_next_plan(store):
         assert moved(batch.plan) == [("copy", 1, (0, 0), (0, slot))] and sequence.slots(1).tolist() == then
         finish(cache, batch.plan)
     compute(cache, sequence)
-    forks, plan = cache.fork(sequence, ["b", "c", "d"])
+    forks, plan = fork(cache, sequence, "b", "c", "d")
     copies = [move for move in moved(plan) if move[1] == 1]
     assert copies == [("copy", 1, (0, 0), (0, slot)) for slot in (3, 4, 5)]
     assert [fork.state_slot(1) for fork in forks] == [3, 4, 5]
@@ -94,7 +102,7 @@ def test_the_copy_rides_in_the_next_plan(store):
     release(cache, sequence, *forks)
 
 
-def test_a_pool_of_states_is_a_number_of_sequences(store):
+def test_a_pool_of_states_is_a_number_of_sequences(store: StoreName) -> None:
     """state-05: reuse off, 20 slots: exactly 20 sequences, however long they get."""
     cache = build(store, (256, 20), groups=(FULL, state(64)), reuse=False, max_sequences=32)
     batch = try_admit(cache, *(Request(n, tokens(range(5 + n))) for n in range(21)))
@@ -105,7 +113,7 @@ def test_a_pool_of_states_is_a_number_of_sequences(store):
     assert cache.num_free(1) == 0
 
 
-def test_tables_show_holes_and_states(store):
+def test_tables_show_holes_and_states(store: StoreName) -> None:
     """state-06: the block table has -1 where there is no page; the state has a table of its own, by row."""
     cache = build_hybrid(store)
     first, second = admit(cache, Request("a", tokens(range(10))), Request("b", tokens(range(50, 53))))
@@ -129,7 +137,9 @@ def test_tables_show_holes_and_states(store):
         (8, True, (4, 20, 400), [4, 8, 16, 20, 22]),
     ],
 )
-def test_where_snapshots_are(store, every, at_end, named, ends):
+def test_where_snapshots_are(
+    store: StoreName, every: int, at_end: bool, named: tuple[int, ...], ends: list[int]
+) -> None:
     """state-07: 22 tokens: steps end at regular, last and named positions, and exactly there a prompt can resume."""
     cache = build_hybrid(store, group=state(every, snapshot_at_end=at_end))
     sequence, spans = prefill(cache, Request("a", tokens(range(22)), snapshots=named))
@@ -139,7 +149,7 @@ def test_where_snapshots_are(store, every, at_end, named, ends):
     assert starts(cache, 22, *range(1, 23)) == [max(at for at in kept if at <= n) for n in range(1, 23)]
 
 
-def test_no_position_between_snapshots(store):
+def test_no_position_between_snapshots(store: StoreName) -> None:
     """state-08: full attention has 20 tokens, snapshots stand at 8 and 16: prompts start at 0, 8 or 16 only."""
     cache = build_hybrid(store, group=state(8, snapshot_at_end=False))
     sequence, _ = prefill(cache, Request("a", tokens(range(20))))
@@ -153,7 +163,7 @@ def test_no_position_between_snapshots(store):
 
 
 @pytest.mark.parametrize("length", [20, 25])
-def test_a_state_is_only_known_at_the_end_of_its_tokens(store, length):
+def test_a_state_is_only_known_at_the_end_of_its_tokens(store: StoreName, length: int) -> None:
     """state-09: a length other than the prompt's is refused before anything is claimed; so is a snapshot in a block."""
     cache = build_hybrid(store)
     good = Request("a", tokens(range(22)))
@@ -166,7 +176,7 @@ def test_a_state_is_only_known_at_the_end_of_its_tokens(store, length):
     assert (cache.num_free(0), cache.num_free(1)) == (64, 8)
 
 
-def test_a_suspended_sequence_resumes_from_its_last_snapshot(store):
+def test_a_suspended_sequence_resumes_from_its_last_snapshot(store: StoreName) -> None:
     """state-10: 14 tokens and 8 sampled, computed to 21: resumed at 16, the last snapshot: six to recompute."""
     cache = build_hybrid(store)
     sequence, _ = prefill(cache, Request("a", tokens(range(14)), max_new_tokens=20))
@@ -180,7 +190,9 @@ def test_a_suspended_sequence_resumes_from_its_last_snapshot(store):
 
 
 @pytest.mark.parametrize(("sampled", "keep", "found"), [(3, True, 24), (2, True, 20), (3, False, 20)])
-def test_release_on_a_block_edge_leaves_a_snapshot_without_a_copy(store, sampled, keep, found):
+def test_release_on_a_block_edge_leaves_a_snapshot_without_a_copy(
+    store: StoreName, sampled: int, keep: bool, found: int
+) -> None:
     """state-11: 22 tokens, computed to 24 and released: the state itself is the snapshot; not at 23, not cancelled."""
     cache = build_hybrid(store, every=0)
     sequence, _ = prefill(cache, Request("a", tokens(range(22))))
@@ -195,7 +207,7 @@ def test_release_on_a_block_edge_leaves_a_snapshot_without_a_copy(store, sampled
     release(cache, after)
 
 
-def test_a_state_cannot_be_taken_back(store):
+def test_a_state_cannot_be_taken_back(store: StoreName) -> None:
     """state-12: 10 tokens computed, 3 more grown: those three can be trimmed, the computed ones cannot."""
     cache = build_hybrid(store)
     sequence, _ = prefill(cache, Request("a", tokens(range(10))))
@@ -210,7 +222,7 @@ def test_a_state_cannot_be_taken_back(store):
     release(cache, sequence)
 
 
-def test_snapshots_do_not_stay_with_their_sequence(store):
+def test_snapshots_do_not_stay_with_their_sequence(store: StoreName) -> None:
     """state-13: a snapshot is idle as soon as it is taken: with 2 slots each takes the place of the one before."""
     cache = build_hybrid(store, 3)
     sequence, spans = prefill(cache, Request("a", tokens(range(34))))
@@ -221,7 +233,7 @@ def test_snapshots_do_not_stay_with_their_sequence(store):
     release(cache, sequence, other)
 
 
-def test_a_snapshot_serves_several(store):
+def test_a_snapshot_serves_several(store: StoreName) -> None:
     """state-14: two prompts go on from one snapshot: each has its own copy, the snapshot stays idle and found."""
     cache = build_hybrid(store)
     seed, _ = prefill(cache, Request("seed", tokens(range(9))))
@@ -236,7 +248,7 @@ def test_a_snapshot_serves_several(store):
     release(cache, *batch.sequences)
 
 
-def test_a_snapshot_on_the_host_is_copied_from_there(store):
+def test_a_snapshot_on_the_host_is_copied_from_there(store: StoreName) -> None:
     """state-15: 3 + 4 slots: the snapshot was pushed down; a hit reads it straight into the state, one onboard."""
     cache = build(store, (64, 3), (64, 4), groups=(FULL, state(8)))
     seed, _ = prefill(cache, Request("seed", tokens(range(9))))
@@ -254,7 +266,7 @@ def test_a_snapshot_on_the_host_is_copied_from_there(store):
     release(cache, sequence)
 
 
-def test_every_group_has_its_own_numbers(store):
+def test_every_group_has_its_own_numbers(store: StoreName) -> None:
     """state-16: full, window and state over one prompt and its repetition: reused 4, 2 and 1 pages, missed 1, 1, 0."""
     cache = build(store, (16, 16, 4), groups=(FULL, LayerGroup("near", window=8), state(8)))
     first, _ = prefill(cache, Request("a", tokens(range(18))))
@@ -267,7 +279,7 @@ def test_every_group_has_its_own_numbers(store):
     release(cache, second)
 
 
-def test_a_hold_has_the_state_when_it_ends_with_it(store):
+def test_a_hold_has_the_state_when_it_ends_with_it(store: StoreName) -> None:
     """state-17: 10 tokens computed: a hold to 10 keeps the current state beyond release, one to 8 does not."""
     cache = build_hybrid(store)
     sequence, _ = prefill(cache, Request("a", tokens(range(10))))
@@ -282,7 +294,7 @@ def test_a_hold_has_the_state_when_it_ends_with_it(store):
     assert cache.num_free(1) == 8
 
 
-def test_no_slot_is_asked_for_a_snapshot_that_cannot_be(store):
+def test_no_slot_is_asked_for_a_snapshot_that_cannot_be(store: StoreName) -> None:
     """state-18: 3 tokens have no block edge, 2 tokens behind a hit of 8 neither: one state slot each, not two."""
     cache = build_hybrid(store)
     seed, _ = prefill(cache, Request("seed", tokens(range(9))))
@@ -292,7 +304,7 @@ def test_no_slot_is_asked_for_a_snapshot_that_cannot_be(store):
 
 
 @pytest.mark.parametrize(("late", "found", "skipped"), [(False, 16, 0), (True, 12, 1)])
-def test_a_step_under_way_leaves_no_snapshot(store, late, found, skipped):
+def test_a_step_under_way_leaves_no_snapshot(store: StoreName, late: bool, found: int, skipped: int) -> None:
     """state-19: 16 tokens computed, told before or after the next one was handed out: only then the state is known."""
     cache = build_hybrid(store)
     sequence, _ = prefill(cache, Request("a", tokens(range(14))))
@@ -311,7 +323,7 @@ def test_a_step_under_way_leaves_no_snapshot(store, late, found, skipped):
 
 @pytest.mark.parametrize("taken_back", [False, True])
 @pytest.mark.parametrize("end", ["release", "suspend"])
-def test_a_state_that_may_have_gone_on_is_not_kept(store, end, taken_back):
+def test_a_state_that_may_have_gone_on_is_not_kept(store: StoreName, end: str, taken_back: bool) -> None:
     """state-20: computed to 24, one more token handed out, and perhaps taken back: the state is nobody's snapshot."""
     cache = build_hybrid(store, every=0)
     sequence, _ = prefill(cache, Request("a", tokens(range(22))))
@@ -327,7 +339,7 @@ def test_a_state_that_may_have_gone_on_is_not_kept(store, end, taken_back):
     assert (start_of(cache, tokens(range(30))), cache.stats(1).skipped, cache.usage(0, 1).idle) == (20, 1, 1)
 
 
-def test_a_snapshot_after_tokens_were_taken_back(store):
+def test_a_snapshot_after_tokens_were_taken_back(store: StoreName) -> None:
     """state-21: 15 computed, a token handed out, taken back, another one: known again once that one is computed."""
     cache = build_hybrid(store)
     sequence, _ = prefill(cache, Request("a", tokens(range(14))))
@@ -340,7 +352,9 @@ def test_a_snapshot_after_tokens_were_taken_back(store):
 
 
 @pytest.mark.parametrize(("ahead", "found", "skipped"), [(False, 16, 0), (True, 12, 1)])
-def test_a_step_into_slots_without_tokens_leaves_no_snapshot(store, ahead, found, skipped):
+def test_a_step_into_slots_without_tokens_leaves_no_snapshot(
+    store: StoreName, ahead: bool, found: int, skipped: int
+) -> None:
     """state-22: 16 computed; before they are told a 17th, which nobody knows yet, gets its slot and may be computed."""
     cache = build_hybrid(store)
     sequence, _ = prefill(cache, Request("a", tokens(range(14))))
@@ -357,22 +371,22 @@ def test_a_step_into_slots_without_tokens_leaves_no_snapshot(store, ahead, found
 
 
 @pytest.mark.parametrize("taken_back", [False, True])
-def test_a_fork_of_a_state_that_may_have_gone_on(store, taken_back):
+def test_a_fork_of_a_state_that_may_have_gone_on(store: StoreName, taken_back: bool) -> None:
     """state-23: state-20, and a fork: it has handed out what its source has, and its state is no snapshot either."""
     cache = build_hybrid(store, every=0)
     sequence, _ = prefill(cache, Request("a", tokens(range(22))))
     decode(cache, sequence, 22, 23, 24)
     if taken_back:
         cache.trim(sequence, 1)
-    (fork,), plan = cache.fork(sequence, ["b"])
+    (twin,), plan = fork(cache, sequence, "b")
     finish(cache, plan)
-    assert (fork.computed, fork.ran) == (24, 24 if taken_back else 25)
+    assert (twin.computed, twin.ran) == (24, 24 if taken_back else 25)
     release(cache, sequence, store=False)
-    release(cache, fork)
+    release(cache, twin)
     assert (start_of(cache, tokens(range(30))), cache.stats(1).skipped) == (20, 1)
 
 
-def test_no_state_is_held_before_it_has_come(store):
+def test_no_state_is_held_before_it_has_come(store: StoreName) -> None:
     """state-24: a transfer is to bring a prompt whose first 4 tokens are found: no state is that of 4."""
     cache = build_hybrid(store)
     first, _ = prefill(cache, Request("first", tokens(range(5))))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from quire import Cache, Kind, LayerGroup, Moved, Plan, Request, Retained, Sequence, Span, Stored, check
+from quire.core.store import StoreName
 from quire.tiers import ArenaTier, Mover, PageLayout
 
 from .conftest import admit, build, compute, events, finish, got, keep, release, run, start_of, tokens, try_admit
 
 PLANES = 4  # strips of a page: layers x K/V
 PAGE = LayerGroup(page_bytes=PLANES * 8 * 2, planes=PLANES)  # 8 tokens, two bytes of each in every strip
+
+
+Maker = Callable[..., "tuple[Cache, Machine]"]
 
 
 class Machine:
@@ -23,7 +31,7 @@ class Machine:
         self.tiers = [ArenaTier(t.name, [t.of_group(0)], [PAGE.page_bytes]) for t in cache.config.tiers]
         self.mover = Mover(self.tiers, [layout], self.size)
 
-    def memory(self, tier: int) -> np.ndarray:
+    def memory(self, tier: int) -> NDArray[np.uint16]:
         """[slot, strip, token of the block]"""
         view = self.tiers[tier].view(0)
         return view.view(np.uint16).reshape(len(view), PLANES, self.size)
@@ -44,14 +52,15 @@ class Machine:
         pages = self.memory(0)[sequence.slots()]  # [block, strip, token]
         told = pages.transpose(1, 0, 2).reshape(PLANES, -1)[:, :end] - np.arange(PLANES)[:, None]
         assert (told == told[0]).all() and not (told % PLANES).any()
-        return (told[0] // PLANES).tolist()
+        found: list[int] = (told[0] // PLANES).tolist()
+        return found
 
 
 @pytest.fixture
-def machine(store):
-    made = []
+def machine(store: StoreName) -> Iterator[Maker]:
+    made: list[Machine] = []
 
-    def make(slots: int, host: int, **options) -> tuple[Cache, Machine]:
+    def make(slots: int, host: int, **options: Any) -> tuple[Cache, Machine]:
         cache = build(store, slots, host, block_size=8, groups=(PAGE,), **options)
         made.append(Machine(cache))
         return cache, made[-1]
@@ -70,7 +79,7 @@ def step(cache: Cache, machine: Machine, request: Request) -> Sequence:
     return sequence
 
 
-def test_a_partial_copy_after_a_journey_to_the_host(machine):
+def test_a_partial_copy_after_a_journey_to_the_host(machine: Maker) -> None:
     """tier-01: two blocks go down and come back; another prompt copies 3 tokens of the second and no byte more."""
     cache, memory = machine(4, 4)
     first = step(cache, memory, Request("a", tokens(range(17))))
@@ -95,7 +104,7 @@ def test_a_partial_copy_after_a_journey_to_the_host(machine):
     assert (memory.memory(0)[3, :, 3:] == 0xEEEE).all()
 
 
-def test_pages_that_change_places_again_and_again_keep_their_bytes(machine):
+def test_pages_that_change_places_again_and_again_keep_their_bytes(machine: Maker) -> None:
     """tier-02: two prompts swap device and host six times, all plans under way at once: no slot is read too early."""
     cache, memory = machine(2, 2)
     prompts = {"x": tokens(range(16)), "y": tokens(range(100, 116))}
@@ -121,7 +130,9 @@ def test_pages_that_change_places_again_and_again_keep_their_bytes(machine):
 
 
 @pytest.mark.parametrize(("priority", "offloaded"), [(35, 1), (30, 1), (29, 0), (5, 0)])
-def test_pages_below_the_limit_are_dropped_instead_of_offloaded(store, priority, offloaded):
+def test_pages_below_the_limit_are_dropped_instead_of_offloaded(
+    store: StoreName, priority: int, offloaded: int
+) -> None:
     """tier-03: the limit is 30: an idle page of at least that goes to the host, one below it goes away."""
     cache = build(store, 1, 1)
     run(cache, Request("a", tokens(range(4)), retention=keep(priority)))
@@ -131,7 +142,7 @@ def test_pages_below_the_limit_are_dropped_instead_of_offloaded(store, priority,
     assert start_of(cache, tokens(range(5))) == 4 * offloaded
 
 
-def test_a_claim_lowers_the_free_count_of_its_own_tier(store):
+def test_a_claim_lowers_the_free_count_of_its_own_tier(store: StoreName) -> None:
     """tier-04: a claimed device page is not free, a claimed host page takes nothing from the device."""
     cache = build(store, 2, 4)
     run(cache, Request("cold", tokens(range(4))))
@@ -144,7 +155,7 @@ def test_a_claim_lowers_the_free_count_of_its_own_tier(store):
     assert free == [(4, 2), (4, 1)] and cache.num_free() == 2
 
 
-def test_a_fresh_device_page_takes_the_place_of_a_host_one(store):
+def test_a_fresh_device_page_takes_the_place_of_a_host_one(store: StoreName) -> None:
     """tier-05: a page went to the host before its twin was committed: the twin is found, the old copy its shadow."""
     cache = build(store, 2, 2, events=True)
     first, second = admit(cache, Request(1, tokens(range(4)), retention=keep(80)), Request(2, tokens(range(4))))
@@ -161,7 +172,7 @@ def test_a_fresh_device_page_takes_the_place_of_a_host_one(store):
 
 
 @pytest.mark.parametrize("shadows", [True, False])
-def test_a_shadow_makes_the_second_offload_free(store, shadows):
+def test_a_shadow_makes_the_second_offload_free(store: StoreName, shadows: bool) -> None:
     """tier-06: down, up and down again: with shadows the second way down copies nothing, without it copies again."""
     cache = build(store, 1, 2, shadows=shadows)
     run(cache, Request("a", tokens(range(4))))
@@ -179,7 +190,7 @@ def test_a_shadow_makes_the_second_offload_free(store, shadows):
     assert start_of(cache, tokens(range(5))) == 4
 
 
-def test_what_was_never_stored_is_never_offloaded(store):
+def test_what_was_never_stored_is_never_offloaded(store: StoreName) -> None:
     """tier-07: pages of a stopped request, and a page it had taken over, hold nothing worth a copy."""
     cache = build(store, 2, 2)
     run(cache, Request("seed", tokens(range(6))))
@@ -191,7 +202,7 @@ def test_what_was_never_stored_is_never_offloaded(store):
     release(cache, other)
 
 
-def test_an_offload_never_pushes_out_a_higher_priority(store):
+def test_an_offload_never_pushes_out_a_higher_priority(store: StoreName) -> None:
     """tier-08: the one host slot holds a page of 80: a page of 35 is dropped, one of 80 or more takes its place."""
     cache = build(store, 1, 1)
     run(cache, Request("a", tokens(range(4)), retention=keep(80)))
@@ -204,7 +215,9 @@ def test_an_offload_never_pushes_out_a_higher_priority(store):
 
 @pytest.mark.parametrize("slots", [3, 4])
 @pytest.mark.parametrize(("failed", "start"), [(0, 0), (1, 4)])
-def test_a_failed_onboard_is_the_only_thing_that_moves_a_start(store, slots, failed, start):
+def test_a_failed_onboard_is_the_only_thing_that_moves_a_start(
+    store: StoreName, slots: int, failed: int, start: int
+) -> None:
     """tier-09: two blocks come up from the host, one of them cannot be read: the sequence is told its new start."""
     cache = build(store, slots, 8)
     run(cache, Request("a", tokens(range(9))), computed=8)
@@ -224,7 +237,7 @@ def test_a_failed_onboard_is_the_only_thing_that_moves_a_start(store, slots, fai
     assert start_of(cache, tokens(range(9))) == 8
 
 
-def test_early_offloads_go_only_into_empty_slots(store):
+def test_early_offloads_go_only_into_empty_slots(store: StoreName) -> None:
     """tier-10: of three idle pages two get a copy in the two empty host slots; evicting those is free."""
     cache = build(store, 3, 2)
     run(cache, Request("a", tokens(range(12))))
@@ -236,7 +249,7 @@ def test_early_offloads_go_only_into_empty_slots(store):
     assert start_of(cache, tokens(range(12))) == 11
 
 
-def test_a_taken_over_page_gives_up_its_copy_below(store):
+def test_a_taken_over_page_gives_up_its_copy_below(store: StoreName) -> None:
     """tier-11: a tail with a shadow is taken over: its content will change, so the host copy goes."""
     cache = build(store, 4, 4)
     run(cache, Request("a", tokens(range(6))))
