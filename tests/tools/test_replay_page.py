@@ -108,6 +108,12 @@ def test_the_page_says_what_happened_and_what_is_a_model() -> None:
         assert part in words
 
 
+def test_the_parts_of_the_page_have_their_titles() -> None:
+    titles = re.findall("<h2>(.*?)</h2>", page.render(a_result(), a_result(broken=1)))
+    parts = ["Two-phase beside one at a time", "Over time", "A model, not a measurement", "All counts", "Settings"]
+    assert titles == parts
+
+
 def test_a_comparison_shows_both_and_how_far_promises_were_broken() -> None:
     seen = check_alone(page.render(a_result(), a_result(broken=1)))
     names = [facts["id"] for tag, facts in seen.tags if tag == "figure"]

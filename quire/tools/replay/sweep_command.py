@@ -26,7 +26,7 @@ WAYS = ("two-phase", "one-at-a-time")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """RunningRequest the grid and print it."""
+    """Run the grid and print it."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     combinations = [parser.parse_args(each) for each in spread(words)]

@@ -104,7 +104,7 @@ def render(found: Sweep) -> str:
     ]
     every, other = found.points[0].settings.to_json(), {"memory", *varied(found)}
     same = story.settings({"settings": {name: value for name, value in every.items() if name not in other}})
-    parts += [html.heading("ReplaySettings they share"), html.table([], same, words=2)]
+    parts += [html.heading("Settings they share"), html.table([], same, words=2)]
     return html.whole_page(f"Quire sweep: {found.trace}", parts)
 
 

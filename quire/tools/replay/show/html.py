@@ -95,7 +95,7 @@ def figure(plot: Plot) -> Markup:
 
 
 def _labels(plot: Plot, axes: Axes) -> str:
-    """TokenIds below the axis; every second one gives way on a narrow screen."""
+    """Words below the axis; every second one gives way on a narrow screen."""
     marks = []
     for nth, x in enumerate(axes.x_ticks):
         place = 100 * axes.across(x)

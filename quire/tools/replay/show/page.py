@@ -42,7 +42,7 @@ def render(result: Json, baseline: Json | None = None) -> str:
     parts += [
         html.heading("All counts"),
         html.table([], story.facts(result)),
-        html.heading("ReplaySettings"),
+        html.heading("Settings"),
         html.table([], story.settings(result), words=2),
     ]
     return html.whole_page(f"Quire replay: {name}", parts)

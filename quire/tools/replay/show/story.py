@@ -191,6 +191,6 @@ def gained(together: Json, one_by_one: Json) -> str:
 
 
 def _computed(result: Json) -> int:
-    """OptimumPrompt tokens that were computed, those of preempted requests again; as far as the result says."""
+    """Prompt tokens that were computed, those of preempted requests again; as far as the result says."""
     computed: int = result.get("tokens_computed", -result["tokens_saved"])
     return computed

@@ -86,7 +86,7 @@ class Trace:
 
     @property
     def num_tokens(self) -> int:
-        """OptimumPrompt tokens of all of them."""
+        """Prompt tokens of all of them."""
         return sum(request.length for request in self.requests)
 
 
