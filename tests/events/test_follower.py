@@ -48,7 +48,7 @@ def test_a_thread_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError("broken")
 
         monkeypatch.setattr(follower._poller, "poll", broken)
-        follower._bell.send(b"!")
+        follower._waker.send(b"!")
         until(lambda: not follower._thread.is_alive(), "ended")
         assert index.status("w") is Status.UNKNOWN
         with pytest.raises(StateError, match="ended with RuntimeError"):

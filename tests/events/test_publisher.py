@@ -304,7 +304,7 @@ def test_a_whole_state_that_is_odd_itself_is_not_told_over_and_over() -> None:
         batch.hashes[1:] = batch.hashes[0]
         publisher._waiting, publisher._whole = len(batch.hashes), False
         publisher._queue.append(Told(batch, 0))
-        publisher._ring()
+        publisher._wake()
         until(lambda: publisher.published == 1, "told")
         sent(publisher)
         assert publisher._maker.inconsistent > 0 and publisher.repairs == 0 and publisher.tell() == 0

@@ -39,8 +39,8 @@ class _Feed:
     replay_endpoint: str | None
     server: bytes | None  # its public key
     heard: float
-    requests: deque[ReplayRequest] = field(default_factory=deque)  # not answered yet, in order: so are the answers
-    since: float = 0.0  # from when on an answer is waited for: the first of these requests, or the last part that came
+    requests: deque[ReplayRequest] = field(default_factory=deque)  # not answered yet; answers come in the same order
+    since: float = 0.0  # when the first of these was sent, or the last part of an answer came
 
 
 class Follower:
@@ -66,8 +66,8 @@ class Follower:
         self._lock = threading.Lock()
         self._ended: StateError | None = None  # why the thread takes no more orders
         self._poller = zmq.Poller()
-        self._bell, self._ear = sockets.socketpair()
-        self._poller.register(self._ear, zmq.POLLIN)
+        self._waker, self._wakeup = sockets.socketpair()
+        self._poller.register(self._wakeup, zmq.POLLIN)
         self._thread = threading.Thread(target=self._run, name="quire-follower", daemon=True)
         self._thread.start()
 
@@ -93,10 +93,10 @@ class Follower:
         with self._lock:
             if self._ended is None:
                 self._orders.put(None)
-                self._bell.send(b"!")
+                self._waker.send(b"!")
         self._thread.join()
-        self._bell.close()
-        self._ear.close()
+        self._waker.close()
+        self._wakeup.close()
 
     def __repr__(self) -> str:
         return f"Follower({len(self._feeds)} workers{'' if self._ended is None else ', ended'})"
@@ -108,13 +108,13 @@ class Follower:
         self.close()
 
     def _order(self, act: Callable[[], object]) -> None:
-        """Have the thread do it, since sockets are its own; errors come back here."""
+        """Have the thread do it, since the sockets belong to the thread; its errors are raised here."""
         done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         with self._lock:
             if self._ended is not None:
                 raise self._ended
             self._orders.put((act, done))
-            self._bell.send(b"!")
+            self._waker.send(b"!")
         error = done.get()
         if error is not None:
             raise error
@@ -146,15 +146,15 @@ class Follower:
         while going:
             pause = int(1000 * min(self._quiet, self._patience) / 2)
             ready = dict(self._poller.poll(pause if self._feeds else None))
-            if self._ear.fileno() in ready:
-                self._ear.recv(4096)
+            if self._wakeup.fileno() in ready:
+                self._wakeup.recv(4096)
                 going = self._do_orders()
             for feed in list(self._feeds.values()):
                 try:
                     self._serve(feed, ready)
                 except UnknownError:  # removed from the index behind our back
                     self._close(feed.worker)
-                except Exception as error:  # whatever one worker makes happen is no other's trouble
+                except Exception as error:  # an error of one worker must not stop the others
                     self._close(feed.worker)
                     with suppress(UnknownError):
                         self.index.fail(feed.worker, f"following it ended with {error!r}")
@@ -197,7 +197,7 @@ class Follower:
                     socket.close(0)
             raise
         if worker in self._feeds:
-            self._close(worker)  # of one that was removed from the index
+            self._close(worker)  # it was removed from the index, not from here
         feed = self._feeds[worker] = _Feed(worker, stream, replay_socket, replay, server, self._clock())
         for socket in (stream, replay_socket):
             if socket is not None:
@@ -217,7 +217,7 @@ class Follower:
                 socket.close(0)
 
     def _hear_stream(self, feed: _Feed) -> None:
-        """What has come, so that a burst costs few looks; not all of it, since others wait too."""
+        """Read what has come, but not more than BURST messages: other workers wait too."""
         feed.heard = self._clock()
         for frames in _waiting(feed.stream, BURST):
             seq = protocol.seq_of(frames[1]) if len(frames) == 3 else None
@@ -230,13 +230,13 @@ class Follower:
         for frames in _waiting(replay_socket, BURST):
             number, payload = frames[-2:] if len(frames) > 1 else (b"", b"")
             if len(number) != 8:
-                continue  # whatever that is, it is no answer
+                continue  # no answer
             if number != protocol.END:
                 self._send(feed, self.index.hear(feed.worker, int.from_bytes(number, "big"), payload, asked=True))
             elif feed.requests:
                 self._send(feed, self.index.answered(feed.worker, feed.requests.popleft()))
             if feed.replay_socket is not replay_socket:
-                return  # what it has left to say is not heard
+                return  # another socket has taken its place: the rest is not for us
 
     def _send(self, feed: _Feed, request: ReplayRequest | None) -> None:
         if request is not None and feed.replay_socket is not None:
@@ -254,7 +254,7 @@ class Follower:
             return
         if feed.requests and now - feed.since > self._patience:
             if feed.replay_socket.poll(0):
-                return  # it has answered; it was we who had no time to read it
+                return  # its answer is here, and not read yet
             self.index.silent(feed.worker)
             feed.replay_socket = self._reopened(feed, feed.replay_socket)
             self._send(feed, self.index.check(feed.worker))
@@ -262,7 +262,7 @@ class Follower:
             self._send(feed, self.index.check(feed.worker))
 
     def _reopened(self, feed: _Feed, replay_socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """Another way to ask, so that late answers are not taken for those to come; without one nothing changes."""
+        """A fresh socket, so that late answers are not taken for later ones. Without one nothing changes."""
         fresh = self._connect_replay(str(feed.replay_endpoint), feed.server)
         feed.requests.clear()
         self._poller.unregister(replay_socket)
@@ -287,7 +287,7 @@ class Follower:
 
 
 def _waiting(socket: zmq.Socket[bytes], most: int) -> Iterator[list[bytes]]:
-    """Messages that have come already; the socket is not looked at before each of them."""
+    """Messages that have come already, without polling before each of them."""
     with suppress(zmq.Again):
         for _ in range(most):
             yield socket.recv_multipart(zmq.DONTWAIT)

@@ -254,13 +254,13 @@ class Index:
         return sum(stream.pending_bytes for stream in self._streams.values())
 
     def _compare(self, stream: StreamState, seq: int, delta: Delta) -> None:
-        """A mark: is what is known what was published up to a number?"""
+        """Compare what is known with a mark."""
         if stream.is_ahead(seq):
             stream.next = None
         if stream.next is None or seq < stream.next - 1:
             return
         if seq >= stream.next:
-            stream.seen = max(stream.seen, seq)  # there are batches that did not come
+            stream.seen = max(stream.seen, seq)  # some batches did not come
         elif not self._agrees(stream, delta):
             stream.report.mismatches += 1
             stream.next = None

@@ -17,7 +17,7 @@ from quire.events.wire.names import Names
 
 MAX_PENDING = 1_000  # batches kept while one before them is missing
 PENDING_BYTES = 16 << 20  # of them
-RETIRED = 8  # earlier publishers whose late batches are known for what they are
+RETIRED = 8  # earlier publishers that are remembered, so that their late batches are passed over
 
 
 class Status(Enum):
@@ -71,14 +71,16 @@ class StreamState:
         self.pending: dict[int, Delta] = {}  # came too early
         self.pending_bytes = 0  # of them
         self.seen = -1  # the highest number known of, whether its batch came or not
-        self.refused = ""  # why what came last is not believed; what comes next may be
+        self.refused = ""  # why the last batch is not believed; the next one may be
         self.foreign = False  # it had no field of ours: nothing in it can be checked
         self.barred: int | None = None  # a run of which nothing more is taken
         self.silent = False  # the worker does not answer
         self.fetched = False  # what is being heard is an answer
         self.warn_after = 0.0  # when the log may be told again that it is refused
         self._requested: ReplayRequest | None = None  # not answered yet
-        self._doubted: set[int] = set()  # pending when a snapshot was requested: in it, or nonsense
+        self._doubted: set[int] = (
+            set()
+        )  # pending when a snapshot was requested: the snapshot contains them, or they were wrong
         self._retired: list[int] = []
 
     @property
@@ -159,7 +161,7 @@ class StreamState:
     def reached(self, seq: int, exact: bool, whole: bool) -> None:
         """Everything up to a number has been applied; if the digests differ only a whole state helps."""
         self.next = seq + 1 if exact else None
-        corrects = whole and self.fetched  # numbers that were nonsense
+        corrects = whole and self.fetched  # a whole state that was asked for shows which numbers were wrong
         self.seen = seq if corrects else max(self.seen, seq)
         for old in [number for number in self.pending if number <= seq or (corrects and number in self._doubted)]:
             self._unkeep(old)
@@ -191,7 +193,7 @@ class StreamState:
         return request
 
     def is_ahead(self, seq: int) -> bool:
-        """A mark says less than was known when it was requested: that number was nonsense."""
+        """Whether the number known when a mark was requested was wrong: the mark has a lower one."""
         request = self._requested
         return request is not None and request.check and request.start is not None and seq < request.start - 1
 
@@ -202,7 +204,7 @@ class StreamState:
             return None  # something else was requested since
         self._requested = None
         if request.start is None:
-            return None  # whoever had no state to give is asked again later
+            return None  # a worker without any state yet is asked again later
         if not request.check and self.next == request.start and not self.is_whole:
             self.next = None
         return self.request_missing()

@@ -30,7 +30,7 @@ from quire.events.wire.names import Names
 
 _log = logging.getLogger("quire.events")
 BURST = 16  # batches sent before those who ask are looked at
-GATHERED = 1_024  # hashes from which a batch takes in no more of those that wait behind it
+GATHERED = 1_024  # hashes; a batch with so many is sent without joining more of the queue to it
 HIGH_WATER = 1_000  # messages a slow subscriber may have waiting before it misses some; it can ask for them
 LOCAL = "tcp://127.0.0.1:5557"
 
@@ -113,8 +113,8 @@ class Publisher:
         except Exception:
             self._close_sockets(0)
             raise
-        self._bell, self._ear = sockets.socketpair()  # rings the thread; a queue cannot be polled beside a socket
-        self._bell.setblocking(False)
+        self._waker, self._wakeup = sockets.socketpair()  # wakes the thread; a queue cannot be polled beside a socket
+        self._waker.setblocking(False)
 
     def _close_sockets(self, linger: int) -> None:
         if self._limit is not None:
@@ -140,10 +140,10 @@ class Publisher:
             batch = told.batch
             if not len(batch):
                 return 0
-            self._whole = False  # else the thread has seen what only the whole state mends
+            self._whole = False  # the thread sets it again when only the whole state helps
             self._waiting += len(batch.hashes)
             self._queue.append(told)
-        self._ring()
+        self._wake()
         return len(batch)
 
     def _is_full(self) -> bool:
@@ -163,11 +163,11 @@ class Publisher:
             batch = self._cache.take_events(whole=True)
         return Told(batch, lost)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         try:
-            self._bell.send(b"!")
+            self._waker.send(b"!")
         except (BlockingIOError, OSError):
-            return  # it has been rung often enough, or nobody is left to hear it
+            return  # it will wake anyway, or it has ended
 
     @property
     def published(self) -> int:
@@ -193,10 +193,10 @@ class Publisher:
         """Send what waits in the queue, then end."""
         with self._lock:
             self._closing = True
-        self._ring()
+        self._wake()
         self._thread.join()
-        self._bell.close()
-        self._ear.close()
+        self._waker.close()
+        self._wakeup.close()
 
     def __repr__(self) -> str:
         state = "failed" if self._failure is not None else "closed" if self._closing else f"{self._waiting} waiting"
@@ -213,13 +213,13 @@ class Publisher:
     def _run(self) -> None:
         poller = zmq.Poller()
         monitors = () if self._limit is None else (self._limit.monitor,)
-        for readable in (self._ear, *monitors, *self._replay_server.sockets):
+        for readable in (self._wakeup, *monitors, *self._replay_server.sockets):
             poller.register(readable, zmq.POLLIN)
         try:
             while True:
                 ready = dict(poller.poll(self._pause()))
-                if self._ear.fileno() in ready:
-                    self._ear.recv(4096)
+                if self._wakeup.fileno() in ready:
+                    self._wakeup.recv(4096)
                 self._send_waiting()
                 if self._limit is not None and (self._limit.monitor in ready or not self._limit.is_open):
                     self._limit.update()
@@ -235,13 +235,13 @@ class Publisher:
             self._close_sockets(1000)
 
     def _pause(self) -> int | None:
-        """Milliseconds until there is something to do, unless somebody rings; None: for ever."""
+        """Milliseconds until there is something to do, unless it is woken; None: for ever."""
         if self._queue:
             return 0
         return CLOSED_PAUSE if self._limit is not None and not self._limit.is_open else self._replay_server.pause
 
     def _send_waiting(self) -> None:
-        """A part of it: an engine may tell as fast as this sends, and others want answers meanwhile."""
+        """Send a part of the queue: an engine may tell as fast as this sends, and requests are answered in between."""
         for _ in range(BURST):
             if not self._queue:
                 return

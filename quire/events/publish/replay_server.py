@@ -39,7 +39,7 @@ class _Message(NamedTuple):
 
 
 class ReplayServer:
-    """One ROUTER; whoever asks and reads nothing holds up itself only, and there are only so many."""
+    """One ROUTER. A peer that asks and does not read delays only itself, and their number is limited."""
 
     def __init__(self, topic: bytes, max_peers: int, max_bytes: int, sockets: ServerSockets) -> None:
         self._max_peers = max_peers
@@ -95,7 +95,7 @@ class ReplayServer:
         frames = self._socket.recv_multipart()
         if len(frames) == 3 and (len(frames[2]) == 8 or frames[2] in (protocol.SNAPSHOT, protocol.MARK)):
             if frames[0] not in self._requests and len(self._requests) >= LENIENT_FACTOR * self._max_peers:
-                return  # most of these have gone, which nobody says before there is room to answer them
+                return  # most of these have gone, which ZMQ tells only when they are sent something
             requests = self._requests.setdefault(frames[0], deque())
             if len(requests) < MAX_REQUESTS:
                 requests.append(frames[2])

@@ -18,7 +18,7 @@ VERSION = 2
 MAX_GROUPS, MAX_BLOCK_SIZE = 64, 65535  # of a ledger, of a chain
 MAX_NUMBER = (1 << 63) - 1  # of a batch; 2^64 - 1 ends an answer
 MAX_NAME = 64  # characters of a tier's or a kind's name
-LEAST_EVENT = 16  # bytes: a batch with more events than that allows is made to take memory
+LEAST_EVENT = 16  # bytes of one, at least: a payload that claims more events than fit into it is refused
 _WIDTHS = {0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}  # of numbers
 
 _NOTHING = msgspec.Raw()
@@ -117,7 +117,7 @@ def read_field(payload: bytes) -> FoundField | None:
 
 
 def _check_length(payload: bytes) -> None:
-    """Before each event becomes an object: their number is that of the array behind the time."""
+    """Check the number of events before each becomes an object; it is the length of the array behind the time."""
     at = 1 + _WIDTHS.get(payload[1], 1) if len(payload) > 1 else 1
     width = {0xDC: 2, 0xDD: 4}.get(payload[at], 0) if len(payload) > at else 0
     if not 0x90 <= (payload[0] if payload else 0) <= 0x9F:

@@ -16,7 +16,7 @@ from quire.core.records.errors import InputError, StateError, say
 END = (-1).to_bytes(8, "big", signed=True)
 MAX_MESSAGE = 256 << 20  # bytes of one that a listener takes; who sends more is disconnected
 MAX_SUBSCRIPTION = 1 << 12  # bytes of one; who sends more is disconnected
-QUEUED = 32  # messages that wait for a listener in its socket; the rest waits where it comes from
+QUEUED = 32  # messages that wait in a listener's socket; more wait at the sender
 SNAPSHOT, MARK = b"snapshot?", b"mark?"  # not eight bytes: no numbers
 
 
