@@ -30,7 +30,7 @@ from quire import LayerGroup, Request
 from quire.tiers import ArenaTier
 from quire.transfer import BlockLists, Endpoint, Key, Limits, NixlLink, Source, StagedView, TcpLink, layout_of
 from quire.transfer.geometry.rows import Rows
-from quire.transfer.links.link import Message, Moved
+from quire.transfer.links.link import Received, WriteDone
 
 PAGE = 1 << 20
 SECRET = b"a secret of this benchmark alone"
@@ -133,7 +133,7 @@ def read(side: Side) -> None:
 
 
 def wait_for_goodbye(link: Any) -> None:
-    while not any(isinstance(news, Message) and news.data == b"bye" for news in link.poll(0.05)):
+    while not any(isinstance(news, Received) and news.data == b"bye" for news in link.poll(0.05)):
         pass
 
 
@@ -143,7 +143,7 @@ def receive(side: Side, kind: str, name: str, peer: str) -> None:
     while session is None:  # until they know each other
         session = side.ends[kind].receive(key, side.request(name), Source((peer,)), aux=False)
         side.ends[kind].step(0.0 if session else 0.05)
-    while key in side.ends[kind].books.arrivals:
+    while side.ends[kind].is_open(key):
         side.ends[kind].step(0.05)
     assert session.num_bytes == side.pages * PAGE, session.verdict
     view.finish(view._tables[name], keep=False)
@@ -196,7 +196,7 @@ class Runs:
         if what == "link":
             address, door = self.facts[kind]
             ticket = link.write(address, door, self.side.rows())
-            while not any(isinstance(news, Moved) and news == (ticket, None) for news in link.poll(0.05)):
+            while not any(isinstance(news, WriteDone) and news == (ticket, None) for news in link.poll(0.05)):
                 pass
             seconds = time.perf_counter() - begin
             link.send(address, b"bye")
@@ -220,7 +220,7 @@ class Runs:
         end.send(key, name)
         begin = time.perf_counter()
         end.put(key, self.side.pages, last=True)
-        while key in end.books.dispatches:
+        while end.is_open(key):
             end.step(0.05)
         seconds = time.perf_counter() - begin
         self.answered(kind)

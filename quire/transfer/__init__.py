@@ -3,6 +3,8 @@
 Needs the extra `transfer`; docs/transfer.md says how it works.
 """
 
+import logging as _logging
+
 try:
     import msgspec as _msgspec  # noqa: F401
 except ImportError as missing:
@@ -11,8 +13,9 @@ except ImportError as missing:
     fact = f"it needs msgspec ({missing})"
     raise MissingExtra(say("quire.transfer", fact, install_line("transfer"))) from missing
 
+from quire.core.records.renamed import renamed
 from quire.transfer.endpoint import Endpoint
-from quire.transfer.endpoint_thread import Pump
+from quire.transfer.endpoint_thread import EndpointThread
 from quire.transfer.geometry.ranks import Grid, Source, Vote, agree
 from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.links import Link, LocalHub
@@ -31,8 +34,11 @@ from quire.transfer.wire.layout import Layout, layout_of
 from quire.transfer.wire.verdict import Key, Limits, Outcome, Verdict, check_key
 
 __all__ = [
-    "Aux", "AuxRoom", "BlockLists", "CacheView", "Endpoint", "Grid", "Key", "Landing", "Layout", "Limits", "Link",
-    "LocalHub", "NixlLink", "Offer", "Outcome", "PageShape", "Pump", "QuireView", "Receiving", "Section", "Sending",
-    "Session", "Shard", "Source", "StagedView", "TcpLink", "Tls", "Verdict", "Vote", "agree", "check_key", "layout_of",
-    "with_logits",
+    "Aux", "AuxRoom", "BlockLists", "CacheView", "Endpoint", "EndpointThread", "Grid", "Key", "Landing", "Layout",
+    "Limits", "Link", "LocalHub", "NixlLink", "Offer", "Outcome", "PageShape", "QuireView", "Receiving", "Section",
+    "Sending", "Session", "Shard", "Source", "StagedView", "TcpLink", "Tls", "Verdict", "Vote", "agree", "check_key",
+    "layout_of", "with_logits",
 ]  # fmt: skip
+
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())  # quiet unless the program sets logging up
+__getattr__ = renamed(__name__, {"Pump": "EndpointThread"})

@@ -1,9 +1,9 @@
-"""Endpoint: one worker's door to its peers. Owns the order of things: hold, tell, wait, prove, give back.
+"""Endpoint: one worker's way to its peers. Owns the order of things: hold, tell, wait, prove, give back.
 
     sender     send(key, id) ... put(key, done, last=...) ... step() -> ended sessions
     receiver   expect(key, source) ... receive(key, request, source) ... step() -> ended sessions
 
-One caller at a time; nothing blocks but `step(timeout)`.
+One caller at a time; nothing blocks but `step(timeout)`. What happens is decided in `session/`.
 """
 
 from __future__ import annotations
@@ -11,27 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-from quire.core.records.errors import InputError, StateError, UnknownError, say
+from quire.core.records.errors import StateError, say
 from quire.core.records.request import Request
-from quire.core.records.span import Span
-from quire.transfer.geometry.pieces import piece_of
 from quire.transfer.geometry.ranks import Source, Vote
 from quire.transfer.links.link import Link
-from quire.transfer.session import asking, handlers
+from quire.transfer.session import answering, asking, ending, handlers
+from quire.transfer.session.orders import TakenOrder
 from quire.transfer.session.receiving import Receiving
-from quire.transfer.session.registry import Arrival, Books, Dispatch, Session
+from quire.transfer.session.registry import Arrival, Dispatch, Session, TransferRegistry
 from quire.transfer.session.sending import Sending
 from quire.transfer.views.view import CacheView, Landing
-from quire.transfer.wire.aux import Aux, AuxRoom, pack
+from quire.transfer.wire.aux import Aux, AuxRoom
 from quire.transfer.wire.layout import Layout, layout_of
-from quire.transfer.wire.verdict import Key, Limits, Outcome, check_key
-
-CLOSING = 1.0  # seconds that a closed link gets to prove that nothing moves any more
-
-
-def _is_quiet(session: Session) -> bool:
-    """Its writers say so and, of a receiver, its own door too: a peer's word alone frees no page."""
-    return session.quiet and (isinstance(session, Sending) or session.proven)
+from quire.transfer.wire.verdict import Key, Limits, check_key
 
 
 class Endpoint:
@@ -45,224 +37,187 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic, aux_room: AuxRoom | None = None, alone: bool = True,
         orders: bool = False,
     ) -> None:  # fmt: skip
-        made = layout or layout_of(view.shape(), "worker")
-        self.books = Books(link, view, made, limits or Limits(), clock, aux_room=aux_room or AuxRoom(), orders=orders)
+        self._registry = TransferRegistry(
+            link, view, layout or layout_of(view.shape(), "worker"), limits or Limits(), clock,
+            aux_room=aux_room or AuxRoom(), orders=orders,
+        )  # fmt: skip
         self.alone = alone
         self._told: set[Session] = set()  # ended ones that a caller has heard of
 
     def __repr__(self) -> str:
-        books = self.books
+        registry = self._registry
         stuck = f", {len(self.stuck)} stuck" if self.stuck else ""
-        at_work = f"sends {len(books.dispatches)}, receives {len(books.arrivals)}"
-        return f"Endpoint({books.layout.name!r}, {at_work}, knows {len(books.peers.layouts)} peers{stuck})"
+        at_work = f"sends {len(registry.dispatches)}, receives {len(registry.arrivals)}"
+        return f"Endpoint({registry.layout.name!r}, {at_work}, knows {len(registry.peers.layouts)} peers{stuck})"
 
     # -- sender ------------------------------------------------------------------------------------------------------
 
     def send(self, key: Key, id: Hashable) -> Sending:
         """Open the sender's half for a live prompt; its pages follow with `put`."""
-        books, now = self.books, self.books.clock()
-        self._check_new(key, books.dispatches)
-        first = books.view.offer(id, Span(0, 0))
-        assert first is not None, "an empty span is always there"
-        session = Sending(key, books.shape, first.length, first.content, limits=books.limits, now=now)
-        books.dispatches[key] = Dispatch(session, id, [first])
-        early, asks = books.waiting.cancelled(key), books.waiting.take_asks(key)
-        books.waiting.drop_cancels(key)
-        if early is not None and not asks:  # else somebody waits for it
-            session.cancel(early[1], now, by_peer=early[0])
-        for peer, ask in asks:
-            handlers.ask(books, peer, ask, now)
-        return session
+        self._check_new(key, self._registry.dispatches)
+        return answering.send(self._registry, key, id)
 
     def put(self, key: Key, done: int, *, last: bool, aux: Aux | None = None) -> bool:
         """So many tokens are computed: hold and send what has become whole. `aux` goes with the last piece.
 
         False: not now. A piece rides with the next one; the last one is to be put again.
         """
-        books = self.books
-        dispatch = books.dispatches.get(key)
-        if dispatch is None:
-            raise UnknownError(say(f"a piece of {key}", "no such session sends", "call `send` first"))
-        if aux is not None and not last:
-            raise InputError(say(f"auxiliary data of {key}", "this piece is not the last", "give it with the last one"))
-        session = dispatch.session
-        if session.verdict is not None:
-            return True
-        chunk = Span(min(dispatch.cursor, done), done)
-        piece = piece_of(chunk, session.length, books.shape.block_size, last=last)
-        if piece is None:
-            return True
-        tag = pack(aux, key, books.aux_room) if aux is not None else b""
-        offer = books.view.offer(dispatch.id, Span(0, session.length) if last else piece.span)
-        if offer is None:
-            return False
-        dispatch.offers.append(offer)
-        dispatch.cursor = piece.span.end
-        books.do(key, session.add(piece, offer.places, offer.position, books.clock(), aux=tag))
-        return True
+        return answering.put(self._registry, key, done, last=last, aux=aux)
 
     def refuse(self, key: Key, reason: str) -> None:
         """It will never be sent: whoever has asked for it, or asks within `limits.parked` seconds, is told why."""
-        handlers.refuse(self.books, key, reason, self.books.clock())
+        answering.refuse(self._registry, key, reason, self._registry.clock())
 
-    def take_orders(self) -> list[tuple[Key, bytes]]:
+    def take_orders(self) -> list[TakenOrder]:
         """Prompts that peers have ordered since the last call, on any thread. Each is to be sent, or refused."""
-        return self.books.orders.take()
+        return self._registry.orders.take()
 
     def take_withdrawn(self) -> list[Key]:
         """Of those taken, what is not wanted any more: it need not be computed."""
-        return self.books.orders.take_withdrawn()
+        return self._registry.orders.take_withdrawn()
 
     # -- receiver ----------------------------------------------------------------------------------------------------
 
     def expect(self, key: Key, source: Source) -> None:
         """A request waits in a queue here: keep the sender's lease alive until it is received or given up."""
         check_key(key)
-        self.books.expected[key] = asking.writers(self.books, source)[0]
-        self.books.next_beat = 0.0
+        self._registry.expected[key] = asking.writers_of(self._registry, source).peers
+        self._registry.next_beat = 0.0
 
     def order(self, key: Key, peer: str, body: bytes) -> bool:
         """Have a peer compute a prompt that will be received under `key`; False when it is out of reach."""
         check_key(key)
-        return asking.order(self.books, key, peer, body)
+        return asking.order(self._registry, key, peer, body)
 
     def receive(self, key: Key, request: Request, source: Source, *, aux: bool = True) -> Receiving | None:
         """Hold what is here, make room for the rest, and ask for it.
 
         None: not now, call again after a step. Its peers have not said hello yet (`met`), or there is no room.
         """
-        self._check_new(key, self.books.arrivals)
-        return asking.receive(self.books, key, request, source, aux)
+        self._check_new(key, self._registry.arrivals)
+        return asking.receive(self._registry, key, request, source, aux)
 
     def met(self, source: Source) -> bool:
         """Its peers have said hello: if `receive` says None there is no room."""
-        return self.books.peers.know(asking.writers(self.books, source)[0])
+        return self._registry.peers.know(asking.writers_of(self._registry, source).peers)
 
     # -- both --------------------------------------------------------------------------------------------------------
 
     def cancel(self, key: Key, reason: str = "cancelled") -> None:
         """Whatever is under way for this key is not wanted any more."""
-        books, now = self.books, self.books.clock()
-        for session in books.sessions(key):
-            books.do(key, session.cancel(reason, now))
-        asking.give_up(books, key, reason)
+        registry, now = self._registry, self._registry.clock()
+        for session in registry.sessions(key):
+            registry.carry_out(key, session.cancel(reason, now))
+        asking.give_up(registry, key, reason)
 
     def step(self, timeout: float = 0.0) -> list[Session]:
         """Hear what peers say, look at the clock, and return sessions that have newly ended and are quiet."""
-        books = self.books
-        for news in books.link.poll(timeout):
-            handlers.hear(books, news, books.clock())
-        now = books.clock()
-        handlers.sweep(books, now)
-        books.beat(now)
+        registry = self._registry
+        for news in registry.link.poll(timeout):
+            handlers.handle(registry, news, registry.clock())
+        now = registry.clock()
+        answering.sweep(registry, now)
+        registry.send_beats(now)
         ended = []
-        for session in books.every_session():
+        for session in registry.every_session():
             if session.verdict is None:
-                books.do(session.key, session.tick(now))
+                registry.carry_out(session.key, session.tick(now))
             if session.verdict is not None:
-                self._quieten(session, now)
-                if _is_quiet(session) and not session.stuck and session not in self._told:
+                ending.quieten(registry, session, now)
+                if ending.is_quiet(session) and not session.stuck and session not in self._told:
                     self._told.add(session)
                     ended.append(session)
-        if self.alone:
-            for session in ended:
+        for session in ended:
+            ending.log_end(session)
+            if self.alone:
                 self.conclude(session)
         return ended
-
-    def _quieten(self, session: Session, now: float) -> None:
-        """Shut its door; after its grace close the link to who is silent; its pages stay taken until all is proven."""
-        books = self.books
-        if isinstance(session, Receiving) and not session.proven:
-            door = books.arrivals[session.key].door
-            session.proven = door is None or door.shut()
-        if _is_quiet(session):
-            session.stuck = False  # the proof has come after all
-            return
-        if session.stuck or session.quiet_until is None or now < session.quiet_until:
-            return
-        if session.closed_at is None:
-            session.closed_at = now
-            for peer in list(session.told) if isinstance(session, Receiving) else session.silent:
-                books.link.close(peer)
-        session.stuck = now >= session.closed_at + CLOSING
 
     def conclude(self, session: Session, *, commit: bool | None = None) -> None:
         """Give its pages back, or make them findable: when delivered, unless ranks have agreed not to `commit`.
 
         Look at its verdict afterwards: pages that could not be put in their place have failed after all.
         """
-        books, key = self.books, session.key
-        if session not in books.sessions(key) or not _is_quiet(session) or session.stuck:
-            fact = "it is over" if session not in books.sessions(key) else "somebody may still touch its pages"
-            raise StateError(say(f"the end of {key}", fact, "wait until `step` returns it, and end it once"))
-        delivered = session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
-        if isinstance(session, Sending):
-            for peer in session.readers:
-                books.waiting.answer(key, peer)
-            for offer in books.dispatches.pop(key).offers:
-                books.view.release(offer)
-        else:
-            landing = books.arrivals.pop(key).landing
-            if landing is not None and delivered and commit is not False:
-                try:
-                    books.view.commit(landing)
-                except Exception as wrong:  # of a device, say: it has released them
-                    session.spoil(f"{type(wrong).__name__}: {wrong}")
-            elif landing is not None:
-                books.view.release(landing)
+        ending.conclude(self._registry, session, commit=commit)
         self._told.discard(session)
-        if not books.sessions(key):
-            books.waiting.close(key)
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     @property
     def stuck(self) -> list[Session]:
         """Sessions whose pages cannot be given back: somebody may touch them. If that lasts, restart this worker."""
-        return [session for session in self.books.every_session() if session.stuck]
+        return [session for session in self._registry.every_session() if session.stuck]
+
+    @property
+    def link(self) -> Link:
+        """What carries its messages and pages."""
+        return self._registry.link
+
+    @property
+    def num_open(self) -> int:
+        """Sessions that are not concluded."""
+        return len(self._registry.dispatches) + len(self._registry.arrivals)
+
+    @property
+    def num_expected(self) -> int:
+        """Requests whose senders' leases are kept alive."""
+        return len(self._registry.expected)
+
+    @property
+    def is_moving(self) -> bool:
+        """Pages are on their way to a peer, or may be on their way here."""
+        return bool(self._registry.tickets or self._registry.arrivals)
+
+    def is_open(self, key: Key) -> bool:
+        """A session of that key is not concluded."""
+        return bool(self._registry.sessions(key))
+
+    def is_sending(self, key: Key) -> bool:
+        """A session that sends under that key is not concluded."""
+        return key in self._registry.dispatches
 
     def is_asked_for(self, key: Key) -> bool:
         """A receiver waits for what is sent under that key, or it is over."""
-        dispatch = self.books.dispatches.get(key)
-        return dispatch is None or dispatch.session.verdict is not None or bool(dispatch.session.readers)
+        dispatch = self._registry.dispatches.get(key)
+        return dispatch is None or dispatch.session.verdict is not None or bool(dispatch.session.receivers)
 
     def knows(self, key: Key) -> bool:
         """A session of that key is open here, or was."""
-        return bool(self.books.sessions(key)) or key in self.books.waiting.over
+        return bool(self._registry.sessions(key)) or key in self._registry.early.over
 
     def vote(self) -> Vote:
         """What this rank has seen, for `agree`."""
         names: dict[str, set[str]] = {"delivered": set(), "failed": set(), "cancelled": set()}
         quiet = set()
-        for session in self.books.every_session():
+        for session in self._registry.every_session():
             if session.verdict is not None:
                 names[session.verdict.outcome].add(str(session.key))
-                quiet |= {str(session.key)} if _is_quiet(session) and not session.stuck else set()
+                quiet |= {str(session.key)} if ending.is_quiet(session) and not session.stuck else set()
         completed, failures, cancels = (frozenset(names[end]) for end in ("delivered", "failed", "cancelled"))
         return Vote(completed, failures, cancels, frozenset(quiet))
 
     def landing(self, session: Receiving) -> Landing | None:
         """The pages of a session that is not concluded yet."""
-        arrival = self.books.arrivals.get(session.key)
+        arrival = self._registry.arrivals.get(session.key)
         return None if arrival is None else arrival.landing
 
     def forgive(self, peer: str) -> None:
         """Try a peer again that did not fit."""
-        self.books.peers.forgive(peer)
+        self._registry.peers.forgive(peer)
 
     def leave(self, reason: str, patience: float = 1.0) -> bool:
         """Cancel what is under way, end it, and close. After so many seconds the link to whoever is silent is closed.
 
         False: somebody may still touch pages; call it again, it may be proven later that nobody does.
         """
-        books, self.alone = self.books, True  # what follows is nobody else's to decide
+        registry, self.alone = self._registry, True  # what follows is nobody else's to decide
         self._told.clear()
-        for key in [*books.expected, *(session.key for session in books.every_session())]:
+        for key in [*registry.expected, *(session.key for session in registry.every_session())]:
             self.cancel(key, reason)
-        end = books.clock() + patience
-        while books.dispatches or books.arrivals:
-            if books.clock() >= end:
-                for session in books.every_session():
+        end = registry.clock() + patience
+        while self.num_open:
+            if registry.clock() >= end:
+                for session in registry.every_session():
                     session.quiet_until = end
             self.step(0.01)
             if self.stuck:
@@ -271,18 +226,18 @@ class Endpoint:
 
     def close(self) -> bool:
         """Leave; False while sessions are open or somebody may still touch pages."""
-        if self.books.dispatches or self.books.arrivals:
+        if self.num_open:
             return False
-        return self.books.link.close()
+        return self._registry.link.close()
 
     def _check_new(self, key: Key, known: dict[Key, Dispatch] | dict[Key, Arrival]) -> None:
         check_key(key)
-        if key in known or key in self.books.waiting.over:
+        if key in known or key in self._registry.early.over:
             fact = "there is one already" if key in known else "it is over"
             raise StateError(say(f"a session for {key}", fact, "use another epoch for another attempt"))
         if self.stuck:
             fact = f"{self.stuck[0].key} may still be written to by a peer that is gone"
             raise StateError(say(f"a session for {key}", fact, "wait until it is proven quiet, or restart this worker"))
-        if len(known) >= self.books.limits.sessions:
+        if len(known) >= self._registry.limits.sessions:
             fact = f"{len(known)} are open, the most there may be"
             raise StateError(say(f"a session for {key}", fact, "wait until some have ended"))

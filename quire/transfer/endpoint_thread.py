@@ -1,7 +1,7 @@
-"""Pump: an endpoint on a thread of its own, so that bytes move while its engine computes. Decides nothing.
+"""EndpointThread: an endpoint on a thread of its own, so that bytes move while its engine computes. Decides nothing.
 
-    with pump as endpoint: endpoint.put(...)          the caller's turn; the thread waits meanwhile
-    for session in pump.ended(): ...                  what has ended since the last call
+    with thread as endpoint: endpoint.put(...)        the caller's turn; the thread waits meanwhile
+    for session in thread.ended(): ...                what has ended since the last call
 
 With an endpoint that is not `alone` sessions are concluded by the caller, in its own thread, when it suits it.
 """
@@ -22,14 +22,14 @@ BUSY, IDLE = 0.0005, 0.005  # seconds between two looks at a link that must be p
 OPEN, CALM = 0.05, 0.25  # and at the clock, of one that tells when there is something: with sessions, without
 
 
-class Pump:
+class EndpointThread:
     """Steps an endpoint again and again. Close it before the endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._lock = RLock()
-        self._bell, self._ringer = socket.socketpair()
-        for end in (self._bell, self._ringer):
+        self._wakes, self._waker = socket.socketpair()  # a byte in it ends the thread's sleep
+        for end in (self._wakes, self._waker):
             end.setblocking(False)
         self._closed = False
         self._wrong: BaseException | None = None
@@ -39,7 +39,7 @@ class Pump:
 
     def __repr__(self) -> str:
         state = f"stopped: {self._wrong}" if self._wrong is not None else "closed" if self._closed else "running"
-        return f"Pump({self.endpoint!r}, {state})"
+        return f"EndpointThread({self.endpoint!r}, {state})"
 
     def __enter__(self) -> Endpoint:
         self._lock.acquire()
@@ -84,8 +84,8 @@ class Pump:
             raise StateError(say("a transfer thread", "it was closed", "use the endpoint itself"))
 
     def _wake(self) -> None:
-        with suppress(OSError):  # full: it rings; closed: nobody sleeps
-            self._ringer.send(b"x")
+        with suppress(OSError):  # full: it is awake anyway; closed: nobody sleeps
+            self._waker.send(b"x")
 
     def _run(self) -> None:
         try:
@@ -99,23 +99,23 @@ class Pump:
         except BaseException as wrong:
             self._wrong = wrong  # told to whoever asks next
         finally:
-            self._bell.close()
-            self._ringer.close()
+            self._wakes.close()
+            self._waker.close()
 
     def _next_look(self) -> tuple[int, float]:
         """What to listen to, besides callers, and how long at most."""
-        books = self.endpoint.books
-        descriptor = books.link.fileno()
+        endpoint = self.endpoint
+        descriptor = endpoint.link.fileno()
         if descriptor < 0:
-            return descriptor, BUSY if books.tickets or books.arrivals else IDLE
-        return descriptor, OPEN if books.dispatches or books.arrivals or books.expected else CALM
+            return descriptor, BUSY if endpoint.is_moving else IDLE
+        return descriptor, OPEN if endpoint.num_open or endpoint.num_expected else CALM
 
     def _sleep(self, descriptor: int, seconds: float) -> None:
         waits = select.poll()
-        waits.register(self._bell, select.POLLIN)
+        waits.register(self._wakes, select.POLLIN)
         if descriptor >= 0:
             waits.register(descriptor, select.POLLIN)
         waits.poll(seconds * 1000)
         with suppress(BlockingIOError):
-            while self._bell.recv(4096):
+            while self._wakes.recv(4096):
                 pass

@@ -21,15 +21,17 @@ import msgspec
 import numpy as np
 
 from quire.core.records.errors import InputError, QuireError
+from quire.core.records.span import Span
 from quire.transfer.geometry.ranks import Grid
 from quire.transfer.geometry.rows import from_bytes, to_bytes
 from quire.transfer.geometry.shards import PageShape, Section, Shard
+from quire.transfer.geometry.slices import Spans
 from quire.transfer.links.address import split
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import DATA, DONE, MESSAGE, Broken, Connection
-from quire.transfer.links.going import WRITE
 from quire.transfer.links.sockets import WRONG
 from quire.transfer.links.tcp import WORD, TcpLink
+from quire.transfer.links.writes import WRITE
 from quire.transfer.session.receiving import Receiving
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.aux import Aux, AuxRoom, _tag, pack, unpack, with_logits
@@ -75,11 +77,11 @@ def read_message(data: bytes) -> None:
         if misfits(MINE, theirs) is None:
             uncovered(MINE, [theirs])
     elif isinstance(message, wire.Ask):
-        for wish in message.wishes:
-            if wish.blocks <= 64:  # a sender looks at no list that is longer than its own
-                wire.places_wished(wish)
-    elif isinstance(message, wire.Result):
-        session = Receiving(KEY, WANTS, ["x"], expected=1, limits=Limits(), now=0.0, aux_room=ROOM)
+        for want in message.wants:
+            if want.blocks <= 64:  # a sender looks at no list that is longer than its own
+                wire.wanted_places(want)
+    elif isinstance(message, wire.DeliveryReport):
+        session = Receiving(KEY, ALL_BLOCKS, ["x"], expected=1, limits=Limits(), now=0.0, aux_room=ROOM)
         session.heard("x", message, 0.0)
     elif not isinstance(message, wire.Beat | wire.Refuse):
         wire.key_of(message)
@@ -88,14 +90,14 @@ def read_message(data: bytes) -> None:
 SHAPE = QuireSide().view.shape()
 PAGES = [PageShape((3, 4), (Section("k", group.page_bytes // 2, Shard(2, 1), 2),)) for group in GROUPS]
 MINE = layout_of(SHAPE, "mine", model="m", dtype="bf16", pages=PAGES, grid=Grid(2), rank=1)
-WANTS = tuple((wire.Span(0, 6),) for _ in GROUPS)
-TWO_RUNS = wire.Wish(6, ((0, bytes(4)), (4, bytes(8))))
-WISHES = (wire.Wish(6, ((0, bytes(range(24))),)), TWO_RUNS, wire.Wish(6, (), True, 22))
+ALL_BLOCKS: tuple[Spans, ...] = tuple((Span(0, 6),) for _ in GROUPS)
+TWO_RUNS = wire.GroupWant(6, ((0, bytes(4)), (4, bytes(8))))
+WANTS = (wire.GroupWant(6, ((0, bytes(range(24))),)), TWO_RUNS, wire.GroupWant(6, (), True, 22))
 SPANS = ((((0, 6),), ((4, 6),), ((5, 6),)), (((0, 2), (3, 6)), (), ()))
-MESSAGES: list[wire.Any] = [
-    wire.Ask("r", 1, 0, 9, 22, b"c" * 32, WISHES, 0, 5.0),
-    *(wire.Result("r", 1, 0, True, True, spans, 99, "", pack(Aux((7,)), KEY, ROOM)) for spans in SPANS),
-    wire.Result("r", 1, 0, True, False, (), 0, "why not"),
+MESSAGES: list[wire.AnyMessage] = [
+    wire.Ask("r", 1, 0, 9, 22, b"c" * 32, WANTS, 0, 5.0),
+    *(wire.DeliveryReport("r", 1, 0, True, True, spans, 99, "", pack(Aux((7,)), KEY, ROOM)) for spans in SPANS),
+    wire.DeliveryReport("r", 1, 0, True, False, (), 0, "why not"),
     wire.Order("r", 1, b"body"),
     wire.Cancel("r", 1, "no"),
     wire.Beat((("r", 1), ("s", 2))),

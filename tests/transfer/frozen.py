@@ -35,10 +35,10 @@ def main(kind: str) -> None:
         slots = landing.places[0][landing.places[0] >= 0]
         step_until(end, lambda: landed(side, slots) >= 2 or session.verdict is not None)
         sender.process.send_signal(signal.SIGSTOP)
-        step_until(end, lambda: bool(end.stuck) or not end.books.arrivals)
+        step_until(end, lambda: bool(end.stuck) or not end._registry.arrivals)
         print("stuck" if end.stuck else "quiet at once", session.verdict, flush=True)
         sender.process.send_signal(signal.SIGCONT)
-        step_until(end, lambda: not end.books.arrivals)
+        step_until(end, lambda: not end._registry.arrivals)
     assert session.verdict is not None
     if session.verdict.outcome is Outcome.DELIVERED:  # it was faster than the signal
         side.end("r")

@@ -11,7 +11,8 @@ import pytest
 
 from quire.core.records.errors import InputError, StateError
 from quire.tiers import Bytes
-from quire.transfer.links.link import Link, Lost, Message, Moved, News
+from quire.transfer.links.link import Link, Lost, News, Received, WriteDone
+from quire.transfer.links.tcp import TcpLink
 
 SHAPES = ((8, 1 << 20), (16, 48))  # slots and bytes of two groups
 DEADLINE = 20.0
@@ -31,6 +32,12 @@ def rows(*moves: tuple[int, int, int], shapes: Any = SHAPES) -> np.ndarray[Any, 
 
 def slots(*named: list[int]) -> list[Any]:
     return [np.array(group, np.int32) for group in named]
+
+
+def inside(link: Link) -> TcpLink:
+    """The link as what it is, for tests that look inside."""
+    assert isinstance(link, TcpLink)
+    return link
 
 
 class Pair:
@@ -59,18 +66,18 @@ class Pair:
             self.news[side] += link.poll(0.001)
 
     def heard(self, side: str) -> list[bytes]:
-        return [news.data for news in self.news[side] if isinstance(news, Message)]
+        return [news.data for news in self.news[side] if isinstance(news, Received)]
 
     def greet(self) -> str:
         """Let a reach b; what b calls a."""
         assert self.a.send(self.to_b, b"hello")
         self.until(lambda: bool(self.heard("b")))
-        return next(news.peer for news in self.news["b"] if isinstance(news, Message))
+        return next(news.peer for news in self.news["b"] if isinstance(news, Received))
 
     def move(self, door: int, moves: Any) -> str | None:
         ticket = self.a.write(self.to_b, door, moves)
-        self.until(lambda: any(isinstance(n, Moved) and n.ticket == ticket for n in self.news["a"]))
-        (over,) = [n for n in self.news["a"] if isinstance(n, Moved) and n.ticket == ticket]
+        self.until(lambda: any(isinstance(n, WriteDone) and n.ticket == ticket for n in self.news["a"]))
+        (over,) = [n for n in self.news["a"] if isinstance(n, WriteDone) and n.ticket == ticket]
         return over.problem
 
 
@@ -141,7 +148,7 @@ class LinkSuite:
         while not door.shut():
             pair.turn()
         after = pair.pages[1][0].copy()
-        pair.until(lambda: any(isinstance(n, Moved) and n.ticket == ticket for n in pair.news["a"]))
+        pair.until(lambda: any(isinstance(n, WriteDone) and n.ticket == ticket for n in pair.news["a"]))
         assert np.array_equal(after, pair.pages[1][0])
 
     def test_bytes_outside_the_pool_are_an_error(self, pair: Pair) -> None:
@@ -157,8 +164,8 @@ class LinkSuite:
         nobody = self.nobody()
         reached = pair.a.send(nobody, b"x")
         assert pair.a.write(nobody, 1, rows((0, 0, 0))) > 0
-        pair.until(lambda: any(isinstance(n, Moved) for n in pair.news["a"]))
-        assert all(n.problem for n in pair.news["a"] if isinstance(n, Moved))
+        pair.until(lambda: any(isinstance(n, WriteDone) for n in pair.news["a"]))
+        assert all(n.problem for n in pair.news["a"] if isinstance(n, WriteDone))
         pair.until(lambda: not reached or any(isinstance(n, Lost) for n in pair.news["a"]))
 
     def nobody(self) -> str:
@@ -170,10 +177,10 @@ class LinkSuite:
         tickets = [pair.a.write(pair.to_b, door.number, rows(*((0, n, n) for n in range(8)))) for _ in range(3)]
         pair.news["a"] += pair.a.poll(0.0)
         assert pair.a.close(pair.to_b)
-        pair.until(lambda: sum(isinstance(n, Moved) for n in pair.news["a"]) == 3)
+        pair.until(lambda: sum(isinstance(n, WriteDone) for n in pair.news["a"]) == 3)
         for _ in range(5):
             pair.turn()
-        over = [n.ticket for n in pair.news["a"] if isinstance(n, Moved)]
+        over = [n.ticket for n in pair.news["a"] if isinstance(n, WriteDone)]
         assert sorted(over) == tickets
         assert any(isinstance(n, Lost) and n.peer == pair.to_b for n in pair.news["a"])
         assert door.shut()
@@ -205,7 +212,7 @@ class LinkSuite:
         with pytest.raises(StateError, match="closed"):
             while True:
                 pair.news["a"] += pair.a.poll(0.0)
-        assert sorted(n.ticket for n in pair.news["a"] if isinstance(n, Moved)) == tickets
+        assert sorted(n.ticket for n in pair.news["a"] if isinstance(n, WriteDone)) == tickets
         pair.until_lost("b")
 
     def test_both_may_reach_for_each_other_at_once(self, pair: Pair) -> None:
@@ -217,7 +224,7 @@ class LinkSuite:
             "a": pair.a.write(pair.to_b, doors["b"].number, rows((0, 5, 2))),
             "b": pair.b.write(pair.to_a, doors["a"].number, rows((0, 5, 1))),
         }
-        pair.until(lambda: all(Moved(ticket, None) in pair.news[side] for side, ticket in tickets.items()))
+        pair.until(lambda: all(WriteDone(ticket, None) in pair.news[side] for side, ticket in tickets.items()))
         assert pair.heard("b") == [b"from a"] and pair.heard("a") == [b"from b"]
         assert np.array_equal(pair.pages[1][0][2], source[0]) and np.array_equal(pair.pages[0][0][1], source[1])
         pair.a.close(pair.to_b)  # one of them goes, the other one stays good

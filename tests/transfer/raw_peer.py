@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from quire.transfer.links.auth import GREETING_BYTES, PROOF_BYTES, TAG_BYTES, Seal
 from quire.transfer.links.connection import HEAD
@@ -36,7 +36,7 @@ class RawPeer:
         self.say(self.seal.proof())
         assert self.seal.proven(self.hear(PROOF_BYTES))
 
-    def __enter__(self) -> RawPeer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

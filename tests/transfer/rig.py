@@ -89,5 +89,5 @@ class Rig:
 
     def empty(self) -> bool:
         """Nothing is left of any session, on either side."""
-        books = [end.books for end in self.ends.values()]
-        return not any(b.dispatches or b.arrivals or b.waiting.asks or b.tickets or b.expected for b in books)
+        registry = [end._registry for end in self.ends.values()]
+        return not any(b.dispatches or b.arrivals or b.early.asks or b.tickets or b.expected for b in registry)

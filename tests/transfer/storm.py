@@ -22,7 +22,7 @@ from quire.transfer.geometry.shards import PageShape, Section, Shard
 from quire.transfer.geometry.slices import nowhere
 from quire.transfer.links.local import LocalHub, LocalLink
 from quire.transfer.session.registry import Session
-from quire.transfer.views.view import Landing, Offer, Shape
+from quire.transfer.views.view import CacheShape, Landing, Offer
 from quire.transfer.wire.aux import Aux
 from quire.transfer.wire.layout import layout_of
 from quire.transfer.wire.verdict import Key, Limits, Verdict
@@ -44,13 +44,13 @@ class Ledger:
     """A cache of one group that knows who owns each slot."""
 
     def __init__(self, page_bytes: int) -> None:
-        self.made = Shape((LayerGroup("full", page_bytes=page_bytes),), SIZE)
+        self.made = CacheShape((LayerGroup("full", page_bytes=page_bytes),), SIZE)
         self.page = np.zeros((SLOTS, page_bytes), np.uint8)
         self.owners: list[object] = [None] * SLOTS
         self.committed: list[Landing] = []
         self.next = 0
 
-    def shape(self) -> Shape:
+    def shape(self) -> CacheShape:
         return self.made
 
     def _take(self, owner: object, count: int) -> list[int]:
@@ -114,7 +114,7 @@ class Watched(LocalLink):
     endpoint: Endpoint
 
     def fill(self, source: LocalLink, rows: Rows) -> None:
-        owners = {a.landing.ref for a in self.endpoint.books.arrivals.values() if a.landing is not None}
+        owners = {a.landing.ref for a in self.endpoint._registry.arrivals.values() if a.landing is not None}
         assert isinstance(source, Watched)
         width, theirs = self.ledger.page.shape[1], source.ledger.page.shape[1]
         for _, start, target, size in rows.tolist():
@@ -123,6 +123,19 @@ class Watched(LocalLink):
             for slot in range(start // theirs, (start + size - 1) // theirs + 1):
                 assert source.dead or source.ledger.owners[slot] is not None, "a read of a page that was given back"
         super().fill(source, rows)
+
+
+def check_index(end: Endpoint) -> None:
+    """Each peer's sessions are found by its name: all of them, and none that is over."""
+    registry = end._registry
+    sent, received = set(), set()
+    for key, dispatch in registry.dispatches.items():
+        sent |= {(peer, key) for peer in dispatch.session.receivers}
+    for key, arrival in registry.arrivals.items():
+        received |= {(peer, key) for peer in arrival.session.told}
+    for index, pairs in ((registry.sent_to, sent), (registry.received_from, received)):
+        peers = {peer for peer, _ in pairs}
+        assert len(index) == len(peers) and {(p, key) for p in peers for key in index.keys_of(p)} == pairs
 
 
 @dataclass
@@ -245,7 +258,7 @@ class Storm:
     def run(self) -> dict[str, str]:
         """Play it; check all that must hold; what became of every session."""
         acts = self.schedule()
-        while self.now < HORIZON and (acts or self.hub.heap or not self._idle()):
+        while self.now < HORIZON and (acts or self.hub.due() is not None or not self._idle()):
             times = [HORIZON, self.now + 1.0]
             if acts:
                 times.append(acts[0][0])
@@ -269,28 +282,29 @@ class Storm:
         return {f"{name} {key}": str(session.verdict) for (name, key), session in self.sessions.items()}
 
     def _idle(self) -> bool:
-        books = [end.books for end in self.ends.values()]
-        return not any(b.dispatches or b.arrivals or b.waiting.asks or b.waiting.cancels for b in books)
+        registry = [end._registry for end in self.ends.values()]
+        return not any(b.dispatches or b.arrivals or b.early.asks or b.early.cancels for b in registry)
 
     def _ask_around(self) -> None:
         for session in self.sessions.values():
             _ = session.verdict, session.quiet, session.silent
         for end in self.ends.values():
             end.vote()
+            check_index(end)
 
     def _check(self) -> None:
         for name, end in self.ends.items():
-            books, stuck = end.books, end.stuck
+            registry, stuck = end._registry, end.stuck
             left = [s for s in self.sessions if s[0] == name and self.sessions[s].verdict is None]
             assert not left, f"no verdict for {left}"
-            open_keys = {*books.dispatches, *books.arrivals}
+            open_keys = {*registry.dispatches, *registry.arrivals}
             assert open_keys == {session.key for session in stuck}, "a session was forgotten"
             assert not stuck or not self.hub.fenced, "stuck on a link that can prove"
-            assert not books.waiting.asks and not books.waiting.cancels and not books.expected
-            kept = sum(int((a.landing.places[0] >= 0).sum()) for a in books.arrivals.values() if a.landing)
-            kept += sum(int((o.places[0] >= 0).sum()) for d in books.dispatches.values() for o in d.offers)
+            assert not registry.early.asks and not registry.early.cancels and not registry.expected
+            kept = sum(int((a.landing.places[0] >= 0).sum()) for a in registry.arrivals.values() if a.landing)
+            kept += sum(int((o.places[0] >= 0).sum()) for d in registry.dispatches.values() for o in d.offers)
             assert self.ledgers[name].num_used == kept, "pages leaked"
-            assert stuck or not books.tickets
+            assert stuck or not registry.tickets
         for (name, _), session in self.sessions.items():
             if name in self.ends and session.verdict is not None:
                 assert not session.verdict.broken, session.verdict

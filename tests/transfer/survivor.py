@@ -19,6 +19,7 @@ import numpy as np
 from quire import check
 from quire.transfer.endpoint import Endpoint
 from quire.transfer.geometry.ranks import Source
+from quire.transfer.geometry.slices import Places
 from quire.transfer.session.registry import Session
 from quire.transfer.wire.verdict import Key, Outcome
 
@@ -62,9 +63,9 @@ def step_until(end: Endpoint, done: Callable[[], bool]) -> list[Session]:
     return ended
 
 
-def landed(side: QuireSide, slots: np.ndarray) -> int:
+def landed(side: QuireSide, slots: Places) -> int:
     """Pages that have got some bytes."""
-    return np.count_nonzero(side.pages[0][slots, 0:PAGE:4096].any(axis=1))
+    return int(np.count_nonzero(side.pages[0][slots, 0:PAGE:4096].any(axis=1)))
 
 
 def all_free(side: QuireSide) -> bool:
@@ -82,7 +83,7 @@ def without_sender(link: str, seed: int) -> None:
         slots = landing.places[0][landing.places[0] >= 0]
         step_until(end, lambda: landed(side, slots) >= part or session.verdict is not None)
         first.kill()
-        step_until(end, lambda: not end.books.arrivals)
+        step_until(end, lambda: not end._registry.arrivals)
     if session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED:  # it was faster than the kill
         side.end("r")
     else:
@@ -97,7 +98,7 @@ def without_sender(link: str, seed: int) -> None:
         again = received(end, Key("r", 2), request(), Source((second.address,)), lambda: end.step(0.001))
         landing = end.landing(again)
         assert landing is not None
-        step_until(end, lambda: not end.books.arrivals)
+        step_until(end, lambda: not end._registry.arrivals)
     assert again.verdict is not None and again.verdict.outcome is Outcome.DELIVERED, again.verdict
     assert landed_right(side, landing, request(), GROUPS) and again.aux is not None
     side.end("r")
@@ -109,16 +110,16 @@ def without_receiver(link: str, seed: int) -> None:
     serve(end, side, Key("r", 1))
     turns = random.Random(seed).randrange(1, 6)
     with Worker("receiver", link, "1", own.address) as first:
-        step_until(end, lambda: bool(end.books.tickets))
+        step_until(end, lambda: bool(end._registry.tickets))
         for _ in range(turns):
             end.step(0.001)
         first.kill()
-        step_until(end, lambda: not end.books.dispatches)
+        step_until(end, lambda: not end._registry.dispatches)
     side.end("r")
-    assert all_free(side) and not end.stuck and not end.books.tickets
+    assert all_free(side) and not end.stuck and not end._registry.tickets
     serve(end, side, Key("r", 2))
     with Worker("receiver", link, "2", own.address):
-        ended = step_until(end, lambda: not end.books.dispatches)
+        ended = step_until(end, lambda: not end._registry.dispatches)
     assert [s.verdict.outcome for s in ended if s.verdict] == [Outcome.DELIVERED]
     side.end("r")
     assert all_free(side) and end.close()

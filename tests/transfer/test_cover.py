@@ -158,6 +158,17 @@ def test_gaps_are_the_bytes_that_nobody_fills(size: int, parts: list[tuple[int, 
     assert missing == [byte for byte in range(size) if byte not in filled]
 
 
+@pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.parametrize("replica", [0, 1])
+def test_only_the_replica_whose_turn_it_is_counts(group: int, replica: int) -> None:
+    """Two ranks have the same bytes; one of them sends to even groups of ranks, the other one to odd ones."""
+    side = QuireSide((LayerGroup("full", page_bytes=WIDE),), (1,)).view.shape()
+    mine = layout_of(side, "d", pages=[page(0)], grid=Grid(groups=2), rank=group)
+    writer = layout_of(side, "p", pages=[page(0, shard=Shard(1, 0, 2, replica))], grid=TWO, rank=replica)
+    wrong = uncovered(mine, [writer])
+    assert wrong is None if replica == group else wrong is not None and wrong.startswith("bytes [0, 16)")
+
+
 def test_a_page_of_no_bytes_lacks_nothing() -> None:
     shape = QuireSide().view.shape()
     empty = layout_of(type(shape)((), 4), "x", pages=[])

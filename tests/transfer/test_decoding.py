@@ -65,7 +65,7 @@ def test_a_hole_may_reach_into_the_next_span() -> None:
 def test_slots_are_whole_numbers() -> None:
     for raw in (b"x", bytes(5), bytes(28)):
         with pytest.raises(InputError, match="send int32 slots"):
-            wire.places_wished(wire.Wish(6, ((0, raw),)))
+            wire.wanted_places(wire.GroupWant(6, ((0, raw),)))
 
 
 def test_many_small_spans_are_compared_in_one_walk() -> None:

@@ -13,11 +13,11 @@ from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
 from quire.transfer.links import connection_limit, sockets, tcp
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE
-from quire.transfer.links.going import WRITE
-from quire.transfer.links.link import Lost, Message, Moved
+from quire.transfer.links.link import Lost, Received, WriteDone
 from quire.transfer.links.tcp import WORD, TcpLink
+from quire.transfer.links.writes import WRITE
 
-from .link_suite import Pair, new_pages, rows, slots
+from .link_suite import Pair, inside, new_pages, rows, slots
 from .raw_peer import SECRET, RawPeer
 
 
@@ -74,7 +74,7 @@ def test_refused_writes_of_one_peer_are_bounded(link: TcpLink, monkeypatch: pyte
         assert peer.heard_frame()[0] == DONE and not peer.news
         peer.say(peer.frame(DATA, data(77, 11, False, [])))
         assert "writes and more that were refused" in peer.why_lost()
-    assert not link._spoilt and not link._coming
+    assert not link._spoilt and not link._incoming
 
 
 def test_many_small_frames_do_not_fill_a_turn(link: TcpLink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_many_small_frames_do_not_fill_a_turn(link: TcpLink, monkeypatch: pytest
         peer.say(b"".join(peer.frame(MESSAGE, b"") for _ in range(100)))
         turns: list[int] = []
         while sum(turns) < 100:
-            turns.append(sum(isinstance(news, Message) for news in link.poll(1)))
+            turns.append(sum(isinstance(news, Received) for news in link.poll(1)))
         assert max(turns) <= 10
 
 
@@ -109,10 +109,10 @@ def test_a_peer_that_reads_nothing_is_lost(link: TcpLink, monkeypatch: pytest.Mo
         peer.say(peer.frame(MESSAGE, b"hello"))
         peer.until(lambda: bool(peer.news))
         (hello,) = peer.news
-        assert isinstance(hello, Message)
+        assert isinstance(hello, Received)
         ticket = link.write(hello.peer, 1, np.concatenate([rows(*((0, n, n) for n in range(8)))] * 8))
         reason = peer.why_lost()
-        assert peer.news[1:] == [Moved(ticket, reason), Lost(hello.peer, reason)] and "timed out" in reason
+        assert peer.news[1:] == [WriteDone(ticket, reason), Lost(hello.peer, reason)] and "timed out" in reason
 
 
 def test_who_is_dialled_leaves_room_for_who_dials(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +123,12 @@ def test_who_is_dialled_leaves_room_for_who_dials(pair: Pair, monkeypatch: pytes
 
 
 def test_guests_are_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "MOST_GUESTS", 1)
+    monkeypatch.setattr(sockets, "MOST_INBOUND", 1)
     pair.greet()
     host, port = pair.to_b.split(":")
-    with socket.create_connection((host, int(port)), 5) as guest:
+    with socket.create_connection((host, int(port)), 5) as one:
         pair.b.poll(5)
-        assert guest.recv(1) == b""
+        assert one.recv(1) == b""
     assert pair.a.send(pair.to_b, b"still here")
     pair.until(lambda: pair.heard("b")[-1] == b"still here")
 
@@ -141,13 +141,13 @@ def test_a_peer_that_dials_again_from_the_same_place_takes_its_own_place() -> No
         source = first.sock.getsockname()
         name = f"m@{source[0]}:{source[1]}"
         first.say(first.frame(MESSAGE, b"it was me"))
-        first.until(lambda: first.news == [Message(name, b"it was me")])
+        first.until(lambda: first.news == [Received(name, b"it was me")])
         ticket = link.write(name, 1, rows(*((0, n, n) for n in range(8))))
         with RawPeer(link, source=source, target=f"127.0.0.2:{port}") as second:
             second.say(second.frame(MESSAGE, b"me"))
-            second.until(lambda: Message(name, b"me") in second.news)
+            second.until(lambda: Received(name, b"me") in second.news)
             reason = "it has dialled again"
-            assert second.news == [Moved(ticket, reason), Lost(name, reason), Message(name, b"me")]
+            assert second.news == [WriteDone(ticket, reason), Lost(name, reason), Received(name, b"me")]
             assert len(link._peers) == 1
     link.close()
 
@@ -156,9 +156,9 @@ def test_what_a_peer_said_before_it_left_is_heard(pair: Pair) -> None:
     back = pair.greet()
     assert pair.b.send(back, b"the last word")
     pair.b.close()
-    while pair.a._peers:
+    while inside(pair.a)._peers:
         pair.a.send(pair.to_b, b"are you there?")
-    assert [type(news) for news in pair.a.poll()] == [Message, Lost]
+    assert [type(news) for news in pair.a.poll()] == [Received, Lost]
 
 
 @pytest.mark.parametrize("sent", [0, 1, 700_000])
@@ -174,8 +174,8 @@ def shut_in_the_middle(link: Any, sent: int) -> None:
     with RawPeer(link) as peer:
         peer.say(peer.frame(DATA, data(door.number, 5, True, [(0, 0, 2 * page.shape[1], page.shape[1])])))
         peer.say(new[:sent].tobytes())
-        peer.until(lambda: bool((page[2, :sent] == 9).all()) and bool(link._coming))
+        peer.until(lambda: bool((page[2, :sent] == 9).all()) and bool(link._incoming))
         assert door.shut()
         peer.say(new[sent:].tobytes() + peer.frame(MESSAGE, b"that was all"))
-        peer.until(lambda: any(isinstance(news, Message) for news in peer.news))
+        peer.until(lambda: any(isinstance(news, Received) for news in peer.news))
         assert (page[2, sent:] == 7).all()

@@ -11,10 +11,10 @@ import pytest
 
 from quire.core.records.errors import InputError
 from quire.transfer.links import lookup
-from quire.transfer.links.link import Lost, Moved
+from quire.transfer.links.link import Lost, WriteDone
 from quire.transfer.links.tcp import TcpLink
 
-from .link_suite import Pair, new_pages, rows, slots
+from .link_suite import Pair, inside, new_pages, rows, slots
 from .raw_peer import SECRET
 
 ANSWER = socket.getaddrinfo
@@ -28,9 +28,9 @@ class SlowNames:
         self.lock = threading.Lock()
         self.asked = self.inside = self.most = 0
 
-    def __call__(self, host: Any, *rest: Any, flags: int = 0, **named: Any) -> Any:
+    def __call__(self, host: bytes | str, port: int, *, type: int = 0, flags: int = 0) -> Any:
         if flags & socket.AI_NUMERICHOST:
-            return ANSWER(host, *rest, flags=flags, **named)
+            return ANSWER(host, port, type=type, flags=flags)
         with self.lock:
             self.asked += 1
             self.inside += 1
@@ -38,7 +38,7 @@ class SlowNames:
         self.answer.wait(60)
         with self.lock:
             self.inside -= 1
-        return ANSWER("127.0.0.1", *rest, flags=flags, **named)
+        return ANSWER("127.0.0.1", port, type=type, flags=flags)
 
 
 @pytest.fixture
@@ -89,10 +89,10 @@ def test_others_are_served_while_a_name_is_looked_up(pair: Pair, slow: SlowNames
     door = pair.b.door(slots([1], []))
     assert pair.move(door.number, rows((0, 0, 1))) is None
     assert slow.inside == 1 and pair.heard("b") == []
-    assert not any(isinstance(news, Moved) and news.ticket == ticket for news in pair.news["a"])
+    assert not any(isinstance(news, WriteDone) and news.ticket == ticket for news in pair.news["a"])
     slow.answer.set()
     pair.until(lambda: pair.heard("b") == [b"late"])
-    pair.until(lambda: Moved(ticket, "its door is shut") in pair.news["a"])
+    pair.until(lambda: WriteDone(ticket, "its door is shut") in pair.news["a"])
 
 
 def test_the_answer_ends_a_wait_for_news(pair: Pair, slow: SlowNames) -> None:
@@ -122,7 +122,9 @@ def test_a_name_that_leads_nowhere_is_lost_with_the_reason(pair: Pair, monkeypat
     pair.until(lambda: bool(lost(pair, "nobody.example:80")))
     (reason,) = lost(pair, "nobody.example:80")
     assert reason.startswith("its name leads nowhere") and "not known" in reason
-    assert [news for news in pair.news["a"] if isinstance(news, Moved)] == [Moved(nth, reason) for nth in tickets]
+    assert [news for news in pair.news["a"] if isinstance(news, WriteDone)] == [
+        WriteDone(nth, reason) for nth in tickets
+    ]
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(slow: SlowNames) -> None:
@@ -131,11 +133,11 @@ def test_an_answer_that_does_not_come_is_not_waited_for(slow: SlowNames) -> None
     ticket = pair.a.write(name, 1, rows((0, 0, 1)))
     pair.until(lambda: bool(lost(pair, name)))
     assert lost(pair, name) == ["its name was not found in time"]
-    assert Moved(ticket, "its name was not found in time") in pair.news["a"]
+    assert WriteDone(ticket, "its name was not found in time") in pair.news["a"]
     slow.answer.set()  # too late: nobody is dialled for it
     for _ in range(20):
         pair.turn()
-    assert not pair.a._peers and len(lost(pair, name)) == 1
+    assert not inside(pair.a)._peers and len(lost(pair, name)) == 1
     pair.a.close()
     pair.b.close()
 
@@ -146,7 +148,7 @@ def test_a_link_is_closed_while_names_are_looked_up(slow: SlowNames) -> None:
     tickets = [pair.a.write(host, 1, rows((0, 0, 1))) for host in hosts]
     assert pair.a.close() and slow.inside <= lookup.MOST_AT_ONCE
     news = pair.a.poll()
-    assert [one for one in news if isinstance(one, Moved)] == [Moved(ticket, "closed") for ticket in tickets]
+    assert [one for one in news if isinstance(one, WriteDone)] == [WriteDone(ticket, "closed") for ticket in tickets]
     assert [one for one in news if isinstance(one, Lost)] == [Lost(host, "closed") for host in hosts]
     slow.answer.set()
     pair.b.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from quire.core.records.errors import InputError
 from quire.transfer.geometry.ranks import Grid
 from quire.transfer.geometry.shards import PageShape, Section, Shard
+from quire.transfer.links.link import Received
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import from_hello, hello, layout_of, misfits
 from quire.transfer.wire.verdict import Key
@@ -22,11 +23,11 @@ from .views import QuireSide
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = QuireSide().view.shape()
-WISHES = (wire.Wish(6, ((0, b"\0" * 24),)), wire.Wish(6, ()), wire.Wish(6, ()))
+WANTS = (wire.GroupWant(6, ((0, b"\0" * 24),)), wire.GroupWant(6, ()), wire.GroupWant(6, ()))
 BITES = st.tuples(st.integers(0, 400), st.integers(0, 255), st.booleans())
 SAMPLES = (
-    wire.Ask("r", 1, 0, 9, 22, b"c" * 32, WISHES, 0, 5.0),
-    wire.Result("r", 1, 0, True, True, (((0, 6),), (), ()), 99, "", b"aux"),
+    wire.Ask("r", 1, 0, 9, 22, b"c" * 32, WANTS, 0, 5.0),
+    wire.DeliveryReport("r", 1, 0, True, True, (((0, 6),), (), ()), 99, "", b"aux"),
     wire.Cancel("r", 1, "no"),
     wire.Beat((("r", 1),)),
     wire.Refuse("why"),
@@ -35,7 +36,7 @@ SAMPLES = (
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
-def test_messages_round_trip(message: wire.Any) -> None:
+def test_messages_round_trip(message: wire.AnyMessage) -> None:
     assert wire.decode(wire.encode(message)) == message
 
 
@@ -49,7 +50,7 @@ def test_junk_is_an_input_error(data: bytes) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SAMPLES), BITES), max_size=12))
-def test_an_endpoint_survives_any_peer(spoilt: list[tuple[wire.Any, tuple[int, int, bool]]]) -> None:
+def test_an_endpoint_survives_any_peer(spoilt: list[tuple[wire.AnyMessage, tuple[int, int, bool]]]) -> None:
     """Valid and bitten messages in any order, from a stranger: nothing raises, nothing of a session is left behind."""
     rig = Rig()
     stranger = rig.hub.link("x", rig.sides["d"].pages)
@@ -68,14 +69,15 @@ def test_too_much_is_refused_before_it_is_kept() -> None:
     rig = Rig()
     stranger = rig.hub.link("x", [])
     stranger.send("p", wire.encode(hello(layout_of(SHAPE, "x"))))
-    big = wire.Wish(1 << 22, ((0, bytes(4 << 22)),))
+    big = wire.GroupWant(1 << 22, ((0, bytes(4 << 22)),))
     for nth in range(8):
         stranger.send("p", wire.encode(wire.Ask("r", nth, 0, 1, 1, b"", (big,), 0, 1.0)))
     rig.p.step()
-    assert len(rig.p.books.waiting.asks) == 3  # 16 MiB each, room for 64
-    answer, *refused = [wire.decode(news.data) for news in stranger.poll()]
+    assert len(rig.p._registry.early.asks) == 3  # 16 MiB each, room for 64
+    answer, *refused = [wire.decode(news.data) for news in stranger.poll() if isinstance(news, Received)]
     assert isinstance(answer, wire.Hello)
-    assert len(refused) == 5 and all("too many asks wait" in word.reason for word in refused)
+    reasons = [report.reason for report in refused if isinstance(report, wire.DeliveryReport)]
+    assert len(refused) == len(reasons) == 5 and all("too many asks wait" in reason for reason in reasons)
 
 
 def test_a_layout_survives_the_wire_and_says_what_differs() -> None:

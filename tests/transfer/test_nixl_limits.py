@@ -13,8 +13,8 @@ from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import nixl as links
 from quire.transfer.links import pulls
 from quire.transfer.links.connection import DONE
-from quire.transfer.links.going import WRITE
 from quire.transfer.links.tcp import WORD
+from quire.transfer.links.writes import WRITE
 
 from .link_suite import new_pages, slots
 from .raw_peer import SECRET, RawPeer
@@ -24,7 +24,7 @@ from .test_nixl_link import pytestmark as pytestmark
 REFUSED = b"its door is shut, or reading failed"
 
 
-class Reader(RawPeer):
+class ReadingPeer(RawPeer):
     """A peer with an agent and one page of its own; `lie` moves that page to where nothing is registered."""
 
     def __init__(self, link: Any, *, lie: int = 0) -> None:
@@ -40,7 +40,7 @@ class Reader(RawPeer):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
-        self.until(lambda: not self.link._peers and not self.link._readings and not self.link._departed)
+        self.until(lambda: not self.link._peers and not self.link._reads and not self.link._departed)
         self.agent.deregister_memory(self.memory)
 
     def turn(self) -> None:
@@ -61,13 +61,13 @@ def link() -> Iterator[Any]:
 
 
 def clean(link: Any) -> bool:
-    return not link._pulls and not link._readings and not link._spoilt and not link._remote
+    return not link._pulls and not link._reads and not link._spoilt and not link._remote
 
 
 def test_a_peer_made_by_hand_is_served(link: Any) -> None:
     """What the others of this file rest on."""
     door = link.door(slots([3], []))
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(peer.pull(door.number, 1, last=True, size=1 << 20, slot=3))
         assert peer.heard_frame() == (DONE, WORD.pack(1, True))
         assert (link.pages[0][3] == 5).all() and not link._pulls[next(iter(link._pulls))].writes
@@ -78,14 +78,14 @@ def test_writes_that_never_end_are_bounded(link: Any, monkeypatch: pytest.Monkey
     """Every READ of them ends; their last part does not come."""
     monkeypatch.setattr(pulls, "MOST_WRITES", 8)
     door = link.door(slots([0], []))
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         for ticket in range(8):
             peer.say(peer.pull(door.number, ticket, last=False))
-            peer.until(lambda: bool(link._pulls) and not link._readings)
+            peer.until(lambda: bool(link._pulls) and not link._reads)
         peer.say(peer.pull(door.number, 3, last=True))  # one does end
         assert peer.heard_frame() == (DONE, WORD.pack(3, True))
         peer.say(peer.pull(door.number, 8, last=False))
-        peer.until(lambda: not link._readings)
+        peer.until(lambda: not link._reads)
         assert not peer.news
         peer.say(peer.pull(door.number, 9, last=False))
         assert peer.why_lost() == "it names a write while 8 are not over"
@@ -94,7 +94,7 @@ def test_writes_that_never_end_are_bounded(link: Any, monkeypatch: pytest.Monkey
 
 def test_refused_writes_that_never_end_are_bounded(link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulls, "MOST_WRITES", 8)
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(b"".join(peer.pull(77, ticket, last=False) for ticket in range(9)))
         assert peer.why_lost() == "it names a write while 8 are not over"
     assert clean(link)
@@ -105,7 +105,7 @@ def test_reads_under_way_are_bounded(link: Any, monkeypatch: pytest.MonkeyPatch,
     """Named at once, so that none has ended when the last of them comes."""
     monkeypatch.setattr(pulls, limit, most)
     door = link.door(slots([0], []))
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(b"".join(peer.pull(door.number, ticket, last=True, count=2) for ticket in range(5)))
         assert peer.why_lost() == "it names more to read while 4 READs of 8 rows are under way"
     assert clean(link) and door.shut()
@@ -113,9 +113,9 @@ def test_reads_under_way_are_bounded(link: Any, monkeypatch: pytest.MonkeyPatch,
 
 def test_reads_of_all_peers_are_bounded(link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it a write is refused; nobody is lost for what others do."""
-    monkeypatch.setattr(links, "MOST_READINGS", 0)
+    monkeypatch.setattr(links, "MOST_READS_OF_ALL", 0)
     door = link.door(slots([0], []))
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(peer.pull(door.number, 1, last=True))
         assert peer.heard_frame() == (DONE, WORD.pack(1, False) + REFUSED)
 
@@ -125,9 +125,9 @@ def test_reads_that_fail_leave_nothing_behind(link: Any, stays: bool) -> None:
     """They name memory that is not the peer's; it waits for the answers, or goes at once and comes back."""
     door = link.door(slots([0], []))
     for _ in range(2):
-        with Reader(link, lie=1 << 40) as peer:
+        with ReadingPeer(link, lie=1 << 40) as peer:
             peer.say(b"".join(peer.pull(door.number, ticket, last=ticket != 2) for ticket in range(3)))
-            peer.until(lambda: len(link._readings) == 3)
+            peer.until(lambda: len(link._reads) == 3)
             for ticket in (0, 1) if stays else ():
                 assert peer.heard_frame() == (DONE, WORD.pack(ticket, False) + REFUSED)
         assert clean(link)
@@ -140,7 +140,7 @@ def test_a_read_that_nixl_calls_an_error_has_failed(link: Any, monkeypatch: pyte
     says = {"transfer": lambda _: "ERR", "check_xfer_state": lambda handle: {"DONE": "ERR"}.get(real(handle), "PROC")}
     monkeypatch.setattr(link._agent, call, says[call])
     door = link.door(slots([0], []))
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(peer.pull(door.number, 1, last=True))
         assert peer.heard_frame() == (DONE, WORD.pack(1, False) + REFUSED)
     assert clean(link)
@@ -148,13 +148,13 @@ def test_a_read_that_nixl_calls_an_error_has_failed(link: Any, monkeypatch: pyte
 
 def test_frames_that_no_link_sends_end_the_connection(link: Any) -> None:
     door = link.door(slots([0], []))
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(peer.frame(links.AGENT, peer.met))
         assert peer.why_lost() == "it names its agent again"
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(peer.pull(door.number, 1, last=True) + peer.pull(door.number, 1, last=True))
         assert peer.why_lost() == "it goes on with a write that it has ended"
-    with Reader(link) as peer:
+    with ReadingPeer(link) as peer:
         peer.say(peer.pull(door.number, 1, last=True, size=1 << 20, count=65))
         assert "bytes at once" in peer.why_lost()
     with RawPeer(link) as peer:

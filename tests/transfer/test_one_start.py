@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quire import Request
 from quire.transfer import Key, Outcome
-from quire.transfer.links.link import Message, Moved
+from quire.transfer.links.link import Received, WriteDone
 from quire.transfer.links.local import LocalLink
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import hello, layout_of
@@ -37,16 +37,16 @@ class OneStartSender:
             for group, layer in enumerate(GROUPS)
         ]
         self.link: LocalLink = rig.hub.link("old", pages)
-        self.hello = wire.encode(hello(layout_of(rig.d.books.shape, "old", can=())))
+        self.hello = wire.encode(hello(layout_of(rig.d._registry.shape, "old", can=())))
         self.asked: list[wire.Ask] = []
         self.num_bytes = 0
 
     def step(self) -> None:
         for news in self.link.poll():
             match news:
-                case Message(peer, data):
+                case Received(peer, data):
                     self.hear(peer, wire.decode(data))
-                case Moved(_, problem):
+                case WriteDone(_, problem):
                     assert problem is None, problem
                     self.report("d")
 
@@ -58,7 +58,7 @@ class OneStartSender:
             rows = []
             for group, layer in enumerate(GROUPS):
                 first, size = max(message.start, FIRST_NEEDED[group]), layer.page_bytes
-                for ordinal, slot in zip(range(first, BLOCKS), flat(message.wishes[group]), strict=True):
+                for ordinal, slot in zip(range(first, BLOCKS), flat(message.wants[group]), strict=True):
                     rows.append((group, ordinal * size, slot * size, size))
             self.num_bytes = sum(row[3] for row in rows)
             if rows:
@@ -69,10 +69,10 @@ class OneStartSender:
     def report(self, peer: str) -> None:
         ask = self.asked[-1]
         spans = tuple(((max(ask.start, first), BLOCKS),) if ask.start < BLOCKS else () for first in FIRST_NEEDED)
-        self.link.send(peer, wire.encode(wire.Result(*KEY, ask.piece, True, True, spans, self.num_bytes)))
+        self.link.send(peer, wire.encode(wire.DeliveryReport(*KEY, ask.piece, True, True, spans, self.num_bytes)))
 
 
-def flat(wish: wire.Wish) -> list[int]:
+def flat(wish: wire.GroupWant) -> list[int]:
     return [slot for _, raw in wish.runs for slot in np.frombuffer(raw, "<i4").tolist()]
 
 
@@ -173,18 +173,18 @@ def test_a_receiver_with_one_start_is_written_from_there_on_only(start: int) -> 
     rig = Rig()
     pages = [np.full((BLOCKS, layer.page_bytes), 99, np.uint8) for layer in GROUPS]
     link: LocalLink = rig.hub.link("old", pages)
-    link.send("p", wire.encode(hello(layout_of(rig.p.books.shape, "old", can=()))))
+    link.send("p", wire.encode(hello(layout_of(rig.p._registry.shape, "old", can=()))))
     rig.serve(ASKED, KEY)
     every = np.arange(BLOCKS, dtype=np.int32)
     door = link.door([every] * len(GROUPS))
-    wishes = tuple(wire.wish(every, state=bool(layer.current), position=22) for layer in GROUPS)
-    content = rig.p.books.dispatches[KEY].offers[-1].content
-    link.send("p", wire.encode(wire.Ask(*KEY, 0, door.number, 22, content, wishes, start, 5.0)))
+    wants = tuple(wire.group_want(every, state=bool(layer.current), position=22) for layer in GROUPS)
+    content = rig.p._registry.dispatches[KEY].offers[-1].content
+    link.send("p", wire.encode(wire.Ask(*KEY, 0, door.number, 22, content, wants, start, 5.0)))
     for _ in range(4):
         rig.step(names=("p",))
-    words = [wire.decode(news.data) for news in link.poll() if isinstance(news, Message)]
+    words = [wire.decode(news.data) for news in link.poll() if isinstance(news, Received)]
     last = words[-1]
-    assert isinstance(last, wire.Result) and last.last and last.ok
+    assert isinstance(last, wire.DeliveryReport) and last.last and last.ok
     for group, layer in enumerate(GROUPS):
         first = max(start, FIRST_NEEDED[group])
         assert last.delivered[group] == (((first, BLOCKS),) if first < BLOCKS else ())

@@ -28,7 +28,7 @@ def rig() -> Rig:
 
 def stranger(rig: Rig, name: str = "x") -> LocalLink:
     link = rig.hub.link(name, rig.sides["d"].pages)
-    link.send("p", wire.encode(hello(layout_of(rig.p.books.shape, name))))
+    link.send("p", wire.encode(hello(layout_of(rig.p._registry.shape, name))))
     return link
 
 
@@ -83,7 +83,7 @@ def test_whoever_orders_and_dies_wants_nothing_any_more(rig: Rig) -> None:
     rig.hub.kill("d")
     rig.step(names=("p",))
     assert rig.p.take_orders() == [] and {key.request for key in rig.p.take_withdrawn()} == {"late", "under way", "r"}
-    assert rig.empty() or not rig.p.books.dispatches
+    assert rig.empty() or not rig.p._registry.dispatches
 
 
 def test_whoever_was_to_compute_it_and_dies_is_not_waited_for(rig: Rig) -> None:
@@ -118,12 +118,12 @@ def test_too_many_orders_are_refused_and_may_be_given_again(rig: Rig) -> None:
     for epoch in range(5):
         give(link, Key("big", epoch), body)
     rig.step()
-    books = rig.p.books
-    assert books.orders.refusal(Key("big", 4), "x") == "too many prompts wait to be computed"
+    registry = rig.p._registry
+    assert registry.orders.refusal(Key("big", 4), "x") == "too many prompts wait to be computed"
     assert [key.epoch for key, _ in rig.p.take_orders()] == [0, 1, 2, 3]
     give(link, Key("big", 4), body)
     rig.step()
-    assert books.orders.refusal(Key("big", 4), "x") is None and len(rig.p.take_orders()) == 1
+    assert registry.orders.refusal(Key("big", 4), "x") is None and len(rig.p.take_orders()) == 1
     with pytest.raises(InputError, match="shorten it"):
         rig.d.order(KEY, "p", bytes(wire.MAX_ORDER + 1))
 
@@ -132,7 +132,7 @@ def test_a_key_that_is_received_here_is_not_computed_here(rig: Rig) -> None:
     rig.p.expect(KEY, Source(("d",)))
     give(stranger(rig))
     rig.step()
-    assert rig.p.take_orders() == [] and rig.p.books.orders.refusal(KEY, "x") == "that key is being received here"
+    assert rig.p.take_orders() == [] and rig.p._registry.orders.refusal(KEY, "x") == "that key is being received here"
 
 
 def test_what_cannot_be_said_will_not_come(rig: Rig) -> None:
@@ -144,7 +144,7 @@ def test_what_cannot_be_said_will_not_come(rig: Rig) -> None:
 @pytest.mark.parametrize("why", ["rank", "layers", "unsent", "cancelled", "refused"])
 def test_an_order_whose_receive_fails_is_withdrawn(rig: Rig, why: str) -> None:
     """Twenty of them: none is computed for nobody, and no page is held for one who will not ask."""
-    shape = rig.p.books.shape
+    shape = rig.p._registry.shape
     if why == "layers":
         pages = [PageShape((nth,), (Section("page", group.page_bytes),)) for nth, group in enumerate(shape.groups)]
         rig.ends["p"] = rig.end("p", layout=layout_of(shape, "p", pages=pages), orders=True)
@@ -176,4 +176,21 @@ def test_an_order_whose_receive_fails_is_withdrawn(rig: Rig, why: str) -> None:
     if why == "cancelled":  # by the one who was to compute them: it knows
         return
     assert rig.p.take_orders() == [] and sorted(rig.p.take_withdrawn()) == keys[:10]
-    assert rig.empty() and not rig.p.books.waiting.cancels
+    assert rig.empty() and not rig.p._registry.early.cancels
+
+
+def test_whoever_has_asked_and_dies_has_failed_and_not_cancelled(rig: Rig) -> None:
+    """Its order ends with it, but it takes part in the session by now: it is lost like any other receiver."""
+    rig.d.order(KEY, "p", b"mine")
+    rig.step()
+    assert rig.p.take_orders() == [(KEY, b"mine")]
+    rig.sides["p"].compute(ASKED)
+    sending = rig.p.send(KEY, "r")
+    rig.ask(ASKED, KEY)
+    rig.step()
+    assert list(sending.receivers) == ["d"] and sending.verdict is None
+    rig.hub.kill("d")
+    rig.step(names=("p",))
+    assert sending.verdict is not None
+    assert (sending.verdict.outcome, sending.verdict.reason) == ("failed", "d was lost")
+    assert rig.p.take_withdrawn() == [KEY]

@@ -9,7 +9,7 @@ import pytest
 
 import quire.transfer as transfer
 from quire import Request, Span
-from quire.transfer import Aux, BlockLists, Key, Limits, Pump, Source, TcpLink, Tls, Vote, with_logits
+from quire.transfer import Aux, BlockLists, EndpointThread, Key, Limits, Source, TcpLink, Tls, Vote, with_logits
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import hello
 
@@ -34,8 +34,8 @@ def everything() -> dict[str, Any]:
     offer = rig.sides["p"].view.offer("r", Span(0, 22))
     assert offer is not None
     staged = staged_view()
-    sending = rig.p.books.dispatches[KEY].session
-    ask = wire.Ask(*KEY, 0, 9, 22, landing.content, (wire.Wish(6, ((0, bytes(24)),)),), 0, 5.0)
+    sending = rig.p._registry.dispatches[KEY].session
+    ask = wire.Ask(*KEY, 0, 9, 22, landing.content, (wire.GroupWant(6, ((0, bytes(24)),)),), 0, 5.0)
     return {
         "Aux": Aux((TOKEN,), (TOKEN,), bytes(20), 5),
         "AuxRoom": transfer.AuxRoom(),
@@ -44,12 +44,12 @@ def everything() -> dict[str, Any]:
         "Grid": transfer.Grid(),
         "Key": KEY,
         "Landing": landing,
-        "Layout": rig.p.books.layout,
+        "Layout": rig.p._registry.layout,
         "Limits": Limits(),
         "LocalHub": rig.hub,
         "LocalLink": rig.links["p"],
         "Offer": offer,
-        "PageShape": rig.p.books.layout.pages[0],
+        "PageShape": rig.p._registry.layout.pages[0],
         "QuireView": rig.sides["p"].view,
         "Receiving": receiving,
         "Sending": sending,
@@ -60,8 +60,8 @@ def everything() -> dict[str, Any]:
         "Vote": Vote(frozenset(map(str, range(5000)))),
         "Order": wire.Order(*KEY, PROMPT.tokens.tobytes()),
         "Ask": ask,
-        "Result": wire.Result(*KEY, 0, True, True, (), 9, "", PROMPT.tokens.tobytes()),
-        "Hello": hello(rig.p.books.layout),
+        "DeliveryReport": wire.DeliveryReport(*KEY, 0, True, True, (), 9, "", PROMPT.tokens.tobytes()),
+        "Hello": hello(rig.p._registry.layout),
     }
 
 
@@ -90,7 +90,7 @@ def test_what_they_say() -> None:
     made = everything()
     assert repr(made["Endpoint"]) == "Endpoint('p', sends 1, receives 0, knows 1 peers)"
     assert repr(made["Sending"]) == "Sending(r#1, 22 tokens, 1 pieces and complete, to [], open)"
-    assert repr(made["Receiving"]) == "Receiving(r#1, from ['p'], 0 of 1 have said their last word, open)"
+    assert repr(made["Receiving"]) == "Receiving(r#1, from ['p'], 0 of 1 have sent their last report, open)"
     pages = "needs [6, 2, 1] pages, holds [0, 0, 0], wants [6, 2, 1]"
     assert repr(made["Landing"]) == f"Landing(22 tokens, {pages}, start 0)"
     assert repr(made["Offer"]) == "Offer(22 tokens, pages [6, 2, 1])"
@@ -106,10 +106,10 @@ def test_links_and_pumps() -> None:
     assert repr(link) == "TcpLink('b', closed, 0 connections)"
     assert repr(TcpLink("c", [], SECRET, listen=None)) == "TcpLink('c', does not listen, 0 connections)"
     rig = Rig()
-    pump = Pump(rig.p)
-    assert repr(pump) == f"Pump({rig.p!r}, running)"
+    pump = EndpointThread(rig.p)
+    assert repr(pump) == f"EndpointThread({rig.p!r}, running)"
     pump.close()
-    assert repr(pump) == f"Pump({rig.p!r}, closed)"
+    assert repr(pump) == f"EndpointThread({rig.p!r}, closed)"
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -417,7 +417,7 @@ def test_a_second_prompt_waits_for_staging_and_then_goes() -> None:
     requests = [Request("a", PROMPT), Request("b", tokens(range(50, 72)))]
     for request in requests:
         sender.compute(request)
-        rig.p.send(Key(request.id), request.id)
+        rig.p.send(Key(str(request.id)), request.id)
     assert rig.p.put(Key("a"), 22, last=True, aux=FIRST)
     assert not rig.p.put(Key("b"), 22, last=True, aux=FIRST)
     first = ask(rig, requests[0], Key("a"))
@@ -527,8 +527,10 @@ def test_every_staging_slot_is_accounted_for(kind: Any, data: Any) -> None:
     for name in data.draw(st.lists(st.sampled_from(names), max_size=25)):
         getattr(history, name)(data)
         history.check()
-    for held, _ in [*history.offers, *history.landings]:
-        history.side.view.release(held)
+    for offer, _ in history.offers:
+        history.side.view.release(offer)
+    for landing, _ in history.landings:
+        history.side.view.release(landing)
     for id in list(history.live):
         history.side.end(id)
     assert history.side.staged_slots() == [0, 0, 0] and history.side.inner.taken() == [0, 0, 0]
@@ -541,8 +543,8 @@ def test_pages_that_cannot_be_put_in_place_fail_their_session_alone() -> None:
     rig = Rig(staged(staging=SLOTS), receiver)
     requests = [Request("a", PROMPT), Request("b", tokens(range(50, 72)))]
     for request in requests:
-        rig.serve(request, Key(request.id))
-    sessions = [ask(rig, request, Key(request.id)) for request in requests]
+        rig.serve(request, Key(str(request.id)))
+    sessions = [ask(rig, request, Key(str(request.id))) for request in requests]
     landing = rig.d.landing(sessions[0])
     assert landing is not None and isinstance(landing.ref, Landing)
     device.full = {(0, int(landing.ref.places[0][5]))}

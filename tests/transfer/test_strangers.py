@@ -8,6 +8,7 @@ import pytest
 from quire import InputError, LayerGroup, Request, StateError
 from quire.transfer import Key, Outcome, Source, check_key
 from quire.transfer.geometry.ranks import Grid
+from quire.transfer.links.link import Received
 from quire.transfer.links.local import LocalLink
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.layout import from_hello, hello, layout_of
@@ -22,22 +23,22 @@ ASKED = Request("r", tokens(range(22)))
 def stranger(rig: Rig) -> LocalLink:
     """A peer that fits, and has asked for nothing."""
     link = rig.hub.link("x", rig.sides["d"].pages)
-    link.send("p", wire.encode(hello(layout_of(rig.p.books.shape, "x"))))
+    link.send("p", wire.encode(hello(layout_of(rig.p._registry.shape, "x"))))
     return link
 
 
-def said(link: LocalLink) -> list[wire.Any]:
-    return [wire.decode(news.data) for news in link.poll()]
+def said(link: LocalLink) -> list[wire.AnyMessage]:
+    return [wire.decode(news.data) for news in link.poll() if isinstance(news, Received)]
 
 
 def ask(content: bytes, length: int, *, state: bool = False) -> bytes:
-    wishes = tuple(wire.Wish(6, (), state and nth == 2) for nth in range(3))
-    return wire.encode(wire.Ask(*KEY, 0, 1, length, content, wishes, 0, 5.0))
+    wants = tuple(wire.GroupWant(6, (), state and nth == 2) for nth in range(3))
+    return wire.encode(wire.Ask(*KEY, 0, 1, length, content, wants, 0, 5.0))
 
 
 def test_ranks_of_a_peer_are_bounded() -> None:
     rig = Rig()
-    good = hello(layout_of(rig.p.books.shape, "x"))
+    good = hello(layout_of(rig.p._registry.shape, "x"))
     for ranks in ((2**60, (1,), 1, 1), (1, (4097,), 1, 1), (1, (1,), 0, 1), (1, (1,), 1, 4097)):
         with pytest.raises(InputError, match="a message from a peer"):
             wire.decode(wire.encode(msgspec.structs.replace(good, ranks=ranks)))
@@ -57,11 +58,11 @@ def test_another_prompt_fails_its_asker_alone(length: int) -> None:
     rig = Rig()
     link = stranger(rig)
     rig.serve(ASKED, KEY)
-    content = rig.p.books.dispatches[KEY].offers[-1].content
+    content = rig.p._registry.dispatches[KEY].offers[-1].content
     link.send("p", ask(b"other" if length == 22 else content, length))
     rig.p.step()
     _, word = said(link)
-    assert isinstance(word, wire.Result) and not word.ok and "prompt is another one" in word.reason
+    assert isinstance(word, wire.DeliveryReport) and not word.ok and "prompt is another one" in word.reason
     session = rig.ask(ASKED, KEY)
     rig.step()
     assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
@@ -79,7 +80,7 @@ def test_a_cancel_of_a_stranger_cancels_nothing(early: bool) -> None:
     link.send("p", wire.encode(wire.Cancel(*KEY, "no")))
     rig.step()
     assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
-    assert not rig.p.books.waiting.cancels and not rig.d.books.waiting.cancels
+    assert not rig.p._registry.early.cancels and not rig.d._registry.early.cancels
 
 
 def test_an_ask_that_comes_after_its_cancel_is_cancelled() -> None:
@@ -96,7 +97,7 @@ def test_an_ask_that_comes_after_its_cancel_is_cancelled() -> None:
 def test_writers_that_were_asked_hear_that_another_could_not_be() -> None:
     """One of two is gone before it is asked, and nobody has noticed."""
     rig, grid = Rig(), Grid(tensor=2)
-    shape = rig.p.books.shape
+    shape = rig.p._registry.shape
     rig.ends["p"] = rig.end("p", layout=layout_of(shape, "p", grid=grid))
     link = rig.hub.link("gone", rig.sides["p"].pages)
     source = Source(("p", "gone"), grid)
@@ -107,7 +108,9 @@ def test_writers_that_were_asked_hear_that_another_could_not_be() -> None:
     session = rig.d.receive(KEY, ASKED, source)
     assert session is not None and session.verdict is not None and list(session.told) == ["p"]
     rig.p.step()
-    assert not rig.p.books.waiting.asks and rig.p.books.waiting.cancelled(KEY) == ("d", "gone could not be asked")
+    early = rig.p._registry.early.cancelled(KEY)
+    assert not rig.p._registry.early.asks and early is not None
+    assert (early.peer, early.reason) == ("d", "gone could not be asked")
 
 
 def test_a_peer_that_could_not_be_reached_is_tried_again() -> None:
@@ -125,7 +128,7 @@ def test_a_peer_that_could_not_be_reached_is_tried_again() -> None:
     rig.step(1)
     assert rig.d.receive(Key("r", 4), ASKED, source) is None
     assert [type(word) for word in said(link)] == [wire.Hello]
-    link.send("d", wire.encode(hello(layout_of(rig.p.books.shape, "late"))))
+    link.send("d", wire.encode(hello(layout_of(rig.p._registry.shape, "late"))))
     rig.step()
     session = rig.d.receive(Key("r", 4), ASKED, source)
     assert session is not None and session.verdict is None
@@ -136,13 +139,13 @@ def test_one_wrong_ask_fails_alone() -> None:
     rig = Rig()
     link = stranger(rig)
     rig.serve(ASKED, KEY)
-    content = rig.p.books.dispatches[KEY].offers[-1].content
-    state = wire.Wish(6, ((5, bytes(4)),), True, 21)
-    wishes = (wire.Wish(6, ()), wire.Wish(6, ()), state)
-    link.send("p", wire.encode(wire.Ask(*KEY, 0, 1, 22, content, wishes, 0, 5.0)))
+    content = rig.p._registry.dispatches[KEY].offers[-1].content
+    state = wire.GroupWant(6, ((5, bytes(4)),), True, 21)
+    wants = (wire.GroupWant(6, ()), wire.GroupWant(6, ()), state)
+    link.send("p", wire.encode(wire.Ask(*KEY, 0, 1, 22, content, wants, 0, 5.0)))
     rig.p.step()
     _, word = said(link)
-    assert isinstance(word, wire.Result) and not word.ok and "wanted after 21 tokens of 22" in word.reason
+    assert isinstance(word, wire.DeliveryReport) and not word.ok and "wanted after 21 tokens of 22" in word.reason
     session = rig.ask(ASKED, KEY)
     rig.step()
     assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
@@ -165,7 +168,7 @@ def test_who_asks_for_what_is_never_sent_learns_it_at_once() -> None:
         late = rig.ask(ASKED, key)
         rig.step()
         assert (late.verdict is not None and "not here" in late.verdict.reason) == told
-    assert not rig.p.books.waiting.refusals and not rig.p.knows(KEY)
+    assert not rig.p._registry.early.refusal(KEY) and not rig.p.knows(KEY)
 
 
 def test_a_session_that_is_open_can_be_refused() -> None:
@@ -194,7 +197,7 @@ def test_an_endpoint_knows_what_is_open_or_over() -> None:
 def test_a_peer_must_be_the_rank_it_is_asked_as(grid: Grid, rank: int) -> None:
     """Otherwise it sends its part, says that this was all, and half of every page was never written."""
     rig = Rig()
-    rig.ends["p"] = rig.end("p", layout=layout_of(rig.p.books.shape, "p", grid=grid, rank=rank))
+    rig.ends["p"] = rig.end("p", layout=layout_of(rig.p._registry.shape, "p", grid=grid, rank=rank))
     session = rig.ask(ASKED, KEY)
     assert session.verdict is not None and "and was asked as rank 0 of Grid(tensor=1" in session.verdict.reason
     rig.step()
@@ -235,7 +238,7 @@ def test_a_peer_of_another_release_is_told_apart_from_a_silent_one() -> None:
 
 def test_a_peer_that_has_refused_us_and_restarts_is_asked_again() -> None:
     rig = Rig()
-    shape = rig.p.books.shape
+    shape = rig.p._registry.shape
     link = rig.hub.link("w", rig.sides["p"].pages)
     assert rig.d.receive(KEY, ASKED, Source(("w",))) is None
     link.send("d", wire.encode(wire.Refuse("model: 'a' here, 'b' there")))
@@ -303,7 +306,7 @@ def test_an_ask_that_waits_too_long_is_answered() -> None:
     said(link)
     rig.step(121)
     (word,) = said(link)
-    assert isinstance(word, wire.Result) and not word.ok and word.reason == "nothing was sent for 120 s"
+    assert isinstance(word, wire.DeliveryReport) and not word.ok and word.reason == "nothing was sent for 120 s"
 
 
 def test_long_reasons_travel() -> None:
@@ -327,14 +330,14 @@ def test_auxiliary_data_goes_with_the_last_piece() -> None:
 
 def test_many_layer_groups_and_long_names() -> None:
     groups = tuple(LayerGroup(f"a group with a rather long name, number {nth}", page_bytes=8) for nth in range(64))
-    rig = Rig(*(QuireSide(groups, (4,) * 64) for _ in range(2)))
+    rig = Rig(QuireSide(groups, (4,) * 64), QuireSide(groups, (4,) * 64))
     request = Request("r", tokens(range(8)))
     rig.serve(request, KEY)
     session = rig.ask(request, KEY)
     rig.step()
     assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
     with pytest.raises(InputError, match="a message from a peer"):
-        rig.end("p", layout=layout_of(rig.p.books.shape, "p", model="m" * 2000))
+        rig.end("p", layout=layout_of(rig.p._registry.shape, "p", model="m" * 2000))
 
 
 def test_the_first_request_after_an_outage_waits_for_its_own_hello() -> None:
@@ -349,7 +352,7 @@ def test_the_first_request_after_an_outage_waits_for_its_own_hello() -> None:
     link = rig.hub.link("late", rig.sides["p"].pages)
     rig.step(1000)
     assert rig.d.receive(Key("r", 2), ASKED, Source(("late",))) is None
-    link.send("d", wire.encode(hello(layout_of(rig.p.books.shape, "late"))))
+    link.send("d", wire.encode(hello(layout_of(rig.p._registry.shape, "late"))))
     rig.step()
     again = rig.d.receive(Key("r", 2), ASKED, Source(("late",)))
     assert again is not None and again.verdict is None
@@ -369,13 +372,27 @@ def test_each_of_two_requests_waits_for_a_hello_as_long() -> None:
     assert rig.d.receive(second, Request("s", ASKED.tokens), source) is None
     rig.d.cancel(second)
     rig.step()
-    assert not rig.d.books.strange
+    assert not rig.d._registry.waiting_for_hello
+
+
+def test_a_peer_that_never_answered_is_greeted_again_by_the_next_request() -> None:
+    rig = Rig()
+    deaf = rig.hub.link("deaf", [])
+    source = Source(("deaf",))
+    for nth in range(3):
+        assert rig.d.receive(Key("r", nth), ASKED, source) is None
+        rig.step(1)
+        assert rig.d.receive(Key("r", nth), ASKED, source) is None
+        assert [type(message) for message in said(deaf)] == [wire.Hello]
+        rig.step(10)
+        session = rig.d.receive(Key("r", nth), ASKED, source)
+        assert session is not None and session.verdict is not None and "has not said hello" in session.verdict.reason
 
 
 def second(rig: Rig, grid: Grid | None = None, rank: int = 0) -> LocalLink:
     """Another receiver, with a cache like the first one's."""
     link = rig.hub.link("x", rig.sides["d"].pages)
-    link.send("p", wire.encode(hello(layout_of(rig.p.books.shape, "x", grid=grid, rank=rank))))
+    link.send("p", wire.encode(hello(layout_of(rig.p._registry.shape, "x", grid=grid, rank=rank))))
     return link
 
 
@@ -398,12 +415,12 @@ def test_a_second_receiver_under_one_key_is_refused_and_harms_nobody(early: bool
         rig.p.send(KEY, "r")
         rig.step()
     _, word = said(link)
-    assert isinstance(word, wire.Result) and word.last and not word.ok and "under this key" in word.reason
+    assert isinstance(word, wire.DeliveryReport) and word.last and not word.ok and "under this key" in word.reason
     link.send("p", wire.encode(wire.Cancel(*KEY, "no")))
     rig.step()
     rig.hub.kill("x")
     rig.step()
-    assert session.verdict is None and list(rig.p.books.dispatches[KEY].session.readers) == ["d"]
+    assert session.verdict is None and list(rig.p._registry.dispatches[KEY].session.receivers) == ["d"]
     assert rig.p.put(KEY, 22, last=True, aux=FIRST)
     rig.step()
     assert session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED and rig.empty()
@@ -431,8 +448,8 @@ def test_ranks_of_one_receiver_are_served_under_one_key() -> None:
     links = []
     for rank in range(2):
         links.append(rig.hub.link(f"x{rank}", rig.sides["d"].pages))
-        links[-1].send("p", wire.encode(hello(layout_of(rig.p.books.shape, "x", grid=grid, rank=rank))))
-        content = rig.p.books.dispatches[KEY].offers[0].content
+        links[-1].send("p", wire.encode(hello(layout_of(rig.p._registry.shape, "x", grid=grid, rank=rank))))
+        content = rig.p._registry.dispatches[KEY].offers[0].content
         links[-1].send("p", ask(content, 22, state=True))
     rig.step()
-    assert list(rig.p.books.dispatches[KEY].session.readers) == ["x0", "x1"]
+    assert list(rig.p._registry.dispatches[KEY].session.receivers) == ["x0", "x1"]

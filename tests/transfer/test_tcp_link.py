@@ -13,11 +13,11 @@ from quire.transfer.geometry.rows import to_bytes
 from quire.transfer.links import connection as connections
 from quire.transfer.links.auth import MAGIC
 from quire.transfer.links.connection import DONE, HEAD
-from quire.transfer.links.going import WRITE
-from quire.transfer.links.link import Lost, Message, Moved
+from quire.transfer.links.link import Lost, Received, WriteDone
 from quire.transfer.links.tcp import WORD, TcpLink
+from quire.transfer.links.writes import WRITE
 
-from .link_suite import LinkSuite, Pair, new_pages, rows, slots
+from .link_suite import LinkSuite, Pair, inside, new_pages, rows, slots
 from .raw_peer import SECRET, RawPeer
 
 
@@ -74,7 +74,7 @@ class TestTcp(LinkSuite):
             head, body = self.spoilt(kind)
             peer.say(head + peer.seal.tag(head + (b"ok" if kind == "changed" else body)) + body)
             assert reason in peer.why_lost()
-            assert not any(isinstance(news, Message) for news in peer.news)
+            assert not any(isinstance(news, Received) for news in peer.news)
 
     def spoilt(self, kind: str) -> tuple[bytes, bytes]:
         """The head and the body of a frame that no link sends."""
@@ -95,22 +95,23 @@ class TestTcp(LinkSuite):
         assert pair.move(77, many) == "its door is shut"
         door = pair.b.door(slots([1], []))
         assert pair.move(door.number, rows((0, 0, 1))) is None
-        assert not pair.b._spoilt and not pair.a._going
+        assert not inside(pair.b)._spoilt and not inside(pair.a)._outgoing
 
     def test_a_write_that_is_told_as_landed_too_early_has_failed(self, pair: Pair) -> None:
         """64 MiB, and a good word after the first of them: pages stay in use until the frame on its way has left."""
         pair.greet()
+        a = inside(pair.a)
         door = pair.b.door(slots(list(range(8)), []))
         ticket = pair.a.write(pair.to_b, door.number, np.concatenate([rows(*((0, n, n) for n in range(8)))] * 8))
         pair.a.poll()
-        connection = pair.a._peers[pair.to_b]
-        pair.a.frame(connection, DONE, WORD.pack(ticket, True))
-        assert connection.is_sending_bytes and ticket in pair.a._going
-        assert not any(isinstance(n, Moved) for n in pair.a._news)
-        pair.until(lambda: any(isinstance(n, Moved) for n in pair.news["a"]))
+        connection = a._peers[pair.to_b]
+        a.frame(connection, DONE, WORD.pack(ticket, True))
+        assert connection.is_sending_bytes and ticket in a._outgoing
+        assert not any(isinstance(n, WriteDone) for n in a._news)
+        pair.until(lambda: any(isinstance(n, WriteDone) for n in pair.news["a"]))
         pair.greet()
-        over = [n for n in pair.news["a"] if isinstance(n, Moved)]
-        assert over == [Moved(ticket, "it was told as landed before it had left")] and not pair.b._spoilt
+        over = [n for n in pair.news["a"] if isinstance(n, WriteDone)]
+        assert over == [WriteDone(ticket, "it was told as landed before it had left")] and not inside(pair.b)._spoilt
 
     def test_a_good_word_counts_once_the_last_frame_has_left(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         pair.greet()
@@ -118,12 +119,13 @@ class TestTcp(LinkSuite):
         monkeypatch.setattr(connections, "BUDGET", 1)  # one call a turn: nothing asks for the frame after the last
         ticket = pair.a.write(pair.to_b, door.number, rows((1, 0, 1)))
         pair.a.poll()
-        going = pair.a._going[ticket]
-        assert going.is_handed_out and not going.flushed and not pair.a._peers[pair.to_b].is_sending_bytes
+        a = inside(pair.a)
+        write = a._outgoing[ticket]
+        assert write.is_handed_out and not write.flushed and not a._peers[pair.to_b].is_sending_bytes
         for _ in range(20):
             pair.b.poll(0.005)
         assert pair.a.poll(5) == []  # its head
-        assert pair.a.poll(5) == [Moved(ticket, None)]
+        assert pair.a.poll(5) == [WriteDone(ticket, None)]
 
     def test_what_waits_for_a_peer_is_bounded(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(connections, "MAX_FRAMES", 4)
@@ -134,7 +136,7 @@ class TestTcp(LinkSuite):
     def test_a_host_that_is_no_name_is_out_of_reach(self, pair: Pair, host: str) -> None:
         assert not pair.a.send(f"{host}:80", b"")
         ticket = pair.a.write(f"{host}:80", 1, rows((0, 0, 1)))
-        assert pair.a.poll() == [Moved(ticket, "it is out of reach")]
+        assert pair.a.poll() == [WriteDone(ticket, "it is out of reach")]
 
     def test_huge_frames_are_refused_before_memory_is_taken(self, pair: Pair) -> None:
         with pytest.raises(InputError, match="send at most"):
@@ -169,5 +171,5 @@ def test_an_address_that_is_none_fails_the_session_and_holds_nothing() -> None:
     session = end.receive(Key("r"), Request("r", tokens(range(9))), Source(("nowhere",)))
     assert session is not None and session.verdict is not None and session.verdict.outcome is Outcome.FAILED
     assert end.step() == [session] and side.taken() == [0, 0, 0]
-    assert "host and a port" in end.books.last_refusal
+    assert "host and a port" in end._registry.last_refusal
     assert end.close()

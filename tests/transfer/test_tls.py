@@ -15,13 +15,13 @@ import pytest
 from quire.core.records.errors import InputError
 from quire.transfer import NixlLink, TcpLink, Tls
 from quire.transfer.links import connection as connections
-from quire.transfer.links import connection_limit as crowds
-from quire.transfer.links.link import Lost, Message
+from quire.transfer.links import connection_limit as connection_limit
+from quire.transfer.links.link import Lost, News, Received
 
 from .certificates import Authority, needs_openssl, openssl
 from .link_suite import DEADLINE, LinkSuite, Pair, new_pages, rows, slots
 from .raw_peer import SECRET
-from .test_crowd import held_open
+from .test_connection_limit import held_open
 
 pytestmark = needs_openssl
 
@@ -79,7 +79,7 @@ def tried(server: Tls | None, client: Tls | None, *, secret: bytes = SECRET) -> 
         assert time.monotonic() < limit, (heard, lost)
         for link in (a, b):
             news = link.poll(0.001)
-            heard += [one.data for one in news if isinstance(one, Message)]
+            heard += [one.data for one in news if isinstance(one, Received)]
             lost += [one.reason for one in news if isinstance(one, Lost)]
     a.close()
     b.close()
@@ -161,7 +161,7 @@ def test_what_travels_is_not_to_be_read(good: Tls) -> None:
     outer = socket.create_connection(("127.0.0.1", int(b.address.rpartition(":")[2])))
     for end in (inner, outer):
         end.setblocking(False)
-    seen, news = bytearray(), []
+    seen, news = bytearray(), list[News]()
     door = b.door(slots([1], []))
     ticket = a.write(to_b, door.number, rows((0, 0, 1)))
     limit = time.monotonic() + DEADLINE
@@ -197,16 +197,16 @@ def test_a_handshake_that_does_not_go_on_is_dropped_in_time(good: Tls) -> None:
     with ExitStack() as stack:
         for said in (b"", hello[:100], hello):
             held_open(link, 1, said, stack)
-        lost, limit = [], time.monotonic() + DEADLINE
+        lost, limit = list[str](), time.monotonic() + DEADLINE
         while len(lost) < 3:
             assert time.monotonic() < limit
             lost += [news.reason for news in link.poll(0.01) if isinstance(news, Lost)]
-        assert lost == ["it did not answer in time"] * 3 and not len(link._crowd)
+        assert lost == ["it did not answer in time"] * 3 and not len(link._unproven)
     link.close()
 
 
-def test_an_idle_crowd_keeps_nobody_out_of_tls(good: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowds, "MOST_UNPROVEN", 8)
+def test_idle_connections_keep_nobody_out_of_tls(good: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limit, "MOST_UNPROVEN", 8)
     link = TcpLink("b", [], SECRET, tls=good, patience=60)
     with ExitStack() as stack:
         held_open(link, 20, b"", stack)
@@ -217,7 +217,7 @@ def test_an_idle_crowd_keeps_nobody_out_of_tls(good: Tls, monkeypatch: pytest.Mo
         heard, limit = 0, time.monotonic() + DEADLINE
         while heard < 6:
             assert time.monotonic() < limit
-            heard += sum(isinstance(news, Message) for news in link.poll(0.001))
+            heard += sum(isinstance(news, Received) for news in link.poll(0.001))
             assert not any(isinstance(news, Lost) for peer in peers for news in peer.poll())
         link.close()
 

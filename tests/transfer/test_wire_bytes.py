@@ -14,9 +14,9 @@ from quire.transfer.wire.verdict import Key
 
 PAGE = PageShape((0, 1), (Section("k", 64, Shard(2, 1, 2, 0), 4),))
 LAYOUT = Layout("w", {"block size": "16"}, (PAGE,), Grid(2, (1, 1)), 3)
-STATE = wire.wish(np.array([-1, 5, 6, -1], np.int32), state=True, position=60)
+STATE = wire.group_want(np.array([-1, 5, 6, -1], np.int32), state=True, position=60)
 
-MESSAGES: list[tuple[wire.Any, str]] = [
+MESSAGES: list[tuple[wire.AnyMessage, str]] = [
     (
         hello(LAYOUT),
         "0197a548656c6c6fa17781aa626c6f636b2073697a65a23136940292010101010391929200019194a16b4094020102000491"
@@ -29,7 +29,7 @@ MESSAGES: list[tuple[wire.Any, str]] = [
         "019aa341736ba1720200073cc40163919404919201c4080500000006000000c33c01cb4004000000000000",
     ),
     (
-        wire.Result("r", 2, 0, True, True, (((0, 3),),), 4096, "", b"aux"),
+        wire.DeliveryReport("r", 2, 0, True, True, (((0, 3),),), 4096, "", b"aux"),
         "019aa6526573756c74a1720200c3c39191920003cd1000a0c403617578",
     ),
     (wire.Cancel("r", 2, "why"), "0194a643616e63656ca17202a3776879"),
@@ -38,7 +38,7 @@ MESSAGES: list[tuple[wire.Any, str]] = [
 
 
 @pytest.mark.parametrize(("message", "data"), MESSAGES, ids=lambda value: type(value).__name__)
-def test_a_message_is_the_same_bytes_as_ever(message: wire.Any, data: str) -> None:
+def test_a_message_is_the_same_bytes_as_ever(message: wire.AnyMessage, data: str) -> None:
     assert wire.encode(message).hex() == data
     assert wire.decode(bytes.fromhex(data)) == message
 

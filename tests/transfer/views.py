@@ -32,8 +32,10 @@ def tokens(*parts: int | Iterable[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
 class Side(Protocol):
     """One process's cache, its view and its pages, as the tests drive it."""
 
-    view: CacheView
     pages: list[Bytes]
+
+    @property
+    def view(self) -> CacheView: ...
 
     def compute(self, request: Request) -> None:
         """The prompt has been computed here; its pages have their bytes."""
@@ -68,7 +70,10 @@ def expected(request: Request, group: int, ordinal: int, size: int, block: int =
 class QuireSide:
     """A real cache."""
 
-    def __init__(self, groups=GROUPS, slots=SLOTS, size: int = SIZE, store: str = "auto") -> None:
+    def __init__(
+        self, groups: tuple[LayerGroup, ...] = GROUPS, slots: tuple[int, ...] = SLOTS, size: int = SIZE,
+        store: str = "auto",
+    ) -> None:  # fmt: skip
         config = CacheConfig((TierConfig("device", tuple(slots)),), size, groups, 8, 256)
         self.cache = Cache(config, store=store)  # type: ignore[arg-type]
         self.view = QuireView(self.cache, self.run)
@@ -93,7 +98,7 @@ class QuireSide:
         if self.groups[group].current:
             return [-1] * last + [sequence.state_slot(group)]
         reused = sequence.start // self.size
-        return [-1] * reused + sequence.slots(group).tolist()[reused:]
+        return [-1] * reused + list(map(int, sequence.slots(group)[reused:]))
 
     def run(self, plan: Plan) -> Finished:
         """Copies on the one tier there is."""
@@ -118,7 +123,9 @@ class QuireSide:
 class ListSide:
     """Plain block lists."""
 
-    def __init__(self, groups=GROUPS, slots=SLOTS, size: int = SIZE) -> None:
+    def __init__(
+        self, groups: tuple[LayerGroup, ...] = GROUPS, slots: tuple[int, ...] = SLOTS, size: int = SIZE
+    ) -> None:
         self.view = self.lists = BlockLists(groups, size, slots)
         self.groups, self.size = groups, size
         tier = ArenaTier("device", slots, [group.page_bytes for group in groups])
@@ -152,7 +159,7 @@ class TierPages:
     def __getitem__(self, slot: int) -> Bytes:
         page = np.empty((1, self.tier.info().page_bytes[self.group]), np.uint8)
         self.tier.read(self.group, [int(slot)], [page])
-        return page[0]
+        return page.reshape(-1)
 
     def __setitem__(self, slot: int, page: Bytes) -> None:
         self.tier.write(self.group, [int(slot)], [page[None]])

@@ -37,11 +37,11 @@ from quire.tiers.base import Bytes
 from quire.transfer import (
     Aux,
     Endpoint,
+    EndpointThread,
     Key,
     Limits,
     Link,
     Outcome,
-    Pump,
     QuireView,
     Receiving,
     Session,
@@ -73,7 +73,7 @@ class Peer:
         self.link = make_link(pages)
         facts = layout_of(view.shape(), "engine", model=model, dtype=str(engine.model.dtype))
         self.endpoint = Endpoint(self.link, view, facts, limits=limits, alone=False, orders=serve)
-        self.pump = Pump(self.endpoint)
+        self.pump = EndpointThread(self.endpoint)
         self._limit = (limits or Limits()).transfer
         eager = not isinstance(view, StagedView)
         self.prefills = Prefills(engine, self.pump, self._check, gate, tell, eager=eager)
@@ -122,9 +122,8 @@ class Peer:
     @property
     def num_open(self) -> int:
         """Transfers under way, or waiting for room: the engine is not done."""
-        books, prefills = self.endpoint.books, self.prefills
-        here = len(prefills.runs) + len(prefills.late) + len(self._waiting)
-        return here + len(books.dispatches) + len(books.arrivals)
+        here = len(self.prefills.runs) + len(self.prefills.late) + len(self._waiting)
+        return here + self.endpoint.num_open
 
     # -- the engine's side: a Connector, and a turn of its own in each step ------------------------------------------
 

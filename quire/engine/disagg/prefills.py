@@ -18,15 +18,15 @@ from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import Gate
 from quire.engine.sampling import Sampling
 from quire.engine.step.branch import Run
-from quire.transfer import Aux, Key, Pump, Sending, with_logits
+from quire.transfer import Aux, EndpointThread, Key, Sending, with_logits
 
 
 class Prefills:
     """Context-only runs. With a `gate` those that were ordered come in through it; `check` refuses keys in use."""
 
     def __init__(
-        self, engine: Engine, pump: Pump, check: Callable[[Key], None], gate: Gate | None, tell: Callable[[str], None],
-        *, eager: bool,
+        self, engine: Engine, pump: EndpointThread, check: Callable[[Key], None], gate: Gate | None,
+        tell: Callable[[str], None], *, eager: bool,
     ) -> None:  # fmt: skip
         self.engine, self.pump = engine, pump
         self._eager = eager  # else pages are put when they are asked for: room to send them is not for who may not come
@@ -110,9 +110,9 @@ class Prefills:
 
     def over(self, session: Sending) -> None:
         """A prompt was sent, or was not."""
-        sent = sum(reader.num_bytes for reader in session.readers.values())
         with suppress(Exception):  # who listens and fails costs nobody a prompt
-            self._tell(f"{session.key}: {session.length:,} tokens, {sent:,} bytes sent; {_in_words(session)}")
+            sent = f"{session.length:,} tokens, {session.num_bytes:,} bytes sent"
+            self._tell(f"{session.key}: {sent}; {_in_words(session)}")
 
     def _refuse(self, key: Key, reason: str) -> None:
         with self.pump as endpoint:
@@ -140,7 +140,7 @@ class Prefills:
         for run in [run for other, run in self.runs.values() if other == key]:
             self.engine.cancel(run)
         with self.pump as endpoint:
-            if key in endpoint.books.dispatches:
+            if endpoint.is_sending(key):
                 endpoint.cancel(key, "whoever ordered it does not want it any more")
 
 

@@ -18,10 +18,9 @@ from quire.tools.disagg.stage import (
     LENGTH,
     SLOTS,
     Child,
-    Settings,
+    StageSettings,
     Worker,
-    mark,
-    places,
+    pages_of,
     serve,
     worker,
 )
@@ -36,7 +35,7 @@ tokens of an earlier turn in its cache: every full-attention page of them, no wi
 """
 
 
-def as_receiver(settings: Settings, kill: bool) -> int:
+def as_receiver(settings: StageSettings, kill: bool) -> int:
     """This process decodes; the other one computes and may be killed."""
     secret = secrets.token_bytes(32)
     me = Worker("receiver", settings, secret)
@@ -53,7 +52,7 @@ def as_receiver(settings: Settings, kill: bool) -> int:
             session, landing, seconds = ask(me, children[1], 2, False)
         good = session.verdict is not None and session.verdict.outcome is Outcome.DELIVERED
         print(table(me, landing))
-        wrong = [place for place in places(landing) if (me.pages[place[0]][place[2]] != mark(*place[:2])).any()]
+        wrong = [page for page in pages_of(landing) if (me.pages[page.group][page.slot] != page.mark).any()]
         token = session.aux.first_tokens[0] if session.aux else None
         rate = session.num_bytes / seconds / 1e9
         print(f"{verdict(session)}: {session.num_bytes:,} bytes in {seconds * 1e3:.0f} ms, handshake included")
@@ -79,11 +78,11 @@ def ask(me: Worker, child: Child, epoch: int, kill: bool) -> tuple[Receiving, La
     if kill:
         me.until(lambda: bool(me.pages[0][first].any()) or session.verdict is not None)
         child.kill()
-    me.until(lambda: key not in me.end.books.arrivals)
+    me.until(lambda: not me.end.is_open(key))
     return session, landing, time.monotonic() - begin
 
 
-def as_sender(settings: Settings) -> int:
+def as_sender(settings: StageSettings) -> int:
     """This process computes; the one that was to decode is killed in the middle, and another one asks."""
     secret = secrets.token_bytes(32)
     me = Worker("sender", settings, secret)
@@ -92,16 +91,16 @@ def as_sender(settings: Settings) -> int:
     children = [Child("receiver", settings, secret, 1, me.link.address)]
     try:
         print(STORY.format(length=LENGTH, known=KNOWN, sender=os.getpid(), receiver=children[0].process.pid))
-        me.until(lambda: bool(me.end.books.tickets))
+        me.until(lambda: me.end.is_moving)
         children[0].kill()
         begin = time.monotonic()
-        (lost,) = me.until(lambda: not me.end.books.dispatches)
+        (lost,) = me.until(lambda: not me.end.num_open)
         after = (time.monotonic() - begin) * 1e3
         print(f"The receiver was killed in the middle. {after:.0f} ms later: {verdict(lost)}.")
         print("The sender's pages are its own again; the prompt is still there for the next one who asks.")
         serve(me, Key("prompt", 2))
         children.append(Child("receiver", settings, secret, 2, me.link.address))
-        (second,) = me.until(lambda: not me.end.books.dispatches)
+        (second,) = me.until(lambda: not me.end.num_open)
         me.cache.release(sequence)
         used = [slots - free for slots, free in zip(SLOTS, me.free(), strict=True)]
         print(f"A new receiver asked: {verdict(second)}. Pages still held by anybody: {used}.")
@@ -158,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(leaving.code or 0)
     os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")  # a killed peer is part of the story
-    settings = Settings(options.link, options.scale)
+    settings = StageSettings(options.link, options.scale)
     if options.kill == "receiver":
         return as_sender(settings)
     return as_receiver(settings, options.kill == "sender")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ FIRST_TOKEN = 4711
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StageSettings:
     """What the user chose."""
 
     link: str
@@ -56,7 +57,7 @@ class Settings:
 class Worker:
     """One process: a cache, its pages, a link and an endpoint."""
 
-    def __init__(self, name: str, settings: Settings, secret: bytes) -> None:
+    def __init__(self, name: str, settings: StageSettings, secret: bytes) -> None:
         groups = settings.groups()
         config = CacheConfig((TierConfig("device", SLOTS),), BLOCK, groups, 2, 12_000, max_chunk=256)
         self.cache = Cache(config)
@@ -79,8 +80,8 @@ class Worker:
             batch = self.cache.add_sequence_batch([], continuing=[sequence])
         offer = self.view.offer(name, Span(0, sequence.prompt_end))
         assert offer is not None
-        for group, ordinal, slot in places(offer):
-            self.pages[group][slot] = mark(group, ordinal)
+        for page in pages_of(offer):
+            self.pages[page.group][page.slot] = page.mark
         self.view.release(offer)
         return sequence
 
@@ -120,14 +121,23 @@ def prompt(first: int = 0) -> Tokens:
     return np.arange(first, first + LENGTH, dtype=np.int32)
 
 
-def mark(group: int, ordinal: int) -> int:
-    """The byte that fills a page, so that everybody can tell whether it is the right one."""
-    return 1 + (group * 97 + ordinal * 7) % 255
+class MarkedPage(NamedTuple):
+    """One page of the prompt: its block's ordinal, and the slot it lies in."""
+
+    group: int
+    ordinal: int
+    slot: int
+
+    @property
+    def mark(self) -> int:
+        """The byte that fills it, so that everybody can tell whether it is the right one."""
+        return 1 + (self.group * 97 + self.ordinal * 7) % 255
 
 
-def places(pages: Offer | Landing) -> list[tuple[int, int, int]]:
-    """Group, ordinal and slot of every page."""
-    return [(g, o, int(s)) for g, slots in enumerate(pages.places) for o, s in enumerate(slots) if s >= 0]
+def pages_of(held: Offer | Landing) -> list[MarkedPage]:
+    """Every page that has a slot."""
+    places = enumerate(held.places)
+    return [MarkedPage(g, o, int(slot)) for g, slots in places for o, slot in enumerate(slots) if slot >= 0]
 
 
 # -- two processes ---------------------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ def places(pages: Offer | Landing) -> list[tuple[int, int, int]]:
 class Child:
     """The other process."""
 
-    def __init__(self, role: str, settings: Settings, secret: bytes, epoch: int, peer: str = "") -> None:
+    def __init__(self, role: str, settings: StageSettings, secret: bytes, epoch: int, peer: str = "") -> None:
         words = [role, settings.link, str(settings.scale), str(epoch), peer]
         command = [sys.executable, "-m", "quire.tools.disagg", "worker", *words]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -166,7 +176,7 @@ class Child:
 def worker(role: str, link: str, scale: str, epoch: str, peer: str) -> int:
     """The child's life: until its parent closes its input."""
     secret = bytes.fromhex(sys.stdin.readline())
-    me, key = Worker(role, Settings(link, int(scale)), secret), Key("prompt", int(epoch))
+    me, key = Worker(role, StageSettings(link, int(scale)), secret), Key("prompt", int(epoch))
     if role == "sender":
         serve(me, key)
     else:

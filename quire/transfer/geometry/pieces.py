@@ -16,7 +16,7 @@ from quire.transfer.geometry.slices import Places, nowhere, num_blocks, only
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PromptPiece:
     """One part of a send. `span` is its cursor in tokens; no group's start is read from it.
 
     `blocks` are those of the groups that keep everything. The last piece also carries the groups that forget.
@@ -27,12 +27,12 @@ class Piece:
     last: bool
 
 
-def whole(length: int, size: int) -> Piece:
+def whole(length: int, size: int) -> PromptPiece:
     """The prompt in one piece."""
-    return Piece(Span(0, length), Span(0, num_blocks(length, size)), True)
+    return PromptPiece(Span(0, length), Span(0, num_blocks(length, size)), True)
 
 
-def piece_of(chunk: Span, length: int, size: int, *, last: bool, begun: int = 0) -> Piece | None:
+def piece_of(chunk: Span, length: int, size: int, *, last: bool, begun: int = 0) -> PromptPiece | None:
     """What to send after a chunk of tokens was computed; None when no block has become whole.
 
     `begun` is where the sender's computing began: its first chunk takes the prefix it had cached along.
@@ -44,7 +44,7 @@ def piece_of(chunk: Span, length: int, size: int, *, last: bool, begun: int = 0)
     stop = num_blocks(length, size) if last else chunk.end // size
     if not last and stop <= start:
         return None
-    return Piece(Span(start * size, length if last else stop * size), Span(start, max(start, stop)), last)
+    return PromptPiece(Span(start * size, length if last else stop * size), Span(start, max(start, stop)), last)
 
 
 def keeps_all(group: LayerGroup, length: int, size: int) -> bool:
@@ -54,7 +54,7 @@ def keeps_all(group: LayerGroup, length: int, size: int) -> bool:
 
 
 def part_of(
-    groups: Sequence[LayerGroup], places: Sequence[Places], piece: Piece, length: int, size: int
+    groups: Sequence[LayerGroup], places: Sequence[Places], piece: PromptPiece, length: int, size: int
 ) -> tuple[Places, ...]:
     """Of every group's list what goes with this piece; what forgets goes with the last, whole."""
     parts = []

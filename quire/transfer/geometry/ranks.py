@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quire.core.records.errors import InputError, say
 
@@ -54,6 +55,25 @@ class Seat:
     context: int = 0
 
 
+class RankPlace(NamedTuple):
+    """Which rank of which instance a peer is: the instance's ranks, the data-parallel group, the flat rank."""
+
+    grid: Grid
+    group: int
+    rank: int
+
+    def is_another_rank_of(self, other: RankPlace) -> bool:
+        """Both belong to one group of one instance, and they are not the same rank."""
+        return (self.grid, self.group) == (other.grid, other.group) and self.rank != other.rank
+
+
+class Writers(NamedTuple):
+    """Peers that a rank must ask, and how many of them will answer."""
+
+    peers: tuple[str, ...]
+    expected: int
+
+
 def meets(mine: Grid, seat: Seat, theirs: Grid, group: int | None = None) -> tuple[int, ...]:
     """Flat ranks of the other instance that share pages with `seat`; of all its groups when none is given."""
     groups = range(theirs.groups) if group is None else (group,)
@@ -86,6 +106,7 @@ def _fold(mine: int, rank: int, theirs: int) -> range:
 
 
 ONE_RANK = Grid()
+ONLY_RANK = RankPlace(ONE_RANK, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +132,11 @@ class Source:
             return None
         return f"{peer} is rank {rank} of {grid}, and was asked as rank {mine} of {self.grid}"
 
-    def writers(self, mine: Grid, seat: Seat) -> tuple[tuple[str, ...], int]:
+    def writers(self, mine: Grid, seat: Seat) -> Writers:
         """Peers that a rank must ask, and how many of them answer."""
         ranks = meets(mine, seat, self.grid, self.group)
-        return tuple(self.peers[rank] for rank in ranks), len(meets(mine, seat, self.grid, self.group or 0))
+        expected = len(meets(mine, seat, self.grid, self.group or 0))
+        return Writers(tuple(self.peers[rank] for rank in ranks), expected)
 
 
 # -- one decision for all ranks --------------------------------------------------------------------------------------

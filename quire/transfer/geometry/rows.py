@@ -6,6 +6,7 @@ one row   group, offset in the source's pool, offset in the target's pool, bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,26 @@ MAX_ROWS = 1 << 16  # of one frame
 NO_ROWS: Rows = np.zeros((0, 4), np.int64)
 
 
-def rows_of(
-    group: int, slots: tuple[Places, Places], page_bytes: tuple[int, int], fragments: Sequence[Fragment]
-) -> Rows:
+class PoolSlots(NamedTuple):
+    """Slots of one side's pool, and the bytes of a page there."""
+
+    slots: Places
+    page_bytes: int
+
+    def offsets(self, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where these bytes of every slot's page lie in the pool: [slots, bytes]."""
+        return self.slots.astype(np.int64)[:, None] * self.page_bytes + inside
+
+
+def rows_of(group: int, source: PoolSlots, target: PoolSlots, fragments: Sequence[Fragment]) -> Rows:
     """The moves of one group: source and target slot of every pair, cut into the fragments both ranks have."""
-    if not len(slots[0]) or not fragments:
+    if not len(source.slots) or not fragments:
         return NO_ROWS
     cut = np.array(fragments, np.int64)
-    rows = np.empty((len(slots[0]), len(cut), 4), np.int64)
+    rows = np.empty((len(source.slots), len(cut), 4), np.int64)
     rows[..., 0] = group
-    rows[..., 1] = slots[0].astype(np.int64)[:, None] * page_bytes[0] + cut[:, 0]
-    rows[..., 2] = slots[1].astype(np.int64)[:, None] * page_bytes[1] + cut[:, 1]
+    rows[..., 1] = source.offsets(cut[:, 0])
+    rows[..., 2] = target.offsets(cut[:, 1])
     rows[..., 3] = cut[:, 2]
     return joined(rows.reshape(-1, 4))
 

@@ -97,6 +97,13 @@ class Fragment(NamedTuple):
     num_bytes: int
 
 
+class ByteRange(NamedTuple):
+    """Bytes [start, end) of a page."""
+
+    start: int
+    end: int
+
+
 def misfit(source: PageShape, target: PageShape) -> str | None:
     """Why two ranks' pages cannot be mapped onto each other; None when they can."""
     names = [[section.name for section in shape.sections] for shape in (source, target)]
@@ -157,14 +164,14 @@ def _common(source: Section, target: Section, turn: int) -> Iterator[Fragment]:
         yield Fragment(row * wide[0] + shift[0], row * wide[1] + shift[1], size)
 
 
-def gaps(page_bytes: int, fragments: Iterable[Fragment]) -> list[tuple[int, int]]:
+def gaps(page_bytes: int, fragments: Iterable[Fragment]) -> list[ByteRange]:
     """Bytes [start, end) of a target page that none of these fills, whoever sends them."""
     found, filled = [], 0
     for start, end in sorted((fragment.target, fragment.target + fragment.num_bytes) for fragment in fragments):
         if start > filled:
-            found.append((filled, start))
+            found.append(ByteRange(filled, start))
         filled = max(filled, end)
-    return [*found, (filled, page_bytes)] if filled < page_bytes else found
+    return [*found, ByteRange(filled, page_bytes)] if filled < page_bytes else found
 
 
 def joined(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:

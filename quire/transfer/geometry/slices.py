@@ -23,7 +23,7 @@ Places = NDArray[np.int32]  # slot by ordinal
 Spans = tuple[Span, ...]  # of blocks
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """Slots of consecutive blocks, from the ordinal `first` on."""
 
     first: int
@@ -40,14 +40,14 @@ def nowhere(blocks: int) -> Places:
     return np.full(blocks, NONE, np.int32)
 
 
-def run_at(token: int, slots: Sequence[int], size: int) -> Run:
+def run_at(token: int, slots: Sequence[int], size: int) -> BlockRun:
     """Slots whose first block starts at `token`, which must be an edge: rounding would shift every pair."""
     if token % size:
         raise InputError(say(f"blocks from token {token}", f"blocks start every {size} tokens", "name a block's edge"))
-    return Run(token // size, tuple(slots))
+    return BlockRun(token // size, tuple(slots))
 
 
-def places_of(runs: Iterable[Run], blocks: int) -> Places:
+def places_of(runs: Iterable[BlockRun], blocks: int) -> Places:
     """One place per block of the prompt. Runs ascend, and name no block twice."""
     places, end = nowhere(blocks), 0
     for first, slots in runs:
@@ -59,9 +59,9 @@ def places_of(runs: Iterable[Run], blocks: int) -> Places:
     return places
 
 
-def runs_of(places: Places) -> tuple[Run, ...]:
+def runs_of(places: Places) -> tuple[BlockRun, ...]:
     """The same as runs, for the wire."""
-    return tuple(Run(span.start, tuple(places[span.start : span.end].tolist())) for span in spans_of(places))
+    return tuple(BlockRun(span.start, tuple(places[span.start : span.end].tolist())) for span in spans_of(places))
 
 
 def spans_of(places: Places) -> Spans:
@@ -132,7 +132,7 @@ def wanted_after(group: LayerGroup, length: int, size: int, cached: int) -> Span
 
 
 def offered(
-    group: LayerGroup, run: Run, length: int, size: int, *, evicted: int = 0, done: int | None = None
+    group: LayerGroup, run: BlockRun, length: int, size: int, *, evicted: int = 0, done: int | None = None
 ) -> Places:
     """A block list as it comes from a cache, cut to what may be read of the prompt.
 

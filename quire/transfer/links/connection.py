@@ -25,7 +25,7 @@ MAX_BODY = 32 << 20
 MAX_FRAMES, MAX_WAITING = 1 << 16, 256 << 20  # frames that wait to be sent, and their bytes
 MAX_VIEWS = 64  # buffers of one call
 BUDGET, CALL = 32 << 20, 16 << 10  # bytes of one turn, and what a call counts, so that no peer starves the others
-SILENCE = 30  # seconds; a machine that is gone without a word, or takes no bytes, is lost then
+SILENCE = 30  # seconds; a machine that is gone without a message, or takes no bytes, is lost then
 SCRATCH = memoryview(bytearray(1 << 18))  # bytes that nobody wants go here
 
 Views = deque[memoryview]

@@ -1,8 +1,8 @@
-"""Crowd: connections that were let in and have not proven that they know the secret. Bounded: who goes when there is no
-room for one more, so that idle ones keep nobody out. Knows no sockets.
+"""Connection limit: how many connections may be open that have not proven that they know the secret, and which of them
+is closed when one more comes, so that idle ones keep nobody out. Knows no sockets.
 
-    first     who has said nothing, or has had its time: of the address with the most, the oldest; none of those who
-              came in this very moment, which nobody has listened to yet
+    first     one that has said nothing, or has had its time: of the address with the most, the oldest; none of those
+              that came in this very moment, since nobody has listened to them yet
     else      one of the address with the most, by lot, the newcomer among them
 """
 
@@ -21,52 +21,54 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Guest:
+class _Unproven:
+    """What is known of one: where it comes from, since when, whether it has said anything."""
+
     address: str
     since: float
     is_silent: bool = True
 
 
-class Crowd(Generic[T]):
-    """Who is in it, oldest first."""
+class UnprovenConnections(Generic[T]):
+    """Those that are open, oldest first."""
 
     def __init__(self) -> None:
-        self._guests: dict[T, _Guest] = {}
+        self._connections: dict[T, _Unproven] = {}
         self._by_address: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._connections)
 
-    def enter(self, token: T, address: str, now: float) -> T | None:
-        """One more; who must go for it, if somebody must: it may be itself."""
-        guest = self._guests[token] = _Guest(_neighbourhood(address), now)
-        self._by_address[guest.address] += 1
-        return self.choose(now) if len(self._guests) > MOST_UNPROVEN else None
+    def add(self, token: T, address: str, now: float) -> T | None:
+        """One more; which one must be closed for it, if one must: it may be itself."""
+        one = self._connections[token] = _Unproven(_neighbourhood(address), now)
+        self._by_address[one.address] += 1
+        return self.next_to_close(now) if len(self._connections) > MOST_UNPROVEN else None
 
     def heard(self, token: T) -> None:
         """It has said something, whatever that is worth."""
-        if token in self._guests:
-            self._guests[token].is_silent = False
+        if token in self._connections:
+            self._connections[token].is_silent = False
 
-    def leave(self, token: T) -> None:
+    def remove(self, token: T) -> None:
         """It has proven itself, or is gone."""
-        guest = self._guests.pop(token, None)
-        if guest is not None:
-            self._by_address[guest.address] -= 1
-            if not self._by_address[guest.address]:
-                del self._by_address[guest.address]
+        one = self._connections.pop(token, None)
+        if one is not None:
+            self._by_address[one.address] -= 1
+            if not self._by_address[one.address]:
+                del self._by_address[one.address]
 
-    def choose(self, now: float) -> T | None:
-        """Who goes first; None: nobody is here."""
+    def next_to_close(self, now: float) -> T | None:
+        """Which one is closed first; None: there is none."""
         overdue = [
-            (self._by_address[guest.address], -place, token)
-            for place, (token, guest) in enumerate(self._guests.items())
-            if (guest.is_silent and guest.since < now) or now >= guest.since + FAIR
+            (self._by_address[one.address], -age, token)
+            for age, (token, one) in enumerate(self._connections.items())
+            if (one.is_silent and one.since < now) or now >= one.since + FAIR
         ]
         if overdue:
-            return max(overdue, key=lambda one: one[:2])[2]
+            return max(overdue, key=lambda found: found[:2])[2]
         most = max(self._by_address, key=self._by_address.__getitem__, default="")
-        return random.choice([t for t, guest in self._guests.items() if guest.address == most] or [None])
+        return random.choice([t for t, one in self._connections.items() if one.address == most] or [None])
 
 
 def _neighbourhood(address: str) -> str:

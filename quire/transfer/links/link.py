@@ -18,14 +18,14 @@ from quire.transfer.geometry.rows import Rows
 from quire.transfer.geometry.slices import Places
 
 
-class Message(NamedTuple):
+class Received(NamedTuple):
     """A peer has said something."""
 
     peer: str
     data: bytes
 
 
-class Moved(NamedTuple):
+class WriteDone(NamedTuple):
     """A write is over: it has landed, or there was a problem. Nobody reads its source any more."""
 
     ticket: int
@@ -39,14 +39,14 @@ class Lost(NamedTuple):
     reason: str
 
 
-News = Message | Moved | Lost
+News = Received | WriteDone | Lost
 
 
 class Link(Protocol):
     """Messages and page writes between one process and its peers. One caller at a time; nothing blocks but `poll`.
 
     A peer is a name that this link understands: where to reach it, or who has reached us. Messages to one peer arrive
-    in order, or the peer is lost. A write is over when its `Moved` comes; every write gets exactly one.
+    in order, or the peer is lost. A write is over when its `WriteDone` comes; every write gets exactly one.
     """
 
     def send(self, peer: str, message: bytes) -> bool:
@@ -54,7 +54,7 @@ class Link(Protocol):
         ...
 
     def write(self, peer: str, door: int, rows: Rows) -> int:
-        """Start moving own bytes through a peer's door; a ticket. The rows' source must stay as it is until `Moved`."""
+        """Start moving own bytes through a peer's door; a ticket. Their source must stay as it is until `WriteDone`."""
         ...
 
     def door(self, places: Sequence[Places]) -> Door:

@@ -14,7 +14,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 from quire.transfer.geometry.rows import Rows
 from quire.transfer.geometry.slices import Places
-from quire.transfer.links.link import Door, Lost, Message, Moved, News, check_source
+from quire.transfer.links.link import Door, Lost, News, Received, WriteDone, check_source
 
 NOTICED = 0.001  # seconds until the other end sees that a link was closed
 Fate = Callable[[str, str, str], Sequence[float]]  # what, from, to -> delays of its copies; none: it is lost
@@ -34,9 +34,9 @@ class LocalHub:
         self.fate = fate
         self.fenced = fenced  # False: what is under way lands even after its door was shut, as with a remote writer
         self.links: dict[str, LocalLink] = {}
-        self.numbers = count(1)
-        self.moment: float | None = None  # of what is happening, which may be looked at later
-        self.heap: list[tuple[float, int, str, Callable[[], list[News]]]] = []
+        self._numbers = count(1)
+        self._moment: float | None = None  # of what is happening, which may be looked at later
+        self._heap: list[tuple[float, int, str, Callable[[], list[News]]]] = []
 
     def __repr__(self) -> str:
         return f"LocalHub({list(self.links)})"
@@ -60,19 +60,19 @@ class LocalHub:
 
     def post(self, name: str, delay: float, act: Callable[[], list[News]]) -> None:
         """Do this at that link, later."""
-        begin = self.clock() if self.moment is None else self.moment
-        heapq.heappush(self.heap, (begin + delay, next(self.numbers), name, act))
+        begin = self.clock() if self._moment is None else self._moment
+        heapq.heappush(self._heap, (begin + delay, next(self._numbers), name, act))
 
     def due(self) -> float | None:
         """When the next thing happens."""
-        return self.heap[0][0] if self.heap else None
+        return self._heap[0][0] if self._heap else None
 
     def run(self, now: float) -> None:
         """Let happen what is due; news goes to the links' own lists."""
-        while self.heap and self.heap[0][0] <= now:
-            self.moment, _, name, act = heapq.heappop(self.heap)
+        while self._heap and self._heap[0][0] <= now:
+            self._moment, _, name, act = heapq.heappop(self._heap)
             news = act()
-            self.moment = None
+            self._moment = None
             link = self.links.get(name)
             if link is not None:
                 link.news += news
@@ -87,49 +87,49 @@ class LocalLink:
         self.pages = list(pages)
         self.dead = False
         self.news: list[News] = []
-        self.doors: dict[int, Door] = {}
-        self.coming: dict[int, int] = {}  # writes under way, by door
-        self.going: dict[int, str] = {}  # own writes under way: ticket -> peer
+        self._doors: dict[int, Door] = {}
+        self._incoming: dict[int, int] = {}  # writes under way, by door
+        self._outgoing: dict[int, str] = {}  # own writes under way: ticket -> peer
 
     def __repr__(self) -> str:
-        return f"LocalLink({self.name!r}{', closed' if self.dead else ''}, {len(self.going)} writes under way)"
+        return f"LocalLink({self.name!r}{', closed' if self.dead else ''}, {len(self._outgoing)} writes under way)"
 
     def send(self, peer: str, message: bytes) -> bool:
         """Messages arrive in this process's order, unless fate has it otherwise."""
         if self.dead or peer not in self.hub.links:
             return False
         for delay in self.hub.fate("message", self.name, peer):
-            self.hub.post(peer, delay, lambda: [Message(self.name, message)])
+            self.hub.post(peer, delay, lambda: [Received(self.name, message)])
         return True
 
     def write(self, peer: str, door: int, rows: Rows) -> int:
         """One copy per row, when it arrives."""
         check_source(rows, self.pages)
-        ticket = next(self.hub.numbers)
+        ticket = next(self.hub._numbers)
         other = self.hub.links.get(peer)
         delays = self.hub.fate("write", self.name, peer)
         if other is None or self.dead or not delays:
-            self.news.append(Moved(ticket, "it is out of reach"))
+            self.news.append(WriteDone(ticket, "it is out of reach"))
             return ticket
-        self.going[ticket] = peer
+        self._outgoing[ticket] = peer
         first = min(delays[0] / 100, 0.001)
         self.hub.post(peer, first, lambda: self._begin(other, door, delays[0] - first, rows, ticket))
         return ticket
 
     def _begin(self, other: LocalLink, number: int, rest: float, rows: Rows, ticket: int) -> list[News]:
         """At the receiver: the first bytes are here; without a fence the others cannot be stopped any more."""
-        other.coming[number] = other.coming.get(number, 0) + 1
+        other._incoming[number] = other._incoming.get(number, 0) + 1
         self.hub.post(other.name, rest, lambda: self._land(other, number, rows, ticket))
         return []
 
     def _land(self, other: LocalLink, number: int, rows: Rows, ticket: int) -> list[News]:
         """At the receiver: the bytes arrive, unless its door is shut or it is gone."""
-        other.coming[number] -= 1
-        if not other.coming[number]:
-            del other.coming[number]
-        if self.hub.fenced and ticket not in self.going:
+        other._incoming[number] -= 1
+        if not other._incoming[number]:
+            del other._incoming[number]
+        if self.hub.fenced and ticket not in self._outgoing:
             return []  # told as over before: its source may have another owner by now
-        door = other.doors.get(number)
+        door = other._doors.get(number)
         problem = None
         if other.dead:
             problem = "it has died"
@@ -137,7 +137,7 @@ class LocalLink:
             problem = "its door is shut"
         else:
             other.fill(self, rows)
-        if ticket in self.going:
+        if ticket in self._outgoing:
             for delay in self.hub.fate("moved", other.name, self.name)[:1] or (0.0,):
                 self.hub.post(self.name, delay, lambda: self._moved(ticket, problem))
         return []
@@ -149,26 +149,26 @@ class LocalLink:
             goal[target : target + size] = source.pages[group].reshape(-1)[start : start + size]
 
     def _moved(self, ticket: int, problem: str | None) -> list[News]:
-        return [Moved(ticket, problem)] if self.going.pop(ticket, None) is not None else []
+        return [WriteDone(ticket, problem)] if self._outgoing.pop(ticket, None) is not None else []
 
     def lose(self, peer: str, reason: str) -> list[News]:
         """A peer is gone, and writes to it are over; without a fence only when they have come to their end."""
-        over = [ticket for ticket, other in self.going.items() if other == peer and self.hub.fenced]
-        news: list[News] = [Moved(ticket, reason) for ticket in over]
+        over = [ticket for ticket, other in self._outgoing.items() if other == peer and self.hub.fenced]
+        news: list[News] = [WriteDone(ticket, reason) for ticket in over]
         for ticket in over:
-            del self.going[ticket]
+            del self._outgoing[ticket]
         return [*news, Lost(peer, reason)]
 
     def door(self, places: Sequence[Places]) -> Door:
         """Let peers fill these slots."""
-        door = Door(next(self.hub.numbers), places, self.pages, self._shut)
-        self.doors[door.number] = door
+        door = Door(next(self.hub._numbers), places, self.pages, self._shut)
+        self._doors[door.number] = door
         return door
 
     def _shut(self, door: Door) -> bool:
-        if not self.hub.fenced and self.coming.get(door.number):
+        if not self.hub.fenced and self._incoming.get(door.number):
             return False
-        self.doors.pop(door.number, None)
+        self._doors.pop(door.number, None)
         return True
 
     def poll(self, timeout: float = 0.0) -> list[News]:
@@ -194,7 +194,7 @@ class LocalLink:
             return self.hub.fenced
         self.dead = True
         self.hub.links.pop(self.name, None)
-        for peer in sorted(set(self.going.values())):
+        for peer in sorted(set(self._outgoing.values())):
             self.news += self.lose(peer, "closed")
         for other in list(self.hub.links.values()):
             other.news += other.lose(self.name, "closed")

@@ -12,18 +12,18 @@ from collections import deque
 from threading import Lock, Thread
 from typing import Generic, NamedTuple, TypeVar
 
-from quire.transfer.links.address import Place, places
+from quire.transfer.links.address import SocketAddress, addresses
 
 MOST_AT_ONCE = 8  # lookups, and threads; the others wait for their turn
 
 T = TypeVar("T")
 
 
-class Answer(NamedTuple, Generic[T]):
-    """Where a name leads, or why nowhere."""
+class ResolvedName(NamedTuple, Generic[T]):
+    """What a host name stands for, or why that was not found out. `token`: whose question it was."""
 
     token: T
-    place: Place | None
+    address: SocketAddress | None
     problem: str
 
 
@@ -36,7 +36,7 @@ class Lookups(Generic[T]):
             end.setblocking(False)
         self._lock = Lock()
         self._waiting: deque[tuple[T, bytes, int]] = deque()
-        self._answers: list[Answer[T]] = []
+        self._answers: list[ResolvedName[T]] = []
         self._threads = 0
         self._closed = False
 
@@ -53,14 +53,14 @@ class Lookups(Generic[T]):
             with self._lock:
                 self._threads -= 1
                 if not self._threads:
-                    self._answer(Answer(self._waiting.pop()[0], None, str(wrong)))
+                    self._answer(ResolvedName(self._waiting.pop()[0], None, str(wrong)))
 
     def forget(self, token: T) -> None:
         """It is not wanted any more; if it is under way its answer comes all the same."""
         with self._lock:
             self._waiting = deque(ask for ask in self._waiting if ask[0] is not token)
 
-    def take(self) -> list[Answer[T]]:
+    def take(self) -> list[ResolvedName[T]]:
         """Answers since the last call."""
         with self._lock:
             with contextlib.suppress(BlockingIOError):
@@ -85,13 +85,13 @@ class Lookups(Generic[T]):
                     return
                 token, host, port = self._waiting.popleft()
             try:
-                answer = Answer(token, places(host, port, numeric=False)[0], "")
+                answer = ResolvedName(token, addresses(host, port, numeric=False)[0], "")
             except (OSError, UnicodeError, IndexError) as wrong:
-                answer = Answer(token, None, str(wrong))
+                answer = ResolvedName(token, None, str(wrong))
             with self._lock:
                 self._answer(answer)
 
-    def _answer(self, answer: Answer[T]) -> None:
+    def _answer(self, answer: ResolvedName[T]) -> None:
         if not self._closed:
             self._answers.append(answer)
             with contextlib.suppress(BlockingIOError):  # full: it rings

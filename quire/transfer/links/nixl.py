@@ -2,11 +2,11 @@
 
 The sender offers rows; the receiver's own agent READs them into its pages and says when they are there. So a receiver
 knows by itself when nothing more can land, and a sender that is gone makes its reads fail. What was read counts only
-when the sender says its word afterwards, while it still holds the pages.
+when the sender reports afterwards, while it still holds the pages.
 
     sender                        receiver
     PULL door, ticket, rows  -->  READ from the sender's memory ... DONE of the handle
-    Moved(ticket)            <--  DONE ticket
+    WriteDone(ticket)            <--  DONE ticket
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from quire.core.records.errors import InputError, MissingExtra, install_line, sa
 from quire.tiers.base import Bytes
 from quire.transfer.geometry.rows import NO_ROWS, Rows, chunks, from_bytes, to_bytes
 from quire.transfer.links.connection import Broken, Connection, Views
-from quire.transfer.links.going import WRITE, Going
 from quire.transfer.links.link import Door, News
-from quire.transfer.links.pulls import Pulls, Write
+from quire.transfer.links.pulls import PulledWrite, Pulls
 from quire.transfer.links.tcp import TcpLink
 from quire.transfer.links.tls import Tls
+from quire.transfer.links.writes import WRITE, OutgoingWrite
 
 AGENT, PULL = 16, 17
 POOL = struct.Struct("<QQ")  # address and bytes of one group's pages
 PART = 64 << 20  # bytes of one READ
 MAX_GROUPS, MAX_METADATA = 64, 1 << 20
-MOST_READINGS = 1 << 16  # of all peers, those that are gone included
+MOST_READS_OF_ALL = 1 << 16  # of all peers, those that are gone included
 SETTLE = 0.25  # seconds after a failed READ: NIXL tells of the first part that failed, the others end with it
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class NixlRead:
     """One READ under way into this process's pages."""
 
     connection: Connection
     agent: str
     door: int
     ticket: int
-    write: Write
+    write: PulledWrite
     rows: int
     handle: Any = None
     problem: str | None = None
@@ -74,7 +74,7 @@ class NixlLink(TcpLink):
         pools = [(page.ctypes.data, page.nbytes, 0) for page in pages if page.nbytes]
         self._registered = self._agent.register_memory(np.array(pools, np.uint64), "DRAM") if pools else None
         self._remote: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # peer -> agent, pools
-        self._readings: list[Reading] = []
+        self._reads: list[NixlRead] = []
         self._departed: set[str] = set()  # agents of peers that are gone, until their reads have ended
         self._pulls: dict[Connection, Pulls] = {}
 
@@ -87,11 +87,11 @@ class NixlLink(TcpLink):
         head = struct.pack("<I", len(self.pages))
         connection.queue(AGENT, head + pools + self._agent.get_agent_metadata(), first=True)
 
-    def _start(self, connection: Connection, going: Going, rows: Rows) -> None:
-        going.flushed = True  # no bytes leave from here
+    def _start(self, connection: Connection, write: OutgoingWrite, rows: Rows) -> None:
+        write.flushed = True  # no bytes leave from here
         parts = chunks(rows, PART) or [NO_ROWS]
         for nth, part in enumerate(parts):
-            head = WRITE.pack(going.door, going.ticket, nth == len(parts) - 1)
+            head = WRITE.pack(write.door, write.ticket, nth == len(parts) - 1)
             connection.queue(PULL, head + to_bytes(part))
 
     # -- the receiver's side -----------------------------------------------------------------------------------------
@@ -127,22 +127,22 @@ class NixlLink(TcpLink):
         pulls, known = self._pulls.setdefault(connection, Pulls()), self._doors.get(door)
         write = pulls.name(ticket, last=last)
         admitted = known is not None and known.admits(rows) and self._in_their_pools(connection.peer, rows)
-        if not admitted or len(self._readings) >= MOST_READINGS:
+        if not admitted or len(self._reads) >= MOST_READS_OF_ALL:
             write.is_spoilt = True
         elif len(rows) and not write.is_spoilt:
             pulls.begin(write, len(rows))
             agent, _ = self._remote[connection.peer]
-            reading = Reading(connection, agent, door, ticket, write, len(rows))
-            self._readings.append(reading)
-            self._read(reading, rows)
+            read = NixlRead(connection, agent, door, ticket, write, len(rows))
+            self._reads.append(read)
+            self._start_read(read, rows)
         self._settle(connection, ticket)
 
     def _in_their_pools(self, peer: str, rows: Rows) -> bool:
         pools = self._remote.get(peer, ("", []))[1]
         return all(g < len(pools) and source + size <= pools[g][1] for g, source, _, size in rows.tolist())
 
-    def _read(self, reading: Reading, rows: Rows) -> None:
-        _, pools = self._remote[reading.connection.peer]
+    def _start_read(self, read: NixlRead, rows: Rows) -> None:
+        _, pools = self._remote[read.connection.peer]
         mine = np.array([page.ctypes.data for page in self.pages], np.uint64)
         theirs = np.array([pool[0] for pool in pools], np.uint64)
         local, remote = (np.zeros((len(rows), 3), np.uint64) for _ in range(2))
@@ -151,47 +151,47 @@ class NixlLink(TcpLink):
             descriptors[:, 1] = rows[:, 3]
         try:
             lists = (self._agent.get_xfer_descs(part, "DRAM") for part in (local, remote))
-            reading.handle = self._agent.initialize_xfer("READ", *lists, reading.agent)
-            _see(reading, self._agent.transfer(reading.handle))
+            read.handle = self._agent.initialize_xfer("READ", *lists, read.agent)
+            _see(read, self._agent.transfer(read.handle))
         except Exception as wrong:
-            _see(reading, str(wrong))
+            _see(read, str(wrong))
 
     def _progress(self) -> None:
         """Ask every READ how far it is; ended ones are released, and told when they were a write's last."""
         self._agent.get_new_notifs()  # a passive target makes progress only when asked
-        for reading in self._readings:
-            if not reading.over:
-                self._look(reading)
+        for read in self._reads:
+            if not read.over:
+                self._look(read)
         now = time.monotonic()
         for agent in [agent for agent in self._departed if not self._is_read(agent)]:
             self._remove(agent)
-        ended = [reading for reading in self._readings if reading.over and now >= reading.quiet_at]
+        ended = [read for read in self._reads if read.over and now >= read.quiet_at]
         if ended:
-            self._readings = [r for r in self._readings if not r.over or now < r.quiet_at]
-        for reading in ended:
-            self._end(reading)
+            self._reads = [r for r in self._reads if not r.over or now < r.quiet_at]
+        for read in ended:
+            self._end(read)
 
-    def _end(self, reading: Reading) -> None:
-        pulls, connection = self._pulls.get(reading.connection), reading.connection
+    def _end(self, read: NixlRead) -> None:
+        pulls, connection = self._pulls.get(read.connection), read.connection
         if pulls is None:
             return  # its peer is gone, and what it has named
-        pulls.end(reading.write, reading.rows, good=reading.problem is None)
+        pulls.end(read.write, read.rows, good=read.problem is None)
         try:
-            self._settle(connection, reading.ticket)
+            self._settle(connection, read.ticket)
         except Broken as wrong:
             self._lose(connection, str(wrong))
 
     def _is_read(self, agent: str) -> bool:
-        return any(reading.agent == agent and not reading.over for reading in self._readings)
+        return any(read.agent == agent and not read.over for read in self._reads)
 
-    def _look(self, reading: Reading) -> None:
+    def _look(self, read: NixlRead) -> None:
         try:
-            _see(reading, self._agent.check_xfer_state(reading.handle))
+            _see(read, self._agent.check_xfer_state(read.handle))
         except Exception as wrong:
-            _see(reading, str(wrong))
-        if reading.over:
+            _see(read, str(wrong))
+        if read.over:
             with contextlib.suppress(Exception):  # whatever it says: how it ended is known
-                reading.handle.release()
+                read.handle.release()
 
     def _remove(self, agent: str) -> None:
         """Close what leads to a peer that is gone. Before its reads have ended by themselves that proves nothing."""
@@ -204,7 +204,7 @@ class NixlLink(TcpLink):
         """Tell a write that is over."""
         write = self._pulls[connection].take_over(ticket)
         if write is not None:
-            self.tell(connection, ticket, "its door is shut, or reading failed" if write.is_spoilt else None)
+            self._tell(connection, ticket, "its door is shut, or reading failed" if write.is_spoilt else None)
 
     # -- the contract, where it differs ------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class NixlLink(TcpLink):
             return super().poll()
         limit = time.monotonic() + timeout
         while True:
-            busy = bool(self._readings or self._going)
+            busy = bool(self._reads or self._outgoing)
             news = super().poll(0.0 if busy else max(limit - time.monotonic(), 0.0))
             self._progress()
             if news or self._news or time.monotonic() >= limit:
@@ -230,7 +230,7 @@ class NixlLink(TcpLink):
         return not self._is_read_into(door)
 
     def _is_read_into(self, door: Door) -> bool:
-        return any(reading.door == door.number for reading in self._readings)
+        return any(read.door == door.number for read in self._reads)
 
     def _gone(self, connection: Connection, reason: str) -> None:
         super()._gone(connection, reason)
@@ -241,24 +241,24 @@ class NixlLink(TcpLink):
 
     def fileno(self) -> int:
         """While bytes move NIXL must be polled; otherwise what is new comes over sockets."""
-        return -1 if self._readings or self._going or self._departed else super().fileno()
+        return -1 if self._reads or self._outgoing or self._departed else super().fileno()
 
     def close(self, peer: str | None = None) -> bool:
         """True when no READ of that peer is left."""
         super().close(peer)
         self._progress()
-        left = [reading for reading in self._readings if peer in (None, reading.connection.peer)]
+        left = [read for read in self._reads if peer in (None, read.connection.peer)]
         if peer is None and not left and self._registered is not None:
             self._agent.deregister_memory(self._registered)
             self._registered = None
         return not left
 
 
-def _see(reading: Reading, state: str) -> None:
+def _see(read: NixlRead, state: str) -> None:
     """What NIXL says of a READ: PROC and DONE, or else what is wrong with it. All ends are told with the next poll."""
-    reading.over = state != "PROC"
-    if reading.over and state != "DONE":
-        reading.problem, reading.quiet_at = state, time.monotonic() + SETTLE
+    read.over = state != "PROC"
+    if read.over and state != "DONE":
+        read.problem, read.quiet_at = state, time.monotonic() + SETTLE
 
 
 def _api() -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
+import select
 import selectors
 import socket
 import struct
@@ -15,19 +17,24 @@ import time
 from abc import ABC, abstractmethod
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.transfer.links.address import Place, encoded, joined, numeric_place, split
+from quire.transfer.links.address import SocketAddress, encoded, joined, numeric_address, split
 from quire.transfer.links.auth import Seal
 from quire.transfer.links.connection import Broken, Connection, Views
-from quire.transfer.links.connection_limit import Crowd
+from quire.transfer.links.connection_limit import UnprovenConnections
 from quire.transfer.links.link import Lost, News
 from quire.transfer.links.lookup import Lookups
 from quire.transfer.links.tls import Tls, TlsSocket
 
-MOST_GUESTS = 4096  # that have dialled us
+MOST_INBOUND = 4096  # that have dialled us
 BACKLOG = 1024  # that wait to be let in
 ENTRIES = 8  # let in at once: in between those who are here go on, and prove themselves before others push them out
 
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+ACCEPT_PAUSE = 0.25  # seconds in which nobody is let in, after there was no room for one more open file
+
 WRONG = (Broken, OSError, InputError, struct.error)  # the last one: a body too short for its kind
+
+_log = logging.getLogger("quire.transfer")
 
 
 class Sockets(ABC):
@@ -43,9 +50,10 @@ class Sockets(ABC):
         self._peers: dict[str, Connection] = {}
         self._news: list[News] = []
         self._lookups: Lookups[Connection] | None = None  # once a name is dialled
-        self._crowd: Crowd[Connection] = Crowd()
+        self._unproven: UnprovenConnections[Connection] = UnprovenConnections()
         self._outward = None if tls is None else tls.outward()
         self._inward = None if tls is None or listen is None else tls.inward()
+        self._accepts_from: float | None = None  # while nobody is let in: until when
         self._server = self._listen(listen) if listen is not None else None
 
     def __repr__(self) -> str:
@@ -95,11 +103,11 @@ class Sockets(ABC):
         name = encoded(host)
         if name is None:
             return None
-        connection, place = self._new(peer, dialled=True), numeric_place(name, port)
-        if place is None:
+        connection, address = self._new(peer, dialled=True), numeric_address(name, port)
+        if address is None:
             self._peers[peer] = connection
             self._look_up(connection, name, port)
-        elif self._connect(connection, place) is not None:
+        elif self._connect(connection, address) is not None:
             return None
         return connection
 
@@ -114,23 +122,23 @@ class Sockets(ABC):
         self._lookups.ask(connection, name, port)
 
     def _looked_up(self, lookups: Lookups[Connection]) -> None:
-        for connection, place, problem in lookups.take():
+        for connection, address, problem in lookups.take():
             if self._peers.get(connection.peer) is not connection:
                 continue  # given up meanwhile
-            wrong = f"its name leads nowhere: {problem}" if place is None else self._connect(connection, place)
+            wrong = f"its name leads nowhere: {problem}" if address is None else self._connect(connection, address)
             if wrong is not None:
                 self._lose(connection, wrong)
 
-    def _connect(self, connection: Connection, place: Place) -> str | None:
+    def _connect(self, connection: Connection, to: SocketAddress) -> str | None:
         """Dial; what is wrong, if it is known at once."""
         try:
-            sock = socket.socket(place.family, socket.SOCK_STREAM)
+            sock = socket.socket(to.family, socket.SOCK_STREAM)
         except OSError as wrong:
             return str(wrong)
         sock.setblocking(False)
         try:
             with contextlib.suppress(BlockingIOError):
-                sock.connect(place.address)
+                sock.connect(to.address)
         except OSError as wrong:
             sock.close()
             return str(wrong)
@@ -138,26 +146,58 @@ class Sockets(ABC):
         return None
 
     def _accept(self) -> None:
-        """Let some in; when there is no room for one more unproven one, the crowd says who goes."""
+        """Let some in; when there is no room for one more unproven connection, one of those that are here is closed."""
         assert self._server is not None
         now = time.monotonic()  # of all of them: those who came first among them have had no time to speak either
-        proven = sum("@" in known.peer for known in self._peers.values()) - len(self._crowd)
+        proven = sum("@" in known.peer for known in self._peers.values()) - len(self._unproven)
         for _ in range(ENTRIES):
             try:
                 sock, address = self._server.accept()
             except OSError as wrong:  # nobody is there, or it has gone again
-                leaves = self._crowd.choose(now) if wrong.errno in (errno.EMFILE, errno.ENFILE) else None
-                if leaves is not None:
-                    self._lose(leaves, "there are too many open files")
+                if wrong.errno in OUT_OF_FILES and self._is_somebody_waiting():
+                    self._make_room(now)
                 return
-            if proven >= MOST_GUESTS:
+            if proven >= MOST_INBOUND:
                 sock.close()
+                _log.info("connection from %s refused: %d peers have dialled us", joined(*address[:2]), proven)
                 continue
             connection = self._new("?@" + joined(*address[:2]), dialled=False)
             self._join(connection, sock)
-            leaves = self._crowd.enter(connection, address[0], now)
-            if leaves is not None:
-                self._lose(leaves, "others who have proven nothing wait, too many of them")
+            closed = self._unproven.add(connection, address[0], now)
+            if closed is not None:
+                self._lose(closed, "others who have proven nothing wait, too many of them")
+
+    def _is_somebody_waiting(self) -> bool:
+        """Asked because `accept` says that there are too many open files before it looks whether anybody is there."""
+        assert self._server is not None
+        waits = select.poll()
+        waits.register(self._server, select.POLLIN)
+        return bool(waits.poll(0))
+
+    def _make_room(self, now: float) -> None:
+        """No more files may be open: close a connection that has proven nothing.
+
+        Without one nobody is let in for a while: the listening socket would wake us again and again for nothing.
+        """
+        closed = self._unproven.next_to_close(now)
+        if closed is not None:
+            self._lose(closed, "there are too many open files")
+            return
+        assert self._server is not None
+        self._selector.unregister(self._server)
+        self._accepts_from = now + ACCEPT_PAUSE
+        _log.warning("link %s lets nobody in for %g s: there are too many open files", self.name, ACCEPT_PAUSE)
+
+    def _wait_to_accept(self, now: float, timeout: float) -> float:
+        """Listen again when the pause is over; how long may be waited at most."""
+        if self._accepts_from is None:
+            return timeout
+        if now < self._accepts_from:
+            return min(timeout, self._accepts_from - now)
+        assert self._server is not None
+        self._accepts_from = None
+        self._selector.register(self._server, selectors.EVENT_READ)
+        return timeout
 
     def _join(self, connection: Connection, sock: socket.socket) -> None:
         dialled = "@" not in connection.peer
@@ -177,7 +217,7 @@ class Sockets(ABC):
 
     def opened(self, connection: Connection) -> None:
         """A peer that dialled us is known by its name from now on."""
-        self._crowd.leave(connection)
+        self._unproven.remove(connection)
         if connection.peer.startswith("?@"):
             del self._peers[connection.peer]
             connection.peer = connection.name.replace("@", "-") + connection.peer[1:]
@@ -189,6 +229,7 @@ class Sockets(ABC):
         """One round: accept, look up, receive, send; who has not proven itself in time is lost."""
         now = time.monotonic()
         self._listen_to_all()
+        timeout = self._wait_to_accept(now, timeout)
         for connection in self._peers.values():
             if not connection.is_open:
                 timeout = min(timeout, max(connection.deadline - now, 0.0))
@@ -208,7 +249,7 @@ class Sockets(ABC):
     def _turn(self, connection: Connection, events: int) -> None:
         try:
             if events & selectors.EVENT_READ:
-                self._crowd.heard(connection)
+                self._unproven.heard(connection)
                 connection.receive_some()
             if events & selectors.EVENT_WRITE:
                 connection.send_some()
@@ -225,7 +266,9 @@ class Sockets(ABC):
         if self._peers.get(connection.peer) is not connection:
             return
         del self._peers[connection.peer]
-        self._crowd.leave(connection)
+        if not connection.is_open:
+            _log.info("connection %s is refused or failed: %r", connection.peer, reason)
+        self._unproven.remove(connection)
         if connection.sock is not None:
             self._selector.unregister(connection.sock)
             connection.sock.close()

@@ -18,10 +18,10 @@ from quire.tiers.base import Bytes
 from quire.transfer.geometry.rows import Rows, from_bytes
 from quire.transfer.geometry.slices import Places
 from quire.transfer.links.connection import DATA, DONE, MAX_BODY, MESSAGE, Broken, Connection, Views, wasted
-from quire.transfer.links.going import CHUNK, WRITE, Coming, Going
-from quire.transfer.links.link import Door, Message, Moved, News, check_source
+from quire.transfer.links.link import Door, News, Received, WriteDone, check_source
 from quire.transfer.links.sockets import Sockets
 from quire.transfer.links.tls import Tls
+from quire.transfer.links.writes import CHUNK, WRITE, IncomingWrite, OutgoingWrite
 
 MOST_SPOILT = 4096  # writes of one peer that were refused and go on
 WORD = struct.Struct("<Q?")  # ticket, good
@@ -40,9 +40,9 @@ class TcpLink(Sockets):
         self.pages = list(pages)
         self._flat = [page.reshape(-1).data for page in pages]
         self._doors: dict[int, Door] = {}
-        self._coming: dict[Connection, Coming] = {}
+        self._incoming: dict[Connection, IncomingWrite] = {}
         self._spoilt: dict[Connection, set[int]] = {}  # writes of which a frame was refused
-        self._going: dict[int, Going] = {}
+        self._outgoing: dict[int, OutgoingWrite] = {}
         self._numbers = int.from_bytes(np.random.default_rng().bytes(4), "little") << 16
         super().__init__(name, secret, listen, patience, tls)
 
@@ -69,22 +69,22 @@ class TcpLink(Sockets):
         check_source(rows, self.pages)
         ticket, connection = self._number(), self._reach(peer)
         if connection is None:
-            self._news.append(Moved(ticket, "it is out of reach"))
+            self._news.append(WriteDone(ticket, "it is out of reach"))
             return ticket
-        going = self._going[ticket] = Going(peer, door, ticket, rows)
+        write = self._outgoing[ticket] = OutgoingWrite(peer, door, ticket, rows)
         try:
-            self._start(connection, going, rows)
+            self._start(connection, write, rows)
         except Broken as wrong:
             self._lose(connection, str(wrong))
         return ticket
 
-    def _start(self, connection: Connection, going: Going, rows: Rows) -> None:
-        connection.queue_long(lambda: self._next(going))
+    def _start(self, connection: Connection, write: OutgoingWrite, rows: Rows) -> None:
+        connection.queue_long(lambda: self._next(write))
 
-    def _next(self, going: Going) -> list[bytes | memoryview] | None:
-        frame = going.more(self._flat)
-        if frame is None and going.problem is not None:
-            self._over(going, going.problem)
+    def _next(self, write: OutgoingWrite) -> list[bytes | memoryview] | None:
+        frame = write.more(self._flat)
+        if frame is None and write.problem is not None:
+            self._over(write, write.problem)
         return frame
 
     def door(self, places: Sequence[Places]) -> Door:
@@ -96,9 +96,9 @@ class TcpLink(Sockets):
     def _shut(self, door: Door) -> bool:
         """What is left of a frame on its way in goes nowhere: nothing lands from now on."""
         self._doors.pop(door.number, None)
-        for connection, coming in self._coming.items():
-            if coming.door == door.number:
-                coming.good = False
+        for connection, incoming in self._incoming.items():
+            if incoming.door == door.number:
+                incoming.good = False
                 connection.discard()
         return True
 
@@ -125,17 +125,17 @@ class TcpLink(Sockets):
         return self._numbers
 
     def _gone(self, connection: Connection, reason: str) -> None:
-        self._coming.pop(connection, None)
+        self._incoming.pop(connection, None)
         self._spoilt.pop(connection, None)
-        for going in [going for going in self._going.values() if going.peer == connection.peer]:
-            self._over(going, reason)
+        for write in [write for write in self._outgoing.values() if write.peer == connection.peer]:
+            self._over(write, reason)
 
     # -- what connections tell ---------------------------------------------------------------------------------------
 
     def frame(self, connection: Connection, kind: int, body: bytes) -> Views | None:
         """A frame has come."""
         if kind == MESSAGE:
-            self._news.append(Message(connection.peer, body))
+            self._news.append(Received(connection.peer, body))
         elif kind == DONE:
             ticket, good = WORD.unpack_from(body)
             self._moved(connection, ticket, None if good else body[WORD.size :].decode(errors="replace"))
@@ -151,49 +151,49 @@ class TcpLink(Sockets):
         if size > CHUNK:
             raise Broken(f"it sends more than {CHUNK} bytes at once")
         door, ticket, last = WRITE.unpack_from(body)
-        coming = self._coming[connection] = Coming(door, ticket, last)
+        incoming = self._incoming[connection] = IncomingWrite(door, ticket, last)
         known = self._doors.get(door)
-        coming.good = known is not None and known.admits(rows)
-        if not coming.good:
+        incoming.good = known is not None and known.admits(rows)
+        if not incoming.good:
             return wasted(size)
         return deque(self._flat[group][target : target + size] for group, _, target, size in rows.tolist())
 
     def filled(self, connection: Connection) -> None:
         """A frame's bytes are there; after a write's last frame its sender is told."""
-        coming = self._coming.pop(connection)
-        spoilt = coming.ticket in self._spoilt.get(connection, ())
-        if not spoilt and (coming.last or not coming.good):  # refused: told now, so that the rest need not be sent
-            self.tell(connection, coming.ticket, None if coming.good else "its door is shut")
-        if spoilt or not coming.good:
-            self._spoil(connection, coming)
+        incoming = self._incoming.pop(connection)
+        spoilt = incoming.ticket in self._spoilt.get(connection, ())
+        if not spoilt and (incoming.last or not incoming.good):  # refused: told now, so that the rest need not be sent
+            self._tell(connection, incoming.ticket, None if incoming.good else "its door is shut")
+        if spoilt or not incoming.good:
+            self._spoil(connection, incoming)
 
-    def _spoil(self, connection: Connection, coming: Coming) -> None:
+    def _spoil(self, connection: Connection, incoming: IncomingWrite) -> None:
         """A write that was refused is known as such until its last frame, so that it is told once."""
         mine = self._spoilt.setdefault(connection, set())
-        mine.add(coming.ticket)
-        if coming.last:
-            mine.discard(coming.ticket)
+        mine.add(incoming.ticket)
+        if incoming.last:
+            mine.discard(incoming.ticket)
         if len(mine) > MOST_SPOILT:
             raise Broken(f"it goes on with {MOST_SPOILT} writes and more that were refused")
         if not mine:
             del self._spoilt[connection]
 
-    def tell(self, connection: Connection, ticket: int, problem: str | None) -> None:
+    def _tell(self, connection: Connection, ticket: int, problem: str | None) -> None:
         """A write of that peer is over."""
         connection.queue(DONE, WORD.pack(ticket, problem is None) + (problem or "").encode()[:500])
 
     def _moved(self, connection: Connection, ticket: int, problem: str | None) -> None:
         """A write has landed, or was refused; then it is over when the frame on its way has left."""
-        going = self._going.get(ticket)
-        if going is None or going.peer != connection.peer:
+        write = self._outgoing.get(ticket)
+        if write is None or write.peer != connection.peer:
             return
-        going.flushed = going.flushed or (going.is_handed_out and not connection.is_sending_bytes)
-        problem = going.problem or problem or (None if going.flushed else "it was told as landed before it had left")
-        if not going.flushed:
-            going.problem = problem
+        write.flushed = write.flushed or (write.is_handed_out and not connection.is_sending_bytes)
+        problem = write.problem or problem or (None if write.flushed else "it was told as landed before it had left")
+        if not write.flushed:
+            write.problem = problem
         else:
-            self._over(going, problem)
+            self._over(write, problem)
 
-    def _over(self, going: Going, problem: str | None) -> None:
-        if self._going.pop(going.ticket, None) is not None:
-            self._news.append(Moved(going.ticket, problem))
+    def _over(self, write: OutgoingWrite, problem: str | None) -> None:
+        if self._outgoing.pop(write.ticket, None) is not None:
+            self._news.append(WriteDone(write.ticket, problem))

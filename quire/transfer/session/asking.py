@@ -1,4 +1,4 @@
-"""Asking: a receiver's way to a session: peers that are known, pages for what they will send, then the ask itself."""
+"""Asking: how a receiver comes to a session: peers that are known, pages for what they will send, then the ask."""
 
 from __future__ import annotations
 
@@ -6,60 +6,61 @@ from collections.abc import Iterable
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
-from quire.transfer.geometry.ranks import Source
+from quire.transfer.geometry.ranks import Source, Writers
 from quire.transfer.geometry.slices import first_missing
 from quire.transfer.session.receiving import PIECE, Receiving
-from quire.transfer.session.registry import Arrival, Books
+from quire.transfer.session.registry import Arrival, TransferRegistry
 from quire.transfer.views.view import Landing
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.verdict import Key
 
 
-def writers(books: Books, source: Source) -> tuple[tuple[str, ...], int]:
-    """Peers to ask, and how many of them answer."""
-    return source.writers(books.layout.grid, books.layout.seat)
+def writers_of(registry: TransferRegistry, source: Source) -> Writers:
+    """Whom this rank has to ask."""
+    return source.writers(registry.layout.grid, registry.layout.seat)
 
 
-def order(books: Books, key: Key, peer: str, body: bytes) -> bool:
+def order(registry: TransferRegistry, key: Key, peer: str, body: bytes) -> bool:
     """Tell a peer what to compute; if it gets lost on the way, `receive` says so."""
     if len(body) > wire.MAX_ORDER:
         raise InputError(say(f"an order of {len(body)} bytes", f"{wire.MAX_ORDER} may travel", "shorten it"))
-    said = books.peers.greet(peer) and books.say(peer, wire.encode(wire.Order(*key, body)))
-    books.orders.give(key, peer, said)
-    return said
+    sent = registry.peers.greet(peer) and registry.send(peer, wire.encode(wire.Order(*key, body)))
+    registry.orders.give(key, peer, sent)
+    return sent
 
 
-def receive(books: Books, key: Key, request: Request, source: Source, aux: bool) -> Receiving | None:
+def receive(registry: TransferRegistry, key: Key, request: Request, source: Source, aux: bool) -> Receiving | None:
     """A session that has asked, or has ended before it could; None: not now."""
-    now = books.clock()
-    told, expected = writers(books, source)
-    early = books.waiting.cancelled(key, told)
-    wrong = books.orders.failure(key) or _against(books, key, source, told)
-    landing = None if early or wrong else _land(books, key, request, told)
+    now = registry.clock()
+    writers = writers_of(registry, source)
+    early = registry.early.cancelled(key, writers.peers)
+    wrong = registry.orders.failure(key) or _objection(registry, key, source, writers.peers)
+    landing = None if early or wrong else _land(registry, key, request, writers.peers)
     if landing is None and not early and not wrong:
         return None
-    knowing = _settle(books, key)
-    books.waiting.drop_cancels(key)
-    room, wants = books.aux_room if aux else None, () if landing is None else landing.wants
+    knowing = _settle(registry, key)
+    registry.early.drop_cancels(key)
+    room, wants = registry.aux_room if aux else None, () if landing is None else landing.wants
+    told = () if landing is None else writers.peers
     session = Receiving(
-        key, wants, told if landing else (), expected=expected, limits=books.limits, now=now, aux_room=room
-    )
-    arrival = books.arrivals[key] = Arrival(session, landing)
+        key, wants, told, expected=writers.expected, limits=registry.limits, now=now, aux_room=room
+    )  # fmt: skip
+    arrival = registry.arrivals[key] = Arrival(session, landing)
     if landing is not None:
-        _publish(books, arrival, landing, now)
+        _ask(registry, arrival, landing, now)
     elif early:
-        session.cancel(early[1], now, by_peer=early[0])
+        session.cancel(early.reason, now, by_peer=early.peer)
     else:
         session.fail(wrong or "", now)
-    done = {*session.told, early[0] if early else ""}
+    done = {*session.told, early.peer if early else ""}
     if session.verdict is not None:  # who was told to compute it, and not asked for it, need not
-        _call_off(books, key, [peer for peer in knowing if peer not in done], session.verdict.reason)
+        _call_off(registry, key, [peer for peer in knowing if peer not in done], session.verdict.reason)
     return session
 
 
-def _against(books: Books, key: Key, source: Source, told: tuple[str, ...]) -> str | None:
+def _objection(registry: TransferRegistry, key: Key, source: Source, told: tuple[str, ...]) -> str | None:
     """The first thing that speaks against asking these peers."""
-    peers, now, mine = books.peers, books.clock(), books.layout
+    peers, now, mine = registry.peers, registry.clock(), registry.layout
     if not told:
         return f"there is nobody to ask: no rank of {source.grid} has pages of rank {mine.rank} of {mine.grid}"
     wrong = [peers.meet(peer, now) for peer in told]
@@ -69,60 +70,62 @@ def _against(books: Books, key: Key, source: Source, told: tuple[str, ...]) -> s
         return next(filter(None, wrong))
     strangers = [peer for peer in told if peer not in peers.layouts]
     if not strangers:
-        books.strange.pop(key, None)
+        registry.waiting_for_hello.pop(key, None)
         return peers.lack(source)
-    if now < books.wait_for_hello(key, now) + books.limits.transfer:
+    if now < registry.waits_for_hello_since(key, now) + registry.limits.transfer:
         return None
     peers.give_up(strangers)
-    return f"{strangers[0]} has not said hello within {books.limits.transfer:g} s"
+    return f"{strangers[0]} has not said hello within {registry.limits.transfer:g} s"
 
 
-def _land(books: Books, key: Key, request: Request, told: tuple[str, ...]) -> Landing | None:
+def _land(registry: TransferRegistry, key: Key, request: Request, told: tuple[str, ...]) -> Landing | None:
     """Pages for it, once its peers are known; a request that never fits is given up."""
-    if not books.peers.know(told):
+    if not registry.peers.know(told):
         return None
     try:
-        return books.view.want(request, one_start=not books.peers.take_wants(told))
+        return registry.view.want(request, one_start=not registry.peers.take_wants(told))
     except BaseException as wrong:
-        give_up(books, key, str(wrong))
+        give_up(registry, key, str(wrong))
         raise
 
 
-def _publish(books: Books, arrival: Arrival, landing: Landing, now: float) -> None:
+def _ask(registry: TransferRegistry, arrival: Arrival, landing: Landing, now: float) -> None:
     """The door is open and the writers are known before the first of them is asked."""
     session = arrival.session
-    arrival.door = books.link.door(landing.places)
-    own = [place for place, group in enumerate(books.shape.groups) if not group.cross]
+    arrival.door = registry.link.door(landing.places)
+    own = [place for place, group in enumerate(registry.shape.groups) if not group.cross]
     start = first_missing([landing.needs[g] for g in own], [landing.held[g] for g in own])
-    wishes = tuple(
-        wire.wish(places, state=bool(group.current), position=landing.length)
-        for group, places in zip(books.shape.groups, landing.places, strict=True)
+    wants = tuple(
+        wire.group_want(places, state=bool(group.current), position=landing.length)
+        for group, places in zip(registry.shape.groups, landing.places, strict=True)
     )
     ask = wire.Ask(
-        *session.key, PIECE, arrival.door.number, landing.length, landing.content, wishes, start, books.limits.transfer
-    )
+        *session.key, PIECE, arrival.door.number, landing.length, landing.content, wants, start,
+        registry.limits.transfer,
+    )  # fmt: skip
     message = wire.encode(ask)
     for peer in tuple(session.told):
-        if not books.say(peer, message):
-            books.do(session.key, session.unsent(peer, now))
+        if not registry.send(peer, message):
+            registry.carry_out(session.key, session.unsent(peer, now))
             break
+    registry.add_writers(session)
 
 
-def give_up(books: Books, key: Key, reason: str) -> None:
+def give_up(registry: TransferRegistry, key: Key, reason: str) -> None:
     """What was ordered or expected, and not asked for, is not wanted: whoever was to compute it is told. It is over."""
-    told = _settle(books, key)
-    _call_off(books, key, told, reason)
-    if told and not books.sessions(key):
-        books.waiting.close(key)
+    told = _settle(registry, key)
+    _call_off(registry, key, told, reason)
+    if told and not registry.sessions(key):
+        registry.early.close(key)
 
 
-def _settle(books: Books, key: Key) -> dict[str, None]:
+def _settle(registry: TransferRegistry, key: Key) -> dict[str, None]:
     """It is asked for now, or never: who knows so far that it is wanted, each once."""
-    books.strange.pop(key, None)
-    ordered, told = books.orders.settle(key), dict.fromkeys(books.expected.pop(key, ()))
+    registry.waiting_for_hello.pop(key, None)
+    ordered, told = registry.orders.settle(key), dict.fromkeys(registry.expected.pop(key, ()))
     return told if ordered is None else told | {ordered: None}
 
 
-def _call_off(books: Books, key: Key, peers: Iterable[str], reason: str) -> None:
+def _call_off(registry: TransferRegistry, key: Key, peers: Iterable[str], reason: str) -> None:
     for peer in peers:
-        books.say(peer, wire.encode(wire.Cancel(*key, reason[:1000])))
+        registry.send(peer, wire.encode(wire.Cancel(*key, reason[:1000])))

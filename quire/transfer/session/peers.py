@@ -5,7 +5,9 @@ greet: Hello ->        <- Hello: it is known, and what it can do         <- Refu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from quire.core.records.errors import QuireError
 from quire.transfer.geometry.ranks import Source, meets
@@ -15,26 +17,35 @@ from quire.transfer.wire.layout import PER_GROUP, Layout, from_hello, hello, mis
 AGAIN = 1.0  # seconds until a peer that could not be reached is tried again
 MOST_SOURCES = 1024  # that are known to fit, or not to
 
+_log = logging.getLogger("quire.transfer")
+
+
+class _Unreached(NamedTuple):
+    """A peer that was lost before it said hello: until when it is not tried again, and why."""
+
+    until: float
+    reason: str
+
 
 class Peers:
-    """Introductions of one endpoint. `say` sends a message, and tells whether it could."""
+    """Introductions of one endpoint. `send` hands a message over, and tells whether it could."""
 
-    def __init__(self, layout: Layout, say: Callable[[str, bytes], bool]) -> None:
+    def __init__(self, layout: Layout, send: Callable[[str, bytes], bool]) -> None:
         self._hello = wire.encode(hello(layout))
         wire.decode(self._hello)  # what nobody would understand is an error here, not a silence there
         self._mine = layout
-        self._say = say
+        self._send = send
         self.layouts: dict[str, Layout] = {}  # of those that have said hello
         self.misfits: dict[str, str] = {}  # whom we have refused, while they are connected
         self._greeted: set[str] = set()
         self._refused: dict[str, str] = {}  # who has refused us, and why, while they are connected
-        self._gone: dict[str, tuple[float, str]] = {}  # lost before they said hello: until when, and why
+        self._unreached: dict[str, _Unreached] = {}
         self._lacks: dict[Source, str | None] = {}  # what the peers of a source would leave unwritten here
 
     def greet(self, peer: str) -> bool:
-        """Say hello before the first word to a peer; False when it is out of reach."""
+        """Say hello before the first message to a peer; False when it is out of reach."""
         if peer not in self._greeted:
-            if not self._say(peer, self._hello):
+            if not self._send(peer, self._hello):
                 return False
             self._greeted.add(peer)
         return True
@@ -50,21 +61,24 @@ class Peers:
             wrong = str(odd)[:1000]
         if wrong is not None:
             self.misfits[peer] = wrong
-            self._say(peer, wire.encode(wire.Refuse(wrong)))
+            _log.warning("peer %s does not fit: %r", peer, wrong)
+            self._send(peer, wire.encode(wire.Refuse(wrong)))
             return
         for facts in (self.misfits, self._refused):
             facts.pop(peer, None)
         self.layouts[peer] = theirs
+        _log.info("peer %s is known: %r", peer, theirs)
         self.greet(peer)
 
     def not_understood(self, peer: str, why: str) -> None:
-        """A stranger speaks in riddles: another release, say."""
+        """A peer that has not said hello sent what is no message of this version: it may run another release."""
         if peer not in self.layouts:
             self.misfits[peer] = why
 
     def refused_by(self, peer: str, reason: str) -> None:
         """It does not want us."""
         self._refused[peer] = reason
+        _log.warning("peer %s refuses us: %r", peer, reason)
 
     def meet(self, peer: str, now: float) -> str | None:
         """Greet it unless it is known; what speaks against asking it, if something does."""
@@ -73,9 +87,9 @@ class Peers:
             return f"{peer} does not fit: {reason}"
         if peer in self.layouts:
             return None
-        until, reason = self._gone.get(peer, (now, ""))
-        if now < until:
-            return f"{peer} could not be asked: {reason}"
+        unreached = self._unreached.get(peer)
+        if unreached is not None and now < unreached.until:
+            return f"{peer} could not be asked: {unreached.reason}"
         return None if self.greet(peer) else f"{peer} could not be asked"
 
     def give_up(self, peers: Iterable[str]) -> None:
@@ -107,21 +121,23 @@ class Peers:
         """All of them know that groups may want different blocks; else one start is meant for all groups."""
         return all(PER_GROUP in self.layouts[peer].can for peer in peers)
 
-    def lost(self, peer: str, reason: str, now: float) -> None:
-        """It is gone. It is greeted again when somebody needs it."""
+    def lost(self, peer: str, reason: str, now: float) -> bool:
+        """It is gone, and greeted again when somebody needs it. Returns whether it had said hello."""
         known = self.layouts.pop(peer, None) is not None
-        self._lacks.clear()
+        if known:
+            self._lacks.clear()
         self.misfits.pop(peer, None)
         self._refused.pop(peer, None)
         greeted = peer in self._greeted
         self._greeted.discard(peer)
         if greeted and not known:
-            self._gone = {name: fact for name, fact in self._gone.items() if now < fact[0]}
-            self._gone[peer] = (now + AGAIN, reason)
+            self._unreached = {name: one for name, one in self._unreached.items() if now < one.until}
+            self._unreached[peer] = _Unreached(now + AGAIN, reason)
+        return known
 
     def forgive(self, peer: str) -> None:
         """Try one again that did not fit."""
         self._greeted.discard(peer)
         self._refused.pop(peer, None)
         self.misfits.pop(peer, None)
-        self._gone.pop(peer, None)
+        self._unreached.pop(peer, None)

@@ -1,8 +1,8 @@
 """Receiving: the receiver's half of a session, as plain data. Acts on nothing; knows no link and no cache.
 
-told --every writer's last word, nothing missing--> delivered
-  \\--one failed word, a lost peer, a hole, a deadline--> failed        \\--either side--> cancelled
-quiet: every writer that was told has said its last word, or the door is proven shut.
+told --every writer's last report, nothing missing--> delivered
+  \\--one failed report, a lost peer, a hole, a deadline--> failed        \\--either side--> cancelled
+quiet: every writer that was told has sent its last report, or the door is proven shut.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from quire.core.records.errors import QuireError
 from quire.transfer.geometry.slices import Spans, holes
-from quire.transfer.session.sending import Do, Say
+from quire.transfer.session.actions import Actions, SendMessage
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.aux import Aux, AuxRoom, unpack
 from quire.transfer.wire.verdict import DELIVERED, Key, Limits, Verdict, broken, cancelled, failed, in_words, settle
@@ -36,7 +36,7 @@ class Receiving:
         self.limits = limits
         self.aux_room = aux_room  # None: nothing but pages is waited for
         self.aux: Aux | None = None
-        self.words: dict[str, wire.Result] = {}  # last words, by writer: writers are counted, never messages
+        self.reports: dict[str, wire.DeliveryReport] = {}  # last ones by writer: writers are counted, not messages
         self.num_bytes = 0
         self.verdict: Verdict | None = None
         self.stuck = False
@@ -47,47 +47,47 @@ class Receiving:
         self.quiet_until: float | None = None
 
     def __repr__(self) -> str:
-        said = f"{len(self.words)} of {len(self.told)} have said their last word"
+        said = f"{len(self.reports)} of {len(self.told)} have sent their last report"
         return f"Receiving({self.key}, from {list(self.told)}, {said}, {in_words(self)})"
 
     # -- what happens to it ------------------------------------------------------------------------------------------
 
-    def unsent(self, peer: str, now: float) -> Do:
+    def unsent(self, peer: str, now: float) -> Actions:
         """A writer could not be told, nor those after it: the others hear that nobody waits, and are waited for."""
         names = list(self.told)
         for name in names[names.index(peer) :]:
             del self.told[name]
         return self._end(failed(f"{peer} could not be asked"), now)
 
-    def heard(self, peer: str, word: wire.Result, now: float) -> Do:
-        """A writer's word. Repeated words count once; only a last word counts at all."""
+    def heard(self, peer: str, report: wire.DeliveryReport, now: float) -> Actions:
+        """A writer's report. Repeated reports count once; only a last report counts at all."""
         if peer not in self.told:
             return self._end(broken(f"{peer} was not asked, and reports"), now)
-        if word.piece != PIECE:
-            return self._end(broken(f"{peer} reports piece {word.piece}, which was never posted"), now)
-        known = self.words.get(peer)
+        if report.piece != PIECE:
+            return self._end(broken(f"{peer} reports piece {report.piece}, which was never posted"), now)
+        known = self.reports.get(peer)
         if known is not None:
-            again = word.ok == known.ok or not word.last
-            return [] if again else self._end(broken(f"{peer} has said two last words"), now)
-        if not word.last and word.ok:
+            again = report.ok == known.ok or not report.last
+            return [] if again else self._end(broken(f"{peer} has sent two last reports that differ"), now)
+        if not report.last and report.ok:
             return []
         if self.quiet_until is not None and now >= self.quiet_until:
             return []  # too late to prove anything
-        self.words[peer] = word
-        if not word.ok:
-            return self._end(failed(f"{peer}: {word.reason}"), now)
-        if not self._well_formed(word):
+        self.reports[peer] = report
+        if not report.ok:
+            return self._end(failed(f"{peer}: {report.reason}"), now)
+        if not self._well_formed(report):
             return self._end(broken(f"{peer} does not say group by group what it delivered"), now)
-        if sum(known.ok for known in self.words.values()) > self.expected:
+        if sum(known.ok for known in self.reports.values()) > self.expected:
             return self._end(broken(f"{peer} is one writer more than the {self.expected} expected"), now)
-        self.num_bytes += word.num_bytes
-        return self._aux(peer, word, now) or self._complete(now)
+        self.num_bytes += report.num_bytes
+        return self._aux(peer, report, now) or self._complete(now)
 
-    def cancel(self, reason: str, now: float, *, by_peer: str | None = None) -> Do:
+    def cancel(self, reason: str, now: float, *, by_peer: str | None = None) -> Actions:
         """Either side does not want it any more; peers that may still write are told, once."""
         return self._end(cancelled(reason, by_peer is not None), now, but=by_peer)
 
-    def fail(self, reason: str, now: float) -> Do:
+    def fail(self, reason: str, now: float) -> Actions:
         """It cannot go on, and nobody was asked or those who were are told."""
         return self._end(failed(reason), now)
 
@@ -95,14 +95,14 @@ class Receiving:
         """It was delivered, and could not be put in its place: it is not here."""
         self.verdict = settle(self.verdict, broken(f"its pages could not be put in place: {reason}"))
 
-    def lost(self, peer: str, now: float) -> Do:
-        """A writer is gone; if it owes a word it will never come."""
-        if peer not in self.told or peer in self.words:
+    def lost(self, peer: str, now: float) -> Actions:
+        """A writer is gone; if it owes a report it will never come."""
+        if peer not in self.told or peer in self.reports:
             return []
         return self._end(failed(f"{peer} was lost"), now)
 
-    def tick(self, now: float) -> Do:
-        """The deadline; words that came with it were heard before."""
+    def tick(self, now: float) -> Actions:
+        """The deadline; reports that came with it were heard before."""
         if self.verdict is None and now >= self.until:
             return self._end(failed("it was not delivered in time"), now)
         return []
@@ -116,20 +116,20 @@ class Receiving:
 
     @property
     def silent(self) -> list[str]:
-        """Writers that owe a last word."""
-        return [peer for peer in self.told if peer not in self.words]
+        """Writers that owe a last report."""
+        return [peer for peer in self.told if peer not in self.reports]
 
     # -- how it goes on ----------------------------------------------------------------------------------------------
 
-    def _well_formed(self, word: wire.Result) -> bool:
-        pairs = [pair for spans in word.delivered for pair in spans]
-        return len(word.delivered) == len(self.wants) and all(start <= end for start, end in pairs)
+    def _well_formed(self, report: wire.DeliveryReport) -> bool:
+        pairs = [pair for spans in report.delivered for pair in spans]
+        return len(report.delivered) == len(self.wants) and all(start <= end for start, end in pairs)
 
-    def _aux(self, peer: str, word: wire.Result, now: float) -> Do:
-        if not word.aux or self.aux_room is None:
+    def _aux(self, peer: str, report: wire.DeliveryReport, now: float) -> Actions:
+        if not report.aux or self.aux_room is None:
             return []
         try:
-            aux = unpack(word.aux, self.key, self.aux_room)
+            aux = unpack(report.aux, self.key, self.aux_room)
         except QuireError as wrong:
             return self._end(broken(f"{peer}: {wrong}"), now)
         if self.aux is not None and aux != self.aux:
@@ -137,22 +137,22 @@ class Receiving:
         self.aux = aux
         return []
 
-    def _complete(self, now: float) -> Do:
+    def _complete(self, now: float) -> Actions:
         if self.verdict is not None:
             return []
-        good = [word for word in self.words.values() if word.ok]
+        good = [report for report in self.reports.values() if report.ok]
         if len(good) < self.expected:
             return []
-        for peer, word in self.words.items():
-            missing = holes(self.wants, [wire.from_wire(spans) for spans in word.delivered])
+        for peer, report in self.reports.items():
+            missing = holes(self.wants, [wire.from_wire(spans) for spans in report.delivered])
             if any(missing):
                 return self._end(failed(f"{peer} did not deliver {_named(missing)}"), now)
         if self.aux_room is not None and self.aux is None:
             return self._end(failed("no writer sent the auxiliary data"), now)
         return self._end(DELIVERED, now)
 
-    def _end(self, verdict: Verdict, now: float, *, but: str | None = None) -> Do:
-        """Writers that owe a word are told, once, that nobody waits for their pages; not the one who said so itself."""
+    def _end(self, verdict: Verdict, now: float, *, but: str | None = None) -> Actions:
+        """Writers that owe a report are told, once, that nobody waits for their pages; not the one who said so."""
         self.verdict = settle(self.verdict, verdict)
         if self.quiet_until is None:
             self.quiet_until = now + self.limits.grace
@@ -160,7 +160,7 @@ class Receiving:
             return []
         self.noticed = True
         notice = wire.Cancel(*self.key, self.verdict.reason[:1000])
-        return [Say(peer, notice) for peer in self.silent if peer != but]
+        return [SendMessage(peer, notice) for peer in self.silent if peer != but]
 
 
 def _named(missing: tuple[Spans, ...]) -> str:

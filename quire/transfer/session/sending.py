@@ -1,6 +1,6 @@
 """Sending: the sender's half of a session, as plain data. Acts on nothing: every method returns what is to be done.
 
-waiting --ask--> moving --all pieces moved, last word said--> delivered
+waiting --ask--> moving --all pieces moved, last report sent--> delivered
    \\                \\--a write failed, a peer cancelled, a deadline, a lost peer--> failed / cancelled
     \\--lease runs out--> failed
 quiet: no write is under way. Only then may the source pages be given back.
@@ -15,38 +15,27 @@ import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.span import merged
-from quire.transfer.geometry.pieces import Piece, part_of
-from quire.transfer.geometry.ranks import ONE_RANK, Grid
-from quire.transfer.geometry.rows import NO_ROWS, Rows, num_bytes, rows_of
+from quire.transfer.geometry.pieces import PromptPiece, part_of
+from quire.transfer.geometry.ranks import ONLY_RANK, RankPlace
+from quire.transfer.geometry.rows import NO_ROWS, PoolSlots, Rows, num_bytes, rows_of
 from quire.transfer.geometry.shards import Fragment
 from quire.transfer.geometry.slices import Places, Spans, pairs, spans_at, spans_of
-from quire.transfer.views.view import Shape
+from quire.transfer.session.actions import Actions, PageWrite, SendMessage
+from quire.transfer.views.view import CacheShape
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.verdict import DELIVERED, Key, Limits, Outcome, Verdict, cancelled, failed, in_words, settle
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Send a message."""
-
-    peer: str
-    message: wire.Any
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
-    """Move bytes through a peer's door."""
+class PlacedPiece:
+    """A piece that was computed, and the slots its blocks lie in, group by group."""
 
-    peer: str
-    door: int
-    rows: Rows
-
-
-Do = list[Say | Move]
+    piece: PromptPiece
+    places: tuple[Places, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
+class ReceiverRank:
     """One receiver rank as the sender sees it."""
 
     ask: wire.Ask
@@ -56,26 +45,26 @@ class Reader:
     until: float  # the receiver's patience, on this side's clock
     next: int = 0  # piece
     moving: bool = False
-    done: bool = False  # its last word is said
+    done: bool = False  # its last report is sent
     ok: bool = False
     delivered: list[Spans] = field(default_factory=list)
     coming: list[Spans] = field(default_factory=list)  # delivered, once what is under way has landed
     num_bytes: int = 0
-    place: tuple[Grid, int, int] = (ONE_RANK, 0, 0)  # its instance's ranks, and which group and rank of them it is
+    place: RankPlace = ONLY_RANK
 
 
 class Sending:
     """One prompt on its way to one or more receiver ranks."""
 
-    def __init__(self, key: Key, shape: Shape, length: int, content: bytes, *, limits: Limits, now: float) -> None:
+    def __init__(self, key: Key, shape: CacheShape, length: int, content: bytes, *, limits: Limits, now: float) -> None:
         self.key = key
         self.shape = shape
         self.length = length
         self.content = content
         self.limits = limits
         self.position = 0
-        self.pieces: list[tuple[Piece, tuple[Places, ...]]] = []
-        self.readers: dict[str, Reader] = {}
+        self.pieces: list[PlacedPiece] = []
+        self.receivers: dict[str, ReceiverRank] = {}
         self.expected: int | None = None  # receiver ranks; known from the first ask
         self.aux = b""
         self.verdict: Verdict | None = None
@@ -87,69 +76,71 @@ class Sending:
 
     def __repr__(self) -> str:
         pieces = f"{len(self.pieces)} pieces" + (" and complete" if self.complete else "")
-        return f"Sending({self.key}, {self.length} tokens, {pieces}, to {list(self.readers)}, {in_words(self)})"
+        return f"Sending({self.key}, {self.length} tokens, {pieces}, to {list(self.receivers)}, {in_words(self)})"
 
     # -- what happens to it ------------------------------------------------------------------------------------------
 
-    def add(self, piece: Piece, places: Sequence[Places], position: int, now: float, *, aux: bytes = b"") -> Do:
-        """One more piece has been computed; the last one brings what goes with the last word."""
+    def add(
+        self, piece: PromptPiece, places: Sequence[Places], position: int, now: float, *, aux: bytes = b""
+    ) -> Actions:
+        """One more piece has been computed; the last one brings what goes with the last report."""
         if self.complete:
             raise StateError(say(f"a piece for {self.key}", "the last one was sent", "send the last piece last"))
         if self.verdict is not None:
             return []
         parts = part_of(self.shape.groups, places, piece, self.length, self.shape.block_size)
-        self.pieces.append((piece, parts))
+        self.pieces.append(PlacedPiece(piece, parts))
         self.lease_until = max(self.lease_until, now + self.limits.lease)
         if piece.last:
             self.position, self.aux = position, aux
         self._start_clock(now)
         return self._advance_all(now)
 
-    def asked(self, peer: str, reader: Reader, expected: int, now: float) -> Do:
+    def asked(self, peer: str, receiver: ReceiverRank, expected: int, now: float) -> Actions:
         """A receiver rank wants its part; a second time changes nothing."""
-        if peer in self.readers:
+        if peer in self.receivers:
             return []
-        self.readers[peer] = reader
+        self.receivers[peer] = receiver
         self.expected = expected
         self._start_clock(now)
-        reader.delivered = [() for _ in self.shape.groups]
-        return self._advance(peer, reader, now)
+        receiver.delivered = [() for _ in self.shape.groups]
+        return self._advance(peer, receiver, now)
 
-    def moved(self, peer: str, problem: str | None, now: float) -> Do:
+    def moved(self, peer: str, problem: str | None, now: float) -> Actions:
         """A write is over."""
-        reader = self.readers[peer]
-        reader.moving = False
+        receiver = self.receivers[peer]
+        receiver.moving = False
         if self.verdict is not None or problem is not None:
             return self._end(failed(f"{peer}: {problem}"), now)
-        return self._landed(peer, reader) + self._advance(peer, reader, now)
+        return self._landed(peer, receiver) + self._advance(peer, receiver, now)
 
-    def cancel(self, reason: str, now: float, *, by_peer: str | None = None) -> Do:
+    def cancel(self, reason: str, now: float, *, by_peer: str | None = None) -> Actions:
         """Nobody wants it any more. A peer that said so is not told again."""
         fresh = self.verdict is None
-        notices: Do = [
-            Say(peer, wire.Cancel(*self.key, reason[:1000]))
-            for peer, reader in self.readers.items()
-            if fresh and by_peer is None and not reader.done
+        notices: Actions = [
+            SendMessage(peer, wire.Cancel(*self.key, reason[:1000]))
+            for peer, receiver in self.receivers.items()
+            if fresh and by_peer is None and not receiver.done
         ]
         return notices + self._end(cancelled(reason, by_peer is not None), now)
 
-    def fail(self, reason: str, now: float) -> Do:
+    def fail(self, reason: str, now: float) -> Actions:
         """It will not be sent: whoever has asked is told."""
         return self._end(failed(reason), now)
 
-    def lost(self, peer: str, now: float) -> Do:
+    def lost(self, peer: str, now: float) -> Actions:
         """A peer is gone; what was under way to it has been told as moved before."""
-        reader = self.readers.get(peer)
-        if reader is None or reader.done:
+        receiver = self.receivers.get(peer)
+        if receiver is None or receiver.done:
             return []
-        reader.done = True
+        receiver.done = True
         return self._end(failed(f"{peer} was lost"), now)
 
     def renew(self, now: float) -> None:
         """A receiver still waits for it."""
         self.lease_until = max(self.lease_until, now + self.limits.lease * 2 / 3)
 
-    def tick(self, now: float) -> Do:
+    def tick(self, now: float) -> Actions:
         """Deadlines of every state."""
         if self.verdict is not None:
             return []
@@ -157,7 +148,7 @@ class Sending:
             return self._end(failed("the lease ran out before every receiver had asked"), now)
         if self.until is not None and now >= self.until:
             return self._end(failed("it was not delivered in time"), now)
-        if any(not reader.done and now >= reader.until for reader in self.readers.values()):
+        if any(not receiver.done and now >= receiver.until for receiver in self.receivers.values()):
             return self._end(failed("the receiver's patience ran out"), now)
         return []
 
@@ -166,22 +157,27 @@ class Sending:
     @property
     def complete(self) -> bool:
         """The last piece is here."""
-        return bool(self.pieces) and self.pieces[-1][0].last
+        return bool(self.pieces) and self.pieces[-1].piece.last
+
+    @property
+    def num_bytes(self) -> int:
+        """Page bytes that were written, or are being written, to all receivers together."""
+        return sum(receiver.num_bytes for receiver in self.receivers.values())
 
     @property
     def all_asked(self) -> bool:
         """Every receiver rank has registered."""
-        return self.expected is not None and len(self.readers) >= self.expected
+        return self.expected is not None and len(self.receivers) >= self.expected
 
     @property
     def quiet(self) -> bool:
         """Nothing reads its pages any more."""
-        return self.verdict is not None and not any(reader.moving for reader in self.readers.values())
+        return self.verdict is not None and not any(receiver.moving for receiver in self.receivers.values())
 
     @property
     def silent(self) -> list[str]:
         """Peers that it still waits for."""
-        return [peer for peer, reader in self.readers.items() if reader.moving]
+        return [peer for peer, receiver in self.receivers.items() if receiver.moving]
 
     # -- how it goes on ----------------------------------------------------------------------------------------------
 
@@ -190,69 +186,73 @@ class Sending:
         if self.until is None and self.complete and self.all_asked:
             self.until = now + self.limits.transfer
 
-    def _advance_all(self, now: float) -> Do:
-        return [act for peer, reader in self.readers.items() for act in self._advance(peer, reader, now)]
+    def _advance_all(self, now: float) -> Actions:
+        return [act for peer, receiver in self.receivers.items() for act in self._advance(peer, receiver, now)]
 
-    def _advance(self, peer: str, reader: Reader, now: float) -> Do:
+    def _advance(self, peer: str, receiver: ReceiverRank, now: float) -> Actions:
         """Pieces go to one receiver one after the other, so that the last one is last."""
-        acts: Do = []
-        while self.verdict is None and not reader.moving and not reader.done and reader.next < len(self.pieces):
-            piece, parts = self.pieces[reader.next]
-            wrong = _uneven(parts, reader.targets) or (self._late_state(reader) if piece.last else "")
+        acts: Actions = []
+        while self.verdict is None and not receiver.moving and not receiver.done and receiver.next < len(self.pieces):
+            placed = self.pieces[receiver.next]
+            wrong = _uneven(placed.places, receiver.targets)
+            wrong = wrong or (self._late_state(receiver) if placed.piece.last else "")
             if wrong:
                 return acts + self._end(failed(wrong), now)
-            rows = self._rows(reader, parts)
-            reader.next += 1
+            rows = self._rows(receiver, placed.places)
+            receiver.next += 1
             if len(rows):
-                reader.moving = True
-                reader.num_bytes += num_bytes(rows)
-                return [*acts, Move(peer, reader.ask.door, rows)]
-            acts += self._landed(peer, reader)
+                receiver.moving = True
+                receiver.num_bytes += num_bytes(rows)
+                return [*acts, PageWrite(peer, receiver.ask.door, rows)]
+            acts += self._landed(peer, receiver)
         return acts
 
-    def _late_state(self, reader: Reader) -> str:
-        wishes = zip(self.shape.groups, reader.ask.wishes, strict=True)
-        wanted = [wish.position for group, wish in wishes if group.current and wish.runs]
+    def _late_state(self, receiver: ReceiverRank) -> str:
+        wants = zip(self.shape.groups, receiver.ask.wants, strict=True)
+        wanted = [want.position for group, want in wants if group.current and want.runs]
         off = [position for position in wanted if position != self.position]
         return f"the state stands after {self.position} tokens, wanted after {off[0]}" if off else ""
 
-    def _rows(self, reader: Reader, parts: tuple[Places, ...]) -> Rows:
+    def _rows(self, receiver: ReceiverRank, parts: tuple[Places, ...]) -> Rows:
         found, coming = [NO_ROWS], []
-        for group, (source, target) in enumerate(zip(parts, reader.targets, strict=True)):
-            both, fragments = pairs(source, target), reader.fragments[group]
-            slots, sizes = (source[both], target[both]), (self.shape.groups[group].page_bytes, reader.page_bytes[group])
-            found.append(rows_of(group, slots, sizes, fragments))
+        for group, (source, target) in enumerate(zip(parts, receiver.targets, strict=True)):
+            both, fragments = pairs(source, target), receiver.fragments[group]
+            mine = PoolSlots(source[both], self.shape.groups[group].page_bytes)
+            theirs = PoolSlots(target[both], receiver.page_bytes[group])
+            found.append(rows_of(group, mine, theirs, fragments))
             arrives = spans_at(both) if fragments else spans_of(target)  # who has no part of it vouches for nothing
-            coming.append(merged(*reader.delivered[group], *arrives))
-        reader.coming = coming
+            coming.append(merged(*receiver.delivered[group], *arrives))
+        receiver.coming = coming
         return np.concatenate(found)
 
-    def _landed(self, peer: str, reader: Reader) -> Do:
-        """A piece is there: say so; after the last one that is the last word."""
-        reader.delivered = reader.coming
-        last = self.pieces[reader.next - 1][0].last
-        delivered = tuple(map(wire.to_wire, reader.delivered))
+    def _landed(self, peer: str, receiver: ReceiverRank) -> Actions:
+        """A piece is there: report it; after the last one that is the last report."""
+        receiver.delivered = receiver.coming
+        last = self.pieces[receiver.next - 1].piece.last
+        delivered = tuple(map(wire.to_wire, receiver.delivered))
         aux = self.aux if last else b""
-        word = wire.Result(*self.key, reader.ask.piece, last, True, delivered, reader.num_bytes, "", aux)
+        report = wire.DeliveryReport(*self.key, receiver.ask.piece, last, True, delivered, receiver.num_bytes, "", aux)
         if last:
-            reader.done = reader.ok = True
-            if self.all_asked and all(reader.ok for reader in self.readers.values()):
+            receiver.done = receiver.ok = True
+            if self.all_asked and all(receiver.ok for receiver in self.receivers.values()):
                 self.verdict = settle(self.verdict, DELIVERED)
-        return [Say(peer, word)]
+        return [SendMessage(peer, report)]
 
-    def _end(self, verdict: Verdict, now: float) -> Do:
-        """The end: every receiver that has heard no last word hears it now, or when its write is over."""
+    def _end(self, verdict: Verdict, now: float) -> Actions:
+        """The end: every receiver that has had no last report gets it now, or when its write is over."""
         self.verdict = settle(self.verdict, verdict)
         if self.quiet_until is None:
             self.quiet_until = now + self.limits.grace
         if self.verdict.outcome is Outcome.DELIVERED:
             return []
-        acts: Do = []
-        for peer, reader in self.readers.items():
-            if not reader.moving and not reader.done:
-                reader.done = True
-                word = wire.Result(*self.key, reader.ask.piece, True, False, reason=self.verdict.reason[:1000])
-                acts.append(Say(peer, word))
+        acts: Actions = []
+        for peer, receiver in self.receivers.items():
+            if not receiver.moving and not receiver.done:
+                receiver.done = True
+                report = wire.DeliveryReport(
+                    *self.key, receiver.ask.piece, True, False, reason=self.verdict.reason[:1000]
+                )
+                acts.append(SendMessage(peer, report))
         return acts
 
 
@@ -262,12 +262,12 @@ def _uneven(sources: Sequence[Places], targets: Sequence[Places]) -> str:
     return "" if mine == theirs else f"the receiver's lists have {theirs} blocks, the sender's {mine}"
 
 
-def reader_of(
+def receiver_rank_of(
     ask: wire.Ask, fragments: Sequence[tuple[Fragment, ...]], page_bytes: Sequence[int], now: float
-) -> Reader:
+) -> ReceiverRank:
     """A receiver rank from its ask; its slots are checked."""
-    if len(ask.wishes) != len(page_bytes):
-        fact = f"it names {len(ask.wishes)} groups, there are {len(page_bytes)}"
+    if len(ask.wants) != len(page_bytes):
+        fact = f"it names {len(ask.wants)} groups, there are {len(page_bytes)}"
         raise InputError(say(f"an ask for {ask.request}", fact, "name every group"))
-    targets = tuple(wire.places_wished(wish) for wish in ask.wishes)
-    return Reader(ask, targets, tuple(fragments), tuple(page_bytes), now + ask.patience)
+    targets = tuple(wire.wanted_places(want) for want in ask.wants)
+    return ReceiverRank(ask, targets, tuple(fragments), tuple(page_bytes), now + ask.patience)

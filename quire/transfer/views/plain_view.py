@@ -16,14 +16,24 @@ from quire.core.records.groups import LayerGroup
 from quire.core.records.request import Request
 from quire.core.records.span import Span
 from quire.transfer.geometry.pieces import keeps_all
-from quire.transfer.geometry.slices import Places, Run, Spans, below, first_missing, nowhere, num_blocks, offered, wants
-from quire.transfer.views.view import Landing, Offer, Shape, content_of
+from quire.transfer.geometry.slices import (
+    BlockRun,
+    Places,
+    Spans,
+    below,
+    first_missing,
+    nowhere,
+    num_blocks,
+    offered,
+    wants,
+)
+from quire.transfer.views.view import CacheShape, Landing, Offer, content_of
 
 Slot = tuple[int, int]  # group, slot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class PromptBlocks:
     """One request's blocks: names by ordinal (the last one may be partial), slots by group and ordinal."""
 
     request: Request
@@ -35,19 +45,19 @@ class BlockLists:
     """Slots per group, found by content; idle ones are taken in the order they became idle."""
 
     def __init__(self, groups: Sequence[LayerGroup], block_size: int, slots: Sequence[int]) -> None:
-        self._shape = Shape(tuple(groups), block_size)
+        self._shape = CacheShape(tuple(groups), block_size)
         self._slots = tuple(slots)
         self._free = [list(range(count - 1, -1, -1)) for count in slots]
         self._found: list[dict[bytes, int]] = [{} for _ in slots]  # by content; least recently let go first
         self._names: list[dict[int, bytes]] = [{} for _ in slots]
         self._users: Counter[Slot] = Counter()
-        self._tables: dict[Hashable, Table] = {}
+        self._tables: dict[Hashable, PromptBlocks] = {}
 
     def __repr__(self) -> str:
         used = [self.num_used(group) for group in range(len(self._slots))]
         return f"BlockLists({len(self._tables)} prompts, slots {used} of {list(self._slots)} in use)"
 
-    def shape(self) -> Shape:
+    def shape(self) -> CacheShape:
         """Groups and block size."""
         return self._shape
 
@@ -57,17 +67,17 @@ class BlockLists:
 
     # -- the engine's side -------------------------------------------------------------------------------------------
 
-    def compute(self, request: Request, extra_tokens: int = 0) -> Table | None:
+    def compute(self, request: Request, extra_tokens: int = 0) -> PromptBlocks | None:
         """A prompt that was computed here, with room behind it; None when there is no room."""
         length, size = len(request.tokens), self._shape.block_size
         counts = [1 if group.current else num_blocks(length + extra_tokens, size) for group in self._shape.groups]
         taken = self._take(counts)
         if taken is None:
             return None
-        table = self._tables[request.id] = Table(request, self._names_of(request), taken)
+        table = self._tables[request.id] = PromptBlocks(request, self._names_of(request), taken)
         return table
 
-    def finish(self, table: Table, keep: bool = True) -> None:
+    def finish(self, table: PromptBlocks, keep: bool = True) -> None:
         """The request ends; what it has whole can be found afterwards."""
         if self._tables.get(table.request.id) is table:
             del self._tables[table.request.id]
@@ -76,7 +86,7 @@ class BlockLists:
                 self._publish(group, layer, table)
             self._let_go((group, slot) for slot in table.slots[group] if slot >= 0)
 
-    def _publish(self, group: int, layer: LayerGroup, table: Table) -> None:
+    def _publish(self, group: int, layer: LayerGroup, table: PromptBlocks) -> None:
         whole = len(table.request.tokens) // self._shape.block_size
         if layer.current:
             pairs = [(table.names[-1] + b"state", table.slots[group][0])]
@@ -102,7 +112,7 @@ class BlockLists:
             elif layer.current:
                 places.append(_state_at(length, size, table.slots[group][0]))
             else:
-                places.append(offered(layer, Run(0, tuple(table.slots[group])), length, size, done=span.end))
+                places.append(offered(layer, BlockRun(0, tuple(table.slots[group])), length, size, done=span.end))
         self._use(_pages(places))
         return Offer(length, tuple(places), length, content_of(table.request, length), None)
 
@@ -128,7 +138,7 @@ class BlockLists:
         for span_group, spans in enumerate(held):
             for span in spans:
                 slots[span_group][span.start : span.end] = found[span_group][span.start : span.end]
-        table = Table(request, names, slots)
+        table = PromptBlocks(request, names, slots)
         start = min((spans[0].end if spans and not spans[0].start else 0) for spans in held) * size
         return Landing(length, needs, held, tuple(places), start, content_of(request, length), table)
 
@@ -154,8 +164,8 @@ class BlockLists:
         else:
             self.finish(self._table(held), keep=False)
 
-    def _table(self, landing: Landing) -> Table:
-        assert isinstance(landing.ref, Table)
+    def _table(self, landing: Landing) -> PromptBlocks:
+        assert isinstance(landing.ref, PromptBlocks)
         return landing.ref
 
     # -- slots -------------------------------------------------------------------------------------------------------

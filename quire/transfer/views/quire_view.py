@@ -20,7 +20,7 @@ from quire.core.state.hold import Hold
 from quire.core.state.sequence import Sequence
 from quire.transfer.geometry.pieces import keeps_all
 from quire.transfer.geometry.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
-from quire.transfer.views.view import Landing, Offer, Shape, content_of
+from quire.transfer.views.view import CacheShape, Landing, Offer, content_of
 
 
 class QuireView:
@@ -32,12 +32,12 @@ class QuireView:
         self._cache = cache
         self._run = cache.finish if run is None else run
         config = cache.config
-        self._shape = Shape(tuple(group.clamped(config.max_length) for group in config.groups), config.block_size)
+        self._shape = CacheShape(tuple(group.clamped(config.max_length) for group in config.groups), config.block_size)
 
     def __repr__(self) -> str:
         return f"QuireView({len(self._shape.groups)} groups, {self._cache.num_sequences} sequences)"
 
-    def shape(self) -> Shape:
+    def shape(self) -> CacheShape:
         """Groups and block size."""
         return self._shape
 

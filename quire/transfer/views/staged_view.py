@@ -23,7 +23,7 @@ from quire.tiers.arena import ArenaTier
 from quire.tiers.base import Bytes, Tier
 from quire.transfer.geometry.pieces import keeps_all
 from quire.transfer.geometry.slices import NONE, Places, nowhere
-from quire.transfer.views.view import CacheView, Landing, Offer, Shape
+from quire.transfer.views.view import CacheShape, CacheView, Landing, Offer
 
 Held = TypeVar("Held", bound=Offer | Landing)
 Copy = Callable[[int, Sequence[int], Sequence[Bytes]], None]
@@ -85,7 +85,7 @@ class StagedView:
         used = [f"{self.num_used(group)} of {len(pool.users)}" for group, pool in enumerate(self._pools)]
         return f"StagedView({self._view!r}, staging slots in use: {', '.join(used)})"
 
-    def shape(self) -> Shape:
+    def shape(self) -> CacheShape:
         """Groups and block size."""
         return self._view.shape()
 

@@ -20,7 +20,7 @@ from quire.transfer.geometry.slices import Places, Spans, num_pages, wants
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CacheShape:
     """Layer groups and tokens per block of a cache."""
 
     groups: tuple[LayerGroup, ...]
@@ -70,7 +70,7 @@ class Landing:
 class CacheView(Protocol):
     """The door between transfer and a cache. One caller at a time."""
 
-    def shape(self) -> Shape:
+    def shape(self) -> CacheShape:
         """Groups and block size."""
         ...
 

@@ -32,7 +32,7 @@ class AuxRoom:
 
 
 class Aux(msgspec.Struct, frozen=True, array_like=True):
-    """What goes with the last word. Logits are float32, row by row."""
+    """What goes with the last report. Logits are float32, row by row."""
 
     first_tokens: Annotated[tuple[int, ...], Meta(max_length=1 << 16)] = ()
     draft_tokens: Annotated[tuple[int, ...], Meta(max_length=1 << 16)] = ()
@@ -63,7 +63,7 @@ _decoder = msgspec.msgpack.Decoder(Aux)
 
 
 def pack(aux: Aux, key: Key, room: AuxRoom) -> bytes:
-    """Bytes for the last word; more than there is room for is an error here, at the sender."""
+    """Bytes for the last report; more than there is room for is an error here, at the sender."""
     _check(aux, room)
     body = _encoder.encode(aux)
     return _tag(body, key) + body

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from quire.core.records.errors import InputError, say
 from quire.transfer.geometry.ranks import Grid, Seat
 from quire.transfer.geometry.shards import PageShape, Section, Shard, gaps, misfit, opaque, overlap, short
-from quire.transfer.views.view import Shape
+from quire.transfer.views.view import CacheShape
 from quire.transfer.wire.messages import Hello, WirePage, WireSection
 
 PER_GROUP = "per-group wants"
@@ -37,7 +37,7 @@ class Layout:
 
 
 def layout_of(
-    shape: Shape, name: str, *, model: str = "", dtype: str = "", pages: Sequence[PageShape] | None = None,
+    shape: CacheShape, name: str, *, model: str = "", dtype: str = "", pages: Sequence[PageShape] | None = None,
     grid: Grid | None = None, rank: int = 0, can: tuple[str, ...] = (PER_GROUP,),
 ) -> Layout:  # fmt: skip
     """The layout of a cache's pages; without `pages` a page is moved as it is."""
@@ -75,10 +75,10 @@ def uncovered(mine: Layout, writers: Sequence[Layout]) -> str | None:
         sent = [overlap(theirs.pages[group], page, mine.seat.group) for theirs in writers]
         missing = gaps(page.page_bytes, [fragment for fragments in sent for fragment in fragments])
         if missing:
-            (start, end), there = missing[0], sorted({layer for peer in writers for layer in peer.pages[group].layers})
+            first, there = missing[0], sorted({layer for peer in writers for layer in peer.pages[group].layers})
             more = f" and {len(missing) - 1} more parts" if len(missing) > 1 else ""
             layers = f"layers {short(page.layers)} here, {short(there)} there"
-            return f"bytes [{start}, {end}){more} of group {group}'s page are nobody's: {layers}"
+            return f"bytes [{first.start}, {first.end}){more} of group {group}'s page are nobody's: {layers}"
     return None
 
 

@@ -1,6 +1,6 @@
 """Messages: what two peers say to each other, as bytes of one version. Bounded; never unpickled. Knows no sessions.
 
-receiver -> sender   Hello, Order, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, Result, Cancel
+receiver -> sender   Hello, Order, Ask, Beat, Cancel          sender -> receiver   Hello, Refuse, DeliveryReport, Cancel
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.span import Span
-from quire.transfer.geometry.slices import Places, Run, Spans, places_of, runs_of
+from quire.transfer.geometry.slices import BlockRun, Places, Spans, places_of, runs_of
 from quire.transfer.wire.verdict import Key
 
 VERSION = 1
@@ -32,11 +32,11 @@ WireRun = tuple[Blocks, Annotated[bytes, Meta(max_length=4 * MAX_BLOCKS)]]
 WireSpans = Annotated[tuple[tuple[Blocks, Blocks], ...], Meta(max_length=MAX_RUNS)]
 
 
-class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Any of them."""
+class PeerMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What all messages have in common: an array, led by the name of its kind."""
 
 
-class Wish(msgspec.Struct, frozen=True, array_like=True):
+class GroupWant(msgspec.Struct, frozen=True, array_like=True):
     """What one group wants, and where it goes: runs of slots by ordinal. A state stands after `position` tokens."""
 
     blocks: Blocks  # places of the list: both sides must agree
@@ -61,7 +61,7 @@ class WirePage(msgspec.Struct, frozen=True, array_like=True):
     sections: Annotated[tuple[WireSection, ...], Meta(max_length=64)]
 
 
-class Hello(Message, frozen=True):
+class Hello(PeerMessage, frozen=True):
     """Who speaks: facts that must be equal, its place among its ranks, its pages, what it can do."""
 
     name: Text
@@ -72,13 +72,13 @@ class Hello(Message, frozen=True):
     can: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
-class Refuse(Message, frozen=True):
+class Refuse(PeerMessage, frozen=True):
     """A hello that does not fit, and what differs."""
 
     reason: Text
 
 
-class Order(Message, frozen=True):
+class Order(PeerMessage, frozen=True):
     """Compute a prompt for me: I shall ask for it under this key. What `body` says is between the engines."""
 
     request: Text
@@ -89,7 +89,7 @@ class Order(Message, frozen=True):
         return f"Order({key_of(self)}, {len(self.body)} bytes)"
 
 
-class Ask(Message, frozen=True):
+class Ask(PeerMessage, frozen=True):
     """A receiver's wants; `patience` is what is left of it.
 
     `start` is the first block that any group lacks: a peer that does not know per-group wants goes by this number.
@@ -101,22 +101,25 @@ class Ask(Message, frozen=True):
     door: Count
     length: Count
     content: Annotated[bytes, Meta(max_length=64)]
-    wishes: Annotated[tuple[Wish, ...], Meta(max_length=MAX_GROUPS)]
+    wants: Annotated[tuple[GroupWant, ...], Meta(max_length=MAX_GROUPS)]
     start: Blocks
     patience: Seconds
 
     def __repr__(self) -> str:
-        blocks = [wish.blocks for wish in self.wishes]
+        blocks = [want.blocks for want in self.wants]
         return f"Ask({key_of(self)}, {self.length} tokens, {blocks} blocks, door {self.door})"
 
     @property
     def num_bytes(self) -> int:
         """About what it takes to keep it."""
-        return 256 + sum(64 + len(raw) for wish in self.wishes for _, raw in wish.runs)
+        return 256 + sum(64 + len(raw) for want in self.wants for _, raw in want.runs)
 
 
-class Result(Message, frozen=True):
-    """A sender's word: of a piece, or the last one. `delivered` counts from the first piece on."""
+class DeliveryReport(PeerMessage, frozen=True, tag="Result"):
+    """A sender's report: of a piece, or the last one. `delivered` counts from the first piece on.
+
+    On the wire it is called Result, as it was in the first release.
+    """
 
     request: Text
     epoch: Epoch
@@ -129,12 +132,12 @@ class Result(Message, frozen=True):
     aux: bytes = b""
 
     def __repr__(self) -> str:
-        word = "last word" if self.last else "word"
+        which = "the last one" if self.last else "of a piece"
         end = f"{self.num_bytes} bytes and {len(self.aux)} beside them" if self.ok else f"failed: {self.reason[:200]}"
-        return f"Result({key_of(self)}, {word}, {end})"
+        return f"DeliveryReport({key_of(self)}, {which}, {end})"
 
 
-class Cancel(Message, frozen=True):
+class Cancel(PeerMessage, frozen=True):
     """The other side does not want it any more."""
 
     request: Text
@@ -142,24 +145,24 @@ class Cancel(Message, frozen=True):
     reason: Text = ""
 
 
-class Beat(Message, frozen=True):
+class Beat(PeerMessage, frozen=True):
     """A receiver still waits for these."""
 
     keys: Annotated[tuple[tuple[Text, Epoch], ...], Meta(max_length=MAX_KEYS)]
 
 
-Any = Hello | Refuse | Order | Ask | Result | Cancel | Beat
+AnyMessage = Hello | Refuse | Order | Ask | DeliveryReport | Cancel | Beat
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
-M = TypeVar("M", Ask, Result, Cancel)
+_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
+M = TypeVar("M", Ask, DeliveryReport, Cancel)
 
 
-def encode(message: Any) -> bytes:
+def encode(message: AnyMessage) -> bytes:
     """One byte of version, then the message."""
     return bytes((VERSION,)) + _encoder.encode(message)
 
 
-def decode(data: bytes | memoryview) -> Any:
+def decode(data: bytes | memoryview) -> AnyMessage:
     """The message; a foreign version is told apart from a broken message before anything else is read."""
     if not len(data):
         raise InputError(say("a message from a peer", "it is empty", "drop it"))
@@ -172,26 +175,26 @@ def decode(data: bytes | memoryview) -> Any:
         raise InputError(say("a message from a peer", str(wrong), "drop it")) from None
 
 
-def key_of(message: Order | Ask | Result | Cancel) -> Key:
+def key_of(message: Order | Ask | DeliveryReport | Cancel) -> Key:
     """The session it belongs to."""
     return Key(message.request, message.epoch)
 
 
-def wish(places: Places, *, state: bool, position: int) -> Wish:
+def group_want(places: Places, *, state: bool, position: int) -> GroupWant:
     """A list of slots for the wire."""
     runs = tuple((run.first, np.asarray(run.slots, "<i4").tobytes()) for run in runs_of(places))
-    return Wish(len(places), runs, state, position)
+    return GroupWant(len(places), runs, state, position)
 
 
-def places_wished(wish: Wish) -> Places:
+def wanted_places(want: GroupWant) -> Places:
     """The list back; checked."""
     runs = []
-    for first, raw in wish.runs:
-        if len(raw) % 4 or first + len(raw) // 4 > wish.blocks:
-            fact = f"a run of {len(raw)} bytes from {first} on in {wish.blocks} blocks"
-            raise InputError(say("a wish of a peer", fact, "send int32 slots inside the prompt"))
-        runs.append(Run(first, tuple(np.frombuffer(raw, "<i4").tolist())))
-    return places_of(runs, wish.blocks)
+    for first, raw in want.runs:
+        if len(raw) % 4 or first + len(raw) // 4 > want.blocks:
+            fact = f"a run of {len(raw)} bytes from {first} on in {want.blocks} blocks"
+            raise InputError(say("a want of a peer", fact, "send int32 slots inside the prompt"))
+        runs.append(BlockRun(first, tuple(np.frombuffer(raw, "<i4").tolist())))
+    return places_of(runs, want.blocks)
 
 
 def to_wire(spans: Spans) -> WireSpans:

@@ -1,4 +1,5 @@
-"""Going: one write on its way out, frame by frame, straight from the pages; Coming: one on its way in. No sockets.
+"""Writes: OutgoingWrite, one on its way to a peer, frame by frame, straight from the pages; IncomingWrite, one on its
+way in. Knows no sockets.
 
 When the receiver does not want it any more the rest is left out: one empty last frame ends it. It is over when the
 frame before has left, since only then nothing refers to the source pages.
@@ -18,7 +19,7 @@ WRITE = struct.Struct("<QQ?")  # door, ticket, the last frame of this write
 
 
 @dataclass(slots=True)
-class Coming:
+class IncomingWrite:
     """A write on its way in: its frame that is being filled."""
 
     door: int
@@ -27,7 +28,7 @@ class Coming:
     good: bool = True
 
 
-class Going:
+class OutgoingWrite:
     """`problem` is set when the receiver has refused it; `flushed` when its last frame has left."""
 
     __slots__ = ("_parts", "door", "flushed", "peer", "problem", "ticket")
