@@ -32,5 +32,5 @@ def test_tokens_are_those_of_one_engine(name: str, there: str, here: str) -> Non
     computes = open_peer(name, pages=40, device=there, serve=True, limits=limits)
     decodes = open_peer(name, pages=40, device=here, limits=limits)
     for peer, device in ((computes, there), (decodes, here)):
-        assert isinstance(peer.endpoint.books.view, StagedView) == (device == "cuda")
+        assert isinstance(peer.endpoint._registry.view, StagedView) == (device == "cuda")
     assert_same_over(computes, decodes, Reference(families.build(name)))

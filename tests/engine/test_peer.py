@@ -289,8 +289,8 @@ def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: 
     there.engine.submit(words(1, 40), Sampling(max_tokens=30))
     prompt, sampling = words(5, 30), Sampling(max_tokens=5)
     run = here.decode(Key("r"), prompt, sampling, source=there.link.address, order=True)
-    books, end = there.endpoint.books, time.monotonic() + MOST_SECONDS
-    while not books.orders._found and not books.orders._refused:  # before the run that is in its way is done
+    registry, end = there.endpoint._registry, time.monotonic() + MOST_SECONDS
+    while not registry.orders._found and not registry.orders._refused:  # before the run that is in its way is done
         assert time.monotonic() < end
         time.sleep(0.001)
     drive(there, here)

@@ -43,7 +43,7 @@ def assert_same_over(there: Peer, here: Peer, reference: Reference) -> None:
         assert run.error is None and not run.fallback and run.received > 0, run.fallback
         assert_same(reference, prompt, sampling, [run.answers[0].tokens])
     for one in (there, here):
-        view = one.endpoint.books.view
+        view = one.endpoint._registry.view
         if isinstance(view, StagedView):
             assert not any(view.num_used(group) for group in range(len(view.shape().groups)))
         one.engine.close()

@@ -10,7 +10,7 @@ import pytest
 from quire import InputError, LayerGroup, Span
 from quire.transfer.geometry.pieces import part_of, piece_of, whole
 from quire.transfer.geometry.slices import (
-    Run,
+    BlockRun,
     below,
     first_missing,
     holes,
@@ -29,7 +29,7 @@ Tile = tuple[tuple[int, int], tuple[int, int], bool]
 FULL = LayerGroup("full")
 
 
-def moved(source: list[Run], target: list[Run], blocks: int) -> list[tuple[int, int]]:
+def moved(source: list[BlockRun], target: list[BlockRun], blocks: int) -> list[tuple[int, int]]:
     """Slot to slot, both lists given as runs."""
     have, room = places_of(source, blocks), places_of(target, blocks)
     return [(int(have[o]), int(room[o])) for o in pairs(have, room)]
@@ -61,7 +61,7 @@ def test_a_list_starts_at_a_block() -> None:
     """pair-02: a start inside a block would shift every pair: an error, as is a list that leaves the prompt."""
     with pytest.raises(InputError, match="blocks start every 16 tokens"):
         run_at(15, [5, 6, 7, 8], SIZE)
-    for runs in ([Run(3, (1, 2))], [Run(1, (5,)), Run(1, (6,))], [Run(0, (-1,))]):
+    for runs in ([BlockRun(3, (1, 2))], [BlockRun(1, (5,)), BlockRun(1, (6,))], [BlockRun(0, (-1,))]):
         with pytest.raises(InputError, match="ascending runs"):
             places_of(runs, 4)
     with pytest.raises(InputError, match="one side has 3 blocks, the other 4"):
@@ -70,22 +70,22 @@ def test_a_list_starts_at_a_block() -> None:
 
 def test_holes_at_different_places_never_shift_a_pair() -> None:
     """pair-03: as many holes on both sides, at other ordinals; windows evicted at different times."""
-    assert moved([Run(0, (1,)), Run(2, (3,))], [Run(1, (8, 9))], 3) == [(3, 9)]
-    assert moved([Run(0, (100, 101))], [Run(1, (201,))], 2) == [(101, 201)]
-    assert moved([Run(8, (18, 19))], [Run(7, (27, 28, 29))], 10) == [(18, 28), (19, 29)]
+    assert moved([BlockRun(0, (1,)), BlockRun(2, (3,))], [BlockRun(1, (8, 9))], 3) == [(3, 9)]
+    assert moved([BlockRun(0, (100, 101))], [BlockRun(1, (201,))], 2) == [(101, 201)]
+    assert moved([BlockRun(8, (18, 19))], [BlockRun(7, (27, 28, 29))], 10) == [(18, 28), (19, 29)]
 
 
 def test_a_group_that_wants_nothing_gets_nothing() -> None:
     """pair-04: beside one that wants ordinals 1 and 2."""
-    assert moved([Run(0, (1, 2, 3))], [], 3) == []
-    assert moved([Run(0, (4, 5, 6))], [Run(1, (50, 60))], 3) == [(5, 50), (6, 60)]
+    assert moved([BlockRun(0, (1, 2, 3))], [], 3) == []
+    assert moved([BlockRun(0, (4, 5, 6))], [BlockRun(1, (50, 60))], 3) == [(5, 50), (6, 60)]
 
 
 def test_lists_and_runs_say_the_same() -> None:
     """pair-05: a full run, a window's run, none; a hole makes two runs."""
-    for runs in ((Run(0, (1, 2, 3)),), (Run(2, (9,)),), (), (Run(0, (4,)), Run(2, (5,)))):
+    for runs in ((BlockRun(0, (1, 2, 3)),), (BlockRun(2, (9,)),), (), (BlockRun(0, (4,)), BlockRun(2, (5,)))):
         assert runs_of(places_of(runs, 3)) == runs
-    assert places_of([Run(2, (9,))], 3).tolist() == [-1, -1, 9]
+    assert places_of([BlockRun(2, (9,))], 3).tolist() == [-1, -1, 9]
 
 
 @pytest.mark.parametrize(("cached", "want"), [(64, ()), (63, (Span(3, 4),)), (48, (Span(3, 4),)), (0, (Span(0, 4),))])
@@ -105,18 +105,24 @@ def test_a_window_wants_the_later_of_two_edges(cached: int, full: Span, near: Sp
 @pytest.mark.parametrize(
     ("group", "run", "length", "evicted", "expected"),
     [
-        (local(40), Run(0, (10, 11, 12, 13, 14)), 80, 0, (Run(2, (12, 13, 14)),)),
-        (local(40), Run(0, (-1, -1, 12, 13, 14)), 80, 2, (Run(2, (12, 13, 14)),)),
-        (local(32), Run(0, tuple(range(100, 107))), 96, 0, (Run(4, (104, 105)),)),
-        (local(32), Run(4, (104, 105, 106)), 96, 4, (Run(4, (104, 105)),)),
-        (local(32), Run(0, tuple(range(100, 107))), 96, 5, (Run(5, (105,)),)),
-        (FULL, Run(0, tuple(range(7))), 96, 0, (Run(0, tuple(range(6))),)),
-        (LayerGroup("local", window=32, sinks=4), Run(0, tuple(range(7))), 96, 0, (Run(0, (0,)), Run(4, (4, 5)))),
-        (local(96), Run(0, tuple(range(6))), 96, 0, (Run(0, tuple(range(6))),)),
+        (local(40), BlockRun(0, (10, 11, 12, 13, 14)), 80, 0, (BlockRun(2, (12, 13, 14)),)),
+        (local(40), BlockRun(0, (-1, -1, 12, 13, 14)), 80, 2, (BlockRun(2, (12, 13, 14)),)),
+        (local(32), BlockRun(0, tuple(range(100, 107))), 96, 0, (BlockRun(4, (104, 105)),)),
+        (local(32), BlockRun(4, (104, 105, 106)), 96, 4, (BlockRun(4, (104, 105)),)),
+        (local(32), BlockRun(0, tuple(range(100, 107))), 96, 5, (BlockRun(5, (105,)),)),
+        (FULL, BlockRun(0, tuple(range(7))), 96, 0, (BlockRun(0, tuple(range(6))),)),
+        (
+            LayerGroup("local", window=32, sinks=4),
+            BlockRun(0, tuple(range(7))),
+            96,
+            0,
+            (BlockRun(0, (0,)), BlockRun(4, (4, 5))),
+        ),
+        (local(96), BlockRun(0, tuple(range(6))), 96, 0, (BlockRun(0, tuple(range(6))),)),
     ],
 )
 def test_a_block_list_is_cut_from_behind_first(
-    group: LayerGroup, run: Run, length: int, evicted: int, expected: tuple[Run, ...]
+    group: LayerGroup, run: BlockRun, length: int, evicted: int, expected: tuple[BlockRun, ...]
 ) -> None:
     """want-03: scratch behind the prompt, then evicted blocks, then what has left the window; sinks stay."""
     assert runs_of(offered(group, run, length, SIZE, evicted=evicted)) == expected
@@ -124,17 +130,17 @@ def test_a_block_list_is_cut_from_behind_first(
 
 def test_a_long_prompt_offers_its_window_only() -> None:
     """want-04: 131,072 tokens, window 4,096, blocks of 64, nothing evicted yet: 64 slots from ordinal 1,984."""
-    (run,) = runs_of(offered(local(4_096), Run(0, tuple(range(2_048))), 131_072, 64))
+    (run,) = runs_of(offered(local(4_096), BlockRun(0, tuple(range(2_048))), 131_072, 64))
     assert (run.first, len(run.slots)) == (1_984, 64)
 
 
 def test_a_hole_that_nothing_explains_is_an_error() -> None:
     """want-05: a hole in the prompt; the same behind what is computed so far is none."""
     with pytest.raises(InputError, match="block 1 has no slot"):
-        offered(FULL, Run(0, (5, -1, 7)), 48, SIZE)
-    assert runs_of(offered(FULL, Run(0, (5, -1, 7)), 48, SIZE, done=31)) == (Run(0, (5,)),)
+        offered(FULL, BlockRun(0, (5, -1, 7)), 48, SIZE)
+    assert runs_of(offered(FULL, BlockRun(0, (5, -1, 7)), 48, SIZE, done=31)) == (BlockRun(0, (5,)),)
     with pytest.raises(InputError, match="block 0 has no slot"):
-        offered(FULL, Run(1, (6, 7)), 48, SIZE)
+        offered(FULL, BlockRun(1, (6, 7)), 48, SIZE)
 
 
 def test_each_group_wants_for_itself() -> None:
@@ -185,14 +191,17 @@ def test_pieces_tile_the_prompt() -> None:
 def test_what_forgets_goes_with_the_last_piece() -> None:
     """piece-02: 96 tokens in two pieces; a window of 96 is sent as it comes, one of 32 and a state at the end."""
     groups = (FULL, local(96), local(32), LayerGroup("state", snapshot_every=32))
-    slots = [np.arange(6, dtype=np.int32)] * 2 + [places_of([Run(4, (4, 5))], 6), places_of([Run(5, (7,))], 6)]
+    slots = [np.arange(6, dtype=np.int32)] * 2 + [
+        places_of([BlockRun(4, (4, 5))], 6),
+        places_of([BlockRun(5, (7,))], 6),
+    ]
     first = piece_of(Span(0, 40), 96, SIZE, last=False)
     last = piece_of(Span(40, 96), 96, SIZE, last=True)
     assert first is not None and last is not None
     early = [runs_of(part) for part in part_of(groups, slots, first, 96, SIZE)]
     late = [runs_of(part) for part in part_of(groups, slots, last, 96, SIZE)]
-    assert early == [(Run(0, (0, 1)),)] * 2 + [()] * 2
-    assert late == [(Run(2, (2, 3, 4, 5)),)] * 2 + [(Run(4, (4, 5)),), (Run(5, (7,)),)]
+    assert early == [(BlockRun(0, (0, 1)),)] * 2 + [()] * 2
+    assert late == [(BlockRun(2, (2, 3, 4, 5)),)] * 2 + [(BlockRun(4, (4, 5)),), (BlockRun(5, (7,)),)]
 
 
 def test_a_last_piece_may_be_empty() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from quire import InputError, Request, Scope, Span, StateError
 from quire.transfer.geometry.ranks import Grid, Source
-from quire.transfer.geometry.slices import Run, places_of
+from quire.transfer.geometry.slices import BlockRun, places_of
 from quire.transfer.session.receiving import Receiving
 from quire.transfer.views.quire_view import QuireView
 from quire.transfer.wire import messages as wire
@@ -34,7 +34,7 @@ def outcome(session):
 
 
 def word(*, ok=True, last=True, piece=0, size=512, delivered=((),), **options):
-    return wire.Result(*KEY, piece, last, ok, delivered, size, **options)
+    return wire.DeliveryReport(*KEY, piece, last, ok, delivered, size, **options)
 
 
 def receiving(told, expected=None, wants=((),), **options):
@@ -68,7 +68,8 @@ def test_only_what_is_missing_is_sent(cached):
     session = rig.ask(request(), KEY)
     landing = rig.d.landing(session)
     rig.step()
-    ((_, ask),) = rig.p.books.waiting.asks.values()
+    (early,) = rig.p._registry.early.asks.values()
+    ask = early.ask
     assert ask.start == 4  # what a peer is told that knows one start for all groups
     rig.serve(request(), KEY)
     rig.step()
@@ -110,17 +111,21 @@ def test_pieces_arrive_as_they_are_computed():
 
 def test_a_message_survives_the_wire():
     """talk-05: lists, kinds and positions round trip; lists of another length, cut messages, other versions do not."""
-    lists = (places_of([Run(0, (1, 2, 3))], 3), places_of([Run(2, (9,))], 3), places_of([Run(2, (7,))], 3))
-    wishes = tuple(wire.wish(places, state=nth == 2, position=40) for nth, places in enumerate(lists))
-    ask = wire.Ask(*KEY, 0, 1, 40, b"x", wishes, 0, 5.0)
+    lists = (
+        places_of([BlockRun(0, (1, 2, 3))], 3),
+        places_of([BlockRun(2, (9,))], 3),
+        places_of([BlockRun(2, (7,))], 3),
+    )
+    wants = tuple(wire.group_want(places, state=nth == 2, position=40) for nth, places in enumerate(lists))
+    ask = wire.Ask(*KEY, 0, 1, 40, b"x", wants, 0, 5.0)
     back = wire.decode(wire.encode(ask))
-    assert back == ask and (back.wishes[2].state, back.wishes[2].position) == (True, 40)
-    assert [wire.places_wished(wish).tolist() for wish in back.wishes] == [[1, 2, 3], [-1, -1, 9], [-1, -1, 7]]
+    assert back == ask and (back.wants[2].state, back.wants[2].position) == (True, 40)
+    assert [wire.wanted_places(want).tolist() for want in back.wants] == [[1, 2, 3], [-1, -1, 9], [-1, -1, 7]]
     for data in (b"", b"\x02" + wire.encode(ask)[1:], wire.encode(ask)[:-3], b"\x01\x93\x01\x02\x03", b"\x80\x04."):
         with pytest.raises(InputError, match="a message from a peer"):
             wire.decode(data)
     with pytest.raises(InputError, match="inside the prompt"):
-        wire.places_wished(wire.Wish(2, ((1, b"\0" * 8),)))
+        wire.wanted_places(wire.GroupWant(2, ((1, b"\0" * 8),)))
 
 
 def test_the_last_word_completes_and_a_foreign_piece_breaks():
@@ -179,10 +184,10 @@ def test_messages_may_come_before_their_session():
     rig.sides["p"].compute(request())
     rig.ask(request(), KEY)
     rig.step()
-    assert len(rig.p.books.waiting.asks) == 1
+    assert len(rig.p._registry.early.asks) == 1
     rig.d.cancel(KEY)
     rig.step()
-    assert (outcome(rig.p.send(KEY, "r")), rig.p.books.arrivals) == (CANCELLED, {})
+    assert (outcome(rig.p.send(KEY, "r")), rig.p._registry.arrivals) == (CANCELLED, {})
     rig.step()
     assert rig.empty()
     other = Key("r", 2)
@@ -191,7 +196,7 @@ def test_messages_may_come_before_their_session():
     for seconds, parked in ((119, 1), (2, 0)):
         rig.clock.now += seconds
         rig.p.step()
-        assert len(rig.p.books.waiting.asks) == parked
+        assert len(rig.p._registry.early.asks) == parked
 
 
 def test_a_cancel_before_the_ask_publishes_nothing():
@@ -365,9 +370,9 @@ def test_a_peer_that_does_not_fit_is_told_why_once():
     rig.step(names=("p", "d", "w"))
     first = rig.d.receive(KEY, request(), Source(("w",)))
     assert outcome(first) == FAILED and "block size: '8' here, '4' there" in first.verdict.reason
-    told = len(rig.hub.heap)
+    told = len(rig.hub._heap)
     second = rig.d.receive(Key("r", 2), request("s"), Source(("w",)))
-    assert outcome(second) == FAILED and len(rig.hub.heap) == told
+    assert outcome(second) == FAILED and len(rig.hub._heap) == told
     rig.serve(request("t"), Key("t"))
     third = rig.ask(request("t"), Key("t"))
     rig.step()
@@ -471,7 +476,7 @@ def test_another_prompt_under_the_same_key_is_refused():
         session = rig.ask(other, KEY)
         rig.step()
         assert outcome(session) == FAILED and "prompt is another one" in session.verdict.reason
-        assert rig.p.books.dispatches[KEY].session.verdict is None and not rig.d.books.arrivals
+        assert rig.p._registry.dispatches[KEY].session.verdict is None and not rig.d._registry.arrivals
         rig.step(30)
         assert rig.empty() and rig.sides["d"].taken() == [0, 0, 0]
 
@@ -507,7 +512,7 @@ def test_the_last_word_after_a_cancel_is_a_failure():
 
     rig = Rig(fate=fate, fenced=False)
     rig.serve(request(), KEY)
-    session, sending = rig.ask(request(), KEY), rig.p.books.dispatches[KEY].session
+    session, sending = rig.ask(request(), KEY), rig.p._registry.dispatches[KEY].session
     rig.step(0.01)
     rig.step(0.01)
     rig.p.cancel(KEY, "preempted")
@@ -515,7 +520,7 @@ def test_the_last_word_after_a_cancel_is_a_failure():
     assert (outcome(sending), sending.quiet, outcome(session), session.quiet) == (CANCELLED, False, CANCELLED, False)
     taken = [rig.sides[name].taken() for name in "pd"]
     rig.step(5)
-    assert session.words["p"].ok is False and rig.empty()
+    assert session.reports["p"].ok is False and rig.empty()
     assert (outcome(session), rig.sides["d"].taken(), taken[1]) == (CANCELLED, [0, 0, 0], [6, 2, 1])
 
 
@@ -562,7 +567,7 @@ def test_a_sender_has_deadlines_of_its_own(last, reason):
     rig.p.send(KEY, "r")
     rig.ask(request(), KEY)
     rig.p.step()
-    session = rig.p.books.dispatches[KEY].session
+    session = rig.p._registry.dispatches[KEY].session
     if last:
         rig.p.put(KEY, 22, last=True, aux=FIRST)
     rig.step(9.9, names=("p",))
@@ -570,18 +575,18 @@ def test_a_sender_has_deadlines_of_its_own(last, reason):
     rig.step(0.1, names=("p",))
     assert outcome(session) == FAILED and reason in session.verdict.reason
     rig.step(10, names=("p",))  # the link to the silent receiver is closed: that proves it
-    assert not rig.p.books.dispatches and not rig.p.stuck
+    assert not rig.p._registry.dispatches and not rig.p.stuck
 
 
 def test_lists_of_another_length_are_refused():
     """talk-30: the peers agree on the prompt and not on its blocks: failed with both numbers, once."""
     rig = Rig()
     rig.serve(request(), KEY)
-    offer = rig.p.books.dispatches[KEY].offers[-1]
-    rig.links["d"].send("p", wire.encode(hello(rig.d.books.layout)))
+    offer = rig.p._registry.dispatches[KEY].offers[-1]
+    rig.links["d"].send("p", wire.encode(hello(rig.d._registry.layout)))
     for blocks in (7, 1 << 22):
-        wishes = tuple(wire.Wish(blocks, ()) for _ in GROUPS)
-        ask = wire.Ask("r", 1, 0, 1, 22, offer.content, wishes, 0, 5.0)
+        wants = tuple(wire.GroupWant(blocks, ()) for _ in GROUPS)
+        ask = wire.Ask("r", 1, 0, 1, 22, offer.content, wants, 0, 5.0)
         rig.links["d"].send("p", wire.encode(ask))
     rig.p.step()
     _, heard = [wire.decode(news.data) for news in rig.links["d"].poll()]
@@ -595,7 +600,7 @@ def test_limits_and_second_sessions_are_refused():
     with pytest.raises(StateError, match="use another epoch"):
         rig.p.send(KEY, "r")
     with pytest.raises(StateError, match="the last one was sent"):
-        rig.p.books.dispatches[KEY].session.add(None, [], 0, 0.0)
+        rig.p._registry.dispatches[KEY].session.add(None, [], 0, 0.0)
     with pytest.raises(InputError, match="above 0"):
         Limits(lease=0)
     for peers in ((), ("p", "p"), ("p", "q", "r")):
@@ -604,14 +609,14 @@ def test_limits_and_second_sessions_are_refused():
     for key in ("r", ("r", 1), Key("r", -1), Key("", 0), Key("x" * 1025), Key(3, 0)):
         with pytest.raises(InputError, match="session"):
             rig.p.send(key, "r")
-    assert layout_of(rig.p.books.shape, "x").name == "x"
+    assert layout_of(rig.p._registry.shape, "x").name == "x"
 
 
 @pytest.mark.parametrize("one_start", [False, True])
 def test_a_peer_with_one_start_is_asked_for_everything_from_there_on(one_start):
     """talk-34: blocks 0 to 3 of full are held, 4 of the window, no state: 4, 5 and the state, or 5 instead of 4, 5."""
     rig = Rig(receiver=ListSide())
-    layout = layout_of(rig.p.books.shape, "p", can=()) if one_start else rig.p.books.layout
+    layout = layout_of(rig.p._registry.shape, "p", can=()) if one_start else rig.p._registry.layout
     rig.ends["p"] = rig.end("p", layout=layout)
     rig.sides["d"].compute(request("turn", PROMPT[:20]))
     rig.sides["d"].end("turn")
