@@ -106,10 +106,10 @@ def test_links_and_pumps() -> None:
     assert repr(link) == "TcpLink('b', closed, 0 connections)"
     assert repr(TcpLink("c", [], SECRET, listen=None)) == "TcpLink('c', does not listen, 0 connections)"
     rig = Rig()
-    pump = EndpointThread(rig.p)
-    assert repr(pump) == f"EndpointThread({rig.p!r}, running)"
-    pump.close()
-    assert repr(pump) == f"EndpointThread({rig.p!r}, closed)"
+    thread = EndpointThread(rig.p)
+    assert repr(thread) == f"EndpointThread({rig.p!r}, running)"
+    thread.close()
+    assert repr(thread) == f"EndpointThread({rig.p!r}, closed)"
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -92,7 +92,7 @@ class Connection:
     @property
     def interest(self) -> int:
         """What to wait for."""
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.wants_out else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._wants_out else 0)
         return self.sock.interest(wanted) if isinstance(self.sock, TlsSocket) else wanted
 
     # -- out ---------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Connection:
         self._long.append(more)
 
     @property
-    def wants_out(self) -> bool:
+    def _wants_out(self) -> bool:
         """There is something to send."""
         return bool(self._out) or (self.is_open and bool(self._frames or self._long))
 

@@ -56,9 +56,9 @@ class LocalHub:
         dead.dead = True
         dead.news.clear()
         for other in self.links.values():
-            self.post(other.name, 0.0, lambda other=other: other.lose(name, "it has died"))  # type: ignore[misc]
+            self._post(other.name, 0.0, lambda other=other: other.lose(name, "it has died"))  # type: ignore[misc]
 
-    def post(self, name: str, delay: float, act: Callable[[], list[News]]) -> None:
+    def _post(self, name: str, delay: float, act: Callable[[], list[News]]) -> None:
         """Do this at that link, later."""
         begin = self.clock() if self._moment is None else self._moment
         heapq.heappush(self._heap, (begin + delay, next(self._numbers), name, act))
@@ -99,7 +99,7 @@ class LocalLink:
         if self.dead or peer not in self.hub.links:
             return False
         for delay in self.hub.fate("message", self.name, peer):
-            self.hub.post(peer, delay, lambda: [Received(self.name, message)])
+            self.hub._post(peer, delay, lambda: [Received(self.name, message)])
         return True
 
     def write(self, peer: str, door: int, rows: Rows) -> int:
@@ -113,13 +113,13 @@ class LocalLink:
             return ticket
         self._outgoing[ticket] = peer
         first = min(delays[0] / 100, 0.001)
-        self.hub.post(peer, first, lambda: self._begin(other, door, delays[0] - first, rows, ticket))
+        self.hub._post(peer, first, lambda: self._begin(other, door, delays[0] - first, rows, ticket))
         return ticket
 
     def _begin(self, other: LocalLink, number: int, rest: float, rows: Rows, ticket: int) -> list[News]:
         """At the receiver: the first bytes are here; without a fence the others cannot be stopped any more."""
         other._incoming[number] = other._incoming.get(number, 0) + 1
-        self.hub.post(other.name, rest, lambda: self._land(other, number, rows, ticket))
+        self.hub._post(other.name, rest, lambda: self._land(other, number, rows, ticket))
         return []
 
     def _land(self, other: LocalLink, number: int, rows: Rows, ticket: int) -> list[News]:
@@ -139,7 +139,7 @@ class LocalLink:
             other.fill(self, rows)
         if ticket in self._outgoing:
             for delay in self.hub.fate("moved", other.name, self.name)[:1] or (0.0,):
-                self.hub.post(self.name, delay, lambda: self._moved(ticket, problem))
+                self.hub._post(self.name, delay, lambda: self._moved(ticket, problem))
         return []
 
     def fill(self, source: LocalLink, rows: Rows) -> None:
@@ -190,7 +190,7 @@ class LocalLink:
             self.news += self.lose(peer, "closed")
             if peer in self.hub.links:
                 lose = self.hub.links[peer].lose
-                self.hub.post(peer, NOTICED, lambda: lose(self.name, "it has closed the link"))
+                self.hub._post(peer, NOTICED, lambda: lose(self.name, "it has closed the link"))
             return self.hub.fenced
         self.dead = True
         self.hub.links.pop(self.name, None)

@@ -28,11 +28,11 @@ class ResolvedName(NamedTuple, Generic[T]):
 
 
 class Lookups(Generic[T]):
-    """`bell` can be read from when there are answers."""
+    """`ready` can be read from when there are answers."""
 
     def __init__(self) -> None:
-        self.bell, self._ringer = socket.socketpair()
-        for end in (self.bell, self._ringer):
+        self.ready, self._signal = socket.socketpair()
+        for end in (self.ready, self._signal):
             end.setblocking(False)
         self._lock = Lock()
         self._waiting: deque[tuple[T, bytes, int]] = deque()
@@ -64,7 +64,7 @@ class Lookups(Generic[T]):
         """Answers since the last call."""
         with self._lock:
             with contextlib.suppress(BlockingIOError):
-                while self.bell.recv(4096):
+                while self.ready.recv(4096):
                     pass
             answers, self._answers = self._answers, []
         return answers
@@ -74,8 +74,8 @@ class Lookups(Generic[T]):
         with self._lock:
             self._closed = True
             self._waiting.clear()
-            self.bell.close()
-            self._ringer.close()
+            self.ready.close()
+            self._signal.close()
 
     def _run(self) -> None:
         while True:
@@ -94,5 +94,5 @@ class Lookups(Generic[T]):
     def _answer(self, answer: ResolvedName[T]) -> None:
         if not self._closed:
             self._answers.append(answer)
-            with contextlib.suppress(BlockingIOError):  # full: it rings
-                self._ringer.send(b"x")
+            with contextlib.suppress(BlockingIOError):  # full: it can be read from anyway
+                self._signal.send(b"x")

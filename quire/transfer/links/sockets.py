@@ -118,7 +118,7 @@ class Sockets(ABC):
     def _look_up(self, connection: Connection, name: bytes, port: int) -> None:
         if self._lookups is None:
             self._lookups = Lookups()
-            self._selector.register(self._lookups.bell, selectors.EVENT_READ, self._lookups)
+            self._selector.register(self._lookups.ready, selectors.EVENT_READ, self._lookups)
         self._lookups.ask(connection, name, port)
 
     def _looked_up(self, lookups: Lookups[Connection]) -> None:

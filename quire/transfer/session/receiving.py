@@ -32,9 +32,9 @@ class Receiving:
         self.key = key
         self.wants = wants
         self.told = dict.fromkeys(told)  # sealed before the first message leaves
-        self.expected = expected
-        self.limits = limits
-        self.aux_room = aux_room  # None: nothing but pages is waited for
+        self._expected = expected
+        self._limits = limits
+        self._aux_room = aux_room  # None: nothing but pages is waited for
         self.aux: Aux | None = None
         self.reports: dict[str, wire.DeliveryReport] = {}  # last ones by writer: writers are counted, not messages
         self.num_bytes = 0
@@ -42,8 +42,8 @@ class Receiving:
         self.stuck = False
         self.closed_at: float | None = None  # when the link to those who stayed silent was closed
         self.proven = False  # the door is shut for good
-        self.noticed = False
-        self.until = now + limits.transfer
+        self._noticed = False
+        self._until = now + limits.transfer
         self.quiet_until: float | None = None
 
     def __repr__(self) -> str:
@@ -78,8 +78,8 @@ class Receiving:
             return self._end(failed(f"{peer}: {report.reason}"), now)
         if not self._well_formed(report):
             return self._end(broken(f"{peer} does not say group by group what it delivered"), now)
-        if sum(known.ok for known in self.reports.values()) > self.expected:
-            return self._end(broken(f"{peer} is one writer more than the {self.expected} expected"), now)
+        if sum(known.ok for known in self.reports.values()) > self._expected:
+            return self._end(broken(f"{peer} is one writer more than the {self._expected} expected"), now)
         self.num_bytes += report.num_bytes
         return self._aux(peer, report, now) or self._complete(now)
 
@@ -103,7 +103,7 @@ class Receiving:
 
     def tick(self, now: float) -> Actions:
         """The deadline; reports that came with it were heard before."""
-        if self.verdict is None and now >= self.until:
+        if self.verdict is None and now >= self._until:
             return self._end(failed("it was not delivered in time"), now)
         return []
 
@@ -126,10 +126,10 @@ class Receiving:
         return len(report.delivered) == len(self.wants) and all(start <= end for start, end in pairs)
 
     def _aux(self, peer: str, report: wire.DeliveryReport, now: float) -> Actions:
-        if not report.aux or self.aux_room is None:
+        if not report.aux or self._aux_room is None:
             return []
         try:
-            aux = unpack(report.aux, self.key, self.aux_room)
+            aux = unpack(report.aux, self.key, self._aux_room)
         except QuireError as wrong:
             return self._end(broken(f"{peer}: {wrong}"), now)
         if self.aux is not None and aux != self.aux:
@@ -141,13 +141,13 @@ class Receiving:
         if self.verdict is not None:
             return []
         good = [report for report in self.reports.values() if report.ok]
-        if len(good) < self.expected:
+        if len(good) < self._expected:
             return []
         for peer, report in self.reports.items():
             missing = holes(self.wants, [wire.from_wire(spans) for spans in report.delivered])
             if any(missing):
                 return self._end(failed(f"{peer} did not deliver {_named(missing)}"), now)
-        if self.aux_room is not None and self.aux is None:
+        if self._aux_room is not None and self.aux is None:
             return self._end(failed("no writer sent the auxiliary data"), now)
         return self._end(DELIVERED, now)
 
@@ -155,10 +155,10 @@ class Receiving:
         """Writers that owe a report are told, once, that nobody waits for their pages; not the one who said so."""
         self.verdict = settle(self.verdict, verdict)
         if self.quiet_until is None:
-            self.quiet_until = now + self.limits.grace
-        if self.noticed:
+            self.quiet_until = now + self._limits.grace
+        if self._noticed:
             return []
-        self.noticed = True
+        self._noticed = True
         notice = wire.Cancel(*self.key, self.verdict.reason[:1000])
         return [SendMessage(peer, notice) for peer in self.silent if peer != but]
 

@@ -58,24 +58,24 @@ class Sending:
 
     def __init__(self, key: Key, shape: CacheShape, length: int, content: bytes, *, limits: Limits, now: float) -> None:
         self.key = key
-        self.shape = shape
+        self._shape = shape
         self.length = length
         self.content = content
-        self.limits = limits
-        self.position = 0
+        self._limits = limits
+        self._position = 0
         self.pieces: list[PlacedPiece] = []
         self.receivers: dict[str, ReceiverRank] = {}
-        self.expected: int | None = None  # receiver ranks; known from the first ask
-        self.aux = b""
+        self._expected: int | None = None  # receiver ranks; known from the first ask
+        self._aux = b""
         self.verdict: Verdict | None = None
         self.stuck = False
         self.closed_at: float | None = None  # when the link to those who stayed silent was closed
-        self.lease_until = now + limits.lease
-        self.until: float | None = None  # from the last piece and the last ask on
+        self._lease_until = now + limits.lease
+        self._until: float | None = None  # from the last piece and the last ask on
         self.quiet_until: float | None = None  # from the verdict on; nothing moves it
 
     def __repr__(self) -> str:
-        pieces = f"{len(self.pieces)} pieces" + (" and complete" if self.complete else "")
+        pieces = f"{len(self.pieces)} pieces" + (" and complete" if self._complete else "")
         return f"Sending({self.key}, {self.length} tokens, {pieces}, to {list(self.receivers)}, {in_words(self)})"
 
     # -- what happens to it ------------------------------------------------------------------------------------------
@@ -84,15 +84,15 @@ class Sending:
         self, piece: PromptPiece, places: Sequence[Places], position: int, now: float, *, aux: bytes = b""
     ) -> Actions:
         """One more piece has been computed; the last one brings what goes with the last report."""
-        if self.complete:
+        if self._complete:
             raise StateError(say(f"a piece for {self.key}", "the last one was sent", "send the last piece last"))
         if self.verdict is not None:
             return []
-        parts = part_of(self.shape.groups, places, piece, self.length, self.shape.block_size)
+        parts = part_of(self._shape.groups, places, piece, self.length, self._shape.block_size)
         self.pieces.append(PlacedPiece(piece, parts))
-        self.lease_until = max(self.lease_until, now + self.limits.lease)
+        self._lease_until = max(self._lease_until, now + self._limits.lease)
         if piece.last:
-            self.position, self.aux = position, aux
+            self._position, self._aux = position, aux
         self._start_clock(now)
         return self._advance_all(now)
 
@@ -101,9 +101,9 @@ class Sending:
         if peer in self.receivers:
             return []
         self.receivers[peer] = receiver
-        self.expected = expected
+        self._expected = expected
         self._start_clock(now)
-        receiver.delivered = [() for _ in self.shape.groups]
+        receiver.delivered = [() for _ in self._shape.groups]
         return self._advance(peer, receiver, now)
 
     def moved(self, peer: str, problem: str | None, now: float) -> Actions:
@@ -138,15 +138,15 @@ class Sending:
 
     def renew(self, now: float) -> None:
         """A receiver still waits for it."""
-        self.lease_until = max(self.lease_until, now + self.limits.lease * 2 / 3)
+        self._lease_until = max(self._lease_until, now + self._limits.lease * 2 / 3)
 
     def tick(self, now: float) -> Actions:
         """Deadlines of every state."""
         if self.verdict is not None:
             return []
-        if not self.all_asked and now >= self.lease_until:
+        if not self._all_asked and now >= self._lease_until:
             return self._end(failed("the lease ran out before every receiver had asked"), now)
-        if self.until is not None and now >= self.until:
+        if self._until is not None and now >= self._until:
             return self._end(failed("it was not delivered in time"), now)
         if any(not receiver.done and now >= receiver.until for receiver in self.receivers.values()):
             return self._end(failed("the receiver's patience ran out"), now)
@@ -155,7 +155,7 @@ class Sending:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     @property
-    def complete(self) -> bool:
+    def _complete(self) -> bool:
         """The last piece is here."""
         return bool(self.pieces) and self.pieces[-1].piece.last
 
@@ -165,9 +165,9 @@ class Sending:
         return sum(receiver.num_bytes for receiver in self.receivers.values())
 
     @property
-    def all_asked(self) -> bool:
+    def _all_asked(self) -> bool:
         """Every receiver rank has registered."""
-        return self.expected is not None and len(self.receivers) >= self.expected
+        return self._expected is not None and len(self.receivers) >= self._expected
 
     @property
     def quiet(self) -> bool:
@@ -183,8 +183,8 @@ class Sending:
 
     def _start_clock(self, now: float) -> None:
         """Delivery is due so many seconds after both the last piece and the last ask are here; nothing moves it."""
-        if self.until is None and self.complete and self.all_asked:
-            self.until = now + self.limits.transfer
+        if self._until is None and self._complete and self._all_asked:
+            self._until = now + self._limits.transfer
 
     def _advance_all(self, now: float) -> Actions:
         return [act for peer, receiver in self.receivers.items() for act in self._advance(peer, receiver, now)]
@@ -208,16 +208,16 @@ class Sending:
         return acts
 
     def _late_state(self, receiver: ReceiverRank) -> str:
-        wants = zip(self.shape.groups, receiver.ask.wants, strict=True)
+        wants = zip(self._shape.groups, receiver.ask.wants, strict=True)
         wanted = [want.position for group, want in wants if group.current and want.runs]
-        off = [position for position in wanted if position != self.position]
-        return f"the state stands after {self.position} tokens, wanted after {off[0]}" if off else ""
+        off = [position for position in wanted if position != self._position]
+        return f"the state stands after {self._position} tokens, wanted after {off[0]}" if off else ""
 
     def _rows(self, receiver: ReceiverRank, parts: tuple[Places, ...]) -> Rows:
         found, coming = [NO_ROWS], []
         for group, (source, target) in enumerate(zip(parts, receiver.targets, strict=True)):
             both, fragments = pairs(source, target), receiver.fragments[group]
-            mine = PoolSlots(source[both], self.shape.groups[group].page_bytes)
+            mine = PoolSlots(source[both], self._shape.groups[group].page_bytes)
             theirs = PoolSlots(target[both], receiver.page_bytes[group])
             found.append(rows_of(group, mine, theirs, fragments))
             arrives = spans_at(both) if fragments else spans_of(target)  # who has no part of it vouches for nothing
@@ -230,11 +230,11 @@ class Sending:
         receiver.delivered = receiver.coming
         last = self.pieces[receiver.next - 1].piece.last
         delivered = tuple(map(wire.to_wire, receiver.delivered))
-        aux = self.aux if last else b""
+        aux = self._aux if last else b""
         report = wire.DeliveryReport(*self.key, receiver.ask.piece, last, True, delivered, receiver.num_bytes, "", aux)
         if last:
             receiver.done = receiver.ok = True
-            if self.all_asked and all(receiver.ok for receiver in self.receivers.values()):
+            if self._all_asked and all(receiver.ok for receiver in self.receivers.values()):
                 self.verdict = settle(self.verdict, DELIVERED)
         return [SendMessage(peer, report)]
 
@@ -242,7 +242,7 @@ class Sending:
         """The end: every receiver that has had no last report gets it now, or when its write is over."""
         self.verdict = settle(self.verdict, verdict)
         if self.quiet_until is None:
-            self.quiet_until = now + self.limits.grace
+            self.quiet_until = now + self._limits.grace
         if self.verdict.outcome is Outcome.DELIVERED:
             return []
         acts: Actions = []
