@@ -11,10 +11,12 @@ except ImportError as missing:
 
 from quire.engine.connector import Connector
 from quire.engine.engine import Engine, EngineBusy
+from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
 from quire.engine.front.stream import Piece, RunFailed, Stream
-from quire.engine.llm import LLM, Output, fitting
-from quire.engine.model.families import Model, load, of
+from quire.engine.llm import LLM, Output
+from quire.engine.model.layers import Model
+from quire.engine.model.load import load, of
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run

@@ -11,7 +11,7 @@ from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
-from quire.engine.model.families import Model
+from quire.engine.model.layers import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 

@@ -23,9 +23,9 @@ from quire.core.records.span import Span
 from quire.engine.asking import check_wishes, checked_prompt, ready
 from quire.engine.connector import Beside, Connector
 from quire.engine.connector_side import Outside
-from quire.engine.model.attention import Step
+from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
-from quire.engine.model.families import KvShape, Model
+from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
 from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.settings import EngineConfig
@@ -243,7 +243,7 @@ class Engine:
         with torch.inference_mode():
             out = self.model.module(
                 input_ids=packed.ids[None], position_ids=packed.positions[None], use_cache=False,
-                logits_to_keep=packed.wanted, quire_step=Step(packed, self.pages, self.model.places),
+                logits_to_keep=packed.wanted, quire_step=AttentionStep(packed, self.pages, self.model.places),
             )  # fmt: skip
         logits: torch.Tensor = out.logits[0]
         watch.mark("model")

@@ -11,22 +11,21 @@ import torch
 
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.engine import PLAIN_SAMPLING, Engine
+from quire.engine.fitting import fitting
 from quire.engine.front import prompts as asked
 from quire.engine.front.loop import Loop
 from quire.engine.front.prompts import Message, Prompt
 from quire.engine.front.stream import RunFailed, Stream
 from quire.engine.model import smollm2
-from quire.engine.model.families import Model, load
 from quire.engine.model.folders import checked
-from quire.engine.model.sizes import pages_in
+from quire.engine.model.layers import Model
+from quire.engine.model.load import load
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Run
 
 if TYPE_CHECKING:
     from quire.transfer import Tls
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class LLM:
 
     def __init__(
         self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None, device: str = "cpu",
-        dtype: str = "float32", device_bytes: int = 512 * MIB, host_bytes: int = 0,
+        dtype: str = "float32", device_bytes: int | str = "512MiB", host_bytes: int | str = 0,
         prefill_peer: PrefillPeer | None = None, tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         for name, given, kind in (("config", config, EngineConfig), ("prefill_peer", prefill_peer, PrefillPeer)):
@@ -154,17 +153,6 @@ def _remote(engine: Engine, peer: PrefillPeer) -> Callable[..., Run]:
     from quire.engine.disagg.remote import Remote  # needs msgspec, which others do without
 
     return Remote(engine, peer).submit
-
-
-def fitting(model: Model, device_bytes: int, host_bytes: int = 0, **settings: Any) -> EngineConfig:
-    """A config whose pages fill so many bytes; `settings` are other fields of EngineConfig."""
-    settings.setdefault("max_length", min(model.max_length, 8192))
-    settings.setdefault("max_sequences", 32)
-    plain = EngineConfig(1, **settings)
-    groups = model.groups(plain.block_size, plain.snapshot_every)
-    load = (plain.block_size, plain.max_sequences, plain.longest_chunk)
-    settings["host_pages"] = pages_in(host_bytes, groups, *load) if host_bytes else 0
-    return EngineConfig(pages_in(device_bytes, groups, *load), **settings)
 
 
 def check_device(device: str) -> None:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer
     from quire.transfer import Tls
 
-MIB = 1 << 20
-
 
 def add_model(parser: ArgumentParser) -> None:
     """Which model, where and with how much memory."""
     parser.add_argument("--model", metavar="FOLDER", help="a model in transformers' format; default: the embedded one")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--dtype", default="float32", help="float32 (default) or bfloat16")
-    parser.add_argument("--device-memory", type=int, default=512, metavar="MIB", help="for pages (default %(default)s)")
-    parser.add_argument("--host-memory", type=int, default=0, metavar="MIB", help="for pages put away (default 0)")
+    parser.add_argument(
+        "--device-memory", default="512MiB", metavar="SIZE", help="for pages: 40GB, 512MiB (default), or bytes"
+    )
+    parser.add_argument("--host-memory", default="0", metavar="SIZE", help="for pages put away (default none)")
 
 
 def add_link(parser: ArgumentParser) -> None:
@@ -41,11 +41,9 @@ def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: Pref
     """The model, ready."""
     from quire.engine import LLM
 
-    if min(options.device_memory, options.host_memory) < 0:
-        raise InputError(say("memory for pages", "less than nothing was given", "give MiB, 0 or more"))
     return LLM(
         options.model, device=options.device, dtype=options.dtype, tell=tell,
-        device_bytes=options.device_memory * MIB, host_bytes=options.host_memory * MIB, prefill_peer=prefill_peer,
+        device_bytes=options.device_memory, host_bytes=options.host_memory, prefill_peer=prefill_peer,
     )  # fmt: skip
 
 

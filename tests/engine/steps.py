@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 import quire
+from quire.engine import Model, of
 from quire.engine.engine import Engine
-from quire.engine.model import families as engine_families
-from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch, Run
@@ -32,7 +31,7 @@ SMALL = {"block_size": 8, "max_num_tokens": 64, "max_sequences": 8, "max_length"
 @cache
 def model_of(name: str) -> Model:
     """A tiny model, for engines only."""
-    return engine_families.of(families.build(name))
+    return of(families.build(name))
 
 
 @cache

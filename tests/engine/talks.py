@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from quire.engine.model.families import Model
 
 import quire
 from quire.engine.engine import Engine
-from quire.engine.model.families import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
+from quire.engine import Model, load, of  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.model import families as engine_families  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
@@ -44,7 +44,7 @@ class Pair:
     """An engine's model and a reference with the same weights."""
 
     name: str
-    model: engine_families.Model
+    model: Model
     reference: Reference
     speak: Speak = random_words
 
@@ -52,7 +52,7 @@ class Pair:
 @pytest.fixture(scope="module", params=families.NAMES)
 def pair(request: pytest.FixtureRequest) -> Pair:
     name = str(request.param)
-    return Pair(name, engine_families.of(families.build(name)), Reference(families.build(name)))
+    return Pair(name, of(families.build(name)), Reference(families.build(name)))
 
 
 def compare(pair: Pair, done: Done, what: str) -> list[Difference]:
@@ -154,7 +154,7 @@ def real() -> Pair:
         folder = smollm2.folder()
     except InputError as reason:
         pytest.skip(f"the embedded model is not there: {reason}")
-    model = engine_families.load(folder, dtype="float32")
+    model = load(folder, dtype="float32")
     module = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     ids = model.tokenizer(TEXT)["input_ids"]
 

@@ -16,7 +16,8 @@ transformers = pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
 from quire.engine import LLM, load  # noqa: E402
-from quire.engine.model.folders import LOCAL, SAFE  # noqa: E402
+from quire.engine.model.folders import SAFE  # noqa: E402
+from quire.engine.model.load import LOCAL  # noqa: E402
 
 from . import families  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402

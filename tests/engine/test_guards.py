@@ -13,10 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from quire.engine.model.families import KvShape, Shape, StateShape  # noqa: E402
+
 from quire import Request, StateError  # noqa: E402
 from quire.engine import Engine, EngineConfig, Model, Sampling  # noqa: E402
 from quire.engine.model.batch import Segment, pack  # noqa: E402
-from quire.engine.model.families import KvShape, Shape, StateShape  # noqa: E402
 
 FULL = KvShape("full", (0,), 1, 4)
 STATE = StateShape("state", (1,), (4, 3), (1, 4, 4))

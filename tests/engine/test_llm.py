@@ -24,7 +24,7 @@ import quire  # noqa: E402
 from quire import InputError, StateError  # noqa: E402
 from quire.engine import LLM, EngineConfig, Output, Sampling, fitting, of  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
-from quire.engine.model.quiet import quiet  # noqa: E402
+from quire.engine.model.load import quiet_transformers  # noqa: E402
 
 from . import families  # noqa: E402
 from .threads import Crew, until  # noqa: E402
@@ -331,7 +331,7 @@ def test_quiet_gives_everything_back_though_two_use_it() -> None:
     def load() -> None:
         together.wait(60)
         for _ in range(50):
-            with quiet():
+            with quiet_transformers():
                 time.sleep(0.0002)  # the others shall run meanwhile
                 assert notes.get_verbosity() == logging.ERROR and sys.stderr is not stderr
 

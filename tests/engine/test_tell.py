@@ -13,8 +13,8 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from quire import StateError
+from quire.engine import of
 from quire.engine.engine import Engine
-from quire.engine.model import families as engine_families
 from quire.engine.publishing import Teller
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
@@ -25,7 +25,7 @@ from . import families
 
 def test_an_index_follows_an_engine() -> None:
     config = EngineConfig(24, 12, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True, rank=3)
-    engine = Engine(engine_families.of(families.build("llama")), config)
+    engine = Engine(of(families.build("llama")), config)
     publisher = Publisher(engine.cache, "tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*")
     Teller(engine, publisher)
     index = Index()
@@ -67,7 +67,7 @@ class Dead:
 
 def test_a_dead_publisher_is_told_and_stops_no_engine(caplog: pytest.LogCaptureFixture) -> None:
     config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True)
-    engine = Engine(engine_families.of(families.build("llama")), config)
+    engine = Engine(of(families.build("llama")), config)
     publisher = Dead()
     teller = Teller(engine, publisher)
     engine.submit(np.arange(16, 48, dtype=np.int32), Sampling(max_tokens=4))

@@ -153,11 +153,11 @@ def test_prompts_of_every_form_are_one_prompt(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"device_bytes": 10**5000}, "no machine has as many"),
-        ({"device_bytes": 10**30}, "no machine has as many"),
-        ({"device_bytes": 1.5}, "that is no whole number"),
-        ({"device_bytes": -1}, "give more memory"),
-        ({"host_bytes": "x"}, "that is no whole number"),
+        ({"device_bytes": 10**5000}, "no machine has so many bytes"),
+        ({"device_bytes": 10**30}, "no machine has so many bytes"),
+        ({"device_bytes": 1.5}, "it is no amount of memory"),
+        ({"device_bytes": -1}, "it is no amount of memory; write 40GB"),
+        ({"host_bytes": "x"}, "it is no amount of memory"),
         ({"config": 5}, "config is 5; pass a EngineConfig, or None"),
         ({"config": {}}, "config is {}; pass a EngineConfig"),
         ({"prefill_peer": "host:1"}, "prefill_peer is 'host:1'; pass a PrefillPeer"),

@@ -78,7 +78,7 @@ def test_the_end_of_the_input_ends_the_chat(folder: str, say: Say, capsys: pytes
 def test_options_reach_the_answer(folder: str, say: Say, capsys: pytest.CaptureFixture[str]) -> None:
     say("Hello\n/new\nHello\n")
     sampled = ["--temperature", "1.0", "--top-p", "0.9", "--max-tokens", "6", "--system", "", "--drafts", "2"]
-    memory = ["--device-memory", "1", "--host-memory", "1", "--dtype", "bfloat16"]
+    memory = ["--device-memory", "1MiB", "--host-memory", "1048576", "--dtype", "bfloat16"]
     assert chat.main(["--model", folder, "--seed", "4", *sampled, *memory]) == 0
     first = capsys.readouterr()
     assert [cost[::2] for cost in costs(first.err)] == [(10, 6), (10, 6)]  # "u:Hello\na:" and six tokens
@@ -98,7 +98,7 @@ def test_options_reach_the_answer(folder: str, say: Say, capsys: pytest.CaptureF
         (["--model", "nowhere"], "there is no config.json in it; name a folder with a model"),
         (["--device", "abacus"], "torch knows no such device; use cpu or cuda"),
         (["--dtype", "int8"], "it is no floating point type of torch"),
-        (["--device-memory", "-1"], "less than nothing was given; give MiB, 0 or more"),
+        (["--device-memory=-1"], "it is no amount of memory; write 40GB, 512MiB or a number of bytes"),
         (["--device-memory", "0"], "give more memory"),
     ],
 )

@@ -19,7 +19,7 @@ from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import Memory, ReplaySettings
 from quire.tools.replay.setup.shape import PRESETS, find_shape
-from quire.tools.replay.units import parse_bytes, say_bytes
+from quire.core.records.memory import parse_bytes, say_bytes
 from tests.tools.test_replay_trace import GOOD, written
 
 TINY = ["--limit", "8", "--device-blocks", "400", "--block-size", "512"]

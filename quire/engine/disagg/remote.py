@@ -18,7 +18,7 @@ from quire.core.records.request import Int32
 from quire.engine.disagg.peer import LinkMaker, Peer
 from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import Gate
-from quire.engine.model.families import Model
+from quire.engine.model.layers import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import PrefillPeer
 from quire.engine.step.branch import Run

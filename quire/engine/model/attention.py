@@ -19,18 +19,19 @@ from torch.nn.functional import scaled_dot_product_attention
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
 from quire.engine.model.batch import Int64, Lane, Packed
+from quire.engine.model.layers import LayerPlace
 from quire.engine.model.pages import Pages
 
 NAME = "quire_paged"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class AttentionStep:
     """What travels through the model's layers: the packed tokens, and where their pages are."""
 
     packed: Packed
     pages: Pages
-    places: dict[int, tuple[int, int]]
+    places: dict[int, LayerPlace]
     readers: dict[int, Any] = field(default_factory=dict)  # by group, made by the first layer that asks
 
 
@@ -47,7 +48,7 @@ def paged(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: None, **given: Any
 ) -> tuple[torch.Tensor, None]:
     """One layer: [1, heads, tokens, dim] in, [1, tokens, heads, dim] out."""
-    step: Step | None = given.get("quire_step")
+    step: AttentionStep | None = given.get("quire_step")
     if step is None:
         fact = "its attention reads the pages of an engine's step"
         raise InputError(say("a forward of this model outside an engine", fact, "use another copy of the model"))

@@ -6,12 +6,13 @@ Knows which byte belongs to which layer. Decides nothing: the cache names slots,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from quire.core.records.config import CacheConfig
-from quire.engine.model.families import KvShape, Model, StateShape
+from quire.engine.model.layers import KvShape, Model, StateShape
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.mover import Mover
@@ -58,17 +59,11 @@ class Pages:
 
 def _state_views(shape: StateShape, arena: torch.Tensor, dtype: torch.dtype) -> dict[int, StateView]:
     views: dict[int, StateView] = {}
-    for layer, (conv, matrix, end) in zip(shape.layers, shape.parts(dtype.itemsize), strict=True):
-        channels, places = shape.conv
-        views[layer] = StateView(
-            arena[:, conv : conv + channels * places * dtype.itemsize].view(dtype).unflatten(1, (channels, places)),
-            arena[:, matrix:end].view(torch.float32)[:, : _size(shape.matrix)].unflatten(1, shape.matrix),
-        )
+    for layer, part in zip(shape.layers, shape.parts(dtype.itemsize), strict=True):
+        conv = arena[:, part.conv : part.conv + prod(shape.conv) * dtype.itemsize].view(dtype)
+        matrix = arena[:, part.matrix : part.end].view(torch.float32)[:, : prod(shape.matrix)]
+        views[layer] = StateView(conv.unflatten(1, shape.conv), matrix.unflatten(1, shape.matrix))
     return views
-
-
-def _size(form: tuple[int, int, int]) -> int:
-    return form[0] * form[1] * form[2]
 
 
 def _device_tier(arenas: list[Any]) -> Tier:

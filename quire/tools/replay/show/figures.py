@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from quire.tools.replay.units import say_bytes
+from quire.core.records.memory import say_bytes
 
 Json = Mapping[str, Any]  # one ReplayResult, or a part of it, as JSON has it
 

@@ -1,10 +1,10 @@
-"""Families: what a model's own config says about its layers: layer groups, pages, states. Owns the Model record.
+"""Layers: what a model's own config says about them: layer groups, pages, states. Owns the Model record.
 
     layer 0   1   2   3   4   5        layer types, from the config
           w   w   f   w   w   f
     group 1   1   0   1   1   0        one layer group per reading rule and shape of KV
 
-Knows no cache and no steps.
+Knows no folders, no cache and no steps; `load.py` makes a model read pages.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.engine.model import folders
 
 KNOWN = ("full_attention", "sliding_attention", "linear_attention")
 ALIGNMENT = 16  # bytes; parts of a state page begin at multiples of it
@@ -42,6 +40,14 @@ class KvShape:
         return LayerGroup(self.name, page_bytes=page_bytes, planes=planes, window=self.window)
 
 
+class StatePart(NamedTuple):
+    """Where one layer's part of a state page lies, in bytes."""
+
+    conv: int
+    matrix: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class StateShape:
     """Recurrent layers. A page is one state: for each layer the inputs its convolution remembers, and its matrix."""
@@ -51,23 +57,37 @@ class StateShape:
     conv: tuple[int, int]  # channels, places; in the model's dtype
     matrix: tuple[int, int, int]  # heads, key dim, value dim; in float32
 
-    def parts(self, itemsize: int) -> Iterator[tuple[int, int, int]]:
-        """Per layer the byte offsets of convolution and matrix, and where the layer ends."""
+    def parts(self, itemsize: int) -> Iterator[StatePart]:
+        """One per layer, in order."""
         end = 0
         for _ in self.layers:
             conv = end
             matrix = _aligned(conv + prod(self.conv) * itemsize)
             end = _aligned(matrix + prod(self.matrix) * 4)
-            yield conv, matrix, end
+            yield StatePart(conv, matrix, end)
 
     def group(self, block_size: int, itemsize: int, snapshot_every: int) -> LayerGroup:
         """The layer group of a cache; snapshots fall on block edges."""
-        *_, (_, _, page_bytes) = self.parts(itemsize)
+        *_, last = self.parts(itemsize)
         every = -(-snapshot_every // block_size) * block_size
-        return LayerGroup(self.name, page_bytes=page_bytes, snapshot_every=every)
+        return LayerGroup(self.name, page_bytes=last.end, snapshot_every=every)
 
 
 Shape = KvShape | StateShape
+
+
+class LayerPlace(NamedTuple):
+    """Where a layer's keys, values or state are."""
+
+    group: int  # its layer group
+    nth: int  # which of the group's layers it is
+
+
+def places_of(shapes: tuple[Shape, ...]) -> dict[int, LayerPlace]:
+    """Of every layer."""
+    return {
+        layer: LayerPlace(group, nth) for group, shape in enumerate(shapes) for nth, layer in enumerate(shape.layers)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ class Model:
 
     module: Any  # a transformers model
     shapes: tuple[Shape, ...]  # one per layer group
-    places: dict[int, tuple[int, int]]  # layer -> its group, and its place in the group's pages
+    places: dict[int, LayerPlace]  # by layer
     eos_ids: frozenset[int]
     max_length: int  # positions it was made for
     tokenizer: Any = None
@@ -109,39 +129,9 @@ def _aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def of(module: Any, tokenizer: Any = None) -> Model:
-    """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only."""
-    from quire.engine.model import (
-        attention,  # they register with transformers, which takes a second to import
-        recurrent,
-    )
-
+def shapes_of(module: Any) -> tuple[Shape, ...]:
+    """Its layer groups: full attention first, then windows, then states."""
     config = module.config.get_text_config()
-    if any(hasattr(part, "sinks") for part in module.modules()):
-        fact = "its attention has learned sinks, which the engine has not"
-        raise InputError(say(f"model type {config.model_type!r}", fact, "use another model"))
-    shapes = _shapes(module, config)
-    places = {layer: (group, place) for group, shape in enumerate(shapes) for place, layer in enumerate(shape.layers)}
-    attention.install(module)
-    recurrent.install(module)
-    module.eval()
-    eos = getattr(module.generation_config, "eos_token_id", None)
-    eos_ids = frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
-    return Model(module, shapes, places, eos_ids, int(config.max_position_embeddings), tokenizer)
-
-
-def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Model:
-    """A decoder and its tokenizer from a local folder in transformers' format. Nothing in it is run as code."""
-    place = folders.checked(folder)
-    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else None
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        raise InputError(say(f"dtype {dtype!r}", "it is no floating point type of torch", "use float32 or bfloat16"))
-    module, tokenizer = folders.read(place, kind)
-    return of(module.to(device), tokenizer)
-
-
-def _shapes(module: Any, config: Any) -> tuple[Shape, ...]:
-    """Layer groups: full attention first, then windows, then states."""
     kinds = _layer_types(config)
     by_kind = {kind: tuple(nth for nth, one in enumerate(kinds) if one == kind) for kind in KNOWN}
     heads = config.num_key_value_heads

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from quire import InputError, LayerGroup  # noqa: E402
 from quire.engine import fitting  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.model.sizes import pages_in  # noqa: E402
+from quire.engine.fitting import Load, pages_in  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import assert_exact, finish, model_of, plain, words  # noqa: E402
@@ -42,7 +42,7 @@ def used(pages: tuple[int, ...], groups: tuple[LayerGroup, ...]) -> int:
 )
 def test_pages_of_a_few_groups(num_bytes: int, groups: tuple[LayerGroup, ...], expected: tuple[int, ...]) -> None:
     """Blocks of 16, four rows, chunks of 64."""
-    pages = pages_in(num_bytes, groups, 16, 4, 64)
+    pages = pages_in(num_bytes, groups, Load(16, 4, 64))
     assert pages == expected and used(pages, groups) <= num_bytes
 
 
@@ -53,7 +53,7 @@ def test_as_many_as_fit(name: str, block: int) -> None:
     groups = model_of(name).groups(block, 64)
     before = (0,) * len(groups)
     for num_bytes in (3 * MIB, 4 * MIB, 5 * MIB + 12_345, 32 * MIB):
-        pages = pages_in(num_bytes, groups, block, 8, 128)
+        pages = pages_in(num_bytes, groups, Load(block, 8, 128))
         assert all(count >= 2 for count in pages) and used(pages, groups) <= num_bytes
         assert all(now >= was for now, was in zip(pages, before, strict=True))
         room = num_bytes - used(pages, groups)
@@ -65,7 +65,7 @@ def test_windows_and_states_leave_memory_to_the_others() -> None:
     """What a window or a state cannot use goes to full attention: with much memory nearly all of it."""
     for name in ("gemma3", "qwen3_next"):
         groups = model_of(name).groups(16, 512)
-        pages = pages_in(256 * MIB, groups, 16, 8, 128)
+        pages = pages_in(256 * MIB, groups, Load(16, 8, 128))
         assert pages[0] * groups[0].page_bytes > 0.5 * 256 * MIB and pages[1] < pages[0]
 
 
@@ -107,8 +107,8 @@ def test_the_smallest_that_runs(name: str) -> None:
 @pytest.mark.parametrize("num_bytes", [0, -1, -(1 << 40), 1])
 def test_no_memory_at_all(num_bytes: int) -> None:
     with pytest.raises(InputError, match=f"a cache of {num_bytes} bytes"):
-        pages_in(num_bytes, (FULL, NEAR), 16, 4, 64)
-    with pytest.raises(InputError, match=f"a cache of {num_bytes} bytes"):
+        pages_in(num_bytes, (FULL, NEAR), Load(16, 4, 64))
+    with pytest.raises(InputError, match="no amount of memory" if num_bytes < 0 else f"a cache of {num_bytes} bytes"):
         fitting(model_of("llama"), num_bytes)
 
 
@@ -117,10 +117,15 @@ def test_too_little_memory_on_the_host() -> None:
         fitting(model_of("llama"), 64 * MIB, 7)
 
 
-@pytest.mark.parametrize("wrong", [1e9, "4GB", None])
-def test_bytes_are_a_whole_number(wrong: Any) -> None:
-    with pytest.raises(InputError, match="bytes"):
+@pytest.mark.parametrize("wrong", [1.5, "4 apples", None, True, [1]])
+def test_what_is_no_amount_of_memory(wrong: Any) -> None:
+    with pytest.raises(InputError, match="it is no amount of memory; write 40GB, 512MiB or a number of bytes"):
         fitting(model_of("llama"), wrong)
+
+
+def test_memory_is_written_as_everywhere() -> None:
+    wanted = fitting(model_of("llama"), 64 * MIB, 10**7)
+    assert wanted == fitting(model_of("llama"), "64MiB", "10MB") == fitting(model_of("llama"), "67108864", "10 mb")
 
 
 def test_settings_pass_through_and_are_checked() -> None:

@@ -1,0 +1,89 @@
+"""Loading: from a folder, or from a transformers decoder in memory, to a model that reads pages. Nothing is fetched.
+
+    folder --transformers--> decoder, tokenizer --attention and recurrent layers over pages--> Model
+
+Knows no cache and no steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import torch
+
+from quire.core.records.errors import InputError, say
+from quire.engine.model import attention, recurrent
+from quire.engine.model.folders import TOKENIZER_FILES, checked, first_line, wrong_model
+from quire.engine.model.layers import Model, places_of, shapes_of
+
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # said, or transformers would ask
+_ONE_AT_A_TIME = RLock()  # what is silenced belongs to the whole process: two at once would put back each other's
+_log = logging.getLogger("quire.engine")
+
+
+def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Model:
+    """A decoder and its tokenizer from a local folder in transformers' format. Nothing in it is run as code."""
+    place = checked(folder)
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else None
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise InputError(say(f"dtype {dtype!r}", "it is no floating point type of torch", "use float32 or bfloat16"))
+    module, tokenizer = _read(place, kind)
+    model = of(module.to(device), tokenizer)
+    _log.info("loaded %s: %r", place, model)
+    return model
+
+
+def of(module: Any, tokenizer: Any = None) -> Model:
+    """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only."""
+    config = module.config.get_text_config()
+    if any(hasattr(part, "sinks") for part in module.modules()):
+        fact = "its attention has learned sinks, which the engine has not"
+        raise InputError(say(f"model type {config.model_type!r}", fact, "use another model"))
+    shapes = shapes_of(module)
+    attention.install(module)
+    recurrent.install(module)
+    module.eval()
+    eos = getattr(module.generation_config, "eos_token_id", None)
+    eos_ids = frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
+    return Model(module, shapes, places_of(shapes), eos_ids, int(config.max_position_embeddings), tokenizer)
+
+
+def _read(place: Path, kind: torch.dtype) -> tuple[Any, Any]:
+    """Its decoder, and its tokenizer if it has one."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # takes a second to import
+
+    try:
+        with quiet_transformers():
+            module = AutoModelForCausalLM.from_pretrained(place, dtype=kind, use_safetensors=True, **LOCAL)
+            has_tokenizer = any((place / name).is_file() for name in TOKENIZER_FILES)
+            tokenizer = AutoTokenizer.from_pretrained(place, **LOCAL) if has_tokenizer else None
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as wrong:  # tokenizers panic at some files, which is no Exception
+        if "trust_remote_code" in str(wrong):
+            fact = "it brings Python code of its own, and Quire runs none"
+            raise wrong_model(place, fact, "use a model that transformers itself knows") from None
+        fact = f"transformers cannot load it: {first_line(wrong)}"
+        raise wrong_model(place, fact, "name a folder with a whole model") from wrong
+    return module, tokenizer
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without progress bars and notes while a model is made, loaded or converted. Errors still come, as exceptions."""
+    from transformers.utils import logging as notes
+
+    with _ONE_AT_A_TIME:
+        level = notes.get_verbosity()
+        notes.set_verbosity_error()
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # some bars heed no switch
+                yield
+        finally:
+            notes.set_verbosity(level)
