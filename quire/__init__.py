@@ -1,5 +1,6 @@
 """Quire: the KV cache of an LLM engine, as a library."""
 
+import logging
 from typing import TYPE_CHECKING
 
 from quire.core.admission.admit import Batch
@@ -26,6 +27,8 @@ from quire.core.state.sequence import Sequence
 
 if TYPE_CHECKING:
     from quire.engine import LLM as LLM
+
+logging.getLogger("quire").addHandler(logging.NullHandler())  # quiet, unless a program asks for what is logged
 
 __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [

@@ -14,8 +14,8 @@ from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
 
 
-class Beside(Protocol):
-    """Somebody who takes part in every step of an engine: a Peer, a Teller."""
+class StepParticipant(Protocol):
+    """Somebody who takes part in every step of an engine: a Peer, an EnginePublisher."""
 
     @property
     def num_open(self) -> int:

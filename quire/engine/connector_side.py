@@ -1,10 +1,11 @@
-"""Outside: the engine's side of a connector: what it brings, and the pages it still reads. Without one it does nothing.
+"""The engine's side of a connector: what it brings, and the pages it still reads. Without one it does nothing.
 
 Knows no scheduler and no model.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from queue import SimpleQueue
 
@@ -13,12 +14,14 @@ from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
 from quire.engine.connector import Connector
 
+_log = logging.getLogger("quire.engine")
 
-class Outside:
+
+class ConnectorSide:
     """A connector, or none. Recurrent models are not asked: a state is known at one position only."""
 
     def __init__(self, cache: Cache, connector: Connector | None, recurrent: bool) -> None:
-        self.cache, self.connector = cache, connector
+        self._cache, self.connector = cache, connector
         self.brings = connector is not None and not recurrent
         self.last_error: Exception | None = None  # of the connector; it costs reuse, and nothing else
         self._lingering: set[Sequence] = set()  # finished, and the connector still reads their pages
@@ -40,11 +43,15 @@ class Outside:
                 return 0
             came = min(self.connector.allocated(sequence, Span(span.start, span.start + found)), found)
         except Exception as error:  # its network, its bug: what does not come is computed
-            self.last_error = error
+            self._failed(error)
             return 0
         if came > 0:
-            self.cache.commit(sequence, span.start + came)
+            self._cache.commit(sequence, span.start + came)
         return max(came, 0)
+
+    def _failed(self, error: Exception) -> None:
+        self.last_error = error
+        _log.warning("the connector failed, so tokens are computed that it could have brought: %s", error)
 
     def release(self, sequence: Sequence, store: bool) -> None:
         """Give up its pages, now or when the connector has read them."""
@@ -53,11 +60,12 @@ class Outside:
             try:
                 may_go = self.connector.finished(sequence, partial(self._freed.put, (sequence, store)))
             except Exception as error:
-                self.last_error, may_go = error, True
+                self._failed(error)
+                may_go = True
             if not may_go:
                 return
             self._lingering.remove(sequence)
-        self.cache.release(sequence, store=store)
+        self._cache.release(sequence, store=store)
 
     def free(self) -> None:
         """Release what the connector has done with; being told twice does nothing."""
@@ -65,4 +73,4 @@ class Outside:
             sequence, store = self._freed.get()
             if sequence in self._lingering:
                 self._lingering.remove(sequence)
-                self.cache.release(sequence, store=store)
+                self._cache.release(sequence, store=store)

@@ -6,9 +6,11 @@ submit -> waiting | next_turn -> plans run -> pack -> forward -> advance | answe
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 
 import torch
@@ -20,9 +22,9 @@ from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span
-from quire.engine.asking import check_wishes, checked_prompt, ready
-from quire.engine.connector import Beside, Connector
-from quire.engine.connector_side import Outside
+from quire.engine.connector import Connector, StepParticipant
+from quire.engine.connector_side import ConnectorSide
+from quire.engine.fitting import memory_in_words
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
@@ -32,13 +34,15 @@ from quire.engine.settings import EngineConfig
 from quire.engine.step.advance import Advance
 from quire.engine.step.beam import beams_of
 from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
-from quire.engine.step.moves import Moves
+from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.schedule import Scheduler, Turn
-from quire.engine.warmup import warm_up
+from quire.engine.submission import LESS, check_limits, checked_prompt, in_words, prepared_request
+from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
 
 PLAIN_SAMPLING = Sampling()
+_log = logging.getLogger("quire.engine")
 
 
 class EngineBusy(StateError):
@@ -55,20 +59,21 @@ class Engine:
         self.model, self.config, self.clock = model, config, clock
         self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
         self.pages = Pages(model, self.cache.config, colder)
-        self.moves = Moves(self.cache, self.pages.mover)
-        self.outside = Outside(self.cache, connector, model.recurrent)
-        self.scheduler = Scheduler(self.cache, config, self.moves.carry)
+        self.plans = PlanRunner(self.cache, self.pages.mover)
+        self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)
+        self.scheduler = Scheduler(self.cache, config, self.plans.carry)
         self.runs: dict[object, Run] = {}
         self.advance = Advance(
-            self.cache, self.scheduler, model.eos_ids, carry=self.moves.carry, let_go=self._let_go,
+            self.cache, self.scheduler, model.eos_ids, carry=self.plans.carry, let_go=self._let_go,
             finish=self._finish, fail=self.fail, clock=clock,
         )  # fmt: skip
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._numbers = count()
-        self.beside: list[Beside] = []  # whoever takes part in every step: a peer, a publisher
+        self.participants: list[StepParticipant] = []  # whoever takes part in every step: a peer, a publisher
         self.closed = False
         self.stats = Stats()
+        _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -83,12 +88,12 @@ class Engine:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
         prompt = checked_prompt(tokens, self.vocabulary)
-        check_wishes(self.model, self.config, len(prompt), checked_sampling(sampling))
+        check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         number = next(self._numbers)
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
         )
-        prepared = ready(self.cache, request, sampling.max_tokens)
+        prepared = prepared_request(self.cache, request, sampling.max_tokens)
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         run = Run(request, sampling, seed, listener, self.clock())
         run.arrival = number
@@ -148,11 +153,11 @@ class Engine:
     def step(self) -> StepReport | None:
         """Compute one batch; None when there is nothing to do."""
         watch = Stopwatch()
-        self.outside.free()
-        for one in self.beside:
+        self.connector_side.free()
+        for one in self.participants:
             one.step()
         if not self.runs:
-            self.moves.settle()
+            self.plans.settle()
             return None
         turn = self._next_turn()
         watch.mark("schedule")
@@ -177,7 +182,7 @@ class Engine:
             turn = self.scheduler.next_turn()
             for branch, refusal in turn.refused:
                 if not branch.run.done:
-                    self.fail(branch.run, str(refusal))
+                    self.fail(branch.run, f"{in_words(refusal, self.cache.config)}; {LESS}")
             for branch in [one for one in turn.works if one.run.done]:
                 del turn.works[branch]
             if turn.works or turn.refused:
@@ -186,16 +191,16 @@ class Engine:
                 continue
             if not self.num_lingering:
                 oldest = min(self.runs.values(), key=lambda run: run.arrival)
-                self.fail(oldest, "it fits no step, although nothing else runs; enlarge device_pages")
+                self.fail(oldest, f"it fits no step, although nothing else runs; {LESS}")
             return turn
 
     def _settle(self, turn: Turn) -> None:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
-        self.set_back(self.moves.settle(), turn)
+        self.set_back(self.plans.settle(), turn)
         for branch in turn.admitted:
             if branch.sequence is not None and branch.run.fresh:
                 branch.run.reused = branch.sequence.start
-        if self.outside.brings:
+        if self.connector_side.brings:
             for branch in [one for one in turn.works if one in self.scheduler.prompts]:
                 self._bring(branch, turn)
 
@@ -227,7 +232,7 @@ class Engine:
         """What a cache outside has of a prompt need not be computed here."""
         work, run = turn.works[branch], branch.run
         assert branch.sequence is not None
-        came = self.outside.bring(branch.sequence, work.span)
+        came = self.connector_side.bring(branch.sequence, work.span)
         if run.fresh:
             run.reused += came
         rest = Span(work.span.start + came, work.span.end)
@@ -252,14 +257,14 @@ class Engine:
     @property
     def num_lingering(self) -> int:
         """Sequences whose pages somebody outside still reads or fills: waiting for them is no idleness."""
-        return self.outside.num_lingering + sum(one.num_open for one in self.beside)
+        return self.connector_side.num_lingering + sum(one.num_open for one in self.participants)
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
     def _let_go(self, branch: Branch, store: bool) -> None:
         sequence, branch.sequence = branch.sequence, None
         assert sequence is not None
-        self.outside.release(sequence, store)
+        self.connector_side.release(sequence, store)
 
     def drain(self) -> None:
         """Step until every run is done."""
@@ -271,7 +276,8 @@ class Engine:
         if self.runs or self.stats.num_steps:
             fact = f"it has computed {self.stats.num_steps} steps, and {len(self.runs)} runs are inside"
             raise StateError(say("warm-up", fact, "warm up before the first: dummies would push out what is cached"))
-        return warm_up(self.cache, self.moves, self.config, lambda segments: self._compute(segments, Stopwatch()))
+        compute = partial(self._compute, watch=Stopwatch())
+        return WarmUp(self.cache, self.plans, self.config, compute).run()
 
     def close(self) -> None:
         """Cancel what is left and give the memory back; closing again does nothing."""
@@ -279,12 +285,12 @@ class Engine:
             for run in list(self.runs.values()):
                 self.cancel(run)
             if not self.closed:
-                self.moves.settle()
+                self.plans.settle()
         finally:
             if not self.closed:
                 self.closed = True
-                quiet = [one.close() for one in self.beside]
-                if all(quiet):  # else somebody may still touch pages: they stay
+                untouched = [one.close() for one in self.participants]
+                if all(untouched):  # else somebody may still touch pages: they stay
                     self.pages.close()
 
     def __repr__(self) -> str:

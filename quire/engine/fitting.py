@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
 from quire.core.records.memory import parse_bytes
@@ -60,3 +61,12 @@ def _pages(blocks: int, group: LayerGroup, load: Load) -> int:
     if group.window is None:
         return blocks
     return min(blocks, 2 * load.sequences * group.running(size) + group.tail(size) + 2 * -(-load.chunk // size))
+
+
+def memory_in_words(config: CacheConfig) -> str:
+    """Pages per tier and layer group."""
+    tiers = []
+    for tier in config.tiers:
+        pages = [f"{tier.of_group(nth):,} of {group.name!r}" for nth, group in enumerate(config.groups)]
+        tiers.append(f"{' and '.join(pages)} in {tier.name} memory")
+    return f"pages: {', '.join(tiers)}; {config.block_size} tokens each"

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
-from quire.engine.front import prompts as asked
 from quire.engine.front.loop import Loop
-from quire.engine.front.prompts import Message, Prompt
-from quire.engine.front.stream import RunFailed, Stream
+from quire.engine.front.options import ASYNC_OPTIONS, Asked, AsyncOptions, Options, asked
+from quire.engine.front.prompts import Message, Prompt, listed, prompt_ids, talk_ids
+from quire.engine.front.stream import AsyncStream, RunFailed, Stream
 from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
+from quire.engine.model.hub_cache import is_hub_id
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load
 from quire.engine.sampling import Sampling
@@ -53,7 +55,9 @@ class Output:
 
 
 class LLM:
-    """A model with its cache. Without a folder it is the embedded SmolLM2-135M-Instruct.
+    """A model with its cache: from a folder, or a hub id (`Qwen/Qwen3-0.6B`) that was downloaded before.
+
+    Without either it is the embedded SmolLM2-135M-Instruct. `device_bytes` and `host_bytes` are for pages: "40GB".
 
     With a `prefill_peer`, an LLM that serves prompts, it decodes what that one computes.
     """
@@ -71,7 +75,7 @@ class LLM:
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
-            tell(f"loading {place.name}")
+            tell(f"loading {model if is_hub_id(model) else place.name}")
             model = load(place, device=device, dtype=dtype)
         self.model = model
         engine = Engine(model, fitting(model, device_bytes, host_bytes) if config is None else config)
@@ -84,29 +88,35 @@ class LLM:
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; conversations go through the model's own template."""
-        return asked.ids(prompt, self.model.tokenizer)
+        return prompt_ids(prompt, self.model.tokenizer)
 
-    def stream(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
+    def stream(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]) -> Stream:
         """Pieces of the answer as they come: `for piece in llm.stream(...)`; closing it cancels."""
-        return self.loop.submit(self.tokens(prompt), sampling, **wishes)
+        ask = asked(sampling, options)
+        return self.loop.submit(self.tokens(prompt), ask.sampling, **ask.options)
 
-    async def stream_async(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
-        """The same for coroutines: `async for piece in await llm.stream_async(...)`."""
-        return await self.loop.submit_async(self.tokens(prompt), sampling, **wishes)
+    def stream_async(
+        self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[AsyncOptions]
+    ) -> AsyncStream:
+        """The same for coroutines: `async for piece in llm.stream_async(...)`; or `await` it for its Stream."""
+        ask = asked(sampling, options, ASYNC_OPTIONS)
+        return AsyncStream(partial(self.loop.submit_async, self.tokens(prompt), ask.sampling, **ask.options))
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any
+        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]
     ) -> list[Output]:
         """Answers to one prompt or to many, in order; many are computed together."""
-        ready = [self.tokens(prompt) for prompt in asked.listed(prompts)]  # all, before the first is queued
-        return self._outputs(ready, sampling, wishes)
+        ready = [self.tokens(prompt) for prompt in listed(prompts)]  # all, before the first is queued
+        return self._outputs(ready, asked(sampling, options))
 
-    def chat(self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Output:
+    def chat(
+        self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]
+    ) -> Output:
         """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
-        return self._outputs([asked.talk(messages, self.model.tokenizer)], sampling, wishes)[0]
+        return self._outputs([talk_ids(messages, self.model.tokenizer)], asked(sampling, options))[0]
 
-    def _outputs(self, ready: list[list[int]], sampling: Sampling, wishes: dict[str, Any]) -> list[Output]:
-        streams = self.loop.submit_many(ready, sampling, **wishes)
+    def _outputs(self, ready: list[list[int]], ask: Asked) -> list[Output]:
+        streams = self.loop.submit_many(ready, ask.sampling, **ask.options)
         try:
             return [output(stream) for stream in streams]
         finally:
@@ -144,15 +154,15 @@ class LLM:
 
 
 def _check_peer(peer: PrefillPeer) -> None:
-    from quire.engine.disagg.remote import check_way_out
+    from quire.engine.disagg.remote import check_peer
 
-    check_way_out(peer)
+    check_peer(peer)
 
 
 def _remote(engine: Engine, peer: PrefillPeer) -> Callable[..., Run]:
-    from quire.engine.disagg.remote import Remote  # needs msgspec, which others do without
+    from quire.engine.disagg.remote import RemotePrefill  # needs msgspec, which others do without
 
-    return Remote(engine, peer).submit
+    return RemotePrefill(engine, peer).submit
 
 
 def check_device(device: str) -> None:

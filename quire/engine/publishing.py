@@ -1,4 +1,7 @@
-"""Teller: a publisher beside an engine: routers hear after every step what has changed. Knows no sockets."""
+"""Publishing: a publisher that takes part in an engine's steps, so that routers hear after each what has changed.
+
+Knows no sockets.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import Protocol
 from quire.core.records.errors import StateError
 from quire.engine.engine import Engine
 
-_log = logging.getLogger("quire")
+_log = logging.getLogger("quire.engine")
 
 
-class Publishes(Protocol):
+class PublisherLike(Protocol):
     """What is used of quire.events.Publisher."""
 
     def tell(self) -> int | None:
@@ -23,21 +26,21 @@ class Publishes(Protocol):
         ...
 
 
-class Teller:
-    """`Teller(engine, Publisher(engine.cache, ...))`; the engine closes it. Needs EngineConfig(events=True)."""
+class EnginePublisher:
+    """`EnginePublisher(engine, Publisher(engine.cache))`; the engine closes it. Needs EngineConfig(events=True)."""
 
     num_open = 0
 
-    def __init__(self, engine: Engine, publisher: Publishes) -> None:
-        self.publisher = publisher
+    def __init__(self, engine: Engine, publisher: PublisherLike) -> None:
+        self._publisher = publisher
         self.error: StateError | None = None  # why nothing is published any more
-        engine.beside.append(self)
+        engine.participants.append(self)
 
     def step(self) -> None:
         """Once per step; a publisher that has failed stops no engine, but it is told: in the log, and in `error`."""
         if self.error is None:
             try:
-                self.publisher.tell()
+                self._publisher.tell()
             except StateError as error:
                 self.error = error
                 _log.error("routers hear nothing of this engine any more: %s", error)
@@ -45,5 +48,5 @@ class Teller:
     def close(self) -> bool:
         """Tell the end, then stop publishing."""
         self.step()
-        self.publisher.close()
+        self._publisher.close()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,8 +31,8 @@ class Sampling:
     top_p: float = 1.0  # the most likely tokens that together have this mass; 1: all
     top_k: int = 0  # so many of the most likely tokens; 0: all
     seed: int | None = None  # None: drawn by the engine when temperature > 0
-    stop: tuple[str, ...] = ()  # the answer ends before the first of them; at most 16, of 256 characters each
-    stop_ids: tuple[int, ...] = ()  # they end the answer, as the model's eos does, and are its last token; at most 256
+    stop: str | Sequence[str] = ()  # the answer ends before the first of them; at most 16, of 256 characters each
+    stop_ids: Sequence[int] = ()  # they end the answer, as the model's eos does, and are its last token; at most 256
     ignore_eos: bool = False
     n: int = 1  # answers, by fork; with beams: the n best
     beams: int = 1  # > 1: beam search
@@ -40,6 +41,9 @@ class Sampling:
     ngram: int = 2  # longest n-gram looked up; at most 64
 
     def __post_init__(self) -> None:
+        stops = (self.stop,) if isinstance(self.stop, str) else as_tuple(self.stop)
+        object.__setattr__(self, "stop", stops)
+        object.__setattr__(self, "stop_ids", as_tuple(self.stop_ids))
         for name, least in _LEAST.items():
             number = getattr(self, name)
             if type(number) is not int or number < least:
@@ -56,6 +60,12 @@ class Sampling:
     def __repr__(self) -> str:
         """What differs from a plain one; stop strings are a user's words, and only counted."""
         return brief(self, stop=f"<{len(self.stop)}>", stop_ids=f"<{len(self.stop_ids)}>")
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """`stop`, as it is kept."""
+        assert isinstance(self.stop, tuple)
+        return self.stop
 
     @property
     def greedy(self) -> bool:
@@ -79,14 +89,14 @@ def _check_stops(sampling: Sampling) -> None:
     """Stop strings and stop ids, as many as every token of every answer may be compared with."""
     stops, ids = sampling.stop, sampling.stop_ids
     if not _tuple_of(str, stops) or "" in stops:
-        raise _wrong("stop", stops, "a tuple of strings that are not empty")
+        raise _wrong("stop", stops, "a string or a list of strings, none of them empty")
     if len(stops) > MOST_STOPS:
         raise InputError(say("sampling", f"stop has {len(stops)} strings", f"give at most {MOST_STOPS}"))
     if (longest := max(map(len, stops), default=0)) > LONGEST_STOP:
         fact = f"a stop string has {longest} characters"
         raise InputError(say("sampling", fact, f"give strings of at most {LONGEST_STOP}"))
     if not _tuple_of(int, ids) or not 0 <= min(ids, default=0) <= max(ids, default=0) <= LARGEST:
-        raise _wrong("stop_ids", ids, "a tuple of token ids")
+        raise _wrong("stop_ids", ids, "a list of token ids")
     if len(ids) > MOST_STOP_IDS:
         raise InputError(say("sampling", f"stop_ids has {len(ids)} ids", f"give at most {MOST_STOP_IDS}"))
 
@@ -113,6 +123,11 @@ def _real(number: object) -> bool:
         return False
 
 
+def as_tuple(things: Any) -> Any:
+    """A list as the tuple that a frozen record keeps; anything else as it is, for the checks."""
+    return tuple(things) if isinstance(things, list) else things
+
+
 def _tuple_of(kind: type, things: object) -> bool:
     return isinstance(things, tuple) and all(type(thing) is kind for thing in things)
 
@@ -124,7 +139,9 @@ def _wrong(name: str, value: object, cure: str) -> InputError:
 def checked_sampling(sampling: object) -> Sampling:
     """What an answer is asked with; whoever passes something else hears of it before anything is queued."""
     if not isinstance(sampling, Sampling):
-        raise InputError(say("submit", f"sampling is {shown(sampling)}", "pass a Sampling"))
+        raise InputError(
+            say("submit", f"sampling is {shown(sampling)}", "pass a Sampling, or its fields as keywords: max_tokens=64")
+        )
     return sampling
 
 

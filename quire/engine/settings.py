@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire.core.records.config import EVENT_SEED, CacheConfig, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
-from quire.engine.sampling import LARGEST, brief
+from quire.engine.sampling import LARGEST, as_tuple, brief
 
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class EngineConfig:
     """Sizes and budgets of one engine."""
 
-    device_pages: int | tuple[int, ...]  # slots on the device, for each layer group alike or one number per group
-    host_pages: int | tuple[int, ...] = 0  # and in host memory
+    device_pages: int | Sequence[int]  # slots on the device, for each layer group alike or one number per group
+    host_pages: int | Sequence[int] = 0  # and in host memory
     block_size: int = 16
     max_num_tokens: int = 512  # tokens one step computes, decoding included: never exceeded
     max_sequences: int = 64  # answers computed at the same time
@@ -46,9 +47,10 @@ class EngineConfig:
             if type(value := getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "correct it"))
         for name in ("device_pages", "host_pages"):
-            value = getattr(self, name)
+            value = as_tuple(getattr(self, name))
+            object.__setattr__(self, name, value)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
-                fact = f"it must be a whole number up to {LARGEST}, or a tuple of them, one per layer group"
+                fact = f"it must be a whole number up to {LARGEST}, or a list of them, one per layer group"
                 raise InputError(say(f"{name} {shown(value)}", fact, "correct it"))
         if self.max_num_tokens < self.max_sequences + self.block_size:
             fact = f"{self.max_sequences} sequences decode a token each, and a prompt needs a block ({self.block_size})"
@@ -71,15 +73,19 @@ class EngineConfig:
 
     def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
         """The cache of such an engine."""
-        tiers = [TierConfig("device", self.device_pages)]
+        tiers = [TierConfig("device", _slots(self.device_pages))]
         if self.host_pages and self.host_pages != (0,) * len(groups):
-            tiers.append(TierConfig("host", self.host_pages))
+            tiers.append(TierConfig("host", _slots(self.host_pages)))
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed,
         )  # fmt: skip
+
+
+def _slots(pages: int | Sequence[int]) -> int | tuple[int, ...]:
+    return pages if isinstance(pages, int) else tuple(pages)
 
 
 def _each(pages: object) -> tuple[object, ...]:

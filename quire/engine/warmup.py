@@ -15,56 +15,63 @@ from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
 from quire.engine.model.batch import Segment
 from quire.engine.settings import EngineConfig
-from quire.engine.step.moves import Moves
+from quire.engine.step.plan_runner import PlanRunner
 
 Compute = Callable[[list[Segment]], object]
 
 
-def warm_up(cache: Cache, moves: Moves, config: EngineConfig, compute: Compute) -> int:
-    """One part of a prompt, then one decoding step of many; returns tokens computed."""
-    live: list[Sequence] = []
-    try:
-        longest = min(config.longest_chunk, config.max_length - 1)
-        total = _prompt(cache, moves, config, compute, (longest, live))
-        while len(live) < config.max_sequences and _seat(cache, moves, len(live), 1, live):
-            total += 1
-        cache_rows = [sequence for sequence in live if sequence.computed < sequence.length]
-        if cache_rows:
-            compute([_segment(sequence, Span(0, 1)) for sequence in cache_rows])
-            cache.commit(cache_rows)
-        rows = [sequence for sequence in live if sequence.computed == sequence.length]
-        plan = cache.grow(rows, np.ones(len(rows), np.int32)) if rows else None
-        if plan is not None:
-            moves.carry(plan)
-            moves.settle()
-            compute([_segment(sequence, Span(sequence.computed, sequence.length)) for sequence in rows])
-            cache.commit(rows)
-            total += len(rows)
-        return total
-    finally:
-        moves.settle()
-        for sequence in live:
-            cache.release(sequence, store=False)
+class WarmUp:
+    """Dummy requests of one engine; `compute` runs segments through batch builder and model."""
 
+    def __init__(self, cache: Cache, plans: PlanRunner, config: EngineConfig, compute: Compute) -> None:
+        self._cache, self._plans, self._config, self._compute = cache, plans, config, compute
+        self._live: list[Sequence] = []
 
-def _prompt(cache: Cache, moves: Moves, config: EngineConfig, compute: Compute, ask: tuple[int, list[Sequence]]) -> int:
-    """A prompt as long as a step may compute, or as long as the cache holds."""
-    length, live = ask
-    while length and not (seated := _seat(cache, moves, len(live), length, live)):
-        length //= 2
-    if not length or not seated:
-        return 0
-    compute([_segment(live[-1], Span(0, length))])
-    cache.commit(live[-1])
-    return length
+    def run(self) -> int:
+        """One part of a prompt, then one decoding step of many; returns tokens computed."""
+        try:
+            total = self._prompt()
+            while len(self._live) < self._config.max_sequences and self._seat(1):
+                total += 1
+            short = [sequence for sequence in self._live if sequence.computed < sequence.length]
+            if short:
+                self._compute([_segment(sequence, Span(0, 1)) for sequence in short])
+                self._cache.commit(short)
+            return total + self._decode()
+        finally:
+            self._plans.settle()
+            for sequence in self._live:
+                self._cache.release(sequence, store=False)
 
+    def _prompt(self) -> int:
+        """A prompt as long as a step may compute, or as long as the cache holds."""
+        length = min(self._config.longest_chunk, self._config.max_length - 1)
+        while length and not self._seat(length):
+            length //= 2
+        if length:
+            self._compute([_segment(self._live[-1], Span(0, length))])
+            self._cache.commit(self._live[-1])
+        return length
 
-def _seat(cache: Cache, moves: Moves, number: int, length: int, live: list[Sequence]) -> bool:
-    batch = cache.add_sequence_batch([Request.dummy(("warm-up", number), length)])
-    moves.carry(batch.plan)
-    moves.settle()
-    live.extend(batch.sequences)
-    return bool(batch.sequences)
+    def _decode(self) -> int:
+        """A token for everybody, if there is room for it."""
+        rows = [sequence for sequence in self._live if sequence.computed == sequence.length]
+        plan = self._cache.grow(rows, np.ones(len(rows), np.int32)) if rows else None
+        if plan is None:
+            return 0
+        self._plans.carry(plan)
+        self._plans.settle()
+        self._compute([_segment(sequence, Span(sequence.computed, sequence.length)) for sequence in rows])
+        self._cache.commit(rows)
+        return len(rows)
+
+    def _seat(self, length: int) -> bool:
+        """One more sequence of so many tokens; False: there is no room."""
+        batch = self._cache.add_sequence_batch([Request.dummy(("warm-up", len(self._live)), length)])
+        self._plans.carry(batch.plan)
+        self._plans.settle()
+        self._live.extend(batch.sequences)
+        return bool(batch.sequences)
 
 
 def _segment(sequence: Sequence, span: Span) -> Segment:

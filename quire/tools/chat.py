@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
-from quire.tools.model_options import add_link, add_model, open_llm, read_secret, read_tls, teller
+from quire.tools.model_options import add_link, add_model, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
     from quire.engine import LLM, Run, Sampling, Stream
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdin, sys.stdout):  # a terminal that lacks a character shows another one
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
-    tell = teller()
+    tell = note_printer()
     try:
         llm, sampling = _open(options, tell)
     except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
@@ -77,7 +77,7 @@ class Chat:
         self.llm, self.sampling = llm, sampling
         self.first = [{"role": "system", "content": system}] if system else []
         self.messages = list(self.first)
-        self.tell = teller()
+        self.tell = note_printer()
 
     def run(self) -> str | None:
         """Until the input ends or somebody says so; or until the engine has failed: why."""

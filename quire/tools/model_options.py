@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def add_model(parser: ArgumentParser) -> None:
     """Which model, where and with how much memory."""
-    parser.add_argument("--model", metavar="FOLDER", help="a model in transformers' format; default: the embedded one")
+    parser.add_argument(
+        "--model", metavar="FOLDER", help="a model in transformers' format, or the hub id of a downloaded one"
+    )
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--dtype", default="float32", help="float32 (default) or bfloat16")
     parser.add_argument(
@@ -65,7 +67,7 @@ def read_tls(options: Namespace) -> Tls | None:
     return Tls(*files) if any(files) else None
 
 
-def teller() -> Callable[[str], None]:
+def note_printer() -> Callable[[str], None]:
     """Notes go to standard error: the answers alone are the output."""
     faint = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     return lambda note: print(f"{faint[0]}{note}{faint[1]}", file=sys.stderr, flush=True)

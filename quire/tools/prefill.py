@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire import QuireError
-from quire.tools.model_options import add_link, add_model, open_llm, read_secret, read_tls, teller
+from quire.tools.model_options import add_link, add_model, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
     from quire.engine import LLM
@@ -25,7 +25,7 @@ LOOK = 0.5  # seconds between looks at whether the engine is well
 def main(argv: list[str] | None = None) -> int:
     """Load, listen, and compute what is ordered."""
     options = _parser().parse_args(argv)
-    tell = teller()
+    tell = note_printer()
     try:
         secret, tls = read_secret(options), read_tls(options)
         _check(options, secret, tls)
@@ -56,9 +56,9 @@ def _parser() -> ArgumentParser:
 
 def _check(options: Namespace, secret: bytes, tls: Tls | None) -> None:
     """Secret, certificates, address and port: a model takes long to load."""
-    from quire.engine.disagg.remote import check_way_in
+    from quire.engine.disagg.remote import check_listen
 
-    check_way_in(options.listen, secret, link=options.link, tls=tls)
+    check_listen(options.listen, secret, link=options.link, tls=tls)
 
 
 def _wait(llm: LLM) -> str | None:

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import torch
 
-from quire.engine.model import families as engine_families
+from quire.engine import of
 
 from . import families
 from .reference import Reference
@@ -22,7 +22,7 @@ def pair_of(name: str) -> Pair:
     if name not in _pairs:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        _pairs[name] = Pair(name, engine_families.of(families.build(name)), Reference(families.build(name)))
+        _pairs[name] = Pair(name, of(families.build(name)), Reference(families.build(name)))
     return _pairs[name]
 
 

@@ -1,7 +1,7 @@
 """What a model answers without any cache of ours, and the comparison with what an engine answered.
 
 Greedy and beam answers come from transformers' `generate`; sampled ones from computing the whole text again for every
-token and picking from its logits. Knows no engine.
+token and sampling from its logits. Knows no engine.
 
 A *tie* is a difference that float32 rounding explains: the reference's logits of the two tokens are closer than TIE.
 """
@@ -16,7 +16,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 
 from quire.engine.sampling import Sampling
-from quire.engine.step.sample import Wish, pick
+from quire.engine.step.sample import SampleRow, sample
 
 TIE = 1e-4
 NUDGES = (1e-6, 1e-5, 5e-5, 1e-3, 1e-2)  # how far logits are moved to see whether a sampled token was a close call
@@ -45,7 +45,7 @@ class Difference:
 
 
 class Reference:
-    """One model of its own; answers are kept by prompt and wish. With `steps`, sampling uses the model's own cache."""
+    """One model of its own; its answers are kept. With `steps`, sampling uses the model's own cache."""
 
     def __init__(self, module: PreTrainedModel, *, steps: bool = False) -> None:
         self.module = module
@@ -97,14 +97,15 @@ class Reference:
 
     def _drawn(self, prompt: Tokens, sampling: Sampling, branch: int) -> Tokens:
         assert sampling.seed is not None
-        ends, answer, own = self.ends(sampling), (), DynamicCache(config=self.module.config)
+        ends, own = self.ends(sampling), DynamicCache(config=self.module.config)
+        answer: Tokens = ()
         while len(answer) < sampling.max_tokens and not (answer and answer[-1] in ends):
             if self.steps:
                 new = (*prompt, *answer)[own.get_seq_length() :]
                 logits = self.module(torch.tensor([new]), past_key_values=own, use_cache=True).logits[0, -1:]
             else:
                 logits = self.logits((*prompt, *answer))
-            answer = (*answer, *pick(logits, [Wish(sampling, sampling.seed, branch, len(answer))]))
+            answer = (*answer, *sample(logits, [SampleRow(sampling, sampling.seed, branch, len(answer))]))
         return answer
 
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
@@ -133,14 +134,14 @@ class Reference:
                 gap = float(logits[0, wanted[place]] - logits[0, got[place]])
             else:
                 assert sampling.seed is not None
-                gap = _nudge(logits, Wish(sampling, sampling.seed, nth, place), got[place])
+                gap = _nudge(logits, SampleRow(sampling, sampling.seed, nth, place), got[place])
         return Difference(nth, place, wanted, got, gap)
 
     def _score(self, prompt: Tokens, answer: Tokens, sampling: Sampling) -> float:
         logits = self.module(torch.tensor([(*prompt, *answer)]), use_cache=False).logits[0]
         rows = logits[len(prompt) - 1 : -1].log_softmax(-1)
         total = float(rows[torch.arange(len(answer)), torch.tensor(answer)].sum())
-        return total / len(answer) ** sampling.length_penalty
+        return total / float(len(answer) ** sampling.length_penalty)
 
 
 def _cut(tokens: list[int], ends: set[int]) -> Tokens:
@@ -149,13 +150,13 @@ def _cut(tokens: list[int], ends: set[int]) -> Tokens:
     return tuple(tokens[: last + 1])
 
 
-def _nudge(logits: torch.Tensor, wish: Wish, token: int) -> float:
+def _nudge(logits: torch.Tensor, row: SampleRow, token: int) -> float:
     """The smallest change of logits after which that token is drawn; inf: none of those tried."""
     dice = torch.Generator().manual_seed(0)
     for size in NUDGES:
         for _ in range(32):
             noise = (torch.rand(logits.shape, generator=dice) * 2 - 1) * size
-            if pick(logits + noise, [wish]) == [token]:
+            if sample(logits + noise, [row]) == [token]:
                 return size
     return float("inf")
 

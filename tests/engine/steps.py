@@ -19,13 +19,15 @@ from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch, Run
 from quire.engine.step.report import StepReport
-from quire.engine.step.sample import Wish, pick
+from quire.engine.step.sample import SampleRow, sample
 
 from . import families
 from .reference import Reference, assert_same
 
 MOST_STEPS = 2000
-SMALL = {"block_size": 8, "max_num_tokens": 64, "max_sequences": 8, "max_length": 256, "snapshot_every": 16}
+SMALL: dict[str, Any] = {
+    "block_size": 8, "max_num_tokens": 64, "max_sequences": 8, "max_length": 256, "snapshot_every": 16,
+}  # fmt: skip
 
 
 @cache
@@ -49,9 +51,9 @@ def open_engine(model: str | Model, pages: Any, host: Any = 0, **settings: Any) 
     return engine
 
 
-def plain(max_tokens: int, **wishes: Any) -> Sampling:
+def plain(max_tokens: int, **fields: Any) -> Sampling:
     """An answer of exactly so many tokens."""
-    return Sampling(max_tokens=max_tokens, ignore_eos=True, **wishes)
+    return Sampling(max_tokens=max_tokens, ignore_eos=True, **fields)
 
 
 def words(start: int, count: int) -> tuple[int, ...]:
@@ -156,7 +158,7 @@ def _said(name: str, run: Run, nth: int) -> bool:
         return False
     text = [*run.prompt.tolist(), *answer[:-1]]
     logits = reference.module(torch.tensor([text]), use_cache=False, logits_to_keep=len(answer)).logits[0]
-    return pick(logits, [Wish(sampling, run.seed, nth, place) for place in range(len(answer))]) == answer
+    return sample(logits, [SampleRow(sampling, run.seed, nth, place) for place in range(len(answer))]) == answer
 
 
 def assert_begun(name: str, run: Run) -> None:

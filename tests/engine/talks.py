@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from quire.engine.model.families import Model
 
 import quire
+from quire.engine import Model
 from quire.engine.engine import Engine
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
@@ -154,31 +154,32 @@ class Talk:
         )  # fmt: skip
 
     def _draw_host(self) -> list[WornTier] | None:
-        if not self.config.host_pages or not any(self.config.host_pages) or self._one_in(3):
+        pages = self.config.host_pages
+        if isinstance(pages, int) or not any(pages) or self._one_in(3):
             return None  # a plain one, or none at all
         groups = self.model.groups(self.config.block_size, self.config.snapshot_every)
-        return [WornTier(self.config.host_pages, [group.page_bytes for group in groups], self.seed)]
+        return [WornTier(pages, [group.page_bytes for group in groups], self.seed)]
 
     def _draw_sampling(self) -> Sampling:
         dice = self.dice
-        wish: dict[str, Any] = {"max_tokens": int(dice.integers(1, LONGEST_ANSWER + 1))}
+        fields: dict[str, Any] = {"max_tokens": int(dice.integers(1, LONGEST_ANSWER + 1))}
         kind = dice.integers(10)
         if kind < 2 and self.most_beams > 1:
-            wish["beams"] = int(dice.integers(2, self.most_beams + 1))
-            wish["n"] = int(dice.integers(1, wish["beams"] + 1))
-            wish["length_penalty"] = float(dice.choice([0.5, 1.0, 1.0, 2.0]))
+            fields["beams"] = int(dice.integers(2, self.most_beams + 1))
+            fields["n"] = int(dice.integers(1, fields["beams"] + 1))
+            fields["length_penalty"] = float(dice.choice([0.5, 1.0, 1.0, 2.0]))
         elif kind < 4:
-            wish["n"] = int(dice.integers(2, 4))
-        if "beams" not in wish and self._one_in(3):
-            wish |= {"temperature": float(dice.choice([0.3, 0.7, 1.0])), "seed": int(dice.integers(1 << 40))}
-            wish |= {"top_p": float(dice.choice([1.0, 0.9])), "top_k": int(dice.choice([0, 0, 20]))}
-        if "beams" not in wish and not self.model.recurrent and not self._one_in(3):
-            wish |= {"drafts": int(dice.integers(1, 6)), "ngram": int(dice.integers(1, 4))}
+            fields["n"] = int(dice.integers(2, 4))
+        if "beams" not in fields and self._one_in(3):
+            fields |= {"temperature": float(dice.choice([0.3, 0.7, 1.0])), "seed": int(dice.integers(1 << 40))}
+            fields |= {"top_p": float(dice.choice([1.0, 0.9])), "top_k": int(dice.choice([0, 0, 20]))}
+        if "beams" not in fields and not self.model.recurrent and not self._one_in(3):
+            fields |= {"drafts": int(dice.integers(1, 6)), "ngram": int(dice.integers(1, 4))}
         if self._one_in(6):
-            wish["stop_ids"] = tuple(sorted(set(self._words(12))))
+            fields["stop_ids"] = tuple(sorted(set(self._words(12))))
         if self._one_in(6):
-            wish["ignore_eos"] = True
-        return Sampling(**wish)
+            fields["ignore_eos"] = True
+        return Sampling(**fields)
 
     def _draw_prompt(self, user: User) -> Tokens:
         """A first turn, or one that has to do with earlier ones."""

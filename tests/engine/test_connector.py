@@ -220,13 +220,13 @@ def test_in_a_crowd(name: str, seed: int) -> None:
     dice = random.Random(seed)
     texts = [words(start, 22) for start in (0, 40, 80)]
     shelf = Shelf(taught(name, *texts))
-    wishes = [plain(8), plain(8, n=2), plain(8, beams=3), plain(8, drafts=3), plain(3, temperature=1.0, seed=4)]
+    samplings = [plain(8), plain(8, n=2), plain(8, beams=3), plain(8, drafts=3), plain(3, temperature=1.0, seed=4)]
     with shelf.open(name, 9, block_size=8, max_num_tokens=24, max_sequences=5, max_length=48) as engine:
         runs = []
         for _ in range(9):
             text = dice.choice(texts)
             prompt = (*text[: dice.randint(4, 22)], *words(dice.randrange(200), dice.randint(1, 6)))
-            runs.append(engine.submit(prompt, dice.choice(wishes)))
+            runs.append(engine.submit(prompt, dice.choice(samplings)))
             for _ in range(dice.randint(0, 3)):
                 shelf.most = dice.choice([0, 3, 8, 100])
                 step(engine)
@@ -321,13 +321,13 @@ def test_others_wait_for_kept_pages() -> None:
         assert_exact("llama", [first, second])
 
 
-@pytest.mark.parametrize("wish", [plain(12), plain(12, n=3), plain(12, beams=3)])
+@pytest.mark.parametrize("sampling", [plain(12), plain(12, n=3), plain(12, beams=3)])
 @pytest.mark.parametrize("steps", [0, 1, 2, 4])
-def test_cancelled_runs_are_kept_too(wish: Any, steps: int) -> None:
+def test_cancelled_runs_are_kept_too(sampling: Any, steps: int) -> None:
     """At any moment: what it holds stays readable until `free`, then goes, and nothing more of it is found."""
     shelf = Shelf()
     with shelf.open("llama", 30, max_num_tokens=16) as engine:
-        run = engine.submit(words(0, 21), wish)
+        run = engine.submit(words(0, 21), sampling)
         for _ in range(steps):
             step(engine)
         shelf.keeps = True
@@ -343,7 +343,7 @@ def test_cancelled_runs_are_kept_too(wish: Any, steps: int) -> None:
         assert_clean(engine)
         shelf.keeps = False
         found = engine.cache.probe([Request("x", np.array(words(0, 21), np.int32))])[0].start
-        assert wish.beams > 1 or (found <= run.computed and found % 8 == 0), "its unfinished block was stored"
+        assert sampling.beams > 1 or (found <= run.computed and found % 8 == 0), "its unfinished block was stored"
 
 
 def test_closing_while_pages_are_kept() -> None:
@@ -382,15 +382,15 @@ def test_recurrent_models_bring_nothing() -> None:
     assert not shelf.matches and not shelf.spans and len(shelf.ended) == 2
 
 
-@pytest.mark.parametrize("wish", [plain(6), plain(6, n=3), plain(6, beams=4)])
-def test_every_sequence_ends_once(wish: Any) -> None:
+@pytest.mark.parametrize("sampling", [plain(6), plain(6, n=3), plain(6, beams=4)])
+def test_every_sequence_ends_once(sampling: Any) -> None:
     """Answers, beams that are dropped on the way, preempted ones: each end is told once, with the pages still there."""
     shelf = Shelf()
     with shelf.open("llama", 14, block_size=4, max_num_tokens=16, max_sequences=5, max_length=32) as engine:
-        runs = [engine.submit(words(start, 9), wish) for start in (0, 50, 100)]
+        runs = [engine.submit(words(start, 9), sampling) for start in (0, 50, 100)]
         finish(engine, 200)
         assert_exact("llama", runs)
-    assert len(shelf.ended) >= 3 * wish.n and not any(sequence.live for sequence in shelf.ended)
+    assert len(shelf.ended) >= 3 * sampling.n and not any(sequence.live for sequence in shelf.ended)
 
 
 @pytest.mark.parametrize("verb", ["matched", "allocated", "finished"])
@@ -405,4 +405,4 @@ def test_a_connector_that_fails_costs_reuse_only(verb: str, monkeypatch: pytest.
         finish(engine)
         assert_exact("llama", [run])
         assert run.reused == (16 if verb == "finished" else 0) and engine.cache.num_sequences == 0
-        assert isinstance(engine.outside.last_error, ConnectionError)
+        assert isinstance(engine.connector_side.last_error, ConnectionError)

@@ -65,15 +65,15 @@ class StopsAt:
         pass
 
 
-def answered(engine: Engine, prompt: tuple[int, ...], wish: Sampling, place: int) -> tuple[object, bool]:
+def answered(engine: Engine, prompt: tuple[int, ...], sampling: Sampling, place: int) -> tuple[object, bool]:
     """Tokens and finish; whether the last step had accepted drafts up to `max_tokens`, beyond the stop."""
-    run = engine.submit(prompt, wish, listener=StopsAt(place))
+    run = engine.submit(prompt, sampling, listener=StopsAt(place))
     before = last = 0
     while not run.done:
         before, last = engine.advance.num_accepted, len(run.answers[0].tokens)
         assert engine.step() is not None
     accepted = engine.advance.num_accepted - before
-    return (tokens_of(run), run.answers[0].finish), place < last + accepted + 1 == wish.max_tokens
+    return (tokens_of(run), run.answers[0].finish), place < last + accepted + 1 == sampling.max_tokens
 
 
 def test_a_stop_string_and_max_tokens_in_one_run_of_drafts() -> None:

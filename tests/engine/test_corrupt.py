@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from quire.engine import of  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.model import families as engine_families  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 
@@ -71,7 +71,7 @@ def overwrite(engine: Engine, group: int, tier: int, slot: int) -> None:
 @pytest.mark.parametrize("damage", [False, True])
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
-    model, reference = engine_families.of(families.build(name)), Reference(families.build(name))
+    model, reference = of(families.build(name)), Reference(families.build(name))
     engine = open_engine(model, 40, 0)
     said = turn(engine, reference, FIRST, "before")
     if damage:
@@ -88,7 +88,7 @@ def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_host(name: str, group: int, damage: bool) -> None:
     """Other conversations push the page down to the host; it comes back up with what was written there."""
-    model, reference = engine_families.of(families.build(name)), Reference(families.build(name))
+    model, reference = of(families.build(name)), Reference(families.build(name))
     engine = open_engine(model, 12, 60)
     said = turn(engine, reference, FIRST, "before")
     for start in (100, 150, 200):
@@ -103,30 +103,30 @@ def test_one_page_on_the_host(name: str, group: int, damage: bool) -> None:
     engine.close()
 
 
-WISHES = [
+SAMPLINGS = [
     Sampling(max_tokens=5, ignore_eos=True),
     Sampling(max_tokens=5, ignore_eos=True, n=2, temperature=0.7, seed=3),
     Sampling(max_tokens=5, ignore_eos=True, n=2, beams=3),
 ]
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=["greedy", "sampled", "beams"])
-def test_one_wrong_token_is_seen(wish: Sampling) -> None:
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "beams"])
+def test_one_wrong_token_is_seen(sampling: Sampling) -> None:
     """A changed last token, a missing one and one too many."""
     reference = Reference(families.build("llama"))
-    *others, last = reference.answers(FIRST, wish)
-    assert_same(reference, FIRST, wish, [*others, last])
+    *others, last = reference.answers(FIRST, sampling)
+    assert_same(reference, FIRST, sampling, [*others, last])
     for wrong in ((*last[:-1], (last[-1] + 1) % families.VOCAB), last[:-1], (*last, 20)):
         with pytest.raises(AssertionError, match="no rounding"):
-            assert_same(reference, FIRST, wish, [*others, wrong])
+            assert_same(reference, FIRST, sampling, [*others, wrong])
 
 
 def test_a_tie_is_called_a_tie() -> None:
     """Two tokens with the same output weights are equally good: a failure all the same, but called by its name."""
     reference = Reference(families.build("llama"))
-    ((*start, last),) = reference.answers(FIRST, WISHES[0])
+    ((*start, last),) = reference.answers(FIRST, SAMPLINGS[0])
     twin = next(token for token in range(last + 1, families.VOCAB) if token not in start)
     weights = reference.module.lm_head.weight
     weights[twin] = weights[last]
     with pytest.raises(AssertionError, match=r"differs at 4: a tie, gap 0.0e\+00"):
-        assert_same(reference, FIRST, WISHES[0], [(*start, twin)])
+        assert_same(reference, FIRST, SAMPLINGS[0], [(*start, twin)])

@@ -464,7 +464,8 @@ def run_case(open_scribe: Any, written: Written, seed: int) -> Counter[str]:
     texts += [(*job.prompt, *written.of(job)[0], *words(dice, 2)) for job in first[:2]]
     again = dict.fromkeys([first[0], *draw_jobs(dice, texts, 4)])
     assert_written(scribe, written, list(again), f"seed {seed}, second round,")
-    return scribe.counts
+    counts: Counter[str] = scribe.counts
+    return counts
 
 
 def test_random_recordings(open_scribe: Any, written: Written) -> None:

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import ConfigWarning, InputError, Retention, StateError  # noqa: E402
+from quire.engine import Model, of  # noqa: E402
 from quire.engine.engine import Engine, EngineBusy  # noqa: E402
-from quire.engine.model import families as engine_families  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
 
@@ -77,21 +77,21 @@ def test_token_ids_the_model_does_not_know(llama: Engine, tokens: Any, message: 
     assert facts(llama) == before and not len(llama.cache.take_events()) and llama.step() is None
 
 
-BAD_WISHES: list[tuple[str, int, Sampling, dict[str, Any], str]] = [
+BAD_REQUESTS: list[tuple[str, int, Sampling, dict[str, Any], str]] = [
     ("llama", 100, plain(157), {}, "that is 257; one request may reach 256"),
     ("llama", 500, plain(13), {"max_length": 4096}, "one request may reach 512"),
     ("llama", 20, plain(4, beams=9), {}, "9 beams"),
     ("qwen3_next", 20, plain(4, drafts=1), {}, "recurrent state"),
-    ("llama", 190, plain(4), {}, "needs 25 slots of group 0, 24 are there"),
-    ("llama", 60, plain(60, beams=4), {}, "slots of group 0, 24 are there"),
-    ("gemma3", 190, plain(4), {"device_pages": (40, 3)}, "of group 1, 3 are there"),
-    ("qwen3_next", 20, plain(4, beams=4), {"device_pages": (40, 4)}, "of group 1, 4 are there"),
+    ("llama", 190, plain(4), {}, "needs 25 pages of the layer group 'full', 24 are there; shorten the prompt"),
+    ("llama", 60, plain(60, beams=4), {}, "pages of the layer group 'full', 24 are there"),
+    ("gemma3", 190, plain(4), {"device_pages": (40, 3)}, "of the layer group 'window', 3 are there"),
+    ("qwen3_next", 20, plain(4, beams=4), {"device_pages": (40, 4)}, "of the layer group 'state', 4 are there"),
 ]
 
 
-@pytest.mark.parametrize(("name", "length", "wish", "settings", "message"), BAD_WISHES)
+@pytest.mark.parametrize(("name", "length", "sampling", "settings", "message"), BAD_REQUESTS)
 def test_what_can_never_be_served(
-    name: str, length: int, wish: Sampling, settings: dict[str, Any], message: str
+    name: str, length: int, sampling: Sampling, settings: dict[str, Any], message: str
 ) -> None:
     """Refused before it is queued, and nothing has changed: the next one is served."""
     settings = {"device_pages": 24, "events": True, "max_num_tokens": 64} | settings
@@ -100,7 +100,7 @@ def test_what_can_never_be_served(
         engine = open_engine(name, settings.pop("device_pages"), **settings)
     before = facts(engine)
     with pytest.raises(InputError, match=message):
-        engine.submit(words(0, length), wish)
+        engine.submit(words(0, length), sampling)
     assert facts(engine) == before and not len(engine.cache.take_events()) and engine.step() is None
     good = engine.submit(words(0, 12), plain(4))
     finish(engine)
@@ -108,11 +108,12 @@ def test_what_can_never_be_served(
     engine.close()
 
 
-def test_wishes_of_a_wrong_kind(llama: Engine) -> None:
+def test_options_of_a_wrong_kind(llama: Engine) -> None:
     before = facts(llama)
-    for wrong in ({"retention": 7}, {"scope": "mine"}):
+    wrong: list[dict[str, Any]] = [{"retention": 7}, {"scope": "mine"}]
+    for options in wrong:
         with pytest.raises(InputError):
-            llama.submit(words(0, 9), plain(4), **wrong)  # type: ignore[arg-type]
+            llama.submit(words(0, 9), plain(4), **options)
     assert facts(llama) == before
 
 
@@ -191,8 +192,8 @@ def ends_early(name: str) -> tuple[int, ...]:
 def test_every_kind_of_answer(name: str) -> None:
     """All at once in one engine: each is the reference's, and says why it ended."""
     engine = open_engine(name, 200, max_num_tokens=96, max_sequences=16)
-    wishes = [wish for wish in STRAIGHT if not (wish.drafts and engine.model.recurrent)]
-    runs = [engine.submit(words(7 * nth, 11 + nth), wish) for nth, wish in enumerate(wishes)]
+    samplings = [sampling for sampling in STRAIGHT if not (sampling.drafts and engine.model.recurrent)]
+    runs = [engine.submit(words(7 * nth, 11 + nth), sampling) for nth, sampling in enumerate(samplings)]
     runs.append(engine.submit(ends_early(name), Sampling(30)))
     finish(engine)
     assert_exact(name, runs)
@@ -253,11 +254,11 @@ class Ear:
 
 
 @pytest.mark.parametrize(
-    "wish", [plain(9), plain(9, drafts=4), plain(9, n=3, temperature=1.0, seed=2), plain(9, beams=3)]
+    "sampling", [plain(9), plain(9, drafts=4), plain(9, n=3, temperature=1.0, seed=2), plain(9, beams=3)]
 )
-def test_listeners_hear_every_token_once(llama: Engine, wish: Sampling) -> None:
+def test_listeners_hear_every_token_once(llama: Engine, sampling: Sampling) -> None:
     ear = Ear()
-    run = llama.submit(words(0, 4) * 4, wish, listener=ear)
+    run = llama.submit(words(0, 4) * 4, sampling, listener=ear)
     finish(llama)
     assert [ear.heard[branch] for branch in sorted(ear.heard)] == tokens_of(run) and ear.num_over == 1
     assert_exact("llama", [run])
@@ -273,14 +274,16 @@ def test_a_listener_ends_an_answer(llama: Engine) -> None:
     assert_exact("llama", [other])
 
 
-@pytest.mark.parametrize("wish", [plain(9), plain(9, drafts=4), plain(9, n=3), plain(9, n=8), plain(4, beams=3, n=3)])
+@pytest.mark.parametrize(
+    "sampling", [plain(9), plain(9, drafts=4), plain(9, n=3), plain(9, n=8), plain(4, beams=3, n=3)]
+)
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_listener_may_cancel(wish: Sampling, at: int) -> None:
+def test_a_listener_may_cancel(sampling: Sampling, at: int) -> None:
     """In the middle of a step: it is over once, nothing of it is left, and the others never notice."""
     engine = open_engine("llama", 40)
     ear = Ear(stop_at=at, engine=engine)
     others = [engine.submit(words(start, 12), plain(12)) for start in (40, 60)]
-    run = engine.submit(words(0, 4) * 3, wish, listener=ear)
+    run = engine.submit(words(0, 4) * 3, sampling, listener=ear)
     finish(engine)
     assert run.done and ear.num_over == 1
     assert_begun("llama", run)
@@ -308,9 +311,9 @@ class Asker(Ear):
         self._ask(plain(3, beams=2))
         super().over(run)
 
-    def _ask(self, wish: Sampling) -> None:
+    def _ask(self, sampling: Sampling) -> None:
         if len(self.more) < 6:
-            self.more.append(self.door.submit(words(9 * len(self.more), 9), wish, listener=self))
+            self.more.append(self.door.submit(words(9 * len(self.more), 9), sampling, listener=self))
 
 
 def test_a_listener_may_submit(llama: Engine) -> None:
@@ -366,8 +369,8 @@ def test_cancel_at_every_moment(name: str, kind: str) -> None:
 def test_an_answer_that_is_complete_stays_so() -> None:
     """One of two answers has ended when the run is cancelled: it keeps its end."""
     engine = open_engine("llama", 24)
-    wish = Sampling(max_tokens=40, n=4, temperature=1.2, seed=9)
-    run = engine.submit(words(0, 9), wish)
+    sampling = Sampling(max_tokens=40, n=4, temperature=1.2, seed=9)
+    run = engine.submit(words(0, 9), sampling)
     while not any(answer.finish for answer in run.answers):
         assert step(engine) is not None
     ended = [answer.finish for answer in run.answers]
@@ -394,8 +397,8 @@ def test_close_with_runs_inside(steps: int) -> None:
     """Waiting, in their prompts, decoding, as beams: all are cancelled and told, and memory goes."""
     engine = open_engine("llama", 15, 8, block_size=4, max_num_tokens=16, max_sequences=6, max_length=48)
     ears = [Ear() for _ in range(4)]
-    wishes = [plain(6), plain(6, n=3), plain(6, beams=3), plain(6, drafts=2)]
-    runs = [engine.submit(words(9 * nth, 14), wish, listener=ears[nth]) for nth, wish in enumerate(wishes)]
+    samplings = [plain(6), plain(6, n=3), plain(6, beams=3), plain(6, drafts=2)]
+    runs = [engine.submit(words(9 * nth, 14), sampling, listener=ears[nth]) for nth, sampling in enumerate(samplings)]
     for _ in range(steps):
         step(engine)
     engine.close()
@@ -470,12 +473,12 @@ def test_warm_up_is_for_the_beginning(llama: Engine) -> None:
 POISON = 99
 
 
-def poisoned(name: str, token: int = POISON) -> engine_families.Model:
+def poisoned(name: str, token: int = POISON) -> Model:
     """A model that gives NaN for everything behind one token."""
     module = families.build(name)
     with torch.no_grad():
         module.get_input_embeddings().weight[token] = float("nan")
-    return engine_families.of(module)
+    return of(module)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -484,9 +487,9 @@ def test_only_runs_with_broken_logits_fail(name: str) -> None:
     engine = open_engine(poisoned(name), (60,) * len(model_of(name).shapes), max_num_tokens=48)
     bad_prompt = (*words(0, 20), POISON, *words(20, 8))
     good, bad = [], []
-    for nth, wish in enumerate([plain(5), plain(5, n=2), plain(5, beams=3), plain(20)]):
-        good.append(engine.submit(words(120 + 9 * nth, 14 + nth), wish))
-        bad.append(engine.submit(bad_prompt[nth:], wish))
+    for nth, sampling in enumerate([plain(5), plain(5, n=2), plain(5, beams=3), plain(20)]):
+        good.append(engine.submit(words(120 + 9 * nth, 14 + nth), sampling))
+        bad.append(engine.submit(bad_prompt[nth:], sampling))
     finish(engine)
     for run in bad:
         assert run.error is not None and "NaN" in run.error
@@ -528,7 +531,7 @@ def test_pages_of_a_failed_run_are_fit_for_use(name: str) -> None:
 # -- chance ------------------------------------------------------------------------------------------------------------
 
 DRAWN = Sampling(max_tokens=14, temperature=0.9, top_p=0.95, top_k=60, seed=77, ignore_eos=True)
-WAYS = {"plain": {}, "drafts": {"drafts": 4}, "several": {"n": 3}}
+WAYS: dict[str, dict[str, Any]] = {"plain": {}, "drafts": {"drafts": 4}, "several": {"n": 3}}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -553,8 +556,8 @@ def test_a_seed_is_an_answer(name: str, way: str) -> None:
 
 def test_without_a_seed_one_is_drawn(llama: Engine) -> None:
     """And kept: with it the answer can be had again."""
-    wish = plain(8, temperature=1.0)
-    one, other = (llama.submit(words(0, 9), wish) for _ in range(2))
+    sampling = plain(8, temperature=1.0)
+    one, other = (llama.submit(words(0, 9), sampling) for _ in range(2))
     finish(llama)
     assert one.seed != other.seed and tokens_of(one) != tokens_of(other)
     again = llama.submit(words(0, 9), plain(8, temperature=1.0, seed=one.seed))

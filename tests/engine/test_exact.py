@@ -125,15 +125,15 @@ def test_many_random_talks(pair: Pair) -> None:
 def test_a_recurrent_state_cannot_be_guessed_ahead(pair: Pair) -> None:
     """Drafts are refused, aloud and before anything is queued, where they could not be taken back."""
     engine = Engine(pair.model, EngineConfig(64, block_size=8, max_length=256))
-    wish = Sampling(max_tokens=4, drafts=2)
+    sampling = Sampling(max_tokens=4, drafts=2)
     if pair.model.recurrent:
         with pytest.raises(InputError, match="recurrent state"):
-            engine.submit(range(20, 40), wish)
+            engine.submit(range(20, 40), sampling)
         assert engine.step() is None
     else:
-        run = engine.submit(range(20, 40), wish)
+        run = engine.submit(range(20, 40), sampling)
         engine.drain()
-        assert_same(pair.reference, range(20, 40), wish, [run.answers[0].tokens])
+        assert_same(pair.reference, range(20, 40), sampling, [run.answers[0].tokens])
     engine.close()
 
 
@@ -172,8 +172,8 @@ def serve(pair: Pair, engine: Engine, asks: list[tuple[Tokens, Sampling]]) -> tu
     chunks = 0
     while engine.step() is not None:
         chunks += len(engine.scheduler.prompts)
-    for (prompt, wish), run in zip(asks, runs, strict=True):
-        assert_same(pair.reference, prompt, wish, [answer.tokens for answer in run.answers], "smollm2")
+    for (prompt, sampling), run in zip(asks, runs, strict=True):
+        assert_same(pair.reference, prompt, sampling, [answer.tokens for answer in run.answers], "smollm2")
     return [(*prompt, *run.answers[0].tokens) for (prompt, _), run in zip(asks, runs, strict=True)], chunks
 
 

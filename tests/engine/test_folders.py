@@ -135,7 +135,77 @@ def test_what_is_no_folder(wrong: Any) -> None:
 def test_every_reader_says_that_it_trusts_nobody() -> None:
     """Whoever adds another call says it too."""
     assert LOCAL == {"local_files_only": True, "trust_remote_code": False}
-    for path in Path(sys.modules["quire.engine"].__file__ or "").parent.glob("*.py"):
+    calls = 0
+    for path in Path(sys.modules["quire.engine"].__file__ or "").parent.rglob("*.py"):
         for part in path.read_text("utf-8").split(".from_pretrained(")[1:]:
             call = part.split("\n\n")[0][:250]
             assert "**LOCAL" in call or "save_pretrained" in call, f"{path.name}: {call}"
+            calls += "**LOCAL" in call
+    assert calls >= 4
+
+
+# -- models named as on the hub --------------------------------------------------------------------------------------
+
+COMMIT = "c1899de289a04d12100db370d81485cdf75e47ca"
+
+
+def in_hub_cache(cache: Path, model: Path, commit: str = COMMIT) -> Path:
+    """A downloaded model: a snapshot of links to blobs, and the name of the commit."""
+    repository = cache / "models--Qwen--Qwen3-0.6B"
+    snapshot, blobs = repository / "snapshots" / commit, repository / "blobs"
+    for place in (snapshot, blobs, repository / "refs"):
+        place.mkdir(parents=True)
+    for nth, file in enumerate(sorted(model.iterdir())):
+        shutil.copy(file, blobs / str(nth))
+        (snapshot / file.name).symlink_to(Path("../../blobs") / str(nth))
+    (repository / "refs" / "main").write_text(commit)
+    return snapshot
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"])
+def test_a_model_by_its_hub_id(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    for other in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    below = {"HF_HUB_CACHE": ".", "HF_HOME": "hub", "XDG_CACHE_HOME": "huggingface/hub"}
+    in_hub_cache(tmp_path / below.get(variable, ".cache/huggingface/hub"), whole)
+    notes: list[str] = []
+    with LLM("Qwen/Qwen3-0.6B", tell=notes.append, device_bytes="4MiB") as llm:
+        assert len(llm.generate("ab", max_tokens=2, ignore_eos=True)[0].tokens[0]) == 2
+    assert notes == ["loading Qwen/Qwen3-0.6B"]
+
+
+def test_a_folder_of_that_name_comes_first(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "Qwen").mkdir()
+    folder.rename(tmp_path / "Qwen" / "Qwen3-0.6B")
+    monkeypatch.chdir(tmp_path)
+    assert type(load("Qwen/Qwen3-0.6B").module).__name__ == "LlamaForCausalLM"
+
+
+def test_a_model_that_was_not_downloaded(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError) as told:
+        LLM("Qwen/Qwen3-0.6B")
+    fact = f"there is no such folder, and the hub cache {tmp_path} has no such model"
+    assert str(told.value) == f"model 'Qwen/Qwen3-0.6B': {fact}; run: hf download Qwen/Qwen3-0.6B"
+    snapshot = in_hub_cache(tmp_path, whole)
+    (snapshot / "config.json").unlink()
+    with pytest.raises(InputError, match=r"has only a part of it; run: hf download Qwen/Qwen3-0\.6B"):
+        load("Qwen/Qwen3-0.6B")
+
+
+@pytest.mark.parametrize("commit", ["", "..", "../..", "\0", "nowhere", "x" * 5000])
+def test_a_damaged_hub_cache(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+    """What its files say leads nowhere else."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = in_hub_cache(tmp_path, whole)
+    (snapshot.parent.parent / "refs" / "main").write_text(commit)
+    with pytest.raises(InputError, match="has no such model; run: hf download"):
+        load("Qwen/Qwen3-0.6B")
+
+
+@pytest.mark.parametrize("name", ["../x", "./x", "a/b/c", "a", "/a/b", "a/b c", "a/", "é/b"])
+def test_what_is_no_hub_id(name: str) -> None:
+    with pytest.raises(InputError, match=r"there is no config\.json in it; name a folder with a model"):
+        load(name)

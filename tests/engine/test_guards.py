@@ -13,11 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine.model.families import KvShape, Shape, StateShape  # noqa: E402
-
 from quire import Request, StateError  # noqa: E402
 from quire.engine import Engine, EngineConfig, Model, Sampling  # noqa: E402
 from quire.engine.model.batch import Segment, pack  # noqa: E402
+from quire.engine.model.layers import KvShape, Shape, StateShape  # noqa: E402
 
 FULL = KvShape("full", (0,), 1, 4)
 STATE = StateShape("state", (1,), (4, 3), (1, 4, 4))
@@ -77,12 +76,12 @@ def plans_out_of_order() -> None:
             plans.append(batch.plan)
             engine.cache.commit(batch.sequences)
             engine.cache.release(batch.sequences[0])
-        engine.moves.carry(plans[1])  # it offloads what the first one left
+        engine.plans.carry(plans[1])  # it offloads what the first one left
         again = engine.cache.add_sequence_batch([Request(9, prompt(150, 8))])
         with pytest.raises(StateError, match="1 earlier plans are still under way; plans run in the order they were"):
-            engine.moves.run(again.plan)
-        engine.moves.carry(again.plan)
-        engine.moves.settle()
+            engine.plans.run(again.plan)
+        engine.plans.carry(again.plan)
+        engine.plans.settle()
 
 
 GUARDS: list[Callable[[], None]] = [

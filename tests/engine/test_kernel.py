@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-torch = pytest.importorskip("torch")
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch")
 
-from quire.core.records.errors import InputError  # noqa: E402
-from quire.engine.model.kernel import Rule, attend  # noqa: E402
+from quire.core.records.errors import InputError
+from quire.engine.model.kernel import Rule, attend
 
 CUDA = torch.cuda.is_available()
 TRITON = importlib.util.find_spec("triton") is not None

@@ -8,7 +8,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from quire.engine.model import smollm2  # noqa: E402
 from quire.engine.model.load import quiet_transformers  # noqa: E402
 
 from . import families  # noqa: E402
-from .threads import Crew, until  # noqa: E402
+from .threads import Crew, let_others_run, until  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402
 
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
@@ -124,31 +123,31 @@ def test_the_answer_ends_right_before_a_stop_string(llm: LLM, stop: tuple[str, .
 
 @needs_model
 def test_sampled_answers_come_again_with_their_seed(llm: LLM) -> None:
-    wish = Sampling(max_tokens=8, n=2, temperature=1.0, top_p=0.95, seed=11)
-    first, again = (llm.generate("My favourite animal is", wish)[0] for _ in range(2))
+    sampling = Sampling(max_tokens=8, n=2, temperature=1.0, top_p=0.95, seed=11)
+    first, again = (llm.generate("My favourite animal is", sampling)[0] for _ in range(2))
     assert first.texts == again.texts and first.tokens == again.tokens
     assert len(set(first.texts)) == 2
-    assert llm.generate("My favourite animal is", replace(wish, seed=12))[0].texts != first.texts
+    assert llm.generate("My favourite animal is", replace(sampling, seed=12))[0].texts != first.texts
 
 
 @needs_model
 def test_drafts_change_no_answer(llm: LLM) -> None:
     prompt = "one two three four five one two three four five one two three"
-    wish = Sampling(max_tokens=16)
+    sampling = Sampling(max_tokens=16)
     accepted = llm.loop.call(lambda engine: engine.advance.num_accepted)
-    plain, guessed = (llm.generate(prompt, replace(wish, drafts=drafts))[0] for drafts in (0, 4))
+    plain, guessed = (llm.generate(prompt, replace(sampling, drafts=drafts))[0] for drafts in (0, 4))
     assert guessed.tokens == plain.tokens and guessed.text == plain.text
     assert llm.loop.call(lambda engine: engine.advance.num_accepted) > accepted
 
 
 @needs_model
 def test_beams(llm: LLM) -> None:
-    wish = Sampling(max_tokens=6, beams=3, n=2)
-    stream = llm.stream("The best thing about the sea is", wish)
+    sampling = Sampling(max_tokens=6, beams=3, n=2)
+    stream = llm.stream("The best thing about the sea is", sampling)
     pieces, run = list(stream), stream.wait()
     best, other = (answer.score for answer in run.answers)
     assert best is not None and other is not None and best >= other
-    (output,) = llm.generate("The best thing about the sea is", wish)
+    (output,) = llm.generate("The best thing about the sea is", sampling)
     assert output.tokens == tuple(tuple(answer.tokens) for answer in run.answers)
     for nth, text in enumerate(output.texts):
         assert text and text == "".join(piece.text for piece in pieces if piece.answer == nth)
@@ -172,7 +171,8 @@ def test_cancel(llm: LLM) -> None:
 def test_a_prompt_that_is_too_long_or_empty(tiny: LLM) -> None:
     with pytest.raises(InputError, match="that is 628; one request may reach 512; shorten one of them"):
         tiny.generate("a" * 500)
-    for nothing in ("", [], np.array([], np.int32)):
+    empty: list[Any] = ["", [], np.array([], np.int32)]
+    for nothing in empty:
         with pytest.raises(InputError, match="at least one"):
             tiny.generate(nothing)
     with pytest.raises(InputError, match="one request may reach"):
@@ -242,8 +242,8 @@ def test_memory_in_bytes(tiny: LLM) -> None:
 
 
 def test_an_answer_is_a_record(tiny: LLM) -> None:
-    wish = Sampling(max_tokens=12, n=2, temperature=1.0, seed=3, ignore_eos=True)
-    (output,) = tiny.generate("abc", wish)
+    sampling = Sampling(max_tokens=12, n=2, temperature=1.0, seed=3, ignore_eos=True)
+    (output,) = tiny.generate("abc", sampling)
     assert isinstance(output, Output) and len(output.texts) == len(output.tokens) == len(output.finish) == 2
     decode = tiny.model.tokenizer.decode
     assert output.texts == tuple(decode(tokens) for tokens in output.tokens)
@@ -332,7 +332,8 @@ def test_quiet_gives_everything_back_though_two_use_it() -> None:
         together.wait(60)
         for _ in range(50):
             with quiet_transformers():
-                time.sleep(0.0002)  # the others shall run meanwhile
+                for _ in range(8):
+                    let_others_run()
                 assert notes.get_verbosity() == logging.ERROR and sys.stderr is not stderr
 
     with Crew() as crew:

@@ -126,16 +126,16 @@ BAD: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "sampling", "wishes", "kind", "words"), BAD)
+@pytest.mark.parametrize(("prompt", "sampling", "options", "kind", "words"), BAD)
 def test_a_refused_prompt_tells_why_and_gives_its_place_back(
-    model: Model, prompt: Any, sampling: Any, wishes: dict[str, Any], kind: type[Exception], words: str
+    model: Model, prompt: Any, sampling: Any, options: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
     with loop_of(model, max_waiting=1) as loop:
         for _ in range(2):
             with pytest.raises(kind, match=words):
-                loop.submit(prompt, sampling, timeout=PATIENCE, **wishes)
+                loop.submit(prompt, sampling, timeout=PATIENCE, **options)
             with pytest.raises(kind, match=words):
-                asyncio.run(asyncio.wait_for(loop.submit_async(prompt, sampling, **wishes), PATIENCE))
+                asyncio.run(asyncio.wait_for(loop.submit_async(prompt, sampling, **options), PATIENCE))
         assert len(tokens(loop.submit(PROMPT, PLAIN, timeout=PATIENCE))) == 12
 
 
@@ -295,11 +295,13 @@ def test_a_reader_whose_event_loop_is_closed_breaks_nothing(model: Model, expect
         stream = own.run_until_complete(loop.submit_async(PROMPT, LONG))
         pieces = stream.__aiter__()
         own.run_until_complete(pieces.__anext__())
-        waits = pieces.__anext__()
         while stream._pieces:
-            own.run_until_complete(waits)
-            waits = pieces.__anext__()
-        task = own.create_task(waits)
+            own.run_until_complete(pieces.__anext__())
+
+        async def wait() -> None:
+            await pieces.__anext__()
+
+        task: Any = own.create_task(wait())
         own.run_until_complete(asyncio.sleep(0))
         own.close()
         assert tokens(loop.submit(PROMPT, PLAIN)) == expected

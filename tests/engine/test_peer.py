@@ -19,16 +19,17 @@ pytest.importorskip("msgspec")
 
 from quire import InputError, Scope, StateError, check  # noqa: E402
 from quire.core.records.request import PLAIN  # noqa: E402
+from quire.engine import of  # noqa: E402
 from quire.engine.disagg import orders  # noqa: E402
 from quire.engine.disagg.peer import Peer  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.model import families as engine_families  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
+from .threads import let_others_run  # noqa: E402
 
 SECRET = b"a secret of at least sixteen bytes"
 LIMITS = Limits(transfer=30.0, lease=5.0)
@@ -42,12 +43,13 @@ def open_peer(
     config = EngineConfig(
         pages, host, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32, **settings
     )
-    engine = Engine(engine_families.of(families.build(name).to(device)), config)
+    engine = Engine(of(families.build(name).to(device)), config)
     return Peer(engine, lambda arenas: TcpLink(name, arenas, SECRET), limits=limits, serve=serve, tell=tell)
 
 
 def words(seed: int, count: int) -> list[int]:
-    return np.random.default_rng(seed).integers(families.FIRST_WORD, families.VOCAB, count).tolist()
+    tokens: list[int] = np.random.default_rng(seed).integers(families.FIRST_WORD, families.VOCAB, count).tolist()
+    return tokens
 
 
 def drive(*peers: Peer) -> None:
@@ -58,7 +60,7 @@ def drive(*peers: Peer) -> None:
         reports = [peer.engine.step() for peer in peers]  # all of them, in every round
         busy = any(reports) or any(peer.num_open for peer in peers)
         if not any(reports):
-            time.sleep(0.001)  # their threads are at work
+            let_others_run()  # their threads are at work
         assert time.monotonic() < end, "not done"
     for peer in peers:
         check(peer.engine.cache)
@@ -272,7 +274,7 @@ def test_what_was_ordered_and_is_not_wanted_is_not_computed() -> None:
     while len(there.engine.runs) < 3:
         assert time.monotonic() < end
         there.engine.step()
-        time.sleep(0.001)
+        let_others_run()
     for run in runs[1:]:
         here.engine.cancel(run)
     drive(here, there)
@@ -292,7 +294,7 @@ def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: 
     registry, end = there.endpoint._registry, time.monotonic() + MOST_SECONDS
     while not registry.orders._found and not registry.orders._refused:  # before the run that is in its way is done
         assert time.monotonic() < end
-        time.sleep(0.001)
+        let_others_run()
     drive(there, here)
     assert here.num_fallbacks == 1 and reason in run.fallback
     assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])

@@ -15,15 +15,22 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("msgspec")
 
 from quire import InputError, Scope, StateError, check  # noqa: E402
-from quire.engine import LLM, EngineConfig, PrefillPeer, Sampling  # noqa: E402
+from quire.engine import (  # noqa: E402
+    LLM,
+    EngineConfig,
+    PrefillPeer,
+    Run,
+    Sampling,
+    of,
+)
 from quire.engine.disagg.peer import Peer  # noqa: E402
-from quire.engine.model import families as engine_families  # noqa: E402
 from quire.transfer import Key, Limits, Tls  # noqa: E402
 
 from ..transfer.certificates import Authority, needs_openssl  # noqa: E402
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
 from .test_peer import MOST_SECONDS, SECRET, drive, open_peer, words  # noqa: E402
+from .threads import let_others_run  # noqa: E402
 
 LONG = Limits(transfer=50.0, lease=50.0)  # whoever waits for one of these fails the test
 
@@ -42,7 +49,7 @@ def until(done: Any, *peers: Peer) -> None:
         assert time.monotonic() < end, "not done"
         for peer in peers:
             peer.engine.step()
-        time.sleep(0.001)
+        let_others_run()
 
 
 def test_a_prompt_without_room_takes_nothing_that_others_are_owed(peers: list[Peer]) -> None:
@@ -110,13 +117,13 @@ def test_a_cancel_during_the_last_step_is_heard(peers: list[Peer], monkeypatch: 
     told: list[str] = []
     there, here = open_peer("llama", serve=True, limits=LONG, tell=told.append), open_peer("llama", limits=LONG)
     peers += [there, here]
-    compute, runs = there.engine._compute, []
+    compute, runs = there.engine._compute, list[Run]()
 
     def slow(*args: Any) -> Any:
         if runs:
             here.engine.cancel(runs.pop())
             until(lambda: not here.num_open, here)
-            time.sleep(0.05)  # the cancel is on its way
+            until(lambda: there.endpoint.books.orders._withdrawn)  # the cancel has come
         return compute(*args)
 
     monkeypatch.setattr(there.engine, "_compute", slow)
@@ -137,7 +144,7 @@ def test_cancelled_prompts_behind_one_without_room_are_not_computed(peers: list[
     until(lambda: there.engine.runs, there, here)
     for run in runs[1:]:
         here.engine.cancel(run)
-    until(lambda: len(here._waiting) <= 1, here)
+    until(lambda: len(here._unasked) <= 1, here)
     here.engine.cancel(running)
     drive(there, here)
     assert runs[0].error is None and there.engine.stats.num_tokens < 5 * 240
@@ -164,7 +171,7 @@ def open_llm(max_waiting: int = 64, **options: Any) -> LLM:
     config = EngineConfig(
         80, block_size=8, max_num_tokens=48, max_sequences=8, max_length=256, snapshot_every=32, max_waiting=max_waiting
     )
-    return LLM(engine_families.of(families.build("llama")), config=config, **options)
+    return LLM(of(families.build("llama")), config=config, **options)
 
 
 def test_a_server_whose_engine_fails_is_not_waited_for() -> None:
@@ -232,7 +239,7 @@ def test_an_engine_closes_although_sessions_have_ended_that_nobody_took(peers: l
     for nth in range(3):
         here.decode(Key(f"r{nth}"), words(nth, 40), Sampling(max_tokens=3), source=there.link.address, order=True)
     until(lambda: there.endpoint._registry.dispatches, there, here)
-    time.sleep(0.2)  # what was asked for has come, and nobody has looked
+    until(lambda: not here.pump._ended.empty())  # what was asked for has come, and nobody has looked
     there.engine.close()
     here.engine.close()
     assert not there.endpoint._registry.dispatches and not here.endpoint._registry.arrivals

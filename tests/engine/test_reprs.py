@@ -29,14 +29,14 @@ PLAIN = Sampling(max_tokens=40, ignore_eos=True, stop=("PIN",), stop_ids=(251, 2
 def objects() -> Iterator[list[Any]]:
     """One of every public kind, each with a prompt and an answer to give away."""
     model = of(families.build("llama"), byte_tokenizer())
-    sizes = {"block_size": 8, "max_num_tokens": 64, "max_sequences": 8, "max_length": 256, "events": True}
-    with LLM(model, config=EngineConfig(60, **sizes)) as llm:
+    config = EngineConfig(60, block_size=8, max_num_tokens=64, max_sequences=8, max_length=256, events=True)
+    with LLM(model, config=config) as llm:
         (output,) = llm.generate(PRIVATE, PLAIN)
         stream = llm.stream(PRIVATE, Sampling(max_tokens=6, beams=2, n=2))
         run = stream.wait(60)
         piece = public.Piece(0, (111, 112, 113, 114), PRIVATE)
         report: Any = None
-        engine = public.Engine(model, EngineConfig(60, **sizes))
+        engine = public.Engine(model, config)
         held = engine.submit(llm.tokens(PRIVATE), PLAIN)
         for _ in range(3):
             report = engine.step()

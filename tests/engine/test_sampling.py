@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from quire.core.records.errors import InputError
-from quire.engine.sampling import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS, Sampling, shown
+from quire.core.records.errors import InputError, shown
+from quire.engine.sampling import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS, Sampling
 
 
 def test_by_default_greedy() -> None:
@@ -60,11 +60,14 @@ def test_what_can_be_asked(values: dict[str, Any]) -> None:
         {"seed": -1},
         {"seed": 2**64},
         {"seed": 1.0},
-        {"stop": "END"},
-        {"stop": ["END"]},
+        {"stop": ""},
+        {"stop": [""]},
+        {"stop": {"END"}},
         {"stop": ("",)},
         {"stop": (7,)},
         {"stop_ids": 7},
+        {"stop_ids": "7"},
+        {"stop_ids": [1.5]},
         {"stop_ids": (-1,)},
         {"stop_ids": ("a",)},
         {"ignore_eos": 1},
@@ -128,3 +131,11 @@ def test_stops_are_few_and_short() -> None:
 def test_what_beam_search_leaves_out(values: dict[str, Any], fact: str) -> None:
     with pytest.raises(InputError, match=f"sampling with beams 2: {fact}"):
         Sampling(beams=2, **values)
+
+
+def test_one_stop_string_and_lists() -> None:
+    """They become what a frozen record keeps: tuples, so that it can be hashed and compared."""
+    one = Sampling(stop="END", stop_ids=[3, 4])
+    assert (one.stop, one.stop_strings, one.stop_ids) == (("END",), ("END",), (3, 4))
+    assert one == Sampling(stop=["END"], stop_ids=(3, 4)) and len({one, Sampling(stop=("END",), stop_ids=[3, 4])}) == 1
+    assert dataclasses.replace(one, stop="x").stop == ("x",) and repr(one) == "Sampling(stop=<1>, stop_ids=<2>)"

@@ -118,7 +118,7 @@ def test_first_come_first_served() -> None:
 def test_a_long_prompt_among_many_short_ones(name: str) -> None:
     """Two short ones come with every step, more than the engine can take: the long one has its turn all the same."""
     engine = open_engine(name, 80, max_num_tokens=32, max_chunk=16, wait_for_reuse=False, max_waiting=10_000)
-    dice, short = random.Random(1), []
+    dice, short = random.Random(1), list[Run]()
 
     def more() -> None:
         short.extend(engine.submit(words(dice.randrange(200), dice.randint(6, 12)), plain(4)) for _ in range(2))
@@ -152,8 +152,8 @@ def test_always_forward(name: str, seed: int) -> None:
     for _ in range(6):
         length = dice.randint(2, longest - 2)
         drafts = 0 if engine.model.recurrent else dice.choice([0, 3])
-        wish = plain(dice.randint(1, longest - length), drafts=drafts)
-        runs.append(engine.submit((words(dice.randrange(30), 5) * 8)[:length], wish))
+        sampling = plain(dice.randint(1, longest - length), drafts=drafts)
+        runs.append(engine.submit((words(dice.randrange(30), 5) * 8)[:length], sampling))
         for _ in range(dice.randint(0, 4)):
             watch.step()
     most = sum(2 + len(run.prompt) // 4 + run.sampling.max_tokens for run in runs)

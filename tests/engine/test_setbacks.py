@@ -68,9 +68,9 @@ def open_flaky(name: str, tier: FlakyTier, pages: tuple[int, ...] | None = None,
     return open_engine(name, pages or DEVICE[name], HOST, colder=[tier], **settings)
 
 
-def ask(engine: Engine, prompt: tuple[int, ...], tokens: int = 4, **wishes: Any) -> Run:
+def ask(engine: Engine, prompt: tuple[int, ...], tokens: int = 4, **fields: Any) -> Run:
     """One request, alone, to its end."""
-    run = engine.submit(prompt, plain(tokens, **wishes))
+    run = engine.submit(prompt, plain(tokens, **fields))
     finish(engine, 100)
     return run
 
@@ -175,8 +175,8 @@ def test_all_who_rest_on_a_lost_page(name: str) -> None:
     assert lost, "nothing is on the host"
     tier.lost |= lost
     drafts = 0 if engine.model.recurrent else 3
-    wishes = [plain(6), plain(6, drafts=drafts), plain(6, n=3), plain(6, beams=3), plain(6, temperature=0.8, seed=1)]
-    runs += [engine.submit((*PROMPT, *words(9 * nth, 3)), wish) for nth, wish in enumerate(wishes)]
+    samplings = [plain(6), plain(6, drafts=drafts), plain(6, n=3), plain(6, beams=3), plain(6, temperature=0.8, seed=1)]
+    runs += [engine.submit((*PROMPT, *words(9 * nth, 3)), sampling) for nth, sampling in enumerate(samplings)]
     finish(engine, 200)
     assert engine.pages.mover.stats().num_failed
     assert_exact(name, runs)
@@ -187,12 +187,12 @@ def talk(engine: Engine, seed: int) -> list[Run]:
     """Three conversations, three turns each, side by side: every turn begins with what is on the host by then."""
     dice = random.Random(seed)
     drafts = 0 if engine.model.recurrent else 3
-    wishes = [plain(6), plain(5, drafts=drafts), plain(6, n=2), plain(4, beams=3, n=2)]
-    wishes.append(plain(7, temperature=0.9, seed=seed))
+    samplings = [plain(6), plain(5, drafts=drafts), plain(6, n=2), plain(4, beams=3, n=2)]
+    samplings.append(plain(7, temperature=0.9, seed=seed))
     said = [words(60 * nth, dice.randint(12, 30)) for nth in range(3)]
     runs: list[Run] = []
     for _ in range(3):
-        turn = [engine.submit(text, dice.choice(wishes)) for text in said]
+        turn = [engine.submit(text, dice.choice(samplings)) for text in said]
         finish(engine, 200)
         for nth, run in enumerate(turn):
             said[nth] = (*said[nth], *dice.choice(run.answers).tokens, *words(dice.randrange(200), dice.randint(2, 9)))

@@ -10,10 +10,10 @@ pytest.importorskip("msgspec")
 
 from quire.engine.disagg import peer as peer_module  # noqa: E402
 from quire.engine.disagg.peer import Peer  # noqa: E402
-from quire.engine.disagg.staging import slots_for  # noqa: E402
+from quire.engine.disagg.staging import AddressablePages, addressable, slots_for  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
-from quire.tiers import ArenaTier, Bytes  # noqa: E402
+from quire.tiers import ArenaTier  # noqa: E402
 from quire.transfer import CacheView, Key, Limits, StagedView  # noqa: E402
 
 from . import families  # noqa: E402
@@ -54,13 +54,13 @@ def assert_same_over(there: Peer, here: Peer, reference: Reference) -> None:
 def test_tokens_are_those_of_one_engine(name: str, sides: str, prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room to stage one prompt or four; who finds none waits, and nobody falls back or hangs."""
 
-    def apart(view: CacheView, engine: Engine, _: int) -> tuple[CacheView, list[Bytes]]:
+    def apart(view: CacheView, engine: Engine, _: int) -> AddressablePages:
         memory = [np.zeros((slots, group.page_bytes), np.uint8) for slots, group in slots_for(view, engine, prompts)]
-        return StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", memory)), memory
+        staged = StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", memory))
+        return AddressablePages(staged, memory)
 
-    plain = peer_module.reachable
-    monkeypatch.setattr(peer_module, "reachable", apart if sides != "here" else plain)
+    monkeypatch.setattr(peer_module, "addressable", apart if sides != "here" else addressable)
     there = open_peer(name, pages=40, serve=True, limits=LONG)
-    monkeypatch.setattr(peer_module, "reachable", apart if sides != "there" else plain)
+    monkeypatch.setattr(peer_module, "addressable", apart if sides != "there" else addressable)
     here = open_peer(name, pages=40, limits=LONG)
     assert_same_over(there, here, Reference(families.build(name)))

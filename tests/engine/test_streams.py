@@ -12,10 +12,13 @@ import gc
 import os
 import random
 import sys
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
+from threading import Condition
 from typing import Any
 
 import pytest
@@ -84,17 +87,20 @@ def draw(model: Model, seed: int, number: int) -> list[Ask]:
     asks = []
     for _ in range(number):
         prompt = [*dice.choice(systems), *words(dice.randrange(1, 24))][:LONGEST_PROMPT]
-        wish: dict[str, Any] = {"max_tokens": dice.randrange(4, LONGEST_ANSWER + 1), "ignore_eos": dice.random() < 0.5}
+        fields: dict[str, Any] = {
+            "max_tokens": dice.randrange(4, LONGEST_ANSWER + 1),
+            "ignore_eos": dice.random() < 0.5,
+        }
         kind = dice.random()
         if kind < 0.15:
-            wish |= {"n": 2, "temperature": 0.8, "seed": dice.randrange(1 << 30)}
+            fields |= {"n": 2, "temperature": 0.8, "seed": dice.randrange(1 << 30)}
         elif kind < 0.3:
-            wish |= {"temperature": 0.8, "seed": dice.randrange(1 << 30)}
+            fields |= {"temperature": 0.8, "seed": dice.randrange(1 << 30)}
         elif kind < 0.4:
-            wish |= {"beams": 2}
+            fields |= {"beams": 2}
         elif kind < 0.6 and not model.recurrent:
-            wish |= {"drafts": 3}
-        asks.append(Ask(prompt, Sampling(**wish), "finish", dice.randrange(1, 5)))
+            fields |= {"drafts": 3}
+        asks.append(Ask(prompt, Sampling(**fields), "finish", dice.randrange(1, 5)))
     for nth, place in enumerate(dice.sample(range(number), number * 2 // 5)):
         asks[place].way = WAYS[nth % len(WAYS)]
     return asks
@@ -119,6 +125,8 @@ class Load:
         self.loop, self.asks = loop, asks
         self.pieces = 0  # of all readers
         self._count = count(1)
+        self._waiters: deque[Callable[[], object]] = deque()  # coroutines that wait for a piece
+        self._news = Condition()  # threads that wait for a piece, or for the end of a reader
         self.most_inside = self.most_outside = 0
         self.hook = loop.engine.model.module.register_forward_pre_hook(self._look)
 
@@ -144,11 +152,19 @@ class Load:
         """True: enough."""
         told.pieces.append(piece)
         self.pieces = next(self._count)
+        self._notify()
+        while self._waiters:
+            with suppress(IndexError, RuntimeError):  # another thread was faster, or its event loop has ended
+                self._waiters.popleft()()
         ask = told.ask
         if ask.way == "close" and len(told.pieces) == ask.moment:
             assert told.stream is not None
             told.stream.close()
         return ask.way == "leave" and len(told.pieces) == ask.moment
+
+    def _notify(self, *_: object) -> None:
+        with self._news:
+            self._news.notify_all()
 
     # -- threads -----------------------------------------------------------------------------------------------------
 
@@ -165,8 +181,14 @@ class Load:
     def _close_some(self, told: list[Told], readers: list[Any]) -> None:
         """Somebody else closes streams while they are read."""
         left = [one for one in told if one.ask.way == "told"]
+        for reader in readers:
+            reader.add_done_callback(self._notify)
         while left:
-            until(lambda: all(reader.done() for reader in readers) or any(self._due(one) for one in left))
+            with self._news:
+                found = self._news.wait_for(
+                    lambda: all(reader.done() for reader in readers) or any(self._due(one) for one in left), PATIENCE
+                )
+            assert found, "no reader heard anything"
             for one in [one for one in left if self._due(one) or all(reader.done() for reader in readers)]:
                 left.remove(one)
                 if one.stream is not None:
@@ -189,6 +211,12 @@ class Load:
             if self._heard(told, piece):
                 break
 
+    def _next_piece(self) -> asyncio.Event:
+        """Set when somebody has heard something from now on, in whatever thread."""
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        self._waiters.append(lambda: loop.call_soon_threadsafe(heard.set))
+        return heard
+
     async def _read_all(self, told: list[Told]) -> None:
         tasks = [asyncio.create_task(self._read_async(one)) for one in told]
         ender = asyncio.create_task(self._end_some(told, tasks))
@@ -204,6 +232,7 @@ class Load:
     async def _end_some(self, told: list[Told], tasks: list[asyncio.Task[None]]) -> None:
         left = [pair for pair in zip(told, tasks, strict=True) if pair[0].ask.way in ("told", "task", "outside")]
         while left:
+            heard = self._next_piece()
             for one, task in [pair for pair in left if self._due(pair[0])]:
                 left.remove((one, task))
                 if one.ask.way == "told":
@@ -211,13 +240,15 @@ class Load:
                     one.stream.close()
                 else:
                     task.cancel()
-            await asyncio.sleep(0.0005)
+            await heard.wait()
 
 
 def undisturbed(model: Model, asks: list[Ask]) -> list[Run]:
     """The answers of an engine with plenty of room, one thread and no cancels."""
-    sizes = {"block_size": BLOCK, "snapshot_every": 2 * BLOCK, "max_length": LONGEST_PROMPT + LONGEST_ANSWER}
-    config = EngineConfig(400, max_num_tokens=256, max_sequences=16, **sizes)
+    config = EngineConfig(
+        400, max_num_tokens=256, max_sequences=16, block_size=BLOCK, snapshot_every=2 * BLOCK,
+        max_length=LONGEST_PROMPT + LONGEST_ANSWER,
+    )  # fmt: skip
     with Engine(model, config) as engine:
         runs = [engine.submit(ask.prompt, ask.sampling) for ask in asks]
         engine.drain()
@@ -228,7 +259,7 @@ def compare(told: list[Told], expected: list[Run], reference: Reference, words: 
     """Who finished has exactly those tokens, who gave up a beginning of them; the text is theirs. Counts the ends."""
     ends: Counter[str] = Counter()
     for one, right in zip(told, expected, strict=True):
-        ask, run = one.ask, one.stream and one.stream.run
+        ask, run = one.ask, None if one.stream is None else one.stream.run
         if run is None:
             assert ask.way == "outside" and not one.pieces
             ends["outside, cancelled"] += 1
@@ -325,8 +356,8 @@ def test_drafts_do_not_move_the_end_of_an_answer() -> None:
             whole = "".join(piece.text for piece in loop.submit(prompt, Sampling(max_tokens=60, ignore_eos=True)))
             found = []
             for drafts in (0, 6):
-                wish = Sampling(max_tokens=60, ignore_eos=True, stop=(whole[place : place + 2],), drafts=drafts)
-                stream = loop.submit(prompt, wish)
+                sampling = Sampling(max_tokens=60, ignore_eos=True, stop=(whole[place : place + 2],), drafts=drafts)
+                stream = loop.submit(prompt, sampling)
                 pieces = list(stream)
                 answer = stream.wait().answers[0]
                 assert [token for piece in pieces for token in piece.tokens] == answer.tokens

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine import Engine, EngineConfig, Model, Run, Sampling, of  # noqa: E402
+from quire.engine import Engine, EngineConfig, Model, Run, Sampling, of
 
-from . import families  # noqa: E402
-from .steps import SMALL, plain, words  # noqa: E402
+from . import families
+from .steps import SMALL, plain, words
 
 QUEUED, COMPUTED = 1.0, 64.0  # seconds to queue a forward, and until its numbers are there
 
@@ -63,7 +66,7 @@ def time(model: Model) -> Iterator[Time]:
     hook.remove()
 
 
-WISHES = {
+SAMPLINGS = {
     "greedy": plain(3),
     "sampled": plain(3, temperature=1.0, top_p=0.9, seed=1),
     "several": plain(3, temperature=1.0, n=2, seed=1),
@@ -72,8 +75,8 @@ WISHES = {
 }
 
 
-@pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES)
-def test_the_first_token_is_there_when_the_host_has_it(model: Model, time: Time, wish: Sampling) -> None:
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_the_first_token_is_there_when_the_host_has_it(model: Model, time: Time, sampling: Sampling) -> None:
     heard: list[float] = []
 
     class Hears:
@@ -85,7 +88,7 @@ def test_the_first_token_is_there_when_the_host_has_it(model: Model, time: Time,
             pass
 
     with Engine(model, EngineConfig(24, **SMALL), clock=time) as engine:
-        run = engine.submit(words(0, 20), wish, listener=Hears())
+        run = engine.submit(words(0, 20), sampling, listener=Hears())
         engine.step()
         assert run.time_to_first_token == QUEUED + COMPUTED
         assert heard[:1] in ([], [run.times.first_token])  # beams are told at the end

@@ -144,9 +144,11 @@ def test_timeouts(llm: LLM) -> None:
 def test_prompts_of_every_form_are_one_prompt(llm: LLM) -> None:
     """Beside the wrong ones, the right ones; and the engine still serves them."""
     (wanted,) = llm.generate([97, 98, 99], ONE)
-    for same in (range(97, 100), np.arange(97, 100), torch.arange(97, 100), [np.int64(97), 98, torch.tensor(99)]):
+    forms: list[Any] = [range(97, 100), np.arange(97, 100), torch.arange(97, 100), [np.int64(97), 98, torch.tensor(99)]]
+    for same in forms:
         assert llm.generate(same, ONE)[0].tokens == wanted.tokens
-    assert len(llm.generate([[97], "b", [MESSAGE], np.array([99])], ONE)) == 4
+    many: list[Any] = [[97], "b", [MESSAGE], np.array([99])]
+    assert len(llm.generate(many, ONE)) == 4
     assert llm.loop.error is None and not llm.loop.call(lambda engine: engine.runs)
 
 
@@ -172,7 +174,7 @@ def test_a_wrong_llm(llm: LLM, given: dict[str, Any], words: str) -> None:
 def test_a_wrong_config(llm: LLM, field: str) -> None:
     """Refused when it is made, or by the cache: never something else, and never served in part."""
     good: dict[str, Any] = {"device_pages": 20, "max_length": 64, "max_num_tokens": 64, "max_sequences": 8}
-    for wrong in ("x", -1, 1.5, 10**30, 10**5000, [1], (1.5,), (-1,), (10**30,), Shy()):
+    for wrong in ("x", -1, 1.5, 10**30, 10**5000, [1.5], (1.5,), [-1], (-1,), (10**30,), Shy()):
         with pytest.raises(InputError) as told:
             Engine(llm.model, EngineConfig(**(good | {field: wrong})))
         assert len(str(told.value)) < 250

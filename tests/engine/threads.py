@@ -19,7 +19,12 @@ def until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < end, "it never came"
-        time.sleep(0.0005)
+        let_others_run()
+
+
+def let_others_run() -> None:
+    """Yield the processor and the interpreter to other threads, for no time at all."""
+    time.sleep(0)
 
 
 @contextlib.contextmanager

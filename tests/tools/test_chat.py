@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ transformers = pytest.importorskip("transformers")
 
 from quire.engine import LLM, Sampling  # noqa: E402
 from quire.tools import chat, cli  # noqa: E402
+from quire.tools.model_options import open_llm  # noqa: E402
 
 COST = re.compile(r"\[prompt ([\d,]+) tokens, ([\d,]+) reused; first token after [\d.]+ s; answer (\d+) tokens")
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
@@ -161,10 +163,9 @@ def test_an_engine_that_fails_ends_the_chat_and_its_code_says_so(
     folder: str, say: Say, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of an answer: what came of it stands on a line of its own, the next question is not read."""
-    opened = chat.open_llm
 
-    def open_frail(*words: object) -> LLM:
-        llm = opened(*words)  # type: ignore[arg-type]
+    def open_frail(*words: Any) -> LLM:
+        llm = open_llm(*words)
         fails_after(llm, 3)
         return llm
 
@@ -213,7 +214,7 @@ def test_an_answer_that_fails_while_it_is_stopped_is_told(
 def test_ctrl_c_before_the_first_token(folder: str, say: Say, capsys: pytest.CaptureFixture[str]) -> None:
     say("one\ntwo\n")
     with LLM(folder, device_bytes=1 << 22) as llm, interruptible() as send:
-        before = []
+        before: list[None] = []
 
         def interrupt(*_: object) -> None:
             if not before:

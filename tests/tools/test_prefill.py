@@ -110,7 +110,9 @@ def test_another_secret_is_refused(
     assert "computed here: " in capsys.readouterr().err
 
 
-def test_bad_options(folder: str, tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("QUIRE_SECRET", raising=False)
     short = tmp_path / "short"
     short.write_text("short\n")

@@ -1,4 +1,4 @@
-"""Orders: a prompt and how its first token is chosen, as bytes for a peer's engine. Checked; never unpickled."""
+"""Prefill orders: a prompt and how its first token is chosen, as bytes for a peer's engine. Never unpickled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quire.core.records.request import Int32
 from quire.engine.sampling import Sampling
 
 
-class _Order(msgspec.Struct, frozen=True, array_like=True):
+class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):
     tokens: bytes  # int32
     temperature: float
     top_p: float
@@ -25,10 +25,10 @@ class _Order(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Order)
+_decoder = msgspec.msgpack.Decoder(_OrderMessage)
 
 
-class Order(NamedTuple):
+class PrefillOrder(NamedTuple):
     """What to compute: the prompt, how to choose one token, where it belongs, whether its logits are wanted as well."""
 
     tokens: Int32
@@ -38,17 +38,17 @@ class Order(NamedTuple):
 
 
 def pack(tokens: Int32, sampling: Sampling, seed: int, scope: Scope) -> bytes:
-    """What a peer needs to compute the same first token; the drawn seed, not the wish for one."""
+    """What a peer needs to compute the same first token; the drawn seed, not None."""
     names = (scope.lora, scope.salt, scope.epoch)
     raw = np.ascontiguousarray(tokens, "<i4").tobytes()
     numbers = (float(sampling.temperature), float(sampling.top_p), sampling.top_k, seed)
     try:
-        return _encoder.encode(_Order(raw, *numbers, needs_logits(sampling), names))
+        return _encoder.encode(_OrderMessage(raw, *numbers, needs_logits(sampling), names))
     except OverflowError:
         raise InputError(say(f"a scope {names} for a peer", "its numbers are too long", "use 64 bits")) from None
 
 
-def unpack(body: bytes) -> Order:
+def unpack(body: bytes) -> PrefillOrder:
     """The order back; the engine checks the tokens."""
     try:
         order = _decoder.decode(body)
@@ -58,7 +58,7 @@ def unpack(body: bytes) -> Order:
         raise InputError(say("a prompt from a peer", f"{len(order.tokens)} bytes of tokens", "send int32 tokens"))
     sampling = Sampling(1, order.temperature, order.top_p, order.top_k, order.seed)
     tokens = np.frombuffer(order.tokens, "<i4").astype(np.int32)
-    return Order(tokens, sampling, Scope(*order.scope), order.logits)
+    return PrefillOrder(tokens, sampling, Scope(*order.scope), order.logits)
 
 
 def needs_logits(sampling: Sampling) -> bool:

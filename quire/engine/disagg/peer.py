@@ -10,10 +10,11 @@ Everything here runs in the engine's thread.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -24,15 +25,15 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence as Live
-from quire.engine.asking import checked_prompt
 from quire.engine.disagg import orders
 from quire.engine.disagg.prefills import Prefills
-from quire.engine.disagg.staging import reachable
+from quire.engine.disagg.staging import addressable
 from quire.engine.engine import Engine
-from quire.engine.front.admission_gate import Gate
+from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.sampling import Sampling
 from quire.engine.step.branch import Branch, Run
 from quire.engine.step.schedule import Turn
+from quire.engine.submission import checked_prompt
 from quire.tiers.base import Bytes
 from quire.transfer import (
     Aux,
@@ -51,7 +52,34 @@ from quire.transfer import (
 )
 from quire.transfer.wire.verdict import check_key
 
-LinkMaker = Callable[[list[Bytes]], Link]  # from pages it can address, uint8 [slots, page_bytes] per group
+_log = logging.getLogger("quire.engine")
+
+
+class AddressedLink(Link, Protocol):
+    """A link that others can dial."""
+
+    @property
+    def address(self) -> str:
+        """Where they find it."""
+        ...
+
+
+LinkMaker = Callable[[list[Bytes]], AddressedLink]  # from pages it can address, uint8 [slots, page_bytes] per group
+
+
+class _Unasked(NamedTuple):
+    """A prompt that a peer shall send, and that has not been asked for yet."""
+
+    run: Run
+    source: Source
+    until: float  # on the engine's clock; then it is computed here
+
+
+class _Coming(NamedTuple):
+    """A prompt that has been asked for."""
+
+    run: Run
+    known: int  # tokens of it that were here before
 
 
 class Peer:
@@ -62,14 +90,15 @@ class Peer:
 
     def __init__(
         self, engine: Engine, make_link: LinkMaker, *, model: str = "", limits: Limits | None = None,
-        serve: bool = False, staged: int = 4, tell: Callable[[str], None] = lambda _: None, gate: Gate | None = None,
+        serve: bool = False, staged: int = 4, tell: Callable[[str], None] = lambda _: None,
+        gate: AdmissionGate | None = None,
     ) -> None:  # fmt: skip
         if engine.closed:
             raise StateError(say("a peer for this engine", "it is closed", "make a new one"))
-        if engine.outside.connector is not None:
+        if engine.connector_side.connector is not None:
             raise StateError(say("a peer for this engine", "it has a connector already", "make another engine"))
         self.engine = engine
-        view, pages = reachable(QuireView(engine.cache, self._carry_out), engine, staged)
+        view, pages = addressable(QuireView(engine.cache, self._carry_out), engine, staged)
         self.link = make_link(pages)
         facts = layout_of(view.shape(), "engine", model=model, dtype=str(engine.model.dtype))
         self.endpoint = Endpoint(self.link, view, facts, limits=limits, alone=False, orders=serve)
@@ -77,26 +106,27 @@ class Peer:
         self._limit = (limits or Limits()).transfer
         eager = not isinstance(view, StagedView)
         self.prefills = Prefills(engine, self.pump, self._check, gate, tell, eager=eager)
-        self._waiting: dict[Key, tuple[Run, Source, float]] = {}  # not asked for yet; until when they wait for that
-        self._coming: dict[Key, tuple[Run, int]] = {}  # and how much of them was here before
+        self._unasked: dict[Key, _Unasked] = {}
+        self._coming: dict[Key, _Coming] = {}
         self._closed = self._left = False
         self.num_fallbacks = 0  # prompts that did not come and were computed here
-        engine.outside.connector = self
-        engine.beside.append(self)
+        engine.connector_side.connector = self
+        engine.participants.append(self)
 
     def __repr__(self) -> str:
-        waiting, prompts = len(self._waiting) + len(self._coming), len(self.prefills.runs) + len(self.prefills.late)
+        waiting = len(self._unasked) + len(self._coming)
+        prompts = len(self.prefills.running) + len(self.prefills.unsent)
         return f"Peer({self.link!r}, waits for {waiting} prompts, computes {prompts}, {self.num_fallbacks} fell back)"
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
-    def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
+    def prefill(self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, **options: Any) -> Run:
         """Compute a prompt and its first token for somebody else, who asks for them under `key`."""
-        return self.prefills.start(key, tokens, sampling, **wishes)
+        return self.prefills.start(key, tokens, sampling, **options)
 
     def decode(
         self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, source: str, order: bool = False,
-        scope: Scope = PLAIN, **wishes: Any,
+        scope: Scope = PLAIN, **options: Any,
     ) -> Run:  # fmt: skip
         """An answer to a prompt that `source` computes under `key`. With `order` this engine tells it to."""
         self._check(key)
@@ -105,8 +135,8 @@ class Peer:
             seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
             sampling = replace(sampling, seed=seed)  # both sides must draw the same
             body = orders.pack(checked_prompt(tokens, self.engine.vocabulary), sampling, seed, scope)
-        run = self.engine.submit(tokens, sampling, away=True, scope=scope, **wishes)
-        self._waiting[key] = (run, there, self.engine.clock() + self._limit)
+        run = self.engine.submit(tokens, sampling, away=True, scope=scope, **options)
+        self._unasked[key] = _Unasked(run, there, self.engine.clock() + self._limit)
         with self.pump as endpoint:
             if order:
                 endpoint.order(key, source, body)
@@ -116,13 +146,13 @@ class Peer:
     def _check(self, key: Key) -> None:
         check_key(key)
         with self.pump as endpoint:
-            if self.prefills.has(key) or key in self._waiting or endpoint.knows(key):
+            if self.prefills.has(key) or key in self._unasked or endpoint.knows(key):
                 raise StateError(say(f"a transfer of {key}", "that key is in use, or over", "use another epoch"))
 
     @property
     def num_open(self) -> int:
         """Transfers under way, or waiting for room: the engine is not done."""
-        here = len(self.prefills.runs) + len(self.prefills.late) + len(self._waiting)
+        here = len(self.prefills.running) + len(self.prefills.unsent) + len(self._unasked)
         return here + self.endpoint.num_open
 
     # -- the engine's side: a Connector, and a turn of its own in each step ------------------------------------------
@@ -143,7 +173,7 @@ class Peer:
         """Compute what was ordered, ask for prompts that there is room for now, take what has come."""
         self.prefills.step()
         self._ask()
-        for key in [key for key, (run, _) in self._coming.items() if run.done]:
+        for key in [key for key, coming in self._coming.items() if coming.run.done]:
             with self.pump as endpoint:
                 endpoint.cancel(key)
         for session in self.pump.ended():
@@ -151,12 +181,12 @@ class Peer:
 
     def _ask(self) -> None:
         """First come, first served, beside those who wait for pages here; who has waited too long is one of them."""
-        for key in [key for key, (run, _, _) in self._waiting.items() if run.done]:
-            del self._waiting[key]
+        for key in [key for key, unasked in self._unasked.items() if unasked.run.done]:
+            del self._unasked[key]
             with self.pump as endpoint:
                 endpoint.cancel(key)
         strangers: set[Source] = set()  # not met yet: they hold nobody up, and in one round none of theirs is asked for
-        for key, (run, source, until) in list(self._waiting.items()):
+        for key, (run, source, until) in list(self._unasked.items()):
             if self._must_wait(run):
                 return
             asked, why = None, ""
@@ -178,9 +208,9 @@ class Peer:
                     return  # there is no room
                 strangers.add(source)
                 continue
-            del self._waiting[key]
+            del self._unasked[key]
             if asked is not None:
-                self._coming[key] = (run, 0 if landing is None else landing.start)
+                self._coming[key] = _Coming(run, 0 if landing is None else landing.start)
             else:
                 self._fall_back(run, why)
 
@@ -196,12 +226,12 @@ class Peer:
         if not isinstance(session, Receiving):
             self.prefills.over(session)
             return
-        run, here = self._coming.pop(session.key)
+        run, known = self._coming.pop(session.key)
         assert session.verdict is not None
         delivered, run.received = session.verdict.outcome is Outcome.DELIVERED, session.num_bytes
         first = self._first(run, session.aux)
         if delivered and not run.done and first is not None:
-            self.engine.adopt(run.branches[0], first, reused=here)
+            self.engine.adopt(run.branches[0], first, reused=known)
             return
         if delivered:  # and of no use: its prompt stays findable
             self.engine.cache.release(self.engine.cache.sequence(run.request.id))
@@ -210,15 +240,16 @@ class Peer:
 
     def _first(self, run: Run, aux: Aux | None) -> int | torch.Tensor | None:
         """What the answers begin with, checked: one token or, for several answers and beams, logits."""
-        known = self.engine.vocabulary
+        vocabulary = self.engine.vocabulary
         if aux is None:
             return None
         if orders.needs_logits(run.sampling):
-            fits = aux.vocabulary == known and len(aux.logits) == 4 * known
+            fits = aux.vocabulary == vocabulary and len(aux.logits) == 4 * vocabulary
             return torch.from_numpy(aux.logits_array().copy()).to(self.engine.model.device) if fits else None
-        return next((token for token in aux.first_tokens[:1] if 0 <= token < known), None)
+        return next((token for token in aux.first_tokens[:1] if 0 <= token < vocabulary), None)
 
     def _fall_back(self, run: Run, why: str) -> None:
+        _log.warning("a prompt did not come from its peer and is computed here: %s", why)
         self.num_fallbacks += 1
         run.fallback = why
         self.engine.scheduler.put(run.branches[0])
@@ -226,8 +257,8 @@ class Peer:
     def _carry_out(self, plan: Plan) -> Finished:
         """Pages move before a peer writes into their old slots; setbacks of running branches are dealt with."""
         engine = self.engine
-        engine.set_back(engine.moves.settle(), Turn())
-        finished = engine.moves.run(plan)
+        engine.set_back(engine.plans.settle(), Turn())
+        finished = engine.plans.run(plan)
         own = [setback for setback in finished.setbacks if not _is_running(engine, setback.holder)]
         engine.set_back([setback for setback in finished.setbacks if setback not in own], Turn())
         return Finished(tuple(own), finished.plan)
@@ -237,7 +268,7 @@ class Peer:
         if not self._closed:
             self._closed = True
             self.pump.close()
-            self._waiting.clear()
+            self._unasked.clear()
         self._left = self._left or self.endpoint.leave("the engine is closing")
         return self._left
 

@@ -8,39 +8,54 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.core.records.errors import QuireError
 from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence as Live
 from quire.engine.disagg import orders
 from quire.engine.engine import Engine
-from quire.engine.front.admission_gate import Gate
+from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.sampling import Sampling
 from quire.engine.step.branch import Run
 from quire.transfer import Aux, EndpointThread, Key, Sending, with_logits
+
+
+class Prefill(NamedTuple):
+    """A prompt that is being computed."""
+
+    key: Key
+    run: Run
+
+
+class Unsent(NamedTuple):
+    """A prompt that is computed, and to be put when there is room to send it."""
+
+    length: int
+    aux: Aux
+    free: Callable[[], None]  # gives its pages back
 
 
 class Prefills:
     """Context-only runs. With a `gate` those that were ordered come in through it; `check` refuses keys in use."""
 
     def __init__(
-        self, engine: Engine, pump: EndpointThread, check: Callable[[Key], None], gate: Gate | None,
+        self, engine: Engine, pump: EndpointThread, check: Callable[[Key], None], gate: AdmissionGate | None,
         tell: Callable[[str], None], *, eager: bool,
     ) -> None:  # fmt: skip
-        self.engine, self.pump = engine, pump
+        self._engine, self._pump = engine, pump
         self._eager = eager  # else pages are put when they are asked for: room to send them is not for who may not come
         self._check, self._gate = check, gate
         self._tell = tell  # a line per prompt that was sent, or was not
-        self.runs: dict[object, tuple[Key, Run]] = {}  # by sequence
-        self.late: dict[Key, tuple[int, Aux, Callable[[], None]]] = {}  # computed; to be put when there is room to send
+        self.running: dict[object, Prefill] = {}  # by sequence
+        self.unsent: dict[Key, Unsent] = {}
 
     def has(self, key: Key) -> bool:
         """It is being computed."""
-        return any(key == other for other, _ in self.runs.values())
+        return any(key == prefill.key for prefill in self.running.values())
 
     def start(
-        self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, logits: bool = False, **wishes: Any
+        self, key: Key, tokens: Int32 | Sequence[int], sampling: Sampling, *, logits: bool = False, **options: Any
     ) -> Run:
         """Compute a prompt and its first token. With `logits`, and for several answers and beams anyway, those go with
         it, and the other side chooses.
@@ -48,12 +63,12 @@ class Prefills:
         self._check(key)
         one = replace(sampling, max_tokens=1, drafts=0, n=1, beams=1)
         try:
-            run = self.engine.submit(tokens, one, **wishes)
+            run = self._engine.submit(tokens, one, **options)
         except QuireError as refused:
             self._refuse(key, str(refused))
             raise
         run.keeps_logits = logits or orders.needs_logits(sampling)
-        self.runs[run.branches[0].id] = (key, run)
+        self.running[run.branches[0].id] = Prefill(key, run)
         return run
 
     def finished(self, sequence: Live, free: Callable[[], None]) -> bool:
@@ -61,51 +76,52 @@ class Prefills:
 
         False: they cannot be held yet. The sequence keeps them until `free` is called.
         """
-        key, run = self.runs.pop(sequence.id, (None, None))
-        if key is None or run is None:
+        prefill = self.running.pop(sequence.id, None)
+        if prefill is None:
             return True
+        key, run = prefill
         if not run.answers[0].tokens:
             self._refuse(key, run.error or "its prompt was not computed")
             return True
         aux = Aux(first_tokens=(run.answers[0].tokens[0],), cached_tokens=run.reused)
         if run.logits is not None:
             aux = with_logits(aux, run.logits.numpy()[None])
-        with self.pump as endpoint:
+        with self._pump as endpoint:
             try:
                 endpoint.send(key, sequence.id)
             except QuireError as wrong:  # too many sessions, or one that is stuck
                 endpoint.refuse(key, str(wrong))
                 return True
-        self.late[key] = (sequence.prompt_end, aux, free)
+        self.unsent[key] = Unsent(sequence.prompt_end, aux, free)
         return self._put(key)
 
     def _put(self, key: Key) -> bool:
         """Send it if that can be done now."""
-        length, aux, _ = self.late[key]
-        with self.pump as endpoint:
+        unsent = self.unsent[key]
+        with self._pump as endpoint:
             if not self._eager and not endpoint.is_asked_for(key):
                 return False
             try:
-                done = endpoint.put(key, length, last=True, aux=aux)
+                done = endpoint.put(key, unsent.length, last=True, aux=unsent.aux)
             except QuireError as wrong:  # more than staging has room for, or its session is over
                 endpoint.refuse(key, str(wrong))
                 done = True
         if done:
-            del self.late[key]
+            del self.unsent[key]
         return done
 
     def step(self) -> None:
         """Start what was ordered, stop what is not wanted any more, say what will not come."""
-        for id, (key, run) in list(self.runs.items()):
+        for id, (key, run) in list(self.running.items()):
             if run.done:  # before it had pages
-                del self.runs[id]
+                del self.running[id]
                 self._refuse(key, run.error or "its prompt was not computed")
-        for key, (_, _, free) in list(self.late.items()):
+        for key, unsent in list(self.unsent.items()):
             if self._put(key):
-                free()
-        for key, body in self.pump.endpoint.take_orders():
+                unsent.free()
+        for key, body in self._pump.endpoint.take_orders():
             self._compute(key, body)
-        for key in self.pump.endpoint.take_withdrawn():
+        for key in self._pump.endpoint.take_withdrawn():
             self._withdraw(key)
 
     def over(self, session: Sending) -> None:
@@ -115,7 +131,7 @@ class Prefills:
             self._tell(f"{session.key}: {sent}; {_in_words(session)}")
 
     def _refuse(self, key: Key, reason: str) -> None:
-        with self.pump as endpoint:
+        with self._pump as endpoint:
             endpoint.refuse(key, reason)
 
     def _compute(self, key: Key, body: bytes) -> None:
@@ -137,9 +153,9 @@ class Prefills:
 
     def _withdraw(self, key: Key) -> None:
         """Whoever has ordered it does not want it, wherever it is by now."""
-        for run in [run for other, run in self.runs.values() if other == key]:
-            self.engine.cancel(run)
-        with self.pump as endpoint:
+        for prefill in [one for one in self.running.values() if one.key == key]:
+            self._engine.cancel(prefill.run)
+        with self._pump as endpoint:
             if endpoint.is_sending(key):
                 endpoint.cancel(key, "whoever ordered it does not want it any more")
 
@@ -147,7 +163,7 @@ class Prefills:
 class _Place:
     """Hears of an ordered run only that it is over: its place at the gate is free again."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: AdmissionGate) -> None:
         self._gate = gate
 
     def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:

@@ -1,7 +1,7 @@
-"""Remote: engines that share the work over a link: one orders its prompts from a peer, the other computes them.
+"""Remote prefill: engines that share the work over a link: one orders its prompts from a peer, the other computes them.
 
-Remote(engine, PrefillPeer("10.0.0.1:5710", secret)).submit(...)      decode here, prefill there
-serve(engine, "10.0.0.1:5710", secret)                                prefill here, for whoever knows the secret
+RemotePrefill(engine, PrefillPeer("10.0.0.1:5710", secret)).submit(...)    decode here, prefill there
+serve(engine, "10.0.0.1:5710", secret)                                     prefill here, for whoever knows the secret
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
 from quire.engine.disagg.peer import LinkMaker, Peer
 from quire.engine.engine import Engine
-from quire.engine.front.admission_gate import Gate
+from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.model.layers import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import PrefillPeer
@@ -29,7 +29,7 @@ LINKS = {"tcp": TcpLink, "nixl": NixlLink}
 SAMPLE = 256  # numbers of every tensor that tell two models apart
 
 
-class Remote:
+class RemotePrefill:
     """Prompts are computed by a peer and decoded here; what does not come is computed here after all."""
 
     def __init__(self, engine: Engine, peer: PrefillPeer) -> None:
@@ -41,17 +41,17 @@ class Remote:
         self._numbers = count()
 
     def __repr__(self) -> str:
-        return f"Remote({self.address!r}, {self.peer!r})"
+        return f"RemotePrefill({self.address!r}, {self.peer!r})"
 
-    def submit(self, tokens: Int32 | Sequence[int], sampling: Sampling, **wishes: Any) -> Run:
+    def submit(self, tokens: Int32 | Sequence[int], sampling: Sampling, **options: Any) -> Run:
         """As Engine.submit."""
         key = Key(f"{self._name}-{next(self._numbers)}")
-        return self.peer.decode(key, tokens, sampling, source=self.address, order=True, **wishes)
+        return self.peer.decode(key, tokens, sampling, source=self.address, order=True, **options)
 
 
 def serve(
     engine: Engine, listen: str, secret: bytes, *, link: str = "tcp", limits: Limits | None = None,
-    tell: Callable[[str], None] = lambda _: None, gate: Gate | None = None, tls: Tls | None = None,
+    tell: Callable[[str], None] = lambda _: None, gate: AdmissionGate | None = None, tls: Tls | None = None,
 ) -> Peer:  # fmt: skip
     """Let an engine compute what peers order; `peer.link.address` is where they find it.
 
@@ -67,14 +67,14 @@ def _maker(link: str, name: str, secret: bytes, listen: str | None, tls: Tls | N
     return lambda pages: LINKS[link](name, pages, secret, listen=listen, tls=tls)
 
 
-def check_way_out(peer: PrefillPeer) -> None:
+def check_peer(peer: PrefillPeer) -> None:
     """What would keep a link to that peer from being made, found out before a model is loaded."""
     split(peer.address)
     Limits(transfer=peer.patience)
     _maker(peer.link, "decode", peer.secret, None, peer.tls)([]).close()
 
 
-def check_way_in(listen: str, secret: bytes, *, link: str = "tcp", tls: Tls | None = None) -> None:
+def check_listen(listen: str, secret: bytes, *, link: str = "tcp", tls: Tls | None = None) -> None:
     """The same for a link that others dial: a secret, certificates, and an address that is free."""
     _maker(link, "prefill", secret, listen, tls)([]).close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
@@ -13,15 +14,23 @@ from quire.tiers.base import Bytes
 from quire.transfer import CacheView, StagedView
 
 
-def reachable(view: CacheView, engine: Engine, prompts: int) -> tuple[CacheView, list[Bytes]]:
+class AddressablePages(NamedTuple):
+    """A cache as peers see it, and the memory that its slots mean."""
+
+    view: CacheView
+    pages: list[Bytes]  # uint8 [slots, page_bytes], per layer group
+
+
+def addressable(view: CacheView, engine: Engine, prompts: int) -> AddressablePages:
     """A view and the pages it names; on a GPU room for so many of the longest prompts, in pinned memory."""
     if engine.model.device.type == "cpu":
-        return view, [arena.numpy() for arena in engine.pages.arenas]
+        return AddressablePages(view, [arena.numpy() for arena in engine.pages.arenas])
     pinned = [
         torch.zeros(slots, group.page_bytes, dtype=torch.uint8, pin_memory=True).numpy()
         for slots, group in slots_for(view, engine, prompts)
     ]
-    return StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", pinned)), pinned
+    staged = StagedView(view, engine.pages.device_tier, ArenaTier.over("staging", pinned))
+    return AddressablePages(staged, pinned)
 
 
 def slots_for(view: CacheView, engine: Engine, prompts: int) -> Iterator[tuple[int, LayerGroup]]:

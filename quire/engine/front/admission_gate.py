@@ -1,4 +1,4 @@
-"""Gate: so many may be inside; the rest wait in line, threads and coroutines alike. Knows nothing of what is inside."""
+"""The admission gate: so many runs may be inside; others wait in line, threads and coroutines alike. Knows no runs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def patience(timeout: float | None) -> float | None:
     return float(min(max(timeout, 0), TIMEOUT_MAX))
 
 
-class Gate:
+class AdmissionGate:
     """Places handed out first come, first served."""
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._line: OrderedDict[_Turn, None] = OrderedDict()
+        self._line: OrderedDict[_Waiter, None] = OrderedDict()
         self._lock = RLock()  # a wait that nobody finishes is left by the garbage collector, in any thread
 
     @property
@@ -36,27 +36,27 @@ class Gate:
         """Wait for a place; False when none came in time."""
         timeout = patience(timeout)
         came = Event()
-        turn = self._line_up(came.set)
+        waiter = self._line_up(came.set)
         try:
             if came.wait(timeout):
                 return True
         except BaseException:  # Ctrl-C
-            self._step_out(turn)
+            self._step_out(waiter)
             raise
         with self._lock:
-            self._line.pop(turn, None)
-            return turn.served  # it may have come just now
+            self._line.pop(waiter, None)
+            return waiter.served  # it may have come just now
 
     async def enter_async(self) -> None:
         """Wait for a place without holding up the event loop; a cancelled wait takes none."""
         loop, came = asyncio.get_running_loop(), asyncio.Event()
-        turn = self._line_up(lambda: loop.call_soon_threadsafe(came.set))
-        if turn.served:
+        waiter = self._line_up(lambda: loop.call_soon_threadsafe(came.set))
+        if waiter.served:
             return
         try:
             await came.wait()
         except BaseException:  # cancelled, or its event loop is gone
-            self._step_out(turn)
+            self._step_out(waiter)
             raise
 
     def leave(self) -> None:
@@ -65,34 +65,34 @@ class Gate:
             self._free += 1
             self._serve()
 
-    def _line_up(self, wake: Callable[[], object]) -> _Turn:
-        turn = _Turn(wake)
+    def _line_up(self, wake: Callable[[], object]) -> _Waiter:
+        waiter = _Waiter(wake)
         with self._lock:
-            self._line[turn] = None
+            self._line[waiter] = None
             self._serve()
-        return turn
+        return waiter
 
     def _serve(self) -> None:
         while self._free > 0 and self._line:
-            turn, _ = self._line.popitem(last=False)
+            waiter, _ = self._line.popitem(last=False)
             self._free -= 1  # first: waking may lead back here
-            turn.served = True
+            waiter.served = True
             try:
-                turn.wake()
+                waiter.wake()
             except RuntimeError:  # its event loop is closed: nobody waits there any more
                 self._free += 1
-                turn.served = False
+                waiter.served = False
 
-    def _step_out(self, turn: _Turn) -> None:
+    def _step_out(self, waiter: _Waiter) -> None:
         """It waits no longer, and takes no place."""
         with self._lock:
-            self._line.pop(turn, None)
-            if turn.served:
+            self._line.pop(waiter, None)
+            if waiter.served:
                 self.leave()
 
 
-class _Turn:
-    """One wait in line; `wake` tells who waits that a place is theirs."""
+class _Waiter:
+    """One wait in line; `wake` says that there is a place for it."""
 
     __slots__ = ("served", "wake")
 

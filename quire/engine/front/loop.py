@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -17,7 +18,7 @@ from typing import Any
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
 from quire.engine.engine import PLAIN_SAMPLING, Engine, EngineBusy
-from quire.engine.front.admission_gate import Gate
+from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.front.stream import Stream
 from quire.engine.front.text import Transcript
 from quire.engine.sampling import Sampling, checked_sampling
@@ -25,6 +26,7 @@ from quire.engine.step.branch import Run
 
 Job = Callable[[], None]
 Tokens = Int32 | Sequence[int]
+_log = logging.getLogger("quire.engine")
 POLL = 0.01  # seconds between looks at whether a connector has read what it wanted
 
 
@@ -34,7 +36,7 @@ class Loop:
     def __init__(self, engine: Engine, submit: Callable[..., Run] | None = None) -> None:
         self.engine = engine
         self._submit = submit or engine.submit  # called in its thread
-        self.gate = Gate(engine.config.max_waiting)  # how runs come in
+        self.gate = AdmissionGate(engine.config.max_waiting)  # how runs come in
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._door = RLock()  # a stream that nobody reads is closed by the garbage collector, in any thread
         self._closing = self._ended = False
@@ -53,14 +55,14 @@ class Loop:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def submit(
-        self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None, **wishes: Any
+        self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None, **options: Any
     ) -> Stream:
-        """Queue a prompt; waits while the engine is full, at most `timeout` seconds. `wishes` as for Engine.submit."""
-        return self.submit_many([tokens], sampling, timeout=timeout, **wishes)[0]
+        """Queue a prompt; waits while the engine is full, at most `timeout` seconds. `options` as for Engine.submit."""
+        return self.submit_many([tokens], sampling, timeout=timeout, **options)[0]
 
     def submit_many(
         self, prompts: Iterable[Tokens], sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None,
-        **wishes: Any,
+        **options: Any,
     ) -> list[Stream]:  # fmt: skip
         """Queue prompts to be computed together. Each waits for its place; when one is refused, none goes on."""
         if current_thread() is self._thread:
@@ -72,7 +74,7 @@ class Loop:
                 if not self.gate.enter(timeout):
                     fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
                     raise EngineBusy(say("submit", fact, "submit again later, or wait longer"))
-                asked.append((stream, self._ask(stream, tokens, sampling, wishes)))
+                asked.append((stream, self._ask(stream, tokens, sampling, options)))
             for _, future in asked:
                 future.result()
         except BaseException:
@@ -81,12 +83,12 @@ class Loop:
             raise
         return [stream for stream, _ in asked]
 
-    async def submit_async(self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, **wishes: Any) -> Stream:
+    async def submit_async(self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, **options: Any) -> Stream:
         """The same for coroutines: a full engine makes them wait, in order."""
         stream = self._stream(sampling)
         await self.gate.enter_async()
         try:
-            await asyncio.wrap_future(self._ask(stream, tokens, sampling, wishes))
+            await asyncio.wrap_future(self._ask(stream, tokens, sampling, options))
         except BaseException:
             self.cancel(stream)
             raise
@@ -96,12 +98,12 @@ class Loop:
         tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
-        texts = [] if tokenizer is None else [Transcript(tokenizer, sampling.stop) for _ in range(sampling.n)]
+        texts = [] if tokenizer is None else [Transcript(tokenizer, sampling.stop_strings) for _ in range(sampling.n)]
         stream = Stream(texts, self.cancel)
         stream.on_over = self.gate.leave
         return stream
 
-    def _ask(self, stream: Stream, tokens: Tokens, sampling: Sampling, wishes: dict[str, Any]) -> Future[None]:
+    def _ask(self, stream: Stream, tokens: Tokens, sampling: Sampling, options: dict[str, Any]) -> Future[None]:
         """Hand a prompt to the engine's thread; the place it was given goes back when its run is over, or never is."""
         future = Future[None]()
 
@@ -111,7 +113,7 @@ class Loop:
                 return
             try:
                 self.check_open()
-                stream.run = self._submit(tokens, sampling, listener=stream, **wishes)
+                stream.run = self._submit(tokens, sampling, listener=stream, **options)
             except BaseException as error:
                 self.gate.leave()
                 future.set_exception(error)
@@ -226,7 +228,7 @@ class Loop:
             self._break(error)
             return
         busy = report is not None and report.num_tokens
-        if not busy and (self.engine.num_lingering or self.engine.beside):
+        if not busy and (self.engine.num_lingering or self.engine.participants):
             self._patience = POLL
         else:
             self._patience = None if report is None else 0.0
@@ -236,10 +238,11 @@ class Loop:
 
         Whoever is beside it leaves, so that no peer waits for a prompt in vain.
         """
+        _log.error("a step failed, and the engine takes no more requests", exc_info=error)
         self._broken, self._patience = error, None
         for run in list(self.engine.runs.values()):
             with contextlib.suppress(Exception):  # the others must not wait for ever because of one
                 self.engine.give_up(run, f"a step failed: {type(error).__name__}: {error}")
-        for one in self.engine.beside:
+        for one in self.engine.participants:
             with contextlib.suppress(Exception):
                 one.close()

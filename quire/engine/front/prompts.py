@@ -13,12 +13,12 @@ from operator import index
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.request import Int32
 
-Message = dict[str, str]  # role and content
-Prompt = str | Int32 | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
+Message = Mapping[str, str]  # role and content
+Prompt = str | NDArray[np.integer[Any]] | Sequence[int] | Sequence[Message]  # text, token ids, or a conversation
 FORMS = 'pass text, a list of token ids, or a conversation: [{"role": "user", "content": "..."}]'
 ROLES = 'pass a list of {"role": "user", "content": "..."}'
 NAMES = ("role", "content")
@@ -35,7 +35,7 @@ def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return list(one)
 
 
-def ids(prompt: Any, tokenizer: Any) -> list[int]:
+def prompt_ids(prompt: Any, tokenizer: Any) -> list[int]:
     """Token ids of one prompt; conversations go through the model's own template. The engine checks the numbers."""
     if isinstance(prompt, str):
         return _text_ids(prompt, _needed(tokenizer))
@@ -46,11 +46,11 @@ def ids(prompt: Any, tokenizer: Any) -> list[int]:
         raise InputError(say("a prompt", fact, "decode it to text first"))
     parts = _parts(prompt)
     if parts and any(isinstance(part, Mapping) for part in (parts[0], parts[-1])):
-        return talk(parts, tokenizer)
+        return talk_ids(parts, tokenizer)
     return [part if type(part) is int else _whole(part) for part in parts]
 
 
-def talk(messages: Any, tokenizer: Any) -> list[int]:
+def talk_ids(messages: Any, tokenizer: Any) -> list[int]:
     """Token ids of a conversation."""
     words = _needed(tokenizer)
     if isinstance(messages, str | Mapping | _RAW) or not isinstance(messages, Sequence) or not len(messages):

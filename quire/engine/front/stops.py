@@ -17,11 +17,18 @@ ROOT = 0
 KEPT = 64  # automata of other answers, which often have the same stops
 
 
-class Reading(NamedTuple):
+class FoundStop(NamedTuple):
+    """A stop string that is complete in a text."""
+
+    end: int  # characters of the text up to its end
+    length: int
+
+
+class StopSearch(NamedTuple):
     """Where a text has led."""
 
     node: int  # to go on from; of no use behind a stop
-    found: tuple[int, int] | None  # the stop that is complete first, of several the longest: its end, and its length
+    found: FoundStop | None  # the one that is complete first, of several the longest
 
 
 class Stops:
@@ -40,15 +47,15 @@ class Stops:
         """Characters at the end of the text that a stop may begin with: all others are final."""
         return self._depths[node]
 
-    def read(self, node: int, text: str) -> Reading:
+    def read(self, node: int, text: str) -> StopSearch:
         """Go on by a text, to its end or to the end of a stop."""
         for place, char in enumerate(text, start=1):
             while not (after := self._after(node, char)) and node:
                 node = self._shorter[node]
             node = after
             if self._ends[node]:
-                return Reading(node, (place, self._ends[node]))
-        return Reading(node, None)
+                return StopSearch(node, FoundStop(place, self._ends[node]))
+        return StopSearch(node, None)
 
     def _after(self, node: int, char: str) -> int:
         return node + 1 if self._straight[node] == char else self._forks.get((node, char), ROOT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass
 from threading import Condition
 from typing import Any
@@ -151,6 +151,46 @@ class Stream:
     def _check(self) -> None:
         if self.run is not None and self.run.error is not None:
             raise RunFailed(self.run.error)
+
+
+class AsyncStream(Coroutine[Any, Any, Stream]):
+    """An answer to come: `async for piece in it` reads it as it comes, `await it` gives its Stream.
+
+    Nothing is queued before one of them begins.
+    """
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, Stream]]) -> None:
+        self._begin = begin
+        self._begun: Coroutine[Any, Any, Stream] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        stream = await self
+        try:
+            async for piece in stream:
+                yield piece
+        finally:
+            stream.close()
+
+    def __await__(self) -> Generator[Any, Any, Stream]:
+        return self._coroutine().__await__()
+
+    def send(self, value: Any) -> Any:
+        """As a coroutine, so that a task can be made of it."""
+        return self._coroutine().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As a coroutine."""
+        return self._coroutine().throw(*error)
+
+    def close(self) -> None:
+        """As a coroutine."""
+        if self._begun is not None:
+            self._begun.close()
+
+    def _coroutine(self) -> Coroutine[Any, Any, Stream]:
+        if self._begun is None:
+            self._begun = self._begin()
+        return self._begun
 
 
 def _wake(future: asyncio.Future[None]) -> None:

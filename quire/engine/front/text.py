@@ -112,8 +112,8 @@ class Transcript:
         fresh, self._held = self._held + text, ""
         if found is not None:
             self.stopped = True
-            behind, length = len(text) - found[0], found[1]
-            return self._hand_out(fresh[: len(fresh) - behind - length])
+            behind = len(text) - found.end
+            return self._hand_out(fresh[: len(fresh) - behind - found.length])
         final = len(fresh) - self._stops.depth(self._node)
         self._held = fresh[final:]
         return self._hand_out(fresh[:final])

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 from quire.core.records.errors import InputError, say
+from quire.engine.model.hub_cache import cache_folder, is_hub_id, snapshot_of
 
 SAFE = ".safetensors"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -22,13 +23,15 @@ CONVERT = (
 
 
 def checked(folder: str | Path) -> Path:
-    """The folder, which has a config and no weights but safe ones."""
+    """The folder, or that of a downloaded model named as on the hub: with a config, and no weights but safe ones."""
     try:
         place = Path(folder)
-        has_config = (place / "config.json").is_file()
+        has_config, exists = (place / "config.json").is_file(), place.exists()
     except (TypeError, ValueError, OSError):  # no path at all, or one that no file can have
         raise wrong_model(folder, "that is no path of a folder", "name a folder with a model") from None
-    if not has_config:
+    if is_hub_id(folder) and not exists:
+        place = _downloaded(str(folder))
+    elif not has_config:
         raise wrong_model(folder, "there is no config.json in it", "name a folder with a model")
     strange = [one for one in _shards(place) if not one.endswith(SAFE)]
     if not strange and not any(place.glob(f"*{SAFE}")):
@@ -37,6 +40,15 @@ def checked(folder: str | Path) -> Path:
         fact = f"{strange[0]} holds pickled weights, and to load such a file is to run what is in it"
         raise wrong_model(folder, fact, CONVERT)
     return place
+
+
+def _downloaded(name: str) -> Path:
+    place = snapshot_of(name)
+    if place is not None and (place / "config.json").is_file():
+        return place
+    where = f"the hub cache {cache_folder()}"
+    fact = f"{where} has no such model" if place is None else f"{where} has only a part of it"
+    raise InputError(say(f"model {name!r}", f"there is no such folder, and {fact}", f"run: hf download {name}"))
 
 
 def _shards(place: Path) -> list[str]:

@@ -1,6 +1,6 @@
-"""Advance: what a step's logits mean: tokens picked, drafts judged, KV committed, answers grown, forked and ended.
+"""Advance: what a step's logits mean: tokens sampled, drafts judged, KV committed, answers grown, forked and ended.
 
-    logits -> picks -> trim rejected drafts -> commit -> append, end, fork, or wait for the other beams
+    logits -> tokens -> trim rejected drafts -> commit -> append, end, fork, or wait for the other beams
 
 Knows the cache and the scheduler's places; runs no model.
 """
@@ -16,13 +16,14 @@ import torch
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError
 from quire.core.records.plan import Plan
+from quire.core.records.span import Span
 from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
-from quire.engine.step.sample import Wish, broken, log_probs, pick
+from quire.engine.step.read_logits import LogitRows, NextTokens, read_logits, splits
+from quire.engine.step.sample import broken
 from quire.engine.step.schedule import Scheduler, Work
 
 LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
-Rows = dict[Branch, tuple[int, int]]  # which logits are a branch's
 
 
 class Advance:
@@ -32,110 +33,73 @@ class Advance:
         self, cache: Cache, scheduler: Scheduler, eos_ids: frozenset[int], *, carry: Callable[[Plan], None],
         let_go: LetGo, finish: Callable[[Run], None], fail: Callable[[Run, str], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self.cache, self.scheduler, self.eos_ids = cache, scheduler, eos_ids
-        self.carry, self.let_go, self.finish, self.fail, self.clock = carry, let_go, finish, fail, clock
+        self._cache, self._scheduler, self._eos_ids = cache, scheduler, eos_ids
+        self._carry, self._let_go, self._finish, self._fail, self._clock = carry, let_go, finish, fail, clock
         self.num_forks = self.num_copies = self.num_accepted = 0
         self._serial = count()
 
     def after(self, works: Sequence[Work], logits: torch.Tensor) -> None:
         """The step has run; `logits` are those its works wanted, in order."""
         ends = np.cumsum([work.num_logits for work in works])
-        rows = {work.branch: (int(end) - work.num_logits, int(end)) for work, end in zip(works, ends, strict=True)}
-        picks, scores = self._read([work.branch for work in works if work.num_logits], rows, logits)
-        now = self.clock()  # the tokens are on the host: a device may have been computing until just now
-        for branch in [*picks, *scores]:
+        rows = {work.branch: Span(int(end) - work.num_logits, int(end)) for work, end in zip(works, ends, strict=True)}
+        read = self._read([work.branch for work in works if work.num_logits], rows, logits)
+        now = self._clock()  # the tokens are on the host: a device may have been computing until just now
+        for branch in [*read.tokens, *read.scores]:
             branch.run.times.first_token = branch.run.times.first_token or now
-        for branch in picks:
+        for branch in read.tokens:
             if len(branch.drafts):
-                self._judge(branch, picks)
+                self._judge(branch, read.tokens)
         self._commit([work for work in works if work.branch.sequence is not None])
-        for branch in [*picks, *scores]:
-            self.scheduler.prompts.pop(branch, None)
-            self.scheduler.ready.pop(branch, None)
-            self._go_on(branch, picks, scores)
+        for branch in [*read.tokens, *read.scores]:
+            self._scheduler.prompts.pop(branch, None)
+            self._scheduler.ready.pop(branch, None)
+            self._go_on(branch, read)
 
     def begin(self, branch: Branch, first: int | torch.Tensor) -> None:
         """Its prompt was computed elsewhere: with its first token, or with the logits [1, vocabulary] of its last."""
         if isinstance(first, int):
-            self.go_on(branch, [first])
+            self._append(branch, [first])
         else:
-            self._go_on(branch, *self._read([branch], {branch: (0, 1)}, first))
+            self._go_on(branch, self._read([branch], {branch: Span(0, 1)}, first))
 
-    def _go_on(self, branch: Branch, picks: dict[Branch, list[int]], scores: dict[Branch, torch.Tensor]) -> None:
+    def _go_on(self, branch: Branch, read: NextTokens) -> None:
         if branch.run.done:
             return  # another branch of it has ended the run, or its logits were no numbers
-        if branch in scores:
-            self._hold(branch, scores[branch])
-        elif _splits(branch):
-            self._split_answers(branch, picks[branch])
+        if branch in read.scores:
+            self._hold(branch, read.scores[branch])
+        elif splits(branch):
+            self._split_answers(branch, read.tokens[branch])
         else:
-            self.go_on(branch, picks[branch])
+            self._append(branch, read.tokens[branch])
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
-    def _read(
-        self, branches: list[Branch], rows: Rows, logits: torch.Tensor
-    ) -> tuple[dict[Branch, list[int]], dict[Branch, torch.Tensor]]:
-        """Tokens to go on with; of beams the scores of all tokens. Who has no numbers is left out, and has failed."""
+    def _read(self, branches: list[Branch], rows: LogitRows, logits: torch.Tensor) -> NextTokens:
+        """What the logits say. A branch whose logits are no numbers is left out, and has failed."""
         try:
-            found = self._look(branches, rows, logits)
+            return read_logits(branches, rows, logits)
         except InputError:
-            found = self._look(self._fail_broken(branches, rows, logits), rows, logits)
-        for branch in [*found[0], *found[1]]:
-            if branch.run.keeps_logits:
-                branch.run.logits = logits[rows[branch][1] - 1].float().cpu()
-        return found
+            return read_logits(self._fail_broken(branches, rows, logits), rows, logits)
 
-    def _look(
-        self, branches: list[Branch], rows: Rows, logits: torch.Tensor
-    ) -> tuple[dict[Branch, list[int]], dict[Branch, torch.Tensor]]:
-        beams = [branch for branch in branches if branch.run.beams is not None]
-        scores: dict[Branch, torch.Tensor] = {}
-        if beams:
-            table = log_probs(logits[[rows[beam][0] for beam in beams]])
-            scores = dict(zip(beams, table, strict=True))
-        return self._pick([branch for branch in branches if branch not in scores], rows, logits), scores
-
-    def _fail_broken(self, branches: list[Branch], rows: Rows, logits: torch.Tensor) -> list[Branch]:
+    def _fail_broken(self, branches: list[Branch], rows: LogitRows, logits: torch.Tensor) -> list[Branch]:
         """Runs whose logits are no numbers end with an error, and nothing of theirs is kept; the others go on."""
         bad = set(broken(logits))
         for branch in branches:
-            if bad.intersection(range(*rows[branch])) and not branch.run.done:
-                self.fail(branch.run, BROKEN)
-                self.cache.truncate(branch.run.request)  # whoever comes next must not run into the same pages
+            if bad.intersection(range(rows[branch].start, rows[branch].end)) and not branch.run.done:
+                self._fail(branch.run, BROKEN)
+                self._cache.truncate(branch.run.request)  # whoever comes next must not run into the same pages
         return [branch for branch in branches if not branch.run.done]
 
-    def _pick(self, branches: list[Branch], rows: Rows, logits: torch.Tensor) -> dict[Branch, list[int]]:
-        """Tokens each branch would go on with: one per position; at a fork one per answer."""
-        wishes: list[Wish] = []
-        places: list[int] = []
-        ends: list[int] = []
-        for branch in branches:
-            first, last = rows[branch]
-            run, made = branch.run, len(branch.answer)
-            if _splits(branch):
-                wishes += [Wish(run.sampling, run.seed, nth, made) for nth in range(run.sampling.n)]
-                places += [first] * run.sampling.n
-            else:
-                wishes += [Wish(run.sampling, run.seed, branch.index, made + nth) for nth in range(last - first)]
-                places += range(first, last)
-            ends.append(len(places))
-        if not places:
-            return {}
-        whole = places == list(range(len(logits)))
-        tokens = pick(logits if whole else logits[torch.tensor(places, device=logits.device)], wishes)
-        return {branch: tokens[first:last] for branch, first, last in zip(branches, [0, *ends], ends, strict=False)}
-
-    def _judge(self, branch: Branch, picks: dict[Branch, list[int]]) -> None:
-        """A draft stands when it is what would have been picked there; the rest is taken back."""
+    def _judge(self, branch: Branch, found: dict[Branch, list[int]]) -> None:
+        """A draft stands when it is what would have been sampled there; the rest is taken back."""
         assert branch.sequence is not None
-        drafts, tokens = branch.drafts.tolist(), picks[branch]
+        drafts, tokens = branch.drafts.tolist(), found[branch]
         good = 0
         while good < len(drafts) and drafts[good] == tokens[good]:
             good += 1
         if good < len(drafts):
-            self.cache.trim(branch.sequence, len(drafts) - good)
-        picks[branch] = tokens[: good + 1]
+            self._cache.trim(branch.sequence, len(drafts) - good)
+        found[branch] = tokens[: good + 1]
         branch.drafts = NO_DRAFTS
         self.num_accepted += good
 
@@ -145,16 +109,16 @@ class Advance:
         for work in works:
             assert work.branch.sequence is not None
             work.branch.run.computed += len(work.span)
-            if work.branch in self.scheduler.ready:
+            if work.branch in self._scheduler.ready:
                 ready.append(work.branch.sequence.row)
             else:
                 sequences.append(work.branch.sequence)
         if ready:
-            self.cache.commit(np.array(ready, np.int32))
+            self._cache.commit(np.array(ready, np.int32))
         if sequences:
-            self.cache.commit(sequences)
+            self._cache.commit(sequences)
 
-    def go_on(self, branch: Branch, tokens: list[int]) -> None:
+    def _append(self, branch: Branch, tokens: list[int]) -> None:
         """New tokens of an answer: told, kept, and the next one is due, unless the answer ends with them."""
         run = branch.run
         tokens, finish = self._cut(branch, tokens)
@@ -170,14 +134,14 @@ class Advance:
                 break
         if finish is None:
             if branch.sequence is not None:
-                self.scheduler.ready[branch] = None
+                self._scheduler.ready[branch] = None
             else:
-                self.scheduler.put(branch)
+                self._scheduler.put(branch)
             return
         answer.finish = finish
         self.end(branch)
         if not run.branches:
-            self.finish(run)
+            self._finish(run)
 
     def _tell(self, run: Run, answer: int, tokens: list[int]) -> bool:
         """Whether its listener wants no more; one that fails costs its own run only."""
@@ -186,14 +150,14 @@ class Advance:
         try:
             return run.listener.hear(run, answer, tokens)
         except Exception as error:
-            self.fail(run, f"its listener failed: {type(error).__name__}: {error}")
+            self._fail(run, f"its listener failed: {type(error).__name__}: {error}")
             return False
 
     def _cut(self, branch: Branch, tokens: list[int]) -> tuple[list[int], Finish | None]:
         """The tokens that still belong to the answer, and why it ends with them."""
         sampling = branch.run.sampling
         for place, token in enumerate(tokens, start=1):
-            if token in self.eos_ids and not sampling.ignore_eos:
+            if token in self._eos_ids and not sampling.ignore_eos:
                 return tokens[:place], "eos"
             if token in sampling.stop_ids:
                 return tokens[:place], "stop"
@@ -203,10 +167,10 @@ class Advance:
 
     def end(self, branch: Branch, store: bool = True) -> None:
         """It generates no more."""
-        self.scheduler.remove(branch)
+        self._scheduler.remove(branch)
         branch.run.branches.remove(branch)
         if branch.sequence is not None:
-            self.let_go(branch, store)
+            self._let_go(branch, store)
 
     # -- forks -------------------------------------------------------------------------------------------------------
 
@@ -217,19 +181,19 @@ class Advance:
         run.branches.extend(others)
         for one, token in zip([branch, *others], tokens, strict=True):
             if not run.done:  # by a listener that has cancelled it
-                self.go_on(one, [token])
+                self._append(one, [token])
 
     def _fork(self, branch: Branch, indices: list[int]) -> list[Branch]:
         """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""
         run = branch.run
         twins = [Branch(run, index, (run.id, next(self._serial)), branch.tokens) for index in indices]
-        made = None if branch.sequence is None else self.cache.fork(branch.sequence, [twin.id for twin in twins])
+        made = None if branch.sequence is None else self._cache.fork(branch.sequence, [twin.id for twin in twins])
         if made is None:
             self.num_copies += len(twins)
             return twins
         self.num_forks += len(twins)
         sequences, plan = made
-        self.carry(plan)
+        self._carry(plan)
         for twin, sequence in zip(twins, sequences, strict=True):
             twin.sequence = sequence
         return twins
@@ -239,7 +203,7 @@ class Advance:
     def _hold(self, branch: Branch, scores: torch.Tensor) -> None:
         """A beam waits until all beams of its search are as far."""
         branch.log_probs = scores
-        self.scheduler.held[branch] = None
+        self._scheduler.held[branch] = None
         run = branch.run
         if all(beam.log_probs is not None for beam in run.branches):
             self._advance_beams(run)
@@ -250,29 +214,29 @@ class Advance:
         table = torch.stack([beam.log_probs for beam in parents if beam.log_probs is not None])
         for beam in parents:
             beam.log_probs = None
-            self.scheduler.held.pop(beam, None)
+            self._scheduler.held.pop(beam, None)
         chosen = run.beams.advance(table)
         if run.beams.done:
             self._end_beams(run)
             return
         children: dict[int, list[int]] = {}
-        for place, (parent, _) in enumerate(chosen):
-            children.setdefault(parent, []).append(place)
+        for place, one in enumerate(chosen):
+            children.setdefault(one.parent, []).append(place)
         for nth, beam in enumerate(parents):
             if nth not in children and beam.sequence is not None:
-                self.let_go(beam, True)  # first of all: a fork needs its row and its pages
+                self._let_go(beam, True)  # first of all: a fork needs its row and its pages
         beams: dict[int, Branch] = {}
         for parent, places in children.items():
             parents[parent].index = places[0]
             line = [parents[parent], *self._fork(parents[parent], places[1:])]
             beams.update(zip(places, line, strict=True))
         run.branches = [beams[place] for place in range(len(chosen))]
-        for beam, (_, token) in zip(run.branches, chosen, strict=True):
-            beam.append([token])
+        for beam, one in zip(run.branches, chosen, strict=True):
+            beam.append([one.token])
             if beam.sequence is not None:
-                self.scheduler.ready[beam] = None
+                self._scheduler.ready[beam] = None
             else:
-                self.scheduler.put(beam)
+                self._scheduler.put(beam)
 
     def _end_beams(self, run: Run) -> None:
         assert run.beams is not None
@@ -283,15 +247,9 @@ class Advance:
             if not run.done:
                 self._tell(run, nth, list(best.tokens))
         if not run.done:  # by a listener that has cancelled it
-            self.finish(run)
+            self._finish(run)
 
     def _why(self, run: Run, last: int) -> Finish:
-        if last in self.eos_ids and not run.sampling.ignore_eos:
+        if last in self._eos_ids and not run.sampling.ignore_eos:
             return "eos"
         return "stop" if last in run.sampling.stop_ids else "length"
-
-
-def _splits(branch: Branch) -> bool:
-    """Its logits are the first of a run with several answers."""
-    run = branch.run
-    return run.sampling.n > 1 and run.beams is None and len(run.branches) == 1 and not run.answers[0].tokens

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +21,13 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
+
+
+class NextBeam(NamedTuple):
+    """How a live beam goes on."""
+
+    parent: int  # which of the beams before it
+    token: int
 
 
 class Beams:
@@ -39,15 +47,15 @@ class Beams:
         self._length_penalty = length_penalty
         self._reach = width * max(2, 1 + len(eos_ids))  # so many candidates: enough go on even if all beams meet eos
 
-    def advance(self, log_probs: torch.Tensor) -> list[tuple[int, int]]:
-        """From [len(live), vocab] to (parent, token) of each next live beam; nothing is left to run once done."""
+    def advance(self, log_probs: torch.Tensor) -> list[NextBeam]:
+        """From [len(live), vocab] to the next live beams, best first; nothing is left to run once done."""
         self._check(log_probs)
         vocab = log_probs.shape[1]
         length = len(self.live[0]) + 1
         sums = (log_probs + torch.tensor(self._sums)[:, None]).flatten()
         top = sums.topk(min(self._reach, len(sums)))
         scores = self._scores(top.values, length)
-        parents: list[tuple[int, int]] = []
+        chosen: list[NextBeam] = []
         totals: list[float] = []
         found = list(self._finished)
         for rank, (total, place) in enumerate(zip(top.values.tolist(), top.indices.tolist(), strict=True)):
@@ -57,16 +65,16 @@ class Beams:
             if length == self._max_tokens or token in self._eos_ids:
                 if rank < self._width:  # worse ones are only there to keep enough beams running
                     found.append(Hypothesis([*self.live[parent], token], scores[rank]))
-            elif len(parents) < self._width:
-                parents.append((parent, token))
+            elif len(chosen) < self._width:
+                chosen.append(NextBeam(parent, token))
                 totals.append(total)
         self._finished = sorted(found, key=lambda one: -one.score)[: self._width]
         self.done = not self._can_improve(totals, length)
         if self.done:
-            parents = []
-        self.live = [[*self.live[parent], token] for parent, token in parents]
-        self._sums = totals[: len(parents)]
-        return parents
+            chosen = []
+        self.live = [[*self.live[beam.parent], beam.token] for beam in chosen]
+        self._sums = totals[: len(chosen)]
+        return chosen
 
     def best(self, n: int) -> list[Hypothesis]:
         """The n best finished ones; before the end, completed by running ones."""

@@ -1,8 +1,8 @@
 """From logits to tokens: greedy, temperature, top-k, top-p. Owns chance; knows no requests, no pages, no model.
 
-A row's token depends on its logits and its wish alone: chance is a hash of (seed, branch, position), not the state of a
-generator, and probabilities are whole numbers, whose sums are the same in any order and on any device. So batch mates,
-preemption and drafts change nothing.
+A row's token depends on its logits and its SampleRow alone: chance is a hash of (seed, branch, position), not the state
+of a generator, and probabilities are whole numbers, whose sums are the same in any order and on any device. So batch
+mates, preemption and drafts change nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SampleRow:
     """How one row's token is to be chosen; (seed, branch, position) is its chance."""
 
     sampling: Sampling
@@ -31,25 +31,25 @@ class Wish:
     position: int
 
 
-def pick(logits: torch.Tensor, wishes: Sequence[Wish]) -> list[int]:
+def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     """One token per row of `logits` [rows, vocab], on any device."""
-    if logits.dim() != 2 or logits.shape[0] != len(wishes):
+    if logits.dim() != 2 or logits.shape[0] != len(rows):
         fact = f"the logits have shape {tuple(logits.shape)}"
-        raise InputError(say(f"pick {len(wishes)} tokens", fact, "pass one row of logits per wish"))
-    if not wishes:
+        raise InputError(say(f"sample {len(rows)} tokens", fact, "pass one row of logits per token"))
+    if not rows:
         return []
     tokens = _best(logits)
-    rows = [row for row, wish in enumerate(wishes) if not wish.sampling.greedy]
-    if rows:
-        drawn = _drawn(logits[rows].float(), [wishes[row] for row in rows])
-        for row, token in zip(rows, drawn, strict=True):
-            tokens[row] = token
+    by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
+    if by_chance:
+        drawn = _drawn(logits[by_chance].float(), [rows[nth] for nth in by_chance])
+        for nth, token in zip(by_chance, drawn, strict=True):
+            tokens[nth] = token
     return tokens
 
 
 def log_probs(logits: torch.Tensor) -> torch.Tensor:
     """float32 log-probabilities of each row, on the CPU: what beams add up."""
-    _best(logits)  # the same check as for picks: beams must not add up NaN
+    _best(logits)  # the same check as for sampled tokens: beams must not add up NaN
     return torch.log_softmax(logits.float(), dim=-1).cpu()
 
 
@@ -75,7 +75,7 @@ def _best(logits: torch.Tensor) -> list[int]:
     rows = _unusable(best.values)
     if rows:
         fact = f"those of rows {rows} have a NaN, or no finite maximum"
-        raise InputError(say("pick tokens from logits", fact, "check the model's weights and its precision"))
+        raise InputError(say("sample tokens from logits", fact, "check the model's weights and its precision"))
     tokens: list[int] = best.indices.tolist()
     return tokens
 
@@ -86,16 +86,16 @@ def _unusable(maxima: torch.Tensor) -> list[int]:
     return rows
 
 
-def _drawn(logits: torch.Tensor, wishes: Sequence[Wish]) -> list[int]:
+def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     """Tokens drawn by inverse CDF, in the order of token ids: noise in near-equal logits cannot swap two of them."""
-    weights = _weights(logits, [wish.sampling.temperature for wish in wishes])
-    rows = [row for row, wish in enumerate(wishes) if wish.sampling.top_k or wish.sampling.top_p < 1]
-    if rows:
-        kept = _kept(logits[rows], weights[rows], [wishes[row].sampling for row in rows])
-        weights[rows] = torch.where(kept, weights[rows], 0)
+    weights = _weights(logits, [row.sampling.temperature for row in rows])
+    cut = [nth for nth, row in enumerate(rows) if row.sampling.top_k or row.sampling.top_p < 1]
+    if cut:
+        kept = _kept(logits[cut], weights[cut], [rows[nth].sampling for nth in cut])
+        weights[cut] = torch.where(kept, weights[cut], 0)
     sums = weights.cumsum(dim=-1)
     mass = sums[:, -1:]
-    chance = _column([uniform(wish.seed, wish.branch, wish.position) for wish in wishes], mass)
+    chance = _column([uniform(row.seed, row.branch, row.position) for row in rows], mass)
     target = (chance * mass).long().minimum(mass - 1)
     tokens: list[int] = torch.searchsorted(sums, target, right=True).flatten().tolist()
     return tokens

@@ -9,6 +9,7 @@ Whoever came first goes first, a preempted one too, so nobody starves: the oldes
 
 from __future__ import annotations
 
+import logging
 from bisect import insort
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from quire.engine.step.branch import NO_DRAFTS, Branch
 from quire.engine.step.draft import lookup
 
 MOST_CLAIMS = 64  # waiting branches looked at in one step
+_log = logging.getLogger("quire.engine")
 
 
 class Work(NamedTuple):
@@ -46,6 +48,13 @@ class Work(NamedTuple):
         return Segment(branch.sequence.row, span.start, tokens, self.num_logits)
 
 
+class RefusedBranch(NamedTuple):
+    """A branch that can never run, and why."""
+
+    branch: Branch
+    refusal: Refusal
+
+
 class Turn:
     """One step, decided: what to compute, and who was refused for good."""
 
@@ -54,7 +63,7 @@ class Turn:
     def __init__(self) -> None:
         self.works: dict[Branch, Work] = {}
         self.admitted: list[Branch] = []
-        self.refused: list[tuple[Branch, Refusal]] = []
+        self.refused: list[RefusedBranch] = []
 
     @property
     def num_tokens(self) -> int:
@@ -66,7 +75,7 @@ class Scheduler:
     """Branches by what they wait for, and the choice among them."""
 
     def __init__(self, cache: Cache, config: EngineConfig, carry: Callable[[Plan], None]) -> None:
-        self.cache, self.config, self.carry = cache, config, carry
+        self._cache, self._config, self._carry = cache, config, carry
         self.waiting: list[Branch] = []  # oldest first: no pages
         self.prompts: dict[Branch, None] = {}  # pages, and prompt tokens to compute
         self.ready: dict[Branch, None] = {}  # pages, and one new token to compute
@@ -91,7 +100,7 @@ class Scheduler:
         """Decide the next step. Plans go to `carry` in the order they are made."""
         turn = Turn()
         self._decode(turn)
-        left = self.config.max_num_tokens - turn.num_tokens
+        left = self._config.max_num_tokens - turn.num_tokens
         if left > 0 and (self.prompts or self.waiting):
             self._admit(turn, left)
         return turn
@@ -101,9 +110,9 @@ class Scheduler:
     def _decode(self, turn: Turn) -> None:
         """Every ready branch computes its last token, and its drafts where they fit."""
         ready = sorted(self.ready, key=lambda one: one.age)
-        spare = self.config.max_num_tokens - len(ready)
+        spare = self._config.max_num_tokens - len(ready)
         if self.prompts or self.waiting:
-            spare -= self.config.block_size  # a prompt can always go on by a block
+            spare -= self._config.block_size  # a prompt can always go on by a block
         for branch in ready:
             branch.drafts = self._guess(branch, spare) if branch.run.sampling.drafts and spare > 0 else NO_DRAFTS
             spare -= len(branch.drafts)
@@ -114,7 +123,7 @@ class Scheduler:
     def _guess(self, branch: Branch, spare: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         sampling = branch.run.sampling
         open_tokens = sampling.max_tokens - len(branch.answer) - 1  # the last one of an answer is never a draft
-        room = self.config.max_length - branch.length
+        room = self._config.max_length - branch.length
         count = min(sampling.drafts, open_tokens, room, spare)
         return lookup(branch.tokens, count, sampling.ngram) if count > 0 else NO_DRAFTS
 
@@ -123,9 +132,9 @@ class Scheduler:
         while some := [branch for branch in branches if branch in self.ready]:
             rows = np.array([branch.sequence.row for branch in some if branch.sequence], np.int32)
             tokens = np.array([[branch.tokens[-1], *branch.drafts] for branch in some], np.int32)
-            plan = self.cache.grow(rows, tokens)
+            plan = self._cache.grow(rows, tokens)
             if plan is not None:
-                self.carry(plan)
+                self._carry(plan)
                 break
             if tokens.shape[1] > 1:
                 for branch in some:  # guesses are worth nobody's pages
@@ -150,7 +159,8 @@ class Scheduler:
     def preempt(self, branch: Branch) -> None:
         """Take its pages; what it has computed stays findable, and it waits its turn again."""
         assert branch.sequence is not None
-        self.cache.suspend(branch.sequence)
+        _log.info("preempted %r: no pages are left, it waits for new ones", branch)
+        self._cache.suspend(branch.sequence)
         branch.run.num_preemptions += 1
         self.num_preemptions += 1
         self.lost(branch)
@@ -178,14 +188,14 @@ class Scheduler:
         going = sorted(self.prompts, key=lambda one: one.age)
         continuing = [branch.sequence for branch in going if branch.sequence is not None]
         branches = {branch.id: branch for branch in self._candidates(left)}
-        with self.cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
-            turn.refused = [(branches[refusal.request.id], refusal) for refusal in claims.refused]
+        with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
+            turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
             self._leave_out(claims, continuing)
             self._keep_reserve(claims)
-            batch = self.cache.admit(
-                claims, token_budget=left, max_chunk=self.config.longest_chunk, continuing=continuing
+            batch = self._cache.admit(
+                claims, token_budget=left, max_chunk=self._config.longest_chunk, continuing=continuing
             )
-        self.carry(batch.plan)
+        self._carry(batch.plan)
         for sequence in batch.sequences:
             branch = branches[sequence.id]
             branch.sequence, branch.prepared = sequence, None
@@ -200,19 +210,19 @@ class Scheduler:
 
     def _candidates(self, left: int) -> list[Branch]:
         """The oldest waiting ones, as many as there may be tokens and rows for."""
-        rows = self.config.max_sequences - self.cache.num_sequences
+        rows = self._config.max_sequences - self._cache.num_sequences
         return self.waiting[: min(rows, left, self._look)]
 
     def _prepared(self, branch: Branch) -> Prepared:
         if branch.prepared is None:
-            branch.prepared = self.cache.prepare(branch.request())
+            branch.prepared = self._cache.prepare(branch.request())
         return branch.prepared
 
     def _leave_out(self, claims: Claims, continuing: list[Sequence]) -> None:
         """Who shares a prefix with a prompt that is computed in this very step waits for it, and reuses it then."""
-        if not self.config.wait_for_reuse:
+        if not self._config.wait_for_reuse:
             return
-        chunk = self.config.longest_chunk
+        chunk = self._config.longest_chunk
         mates = [(one.prepared, _part(one.prepared, Span(one.computed, one.prompt_end), chunk)) for one in continuing]
         for claim in list(claims):
             if any(claim.gains_from(*mate) for mate in mates):
@@ -227,7 +237,7 @@ class Scheduler:
         reserve = len(self.ready) + len(self.prompts) + len(self.held)
         if not reserve:
             return
-        free = {group: self.cache.num_free(group) - reserve for group in self._paged}
+        free = {group: self._cache.num_free(group) - reserve for group in self._paged}
         for place, claim in enumerate(list(claims)):
             for group in free:
                 free[group] -= claim.slots_needed[group]

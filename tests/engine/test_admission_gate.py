@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from threading import Barrier, Lock
@@ -15,12 +14,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from quire.engine.front.admission_gate import Gate
+from quire.engine.front.admission_gate import AdmissionGate
 
-from .threads import PATIENCE, Crew, interruptible, until
+from .threads import PATIENCE, Crew, interruptible, let_others_run, until
 
 
-def free_places(gate: Gate) -> int:
+def free_places(gate: AdmissionGate) -> int:
     """Takes them all, counts them and gives them back."""
     count = 0
     while gate.enter(timeout=0):
@@ -31,7 +30,7 @@ def free_places(gate: Gate) -> int:
 
 
 def test_places_are_limited_and_come_back() -> None:
-    gate = Gate(3)
+    gate = AdmissionGate(3)
     assert [gate.enter(timeout=0) for _ in range(4)] == [True, True, True, False]
     gate.leave()
     assert gate.enter(timeout=0) and not gate.enter(timeout=0)
@@ -42,7 +41,7 @@ def test_places_are_limited_and_come_back() -> None:
 
 def test_threads_and_coroutines_stand_in_one_line() -> None:
     """Whoever came first goes first, whichever kind it is."""
-    gate, order = Gate(1), list[int]()
+    gate, order = AdmissionGate(1), list[int]()
     assert gate.enter()
 
     def enter(number: int) -> None:
@@ -73,7 +72,7 @@ def test_threads_and_coroutines_stand_in_one_line() -> None:
 
 
 def test_a_place_goes_to_the_line_and_not_to_who_comes_just_then() -> None:
-    gate = Gate(1)
+    gate = AdmissionGate(1)
     assert gate.enter()
     with Crew() as crew:
         waits = crew.start(gate.enter, PATIENCE)
@@ -86,7 +85,7 @@ def test_a_place_goes_to_the_line_and_not_to_who_comes_just_then() -> None:
 
 
 def test_a_wait_in_vain_leaves_nothing_in_line() -> None:
-    gate = Gate(1)
+    gate = AdmissionGate(1)
     assert gate.enter()
     assert not any(gate.enter(timeout=0.001) for _ in range(5))
     assert gate.num_waiting == 0, "who left still stands in line"
@@ -96,7 +95,7 @@ def test_a_wait_in_vain_leaves_nothing_in_line() -> None:
 
 def test_a_cancelled_wait_takes_no_place() -> None:
     async def act() -> None:
-        gate = Gate(1)
+        gate = AdmissionGate(1)
         await gate.enter_async()
         tasks = [asyncio.create_task(gate.enter_async()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -117,7 +116,7 @@ def test_a_cancelled_wait_takes_no_place() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
 def test_ctrl_c_ends_a_wait_without_a_place() -> None:
-    gate = Gate(1)
+    gate = AdmissionGate(1)
     assert gate.enter()
 
     def interrupt(send: Callable[[], None]) -> None:
@@ -135,7 +134,7 @@ def test_ctrl_c_ends_a_wait_without_a_place() -> None:
 
 def test_a_place_that_comes_with_the_timeout_is_kept_or_passed_on() -> None:
     """Both may happen; the place is there afterwards in either case."""
-    gate, taken = Gate(1), Counter[bool]()
+    gate, taken = AdmissionGate(1), Counter[bool]()
     for nth in range(300):
         assert gate.enter()
         with Crew() as crew:
@@ -151,7 +150,7 @@ def test_a_place_that_comes_with_the_timeout_is_kept_or_passed_on() -> None:
 
 def test_a_closed_event_loop_holds_up_nobody() -> None:
     """Its waits are skipped, and give back no place that they never had."""
-    gate = Gate(1)
+    gate = AdmissionGate(1)
     assert gate.enter()
     loop = asyncio.new_event_loop()
     waits = [gate.enter_async() for _ in range(2)]
@@ -172,7 +171,7 @@ def test_a_closed_event_loop_holds_up_nobody() -> None:
 
 def test_a_wait_that_is_forgotten_gives_its_place_back() -> None:
     """The place came, but its event loop ended before anybody could use it."""
-    gate = Gate(1)
+    gate = AdmissionGate(1)
     assert gate.enter()
     loop = asyncio.new_event_loop()
     wait = gate.enter_async()
@@ -202,7 +201,7 @@ class _running:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_place_is_lost_or_doubled_in_a_crowd(seed: int) -> None:
     """Threads and coroutines in three event loops come, give up, are cancelled and leave at random."""
-    places, gate, lock = 2, Gate(2), Lock()
+    places, gate, lock = 2, AdmissionGate(2), Lock()
     inside = most = 0
     seen: Counter[str] = Counter()
     together = Barrier(7)
@@ -226,7 +225,7 @@ def test_no_place_is_lost_or_doubled_in_a_crowd(seed: int) -> None:
             if gate.enter(dice.choice([0, 0, 0.0002, None])):
                 come()
                 for _ in range(dice.randrange(8)):
-                    time.sleep(0)  # the others shall run meanwhile
+                    let_others_run()
                 go()
                 seen["entered"] += 1
             else:

@@ -15,7 +15,7 @@ pytest.importorskip("msgspec")
 from quire import StateError
 from quire.engine import of
 from quire.engine.engine import Engine
-from quire.engine.publishing import Teller
+from quire.engine.publishing import EnginePublisher
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.events import Follower, Index, Publisher, Status
@@ -27,7 +27,7 @@ def test_an_index_follows_an_engine() -> None:
     config = EngineConfig(24, 12, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True, rank=3)
     engine = Engine(of(families.build("llama")), config)
     publisher = Publisher(engine.cache, "tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*")
-    Teller(engine, publisher)
+    EnginePublisher(engine, publisher)
     index = Index()
     with Follower(index) as follower:
         assert publisher.replay_endpoint is not None
@@ -69,10 +69,10 @@ def test_a_dead_publisher_is_told_and_stops_no_engine(caplog: pytest.LogCaptureF
     config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128, events=True)
     engine = Engine(of(families.build("llama")), config)
     publisher = Dead()
-    teller = Teller(engine, publisher)
+    publishing = EnginePublisher(engine, publisher)
     engine.submit(np.arange(16, 48, dtype=np.int32), Sampling(max_tokens=4))
     engine.drain()
-    assert teller.error is not None and "no space" in str(teller.error)
+    assert publishing.error is not None and "no space" in str(publishing.error)
     (record,) = caplog.records
     assert record.levelname == "ERROR" and "routers hear nothing" in record.message and "no space" in record.message
     engine.close()

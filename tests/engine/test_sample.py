@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
-from quire.engine.step import sample as picking  # noqa: E402
-from quire.engine.step.sample import Wish, broken, log_probs, pick, uniform  # noqa: E402
+from quire.engine.step import sample as sampler  # noqa: E402
+from quire.engine.step.sample import SampleRow, broken, log_probs, sample, uniform  # noqa: E402
 
 
 def draws(row: list[float], sampling: Sampling, count: int, seed: int = 1) -> list[int]:
     """Tokens at `count` positions that all have the same logits."""
     logits = torch.tensor(row).expand(count, -1)
-    return pick(logits, [Wish(sampling, seed, 0, position) for position in range(count)])
+    return sample(logits, [SampleRow(sampling, seed, 0, position) for position in range(count)])
 
 
 def counts(tokens: list[int], vocab: int) -> list[int]:
@@ -86,27 +86,27 @@ def test_equal_logits_are_kept_by_id() -> None:
     # more equals than are looked at first, at both ends of the vocabulary
     wide = torch.zeros(1, 3000)
     wide[0, 2999] = 1.0
-    kept = {pick(wide, [Wish(Sampling(temperature=1.0, top_k=3), 1, 0, place)])[0] for place in range(100)}
+    kept = {sample(wide, [SampleRow(Sampling(temperature=1.0, top_k=3), 1, 0, place)])[0] for place in range(100)}
     assert kept == {0, 1, 2999}
 
 
-@pytest.mark.parametrize("wish", [{"top_k": 700}, {"top_p": 0.97}, {"top_k": 2000, "top_p": 0.6}])
-def test_a_short_head_changes_nothing(wish: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fields", [{"top_k": 700}, {"top_p": 0.97}, {"top_k": 2000, "top_p": 0.6}])
+def test_a_short_head_changes_nothing(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens are looked at first, the outcome is that of a full sort."""
     logits = torch.randn(20, 3000, generator=torch.Generator().manual_seed(3))
-    wishes = [Wish(Sampling(temperature=1.3, **wish), 5, 0, row) for row in range(20)]
+    rows = [SampleRow(Sampling(temperature=1.3, **fields), 5, 0, row) for row in range(20)]
     outcomes = []
     for head in (2, 64, 256, 3000):
-        monkeypatch.setattr(picking, "HEAD", head)
-        outcomes.append(pick(logits, wishes))
+        monkeypatch.setattr(sampler, "HEAD", head)
+        outcomes.append(sample(logits, rows))
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-12, 1e-38, 5e-324])
 def test_the_coldest_temperature_is_greedy(temperature: float) -> None:
     logits = torch.randn(50, 400, generator=torch.Generator().manual_seed(0))
-    wishes = [Wish(Sampling(temperature=temperature), 7, 0, row) for row in range(50)]
-    assert pick(logits, wishes) == logits.argmax(dim=-1).tolist()
+    rows = [SampleRow(Sampling(temperature=temperature), 7, 0, row) for row in range(50)]
+    assert sample(logits, rows) == logits.argmax(dim=-1).tolist()
 
 
 def test_the_hottest_temperature_is_uniform() -> None:
@@ -118,12 +118,12 @@ def test_no_temperature_draws_what_is_forbidden() -> None:
 
 
 def test_greedy_takes_the_lowest_of_equals() -> None:
-    assert pick(torch.tensor([[0.0, 3.0, 3.0], [1.0, 1.0, 1.0]]), [Wish(Sampling(), 0, 0, 0)] * 2) == [1, 0]
-    assert pick(torch.tensor([[0.0, 3.0, 3.0]]).bfloat16(), [Wish(Sampling(), 0, 0, 0)]) == [1]
+    assert sample(torch.tensor([[0.0, 3.0, 3.0], [1.0, 1.0, 1.0]]), [SampleRow(Sampling(), 0, 0, 0)] * 2) == [1, 0]
+    assert sample(torch.tensor([[0.0, 3.0, 3.0]]).bfloat16(), [SampleRow(Sampling(), 0, 0, 0)]) == [1]
 
 
-WISHES = st.builds(
-    Wish,
+SAMPLINGS = st.builds(
+    SampleRow,
     st.builds(
         Sampling,
         temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
@@ -137,15 +137,15 @@ WISHES = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(WISHES, min_size=1, max_size=9), st.randoms(use_true_random=False), st.sampled_from([16, 333, 1003]))
-def test_batch_mates_change_nothing(wishes: list[Wish], chance: Any, vocab: int) -> None:
-    logits = 3 * torch.randn(len(wishes), vocab, generator=torch.Generator().manual_seed(chance.randrange(2**30)))
-    together = pick(logits, wishes)
-    alone = [pick(logits[row : row + 1].clone(), [wish])[0] for row, wish in enumerate(wishes)]
+@given(st.lists(SAMPLINGS, min_size=1, max_size=9), st.randoms(use_true_random=False), st.sampled_from([16, 333, 1003]))
+def test_batch_mates_change_nothing(rows: list[SampleRow], chance: Any, vocab: int) -> None:
+    logits = 3 * torch.randn(len(rows), vocab, generator=torch.Generator().manual_seed(chance.randrange(2**30)))
+    together = sample(logits, rows)
+    alone = [sample(logits[nth : nth + 1].clone(), [row])[0] for nth, row in enumerate(rows)]
     assert together == alone
-    order = list(range(len(wishes)))
+    order = list(range(len(rows)))
     chance.shuffle(order)
-    assert pick(logits[order], [wishes[row] for row in order]) == [together[row] for row in order]
+    assert sample(logits[order], [rows[row] for row in order]) == [together[row] for row in order]
 
 
 def test_chance_is_seed_branch_and_position() -> None:
@@ -189,19 +189,19 @@ def test_forbidden_and_huge_logits() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_unusable_logits_are_an_error(bad: list[float], temperature: float) -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0], bad, [2.0, 1.0, 0.0]])
-    wishes = [Wish(Sampling(temperature=temperature), 0, 0, row) for row in range(3)]
+    rows = [SampleRow(Sampling(temperature=temperature), 0, 0, row) for row in range(3)]
     with pytest.raises(InputError, match=r"rows \[1\] have a NaN, or no finite maximum; check"):
-        pick(logits, wishes)
+        sample(logits, rows)
     with pytest.raises(InputError, match=r"rows \[1\]"):
         log_probs(logits)
     assert broken(logits) == [1]
     assert broken(logits[[0, 2]]) == []
 
 
-def test_one_row_per_wish() -> None:
-    with pytest.raises(InputError, match="one row of logits per wish"):
-        pick(torch.zeros(2, 5), [Wish(Sampling(), 0, 0, 0)])
-    assert pick(torch.zeros(0, 5), []) == []
+def test_one_row_of_logits_per_token() -> None:
+    with pytest.raises(InputError, match="one row of logits per token"):
+        sample(torch.zeros(2, 5), [SampleRow(Sampling(), 0, 0, 0)])
+    assert sample(torch.zeros(0, 5), []) == []
 
 
 def test_log_probs_are_those_of_float32() -> None:
@@ -216,8 +216,8 @@ def test_log_probs_are_those_of_float32() -> None:
 def test_the_device_changes_no_token_of_clear_logits() -> None:
     logits = torch.randn(64, 50_000, generator=torch.Generator().manual_seed(1)) * 4
     sampling = Sampling(temperature=0.9, top_k=300, top_p=0.95)
-    wishes = [Wish(sampling, 3, 0, row) for row in range(64)]
-    there, here = pick(logits.cuda(), wishes), pick(logits, wishes)
+    rows = [SampleRow(sampling, 3, 0, row) for row in range(64)]
+    there, here = sample(logits.cuda(), rows), sample(logits, rows)
     assert sum(a != b for a, b in zip(there, here, strict=True)) <= 1  # exp may differ in its last bit
-    alone = [pick(logits[row : row + 1].cuda(), [wish])[0] for row, wish in enumerate(wishes)]
+    alone = [sample(logits[nth : nth + 1].cuda(), [row])[0] for nth, row in enumerate(rows)]
     assert alone == there

@@ -1,4 +1,4 @@
-"""Asking: what an engine refuses before anything is queued, with the reason. Changes nothing."""
+"""Submission: what an engine refuses before anything is queued, with the reason. Changes nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from quire.core.admission.claim import Refusal
 from quire.core.cache import Cache
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.engine.model.layers import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
+
+LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
 
 
 def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:
@@ -31,7 +35,7 @@ def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:
     return np.array(wide, dtype=np.int32)  # its own: the caller may go on to use the array
 
 
-def check_wishes(model: Model, config: EngineConfig, num_tokens: int, sampling: Sampling) -> None:
+def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: Sampling) -> None:
     """Lengths, and what this model cannot do."""
     longest, most = num_tokens + sampling.max_tokens, min(config.max_length, model.max_length)
     if longest > most:
@@ -45,7 +49,7 @@ def check_wishes(model: Model, config: EngineConfig, num_tokens: int, sampling: 
         raise InputError(say(f"a beam search with {sampling.beams} beams", fact, "use fewer beams"))
 
 
-def ready(cache: Cache, request: Request, max_tokens: int) -> Prepared:
+def prepared_request(cache: Cache, request: Request, max_tokens: int) -> Prepared:
     """Ready to be claimed; refused if it could never fit, as it is or when it comes back with its answer so far."""
     prepared = cache.prepare(request)
     whole = np.resize(request.tokens, len(request.tokens) + max_tokens - 1)
@@ -53,5 +57,12 @@ def ready(cache: Cache, request: Request, max_tokens: int) -> Prepared:
     with cache.claim([prepared, later]) as claims:
         if claims.refused:
             ask = f"a prompt of {len(request.tokens)} tokens and {max_tokens} to generate"
-            raise InputError(say(ask, str(claims.refused[0]), "ask for less, or enlarge the cache"))
+            raise InputError(say(ask, in_words(claims.refused[0], cache.config), LESS))
     return prepared
+
+
+def in_words(refusal: Refusal, config: CacheConfig) -> str:
+    """What a request needs and what there is, as a user counts it."""
+    what = {"slots": "pages", "tokens": "tokens in one step", "sequences": "sequences", "order": "places"}
+    where = "" if refusal.group is None else f" of the layer group {config.groups[refusal.group].name!r}"
+    return f"it needs {refusal.need} {what[refusal.reason]}{where}, {refusal.have} are there"

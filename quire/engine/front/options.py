@@ -1,0 +1,69 @@
+"""Options: what may be said beside a prompt, as keywords: every field of Sampling, and a few more. Knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypedDict
+
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.identity import Scope
+from quire.core.records.retain import Retention
+from quire.engine.sampling import Sampling, checked_sampling
+
+
+class AsyncOptions(TypedDict, total=False):
+    """What coroutines may say: fields of Sampling, who may share the pages, how long they are worth keeping."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int | None
+    stop: str | Sequence[str]
+    stop_ids: Sequence[int]
+    ignore_eos: bool
+    n: int
+    beams: int
+    length_penalty: float
+    drafts: int
+    ngram: int
+    scope: Scope
+    retention: Retention | None
+
+
+class Options(AsyncOptions, total=False):
+    """What threads may say: they may also wait for a place no longer than `timeout` seconds."""
+
+    timeout: float | None
+
+
+OPTIONS = frozenset(Options.__optional_keys__)
+ASYNC_OPTIONS = frozenset(AsyncOptions.__optional_keys__)
+
+
+class Asked(NamedTuple):
+    """A Sampling, and what is left of the options beside it."""
+
+    sampling: Sampling
+    options: dict[str, Any]
+
+
+def asked(sampling: Sampling, given: Mapping[str, Any], names: Collection[str] = OPTIONS) -> Asked:
+    """Options that are fields of Sampling become part of it; not one that it sets itself, nor a word that is none."""
+    defaults = {one.name: one.default for one in fields(Sampling)}
+    ours: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
+            raise InputError(say(f"{name}={shown(value)}", "there is no such option", cure))
+        (ours if name in defaults else rest)[name] = value
+    sampling = checked_sampling(sampling)
+    for name in ours:
+        if (said := getattr(sampling, name)) != defaults[name]:
+            fact = f"{name} is {shown(said)} in the Sampling as well"
+            raise InputError(say(f"{name}={shown(ours[name])}", fact, "give it in one of them"))
+    return Asked(replace(sampling, **ours) if ours else sampling, rest)
