@@ -159,7 +159,7 @@ class Scheduler:
     def preempt(self, branch: Branch) -> None:
         """Take its pages; what it has computed stays findable, and it waits its turn again."""
         assert branch.sequence is not None
-        _log.info("preempted %r: no pages are left, it waits for new ones", branch)
+        _log.info("preempted a request at %d tokens; it waits for pages again", branch.length)
         self._cache.suspend(branch.sequence)
         branch.run.num_preemptions += 1
         self.num_preemptions += 1
