@@ -70,7 +70,7 @@ class Engine:
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._numbers = count()
-        self.participants: list[StepParticipant] = []  # whoever takes part in every step: a peer, a publisher
+        self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         self.closed = False
         self.stats = Stats()
         _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
@@ -177,7 +177,7 @@ class Engine:
         return report
 
     def _next_turn(self) -> Turn:
-        """A turn in which something is computed or refused; whoever holds pages in vain gives them back."""
+        """A turn in which something is computed or refused. Branches that hold pages they cannot use give them back."""
         while True:
             turn = self.scheduler.next_turn()
             for branch, refusal in turn.refused:
@@ -229,7 +229,7 @@ class Engine:
         self.scheduler.prompts[branch] = None
 
     def _bring(self, branch: Branch, turn: Turn) -> None:
-        """What a cache outside has of a prompt need not be computed here."""
+        """Do not compute what the connector can bring."""
         work, run = turn.works[branch], branch.run
         assert branch.sequence is not None
         came = self.connector_side.bring(branch.sequence, work.span)
@@ -256,7 +256,7 @@ class Engine:
 
     @property
     def num_lingering(self) -> int:
-        """Sequences whose pages somebody outside still reads or fills: waiting for them is no idleness."""
+        """Sequences whose pages a connector or a peer still reads or fills: the engine is not done before they are."""
         return self.connector_side.num_lingering + sum(one.num_open for one in self.participants)
 
     # -- leaving -----------------------------------------------------------------------------------------------------

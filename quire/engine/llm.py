@@ -14,7 +14,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
-from quire.engine.front.options import ASYNC_OPTIONS, Asked, AsyncOptions, Options, asked
+from quire.engine.front.options import ASYNC_OPTIONS, AsyncOptions, MergedOptions, Options, merge_options
 from quire.engine.front.prompts import Message, Prompt, listed, prompt_ids, talk_ids
 from quire.engine.front.stream import AsyncStream, RunFailed, Stream
 from quire.engine.model import smollm2
@@ -69,7 +69,9 @@ class LLM:
     ) -> None:  # fmt: skip
         for name, given, kind in (("config", config, EngineConfig), ("prefill_peer", prefill_peer, PrefillPeer)):
             if given is not None and not isinstance(given, kind):
-                raise InputError(say("an LLM", f"{name} is {shown(given)}", f"pass a {kind.__name__}, or None"))
+                raise InputError(
+                    say("an LLM", f"{name} is {shown(given)}", f"pass {name}={kind.__name__}(...), or None")
+                )
         if prefill_peer is not None:
             _check_peer(prefill_peer)
         if not isinstance(model, Model):
@@ -92,31 +94,31 @@ class LLM:
 
     def stream(self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]) -> Stream:
         """Pieces of the answer as they come: `for piece in llm.stream(...)`; closing it cancels."""
-        ask = asked(sampling, options)
-        return self.loop.submit(self.tokens(prompt), ask.sampling, **ask.options)
+        merged = merge_options(sampling, options)
+        return self.loop.submit(self.tokens(prompt), merged.sampling, **merged.others)
 
     def stream_async(
         self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[AsyncOptions]
     ) -> AsyncStream:
         """The same for coroutines: `async for piece in llm.stream_async(...)`; or `await` it for its Stream."""
-        ask = asked(sampling, options, ASYNC_OPTIONS)
-        return AsyncStream(partial(self.loop.submit_async, self.tokens(prompt), ask.sampling, **ask.options))
+        merged = merge_options(sampling, options, ASYNC_OPTIONS)
+        return AsyncStream(partial(self.loop.submit_async, self.tokens(prompt), merged.sampling, **merged.others))
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]
     ) -> list[Output]:
         """Answers to one prompt or to many, in order; many are computed together."""
         ready = [self.tokens(prompt) for prompt in listed(prompts)]  # all, before the first is queued
-        return self._outputs(ready, asked(sampling, options))
+        return self._outputs(ready, merge_options(sampling, options))
 
     def chat(
         self, messages: Sequence[Message], sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]
     ) -> Output:
         """The answer to a conversation: `[{"role": "user", "content": "..."}]`."""
-        return self._outputs([talk_ids(messages, self.model.tokenizer)], asked(sampling, options))[0]
+        return self._outputs([talk_ids(messages, self.model.tokenizer)], merge_options(sampling, options))[0]
 
-    def _outputs(self, ready: list[list[int]], ask: Asked) -> list[Output]:
-        streams = self.loop.submit_many(ready, ask.sampling, **ask.options)
+    def _outputs(self, ready: list[list[int]], merged: MergedOptions) -> list[Output]:
+        streams = self.loop.submit_many(ready, merged.sampling, **merged.others)
         try:
             return [output(stream) for stream in streams]
         finally:

@@ -137,7 +137,7 @@ def _wrong(name: str, value: object, cure: str) -> InputError:
 
 
 def checked_sampling(sampling: object) -> Sampling:
-    """What an answer is asked with; whoever passes something else hears of it before anything is queued."""
+    """The Sampling itself; anything else is refused before something is queued."""
     if not isinstance(sampling, Sampling):
         raise InputError(
             say("submit", f"sampling is {shown(sampling)}", "pass a Sampling, or its fields as keywords: max_tokens=64")

@@ -41,10 +41,8 @@ def main() -> int:
 
 
 def _ask(llm: LLM, question: str) -> Run:
-    from quire.engine import Sampling
-
     print(f"\n   {question}\n   ", end="", flush=True)
-    stream = llm.stream([{"role": "user", "content": f"{STORY}\n{question}"}], Sampling(max_tokens=LONGEST_ANSWER))
+    stream = llm.stream([{"role": "user", "content": f"{STORY}\n{question}"}], max_tokens=LONGEST_ANSWER)
     for piece in stream:
         print(piece.text.replace("\n", " "), end="", flush=True)
     run = stream.wait()

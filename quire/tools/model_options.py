@@ -1,4 +1,4 @@
-"""Opening: options that tools with a model share, and the model they name. Notes go to standard error."""
+"""Model options: what tools with a model share on the command line, and the model they name."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 from quire import InputError, Scope
 from quire.engine import LLM, EngineConfig, Sampling, of
-from quire.engine.front.options import ASYNC_OPTIONS, OPTIONS, asked
+from quire.engine.front.options import ASYNC_OPTIONS, OPTIONS, merge_options
 
 from . import families
 from .words import byte_tokenizer
@@ -117,7 +117,7 @@ def test_coroutines_have_no_timeout(llm: LLM) -> None:
 
 def test_a_sampling_without_options_stays_itself() -> None:
     mine = Sampling(max_tokens=3)
-    assert asked(mine, {}).sampling is mine and asked(mine, {"timeout": 2}).options == {"timeout": 2}
+    assert merge_options(mine, {}).sampling is mine and merge_options(mine, {"timeout": 2}).others == {"timeout": 2}
 
 
 # -- one object that is awaited or read ------------------------------------------------------------------------------

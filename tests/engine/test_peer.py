@@ -29,7 +29,7 @@ from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference, assert_same  # noqa: E402
-from .threads import let_others_run  # noqa: E402
+from .threads import let_others_run, until  # noqa: E402
 
 SECRET = b"a secret of at least sixteen bytes"
 LIMITS = Limits(transfer=30.0, lease=5.0)
@@ -270,11 +270,12 @@ def test_what_was_ordered_and_is_not_wanted_is_not_computed() -> None:
     for nth in range(3):
         prompt = words(nth, 200)
         runs.append(here.decode(Key(f"r{nth}"), prompt, Sampling(max_tokens=4), source=there.link.address, order=True))
-    end = time.monotonic() + MOST_SECONDS
-    while len(there.engine.runs) < 3:
-        assert time.monotonic() < end
+
+    def all_have_come() -> bool:
         there.engine.step()
-        let_others_run()
+        return len(there.engine.runs) == 3
+
+    until(all_have_come)
     for run in runs[1:]:
         here.engine.cancel(run)
     drive(here, there)
@@ -291,10 +292,8 @@ def test_an_order_that_is_refused_is_computed_here_at_once(serve: bool, reason: 
     there.engine.submit(words(1, 40), Sampling(max_tokens=30))
     prompt, sampling = words(5, 30), Sampling(max_tokens=5)
     run = here.decode(Key("r"), prompt, sampling, source=there.link.address, order=True)
-    registry, end = there.endpoint._registry, time.monotonic() + MOST_SECONDS
-    while not registry.orders._found and not registry.orders._refused:  # before the run that is in its way is done
-        assert time.monotonic() < end
-        let_others_run()
+    registry = there.endpoint._registry
+    until(lambda: bool(registry.orders._found or registry.orders._refused))  # before the run that is in its way is done
     drive(there, here)
     assert here.num_fallbacks == 1 and reason in run.fallback
     assert_same(Reference(families.build("llama")), prompt, sampling, [run.answers[0].tokens])

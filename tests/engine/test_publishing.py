@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from quire.engine.settings import EngineConfig
 from quire.events import Follower, Index, Publisher, Status
 
 from . import families
+from .threads import until
 
 
 def test_an_index_follows_an_engine() -> None:
@@ -36,14 +36,14 @@ def test_an_index_follows_an_engine() -> None:
         for prompt in prompts:
             engine.submit(prompt, Sampling(max_tokens=4))
         engine.drain()
-        found = index.find(prompts[-1])
-        end = time.monotonic() + 30
         start = engine.cache.probe([_request(prompts[-1])])[0].start // 8 * 8
-        while time.monotonic() < end:
+
+        def has_heard_all() -> bool:
             found = index.find(prompts[-1])
-            if index.status("worker") is Status.EXACT and found and found["worker"].tokens >= start:
-                break
-        assert found["worker"].tokens == start > 0
+            return index.status("worker") is Status.EXACT and bool(found) and found["worker"].tokens >= start
+
+        until(has_heard_all)
+        assert index.find(prompts[-1])["worker"].tokens == start > 0
     engine.close()
 
 

@@ -160,9 +160,9 @@ def test_prompts_of_every_form_are_one_prompt(llm: LLM) -> None:
         ({"device_bytes": 1.5}, "it is no amount of memory"),
         ({"device_bytes": -1}, "it is no amount of memory; write 40GB"),
         ({"host_bytes": "x"}, "it is no amount of memory"),
-        ({"config": 5}, "config is 5; pass a EngineConfig, or None"),
-        ({"config": {}}, "config is {}; pass a EngineConfig"),
-        ({"prefill_peer": "host:1"}, "prefill_peer is 'host:1'; pass a PrefillPeer"),
+        ({"config": 5}, "config is 5; pass config=EngineConfig\\(.*, or None"),
+        ({"config": {}}, "config is {}; pass config=EngineConfig\\("),
+        ({"prefill_peer": "host:1"}, "prefill_peer is 'host:1'; pass prefill_peer=PrefillPeer\\("),
     ],
     ids=lambda one: "",
 )

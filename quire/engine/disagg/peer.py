@@ -185,7 +185,7 @@ class Peer:
             del self._unasked[key]
             with self.pump as endpoint:
                 endpoint.cancel(key)
-        strangers: set[Source] = set()  # not met yet: they hold nobody up, and in one round none of theirs is asked for
+        strangers: set[Source] = set()  # peers not met yet: theirs wait for the next round, those of others do not
         for key, (run, source, until) in list(self._unasked.items()):
             if self._must_wait(run):
                 return
@@ -193,7 +193,7 @@ class Peer:
             if self.engine.clock() > until:
                 why = f"no room, or no hello, for {self._limit:g} s"
             elif source in strangers:
-                continue  # of one source prompts are asked for in order: or both sides end up waiting for room
+                continue  # in order per source: otherwise both sides could wait for room
             with self.pump as endpoint:
                 met = endpoint.met(source)
                 try:

@@ -44,7 +44,7 @@ class Prefills:
         tell: Callable[[str], None], *, eager: bool,
     ) -> None:  # fmt: skip
         self._engine, self._pump = engine, pump
-        self._eager = eager  # else pages are put when they are asked for: room to send them is not for who may not come
+        self._eager = eager  # put pages at once; False: when they are asked for, since room in host memory is short
         self._check, self._gate = check, gate
         self._tell = tell  # a line per prompt that was sent, or was not
         self.running: dict[object, Prefill] = {}  # by sequence

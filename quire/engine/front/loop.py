@@ -109,7 +109,7 @@ class Loop:
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
-                self.gate.leave()  # who asked has gone
+                self.gate.leave()  # its caller waits no more
                 return
             try:
                 self.check_open()
@@ -236,7 +236,7 @@ class Loop:
     def _break(self, error: BaseException) -> None:
         """A step failed: a fault of the engine or of a tier. Every run ends with it, and no more are taken.
 
-        Whoever is beside it leaves, so that no peer waits for a prompt in vain.
+        Its participants are closed, so that no peer waits for a prompt that never comes.
         """
         _log.error("a step failed, and the engine takes no more requests", exc_info=error)
         self._broken, self._patience = error, None

@@ -43,14 +43,14 @@ OPTIONS = frozenset(Options.__optional_keys__)
 ASYNC_OPTIONS = frozenset(AsyncOptions.__optional_keys__)
 
 
-class Asked(NamedTuple):
-    """A Sampling, and what is left of the options beside it."""
+class MergedOptions(NamedTuple):
+    """A Sampling with the options that are fields of it, and the other options."""
 
     sampling: Sampling
-    options: dict[str, Any]
+    others: dict[str, Any]
 
 
-def asked(sampling: Sampling, given: Mapping[str, Any], names: Collection[str] = OPTIONS) -> Asked:
+def merge_options(sampling: Sampling, given: Mapping[str, Any], names: Collection[str] = OPTIONS) -> MergedOptions:
     """Options that are fields of Sampling become part of it; not one that it sets itself, nor a word that is none."""
     defaults = {one.name: one.default for one in fields(Sampling)}
     ours: dict[str, Any] = {}
@@ -66,4 +66,4 @@ def asked(sampling: Sampling, given: Mapping[str, Any], names: Collection[str] =
         if (said := getattr(sampling, name)) != defaults[name]:
             fact = f"{name} is {shown(said)} in the Sampling as well"
             raise InputError(say(f"{name}={shown(ours[name])}", fact, "give it in one of them"))
-    return Asked(replace(sampling, **ours) if ours else sampling, rest)
+    return MergedOptions(replace(sampling, **ours) if ours else sampling, rest)

@@ -87,7 +87,7 @@ class Advance:
         for branch in branches:
             if bad.intersection(range(rows[branch].start, rows[branch].end)) and not branch.run.done:
                 self._fail(branch.run, BROKEN)
-                self._cache.truncate(branch.run.request)  # whoever comes next must not run into the same pages
+                self._cache.truncate(branch.run.request)  # or the next request would reuse the same pages
         return [branch for branch in branches if not branch.run.done]
 
     def _judge(self, branch: Branch, found: dict[Branch, list[int]]) -> None:

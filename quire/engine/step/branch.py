@@ -82,7 +82,7 @@ class Run:
         self.reused = 0  # prompt tokens that were not computed when it was first admitted
         self.computed = 0  # tokens computed for it so far, again or not
         self.num_preemptions = 0
-        self.keeps_logits = False  # those of its last step, for whoever goes on with them
+        self.keeps_logits = False  # those of its last step, for the peer that decodes
         self.logits: torch.Tensor | None = None
         self.received = 0  # bytes of its prompt's KV that a peer has sent
         self.fallback = ""  # why a prompt that a peer should have sent was computed here

@@ -233,7 +233,7 @@ class Scheduler:
                 mates.append((claim.prepared, _part(claim.prepared, left, chunk)))
 
     def _keep_reserve(self, claims: Claims) -> None:
-        """Beside running branches newcomers leave a page for each: or they would be preempted at once."""
+        """Newcomers leave one page for every running branch; without it they would be preempted in the next step."""
         reserve = len(self.ready) + len(self.prompts) + len(self.held)
         if not reserve:
             return
