@@ -10,19 +10,22 @@ except ImportError as missing:
     raise MissingExtra(say("quire.engine", f"it needs torch and transformers ({missing})", cure)) from missing
 
 from quire.engine.connector import Connector
-from quire.engine.engine import Engine, EngineBusy
+from quire.engine.engine import Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
-from quire.engine.front.stream import Piece, RunFailed, Stream
+from quire.engine.front.stream import AsyncStream, Piece, RunFailed, Stream
 from quire.engine.llm import LLM, Output
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load, of
+from quire.engine.publishing import EnginePublisher
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run
 from quire.engine.step.report import Stats, StepReport
+from quire.engine.submission import EngineBusy
 
 __all__ = [
-    "LLM", "Answer", "Connector", "Engine", "EngineBusy", "EngineConfig", "Listener", "Loop", "Model", "Output",
-    "Piece", "PrefillPeer", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream", "fitting", "load", "of",
+    "LLM", "Answer", "AsyncStream", "Connector", "Engine", "EngineBusy", "EngineConfig", "EnginePublisher", "Listener",
+    "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream",
+    "fitting", "load", "of",
 ]  # fmt: skip

@@ -37,16 +37,12 @@ from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.schedule import Scheduler, Turn
-from quire.engine.submission import LESS, check_limits, checked_prompt, in_words, prepared_request
+from quire.engine.submission import LESS, EngineBusy, check_limits, checked_prompt, in_words, prepared_request
 from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
 
 PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
-
-
-class EngineBusy(StateError):
-    """As many runs are in the engine as it takes; submit again when some are done."""
 
 
 class Engine:

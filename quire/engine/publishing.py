@@ -36,6 +36,9 @@ class EnginePublisher:
         self.error: StateError | None = None  # why nothing is published any more
         engine.participants.append(self)
 
+    def __repr__(self) -> str:
+        return f"EnginePublisher({'publishes' if self.error is None else 'has failed'})"
+
     def step(self) -> None:
         """Once per step; a publisher that has failed stops no engine, but it is told: in the log, and in `error`."""
         if self.error is None:

@@ -10,7 +10,7 @@ import numpy as np
 from quire.core.admission.claim import Refusal
 from quire.core.cache import Cache
 from quire.core.records.config import CacheConfig
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.engine.model.layers import Model
@@ -18,6 +18,10 @@ from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 
 LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
+
+
+class EngineBusy(StateError):
+    """As many runs are in the engine as it takes; submit again when some are done."""
 
 
 def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:

@@ -12,9 +12,8 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from quire import StateError
-from quire.engine import of
+from quire.engine import EnginePublisher, of
 from quire.engine.engine import Engine
-from quire.engine.publishing import EnginePublisher
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.events import Follower, Index, Publisher, Status

@@ -25,6 +25,16 @@ SEVERAL = re.compile(r"\d+,\s*\d+,\s*\d+")  # numbers in a row, as token ids wou
 PLAIN = Sampling(max_tokens=40, ignore_eos=True, stop=("PIN",), stop_ids=(251, 252), n=2, temperature=1.0, seed=5)
 
 
+class Silent:
+    """A publisher without anybody to tell."""
+
+    def tell(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
 def objects() -> Iterator[list[Any]]:
     """One of every public kind, each with a prompt and an answer to give away."""
@@ -43,7 +53,8 @@ def objects() -> Iterator[list[Any]]:
         yield [
             llm, llm.loop, engine, model, output, stream, run, held, run.answers[0], held.answers[0], piece, report,
             engine.stats, engine.config, PLAIN, PrefillPeer("host:1", b"a secret of 16 bytes"), RunFailed("it failed"),
-            public.EngineBusy("full"), held.branches[0], stream.transcripts[0],
+            public.EngineBusy("full"), held.branches[0], stream.transcripts[0], llm.stream_async(PRIVATE, PLAIN),
+            public.EnginePublisher(engine, Silent()),
         ]  # fmt: skip
         engine.close()
 

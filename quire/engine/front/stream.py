@@ -163,6 +163,9 @@ class AsyncStream(Coroutine[Any, Any, Stream]):
         self._begin = begin
         self._begun: Coroutine[Any, Any, Stream] | None = None
 
+    def __repr__(self) -> str:
+        return f"AsyncStream({'not begun' if self._begun is None else 'begun'})"
+
     async def __aiter__(self) -> AsyncIterator[Piece]:
         stream = await self
         try:
