@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.core.admission.claim import Refusal
 from quire.core.cache import Cache
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.request import Int32, Request
+from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.engine.model.layers import Model
 from quire.engine.sampling import Sampling

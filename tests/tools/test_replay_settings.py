@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from quire import InputError, LayerGroup, RetainRange
+from quire.core.records.memory import parse_bytes, say_bytes
 from quire.tools import cli
 from quire.tools.replay import replay_command as replay
 from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import Memory, ReplaySettings
 from quire.tools.replay.setup.shape import PRESETS, find_shape
-from quire.core.records.memory import parse_bytes, say_bytes
 from tests.tools.test_replay_trace import GOOD, written
 
 TINY = ["--limit", "8", "--device-blocks", "400", "--block-size", "512"]

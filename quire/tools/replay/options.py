@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from quire import InputError, RetainRange
 from quire.core.records.errors import say
+from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace
 from quire.tools.replay.setup.settings import ARRIVALS, Memory, ReplaySettings
 from quire.tools.replay.setup.shape import PRESETS
-from quire.core.records.memory import parse_bytes
 from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
 
 _DEFAULT = ReplaySettings()

@@ -1,0 +1,137 @@
+"""The plan of the house: who may import whom inside a ring, no circles, one home for a name, few rooms on a level."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_ROOMS = 15  # files and folders that one folder shows
+Graph = Mapping[str, set[str]]
+
+# Inside a ring, from the ground up. A room may import itself and those before it; a|b share a floor.
+LADDERS = {
+    "core": ["records", "store", "state", "admission", "life", "cache", "check"],
+    "events": ["wire", "publish|follow"],
+    "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
+    "tools.replay": [
+        "units",
+        "workload",
+        "setup",
+        "optimum",
+        "play",
+        "show",
+        "options",
+        "replay_command|sweep_command",
+    ],
+}
+PAIRS = {frozenset({"quire.core.store.twin.page", "quire.core.store.twin.tree"})}  # a page and its own node
+TWO_SIDES = ("quire.core.store.",)  # the stores have the same classes, and the interface has them once more
+
+
+@cache
+def modules(package: str) -> dict[str, Path]:
+    """Dotted name -> file."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """Modules of `known` that a file imports, wherever in the file, for type checking too."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from inner & known.keys()
+            if node.module in known and not inner <= known.keys():
+                yield node.module
+
+
+@cache
+def graph(package: str) -> Graph:
+    known = modules(package)
+    return {name: {other for other in imported(path, known) if other != name} for name, path in known.items()}
+
+
+def reached(arrows: Graph, start: str) -> set[str]:
+    """Everything that the imports of `start` lead to; `start` itself only in a circle."""
+    found: set[str] = set()
+    waiting = list(arrows[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += arrows[name]
+    return found
+
+
+def circles(arrows: Graph) -> set[frozenset[str]]:
+    """Modules that import each other in a loop."""
+    below = {name: reached(arrows, name) for name in arrows}
+    looped = [name for name in arrows if name in below[name]]
+    return {frozenset(other for other in below[name] if name in below[other]) for name in looped}
+
+
+def test_no_circles() -> None:
+    for package in ("quire", "fuzzing"):
+        assert [sorted(circle) for circle in circles(graph(package)) - PAIRS] == []
+
+
+def test_a_circle_would_be_found() -> None:
+    arrows = {"a": {"b"}, "b": {"c"}, "c": {"a", "e"}, "d": {"a"}, "e": {"f"}, "f": {"e"}, "g": set()}
+    assert circles(arrows) == {frozenset("abc"), frozenset("ef")}
+
+
+def test_folders_stand_on_those_below() -> None:
+    faults = []
+    for ring, floors in LADDERS.items():
+        floor_of = {name: number for number, names in enumerate(floors) for name in names.split("|")}
+        prefix = f"quire.{ring}."
+        for name, below in graph("quire").items():
+            here = name.removeprefix(prefix).split(".")[0]
+            if not name.startswith(prefix) or here not in floor_of:
+                continue
+            for other in below:
+                there = other.removeprefix(prefix).split(".")[0]
+                if other.startswith(prefix) and there != here and floor_of.get(there, 99) >= floor_of[here]:
+                    faults.append(f"{name} imports {other}")
+    assert faults == []
+
+
+def test_a_level_shows_few_rooms() -> None:
+    rooms: dict[Path, set[Path]] = defaultdict(set)
+    for path in modules("quire").values():
+        for inner, folder in zip([path, *path.parents], path.parents, strict=False):
+            if ROOT / "quire" in [folder, *folder.parents] and inner.name != "__init__.py":
+                rooms[folder].add(inner)
+    crowded = {folder.relative_to(ROOT).as_posix(): len(inner) for folder, inner in rooms.items()}
+    allowed = {"quire/core/store/twin"}  # as many as the compiled store has parts
+    assert {name: number for name, number in crowded.items() if number > MAX_ROOMS and name not in allowed} == {}
+
+
+def test_a_public_class_name_has_one_home() -> None:
+    homes = defaultdict(set)
+    for name, path in modules("quire").items():
+        if not name.startswith(TWO_SIDES):
+            for node in parsed(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].add(name)
+    assert {name: sorted(places) for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_only_what_users_run_is_installed() -> None:
+    top = {name.split(".")[1] for name in modules("quire") if "." in name}
+    assert top == {"core", "tiers", "events", "transfer", "engine", "tools"}
+    assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
