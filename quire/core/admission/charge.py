@@ -125,4 +125,4 @@ def worst(setup: Setup, prepared: Prepared, group: int, purpose: Purpose) -> int
         return request.beams
     if purpose == "decode":
         return layer._most_decoding(lengths, request.beams, setup.block_size)
-    return layer._most(lengths, request.beams, setup.block_size, chunk_of(setup, prepared, group))
+    return layer.most(lengths, request.beams, setup.block_size, chunk_of(setup, prepared, group))

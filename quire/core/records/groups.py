@@ -199,8 +199,8 @@ class LayerGroup:
             return 1
         return -(-(length + (self.extra_tokens or 0)) // size) - length // size
 
-    def _most(self, lengths: Lengths, beams: int, size: int, chunk: int | None) -> int:
-        """Device pages it may hold at once over a whole life."""
+    def most(self, lengths: tuple[int, int, int], beams: int, size: int, chunk: int | None) -> int:
+        """Device pages it may hold at once over a whole life of such `Lengths`."""
         if self.snapshot_every is not None:
             return beams + 1  # one state each, and the snapshot that they began from
         prompt, reach, longest = lengths
@@ -216,7 +216,7 @@ class LayerGroup:
     def _most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
         """The same for a sequence whose prompt a transfer brings."""
         prompt, reach, _ = lengths
-        plain = self._most(lengths, beams, size, None)
+        plain = self.most(lengths, beams, size, None)
         if self.window is None:
             return plain
         first = self.sink(size) + len(self._room_at(prompt, reach, size)) + (beams - 1) * self._forked(prompt, size)
