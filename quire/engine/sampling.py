@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.tuples import keep_tuples
 
 SEEDS = 1 << 64
 MOST = 1024  # answers to one prompt
@@ -41,9 +42,9 @@ class Sampling:
     ngram: int = 2  # longest n-gram looked up; at most 64
 
     def __post_init__(self) -> None:
-        stops = (self.stop,) if isinstance(self.stop, str) else as_tuple(self.stop)
-        object.__setattr__(self, "stop", stops)
-        object.__setattr__(self, "stop_ids", as_tuple(self.stop_ids))
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        keep_tuples(self, "stop", "stop_ids")
         for name, least in _LEAST.items():
             number = getattr(self, name)
             if type(number) is not int or number < least:
@@ -121,11 +122,6 @@ def _real(number: object) -> bool:
         return math.isfinite(number)
     except OverflowError:  # a whole number that no float can hold
         return False
-
-
-def as_tuple(things: Any) -> Any:
-    """A list as the tuple that a frozen record keeps; anything else as it is, for the checks."""
-    return tuple(things) if isinstance(things, list) else things
 
 
 def _tuple_of(kind: type, things: object) -> bool:

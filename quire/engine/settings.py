@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from quire.core.records.config import EVENT_SEED, CacheConfig, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
-from quire.engine.sampling import LARGEST, as_tuple, brief
+from quire.core.records.tuples import keep_tuples
+from quire.engine.sampling import LARGEST, brief
 
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")
@@ -39,6 +40,7 @@ class EngineConfig:
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
 
     def __post_init__(self) -> None:
+        keep_tuples(self, "device_pages", "host_pages")
         for name in _SIZES:
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= LARGEST:
@@ -47,8 +49,7 @@ class EngineConfig:
             if type(value := getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "correct it"))
         for name in ("device_pages", "host_pages"):
-            value = as_tuple(getattr(self, name))
-            object.__setattr__(self, name, value)
+            value = getattr(self, name)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
                 fact = f"it must be a whole number up to {LARGEST}, or a list of them, one per layer group"
                 raise InputError(say(f"{name} {shown(value)}", fact, "correct it"))
@@ -73,19 +74,15 @@ class EngineConfig:
 
     def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
         """The cache of such an engine."""
-        tiers = [TierConfig("device", _slots(self.device_pages))]
+        tiers = [TierConfig("device", self.device_pages)]
         if self.host_pages and self.host_pages != (0,) * len(groups):
-            tiers.append(TierConfig("host", _slots(self.host_pages)))
+            tiers.append(TierConfig("host", self.host_pages))
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
             event_seed=self.event_seed,
         )  # fmt: skip
-
-
-def _slots(pages: int | Sequence[int]) -> int | tuple[int, ...]:
-    return pages if isinstance(pages, int) else tuple(pages)
 
 
 def _each(pages: object) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import quire
+from quire.core.records.groups import Lengths
 from quire.engine import Model
 from quire.engine.engine import Engine
 from quire.engine.sampling import Sampling
@@ -137,7 +138,7 @@ class Talk:
         groups = self.model.groups(block, every)
         least = [
             max(
-                group.most((prompt, prompt, prompt + LONGEST_ANSWER), beams, block, chunk or budget)
+                group._most(Lengths(prompt, prompt, prompt + LONGEST_ANSWER), beams, block, chunk or budget)
                 for beams in range(1, self.most_beams + 1)
                 for prompt in range(max(1, self.longest - block), self.longest + 1)
             )

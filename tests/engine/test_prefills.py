@@ -123,7 +123,7 @@ def test_a_cancel_during_the_last_step_is_heard(peers: list[Peer], monkeypatch: 
         if runs:
             here.engine.cancel(runs.pop())
             until(lambda: not here.num_open, here)
-            until(lambda: there.endpoint.books.orders._withdrawn)  # the cancel has come
+            until(lambda: there.endpoint._registry.orders._withdrawn)  # the cancel has come
         return compute(*args)
 
     monkeypatch.setattr(there.engine, "_compute", slow)

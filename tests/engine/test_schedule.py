@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
+from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.step.branch import Branch, Run  # noqa: E402
 
@@ -38,7 +39,7 @@ def least_pages(name: str, block: int, longest: int, chunk: int, beams: int = 1)
     """Pages per group without which no request of that length is taken, however it is cut into prompt and answer."""
     groups = model_of(name).groups(block, TIGHT["snapshot_every"])
     cuts = range(1, longest)
-    return tuple(max(group.most((cut, cut, longest), beams, block, chunk) for cut in cuts) for group in groups)
+    return tuple(max(group._most(Lengths(cut, cut, longest), beams, block, chunk) for cut in cuts) for group in groups)
 
 
 class Watch:

@@ -26,6 +26,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import quire  # noqa: E402
+from quire.core.records.groups import Lengths  # noqa: E402
 from quire.engine import Engine, EngineConfig, Loop, Model, Piece, Run, Sampling, Stream, of  # noqa: E402
 from quire.engine.step.branch import Branch  # noqa: E402
 
@@ -108,9 +109,9 @@ def draw(model: Model, seed: int, number: int) -> list[Ask]:
 
 def config_of(model: Model) -> EngineConfig:
     """Room for a few of them on the device, and for a few more on the host; states enough, so that pages run out."""
-    lengths = (LONGEST_PROMPT, LONGEST_PROMPT, LONGEST_PROMPT + LONGEST_ANSWER)
+    lengths = Lengths(LONGEST_PROMPT, LONGEST_PROMPT, LONGEST_PROMPT + LONGEST_ANSWER)
     groups = model.groups(BLOCK, 2 * BLOCK)
-    least = [2 * ROWS if group.current else group.most(lengths, 2, BLOCK, 48) for group in groups]
+    least = [2 * ROWS if group.current else group._most(lengths, 2, BLOCK, 48) for group in groups]
     return EngineConfig(
         tuple(pages + pages // 2 for pages in least), host_pages=tuple(3 * pages for pages in least), block_size=BLOCK,
         max_num_tokens=48, max_sequences=ROWS, max_length=LONGEST_PROMPT + LONGEST_ANSWER, snapshot_every=2 * BLOCK,
