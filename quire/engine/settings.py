@@ -44,15 +44,15 @@ class EngineConfig:
         for name in _SIZES:
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= LARGEST:
-                raise InputError(say(f"{name} {shown(value)}", "it must be a whole number of at least 1", "correct it"))
+                raise InputError(say(f"{name} {shown(value)}", "it is no whole number above 0", "give one, as 16"))
         for name in _SWITCHES:
             if type(value := getattr(self, name)) is not bool:
-                raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "correct it"))
+                raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "give one of them"))
         for name in ("device_pages", "host_pages"):
             value = getattr(self, name)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
-                fact = f"it must be a whole number up to {LARGEST}, or a list of them, one per layer group"
-                raise InputError(say(f"{name} {shown(value)}", fact, "correct it"))
+                fact = f"it is no number of pages from 0 to {LARGEST}"
+                raise InputError(say(f"{name} {shown(value)}", fact, "give one, or a list with one per layer group"))
         if self.max_num_tokens < self.max_sequences + self.block_size:
             fact = f"{self.max_sequences} sequences decode a token each, and a prompt needs a block ({self.block_size})"
             cure = f"give at least {self.max_sequences + self.block_size}, or lower max_sequences"
@@ -62,7 +62,7 @@ class EngineConfig:
             fact = f"chunks end on block edges, every {self.block_size} tokens"
             raise InputError(say(f"max_chunk {shown(chunk)}", fact, "give at least one block, or None"))
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
-            raise InputError(say(f"rank {shown(self.rank)}", "it must be a whole number of at least 0", "correct it"))
+            raise InputError(say(f"rank {shown(self.rank)}", "it is no whole number from 0 on", "give one, as 0"))
 
     def __repr__(self) -> str:
         return brief(self)

@@ -44,7 +44,9 @@ def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: 
     longest, most = num_tokens + sampling.max_tokens, min(config.max_length, model.max_length)
     if longest > most:
         ask = f"a prompt of {num_tokens} tokens and {sampling.max_tokens} to generate"
-        raise InputError(say(ask, f"that is {longest}; one request may reach {most}", "shorten one of them"))
+        raise InputError(
+            say(ask, f"that is {longest}; one request may reach {most}", "shorten the prompt or lower max_tokens")
+        )
     if sampling.drafts and model.recurrent:
         fact = "this model has a recurrent state, which cannot be taken back"
         raise InputError(say(f"speculation with {sampling.drafts} drafts", fact, "leave drafts at 0"))

@@ -130,7 +130,7 @@ def test_a_question_that_is_too_long_is_refused_and_the_chat_goes_on(
     say(f"{'long ' * 2000}\nshort\n")
     assert chat.main(["--model", folder, "--max-tokens", "4"]) == 0
     notes = capsys.readouterr().err
-    assert "one request may reach 8192; shorten one of them (/new forgets the conversation)" in notes
+    assert "one request may reach 8192; shorten the prompt or lower max_tokens (/new forgets the conversation)" in notes
     assert len(costs(notes)) == 1
 
 
