@@ -29,7 +29,7 @@ lint: $(VENV)/ready
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@echo "== mypy"
-	@$(BIN)/mypy --strict quire fuzzing
+	@$(BIN)/mypy --strict quire fuzzing tests
 	@MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/bench.py benchmarks/ab.py examples/engine.py
 
 # The site, in build/site. Once its tools are in .venv it is built without the network; whatever does not resolve is an error.

@@ -138,7 +138,7 @@ class Talk:
         groups = self.model.groups(block, every)
         least = [
             max(
-                group._most(Lengths(prompt, prompt, prompt + LONGEST_ANSWER), beams, block, chunk or budget)
+                group.most(Lengths(prompt, prompt, prompt + LONGEST_ANSWER), beams, block, chunk or budget)
                 for beams in range(1, self.most_beams + 1)
                 for prompt in range(max(1, self.longest - block), self.longest + 1)
             )

@@ -39,7 +39,7 @@ def least_pages(name: str, block: int, longest: int, chunk: int, beams: int = 1)
     """Pages per group without which no request of that length is taken, however it is cut into prompt and answer."""
     groups = model_of(name).groups(block, TIGHT["snapshot_every"])
     cuts = range(1, longest)
-    return tuple(max(group._most(Lengths(cut, cut, longest), beams, block, chunk) for cut in cuts) for group in groups)
+    return tuple(max(group.most(Lengths(cut, cut, longest), beams, block, chunk) for cut in cuts) for group in groups)
 
 
 class Watch:

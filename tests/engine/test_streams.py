@@ -111,7 +111,7 @@ def config_of(model: Model) -> EngineConfig:
     """Room for a few of them on the device, and for a few more on the host; states enough, so that pages run out."""
     lengths = Lengths(LONGEST_PROMPT, LONGEST_PROMPT, LONGEST_PROMPT + LONGEST_ANSWER)
     groups = model.groups(BLOCK, 2 * BLOCK)
-    least = [2 * ROWS if group.current else group._most(lengths, 2, BLOCK, 48) for group in groups]
+    least = [2 * ROWS if group.current else group.most(lengths, 2, BLOCK, 48) for group in groups]
     return EngineConfig(
         tuple(pages + pages // 2 for pages in least), host_pages=tuple(3 * pages for pages in least), block_size=BLOCK,
         max_num_tokens=48, max_sequences=ROWS, max_length=LONGEST_PROMPT + LONGEST_ANSWER, snapshot_every=2 * BLOCK,
