@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket as sockets
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
-import zmq
 
 from quire.events import Follower, Index, Keys, Room, Status
 from quire.events.follow import index as indexes
@@ -17,7 +18,8 @@ from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.names import Names
 
 from .lives import build, ids, run, until
-from .test_publisher import exact, published, sent, socket
+from .test_connection_limit import address_of
+from .test_publisher import published, sent
 
 
 @pytest.fixture
@@ -84,20 +86,21 @@ def test_what_the_recorder_lost(log: pytest.LogCaptureFixture) -> None:
         assert has(log, f"no room for {publisher.lost} hashes; the whole state is sent")
 
 
-def test_clients_without_the_right_key_and_too_many_connections(log: pytest.LogCaptureFixture) -> None:
+def test_a_client_without_the_right_key(log: pytest.LogCaptureFixture) -> None:
     server, friend, stranger = Keys.make(), Keys.make(), Keys.make()
-    room = Room(keys=server.admitting([friend.public]), subscribers=1)
-    index, other = Index(), Index()
-    with published(build(), room=room) as publisher, Follower(other, quiet=0.05, keys=stranger) as refused:
-        refused.follow("w", publisher.endpoint, server=server.public)
+    room, index = Room(keys=server.admitting([friend.public])), Index()
+    with published(build(), room=room) as publisher, Follower(index, quiet=0.05, keys=stranger) as follower:
+        follower.follow("w", publisher.endpoint, server=server.public)
         until(partial(has, log, f"a client with the public key {stranger.public!r} was refused"), "refused")
-        refused.leave("w")
-        with socket(zmq.SUB, publisher.endpoint), Follower(index, quiet=0.05, keys=friend) as follower:
-            follower.follow("w", publisher.endpoint, publisher.replay_endpoint, server=server.public)
-            until(partial(has, log, "1 allowed: all are disconnected"), "disconnected")
-            publisher.tell()
-            until(lambda: exact(index, publisher), "exact")
-    assert has(log, "is open again") and other.workers() == {}
+        assert index.status("w") is Status.UNKNOWN
+
+
+def test_too_many_connections(log: pytest.LogCaptureFixture) -> None:
+    with published(build(), room=Room(subscribers=1)) as publisher, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(sockets.create_connection(address_of(publisher.endpoint), 20))
+        until(partial(has, log, "2 connections, 1 allowed: all are disconnected"), "disconnected")
+        until(partial(has, log, "is open again"), "open again")
 
 
 def test_it_is_quiet_unless_logging_is_set_up() -> None:

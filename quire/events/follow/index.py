@@ -278,9 +278,9 @@ class Index:
             for names, alike in self._alike.items():
                 slots = [stream.slot for _, stream in alike]
                 held = (leading if names.plain else resumable)(self._ledger, names, prompt.of(names), slots)
-                for (worker, stream), reusable in zip(alike, held, strict=True):
-                    if reusable.tokens:
-                        found[worker] = Holding(*reusable, stream.status)
+                for (worker, stream), num_tokens, tiers in zip(alike, held.tokens, held.tiers, strict=True):
+                    if num_tokens:
+                        found[worker] = Holding(num_tokens, tuple(tiers), stream.status)
         return found
 
 

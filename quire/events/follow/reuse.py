@@ -18,21 +18,20 @@ if TYPE_CHECKING:
 
 
 class Reusable(NamedTuple):
-    """Leading tokens that a worker need not compute, and how many of them it has in each tier."""
+    """Per worker, the leading tokens that it need not compute, and how many of them it has in each tier."""
 
-    tokens: int
-    tiers: tuple[int, ...]
+    tokens: list[int]
+    tiers: list[list[int]]
 
 
-def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[Reusable]:
-    """Per worker, with one group that needs every block."""
+def leading(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> Reusable:
+    """With one group that needs every block."""
     runs = ledger.runs(names.own_groups[0], hashes, slots) * names.block_size
-    tiers = 1 + len(names.media)
-    return [Reusable(counts[0], tuple(counts[1:tiers])) for counts in runs.tolist()]
+    return Reusable(runs[:, 0].tolist(), runs[:, 1 : 1 + len(names.media)].tolist())
 
 
-def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> list[Reusable]:
-    """Per worker, with any groups: tokens up to the last good boundary.
+def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: list[int]) -> Reusable:
+    """With any groups: tokens up to the last good boundary.
 
     A block counts in the coldest tier that some group has it in.
     """
@@ -49,10 +48,10 @@ def resumable(ledger: Ledger, names: Names, hashes: NDArray[np.uint64], slots: l
         good &= run >= (ends if tail < 0 else np.minimum(ends, tail))
         good &= first_hole >= np.minimum(ends, sink)
     coldest = np.max(tiers, axis=0)
-    held = []
+    held = Reusable([], [])
     for worker in range(len(slots)):
         boundary = int(np.flatnonzero(good[worker])[-1]) + 1 if good[worker].any() else 0
         by_tier = np.bincount(np.maximum(coldest[worker, :boundary], 0), minlength=8)
-        counts = (by_tier * names.block_size).tolist()
-        held.append(Reusable(boundary * names.block_size, tuple(counts[: len(names.media)])))
+        held.tokens.append(boundary * names.block_size)
+        held.tiers.append((by_tier[: len(names.media)] * names.block_size).tolist())
     return held
