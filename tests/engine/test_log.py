@@ -76,7 +76,7 @@ def test_a_lost_peer(log: pytest.LogCaptureFixture) -> None:
     here.decode(Key("r"), words(0, 9), plain(2), source="127.0.0.1:9", order=True)
     drive(here)
     here.engine.close()
-    (record,) = [one for one in log.records if one.levelno == logging.WARNING]
+    (record,) = [one for one in log.records if (one.name, one.levelno) == ("quire.engine", logging.WARNING)]
     assert record.message.startswith("a prompt did not come from its peer and is computed here: 127.0.0.1:9")
 
 
