@@ -6,8 +6,6 @@
 The recorder is the core's (quire/core/records/events.py); docs/events.md says what a consumer may rely on.
 """
 
-import logging as _logging
-
 try:
     import msgspec as _msgspec  # noqa: F401
     import zmq as _zmq  # noqa: F401
@@ -30,4 +28,3 @@ __all__ = [
     "Room", "Status", "messages", "replay",
 ]  # fmt: skip
 __getattr__ = _renamed("quire.events", {"Ask": "ReplayRequest", "Message": "RecordedMessage", "Tape": "Recording"})
-_logging.getLogger("quire.events").addHandler(_logging.NullHandler())  # quiet unless the program sets up logging

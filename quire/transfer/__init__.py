@@ -3,8 +3,6 @@
 Needs the extra `transfer`; docs/transfer.md says how it works.
 """
 
-import logging as _logging
-
 try:
     import msgspec as _msgspec  # noqa: F401
 except ImportError as missing:
@@ -40,5 +38,4 @@ __all__ = [
     "layout_of", "with_logits",
 ]  # fmt: skip
 
-_logging.getLogger(__name__).addHandler(_logging.NullHandler())  # quiet unless the program sets logging up
 __getattr__ = renamed(__name__, {"Pump": "EndpointThread"})

@@ -285,6 +285,15 @@ def test_no_room_is_an_answer_not_an_error(scene: Scene) -> None:
     assert scene.state() == before
 
 
+def test_who_waits_for_another_is_told_so(scene: Scene) -> None:
+    """Behind one that did not fit: its own numbers are not in the way, so none are named."""
+    long, short = Request("long", np.arange(100, 128, dtype=np.int32)), Request("short", toks(1, 2))
+    with scene.cache.claim([long, short]) as claims:
+        batch = scene.cache.admit(claims, token_budget=10)
+    assert [refusal.reason for refusal in batch.refused] == ["tokens", "order"]
+    assert str(batch.refused[1]) == "request 'short' waits: one before it did not fit; try in a later step"
+
+
 DEVICE = (TierConfig("device", 4),)
 UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     # requests
