@@ -21,7 +21,7 @@ from quire.events.follow.index import Holding, Index
 from quire.events.follow.recording import RecordedMessage, Recording, messages, replay
 from quire.events.follow.stream_state import ReplayRequest, Report, Status
 from quire.events.publish.publisher import Publisher, Room
-from quire.events.wire.curve import Keys
+from quire.events.wire.curve_keys import Keys
 
 __all__ = [
     "Follower", "Holding", "Index", "Keys", "Publisher", "RecordedMessage", "Recording", "ReplayRequest", "Report",

@@ -29,8 +29,9 @@ from quire.events.publish.archive import Archive
 from quire.events.publish.in_flight import SMALL
 from quire.events.publish.payloads import PayloadMaker
 from quire.events.wire.connection_limit import LENIENT_FACTOR
-from quire.events.wire.curve import public_key
-from quire.events.wire.delta import Delta, DeltaRecords, decoded, digest_of, encoded
+from quire.events.wire.curve_keys import public_key
+from quire.events.wire.delta import Delta, DeltaRecords, decoded, encoded
+from quire.events.wire.digest import digest_of
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
 from quire.events.wire.protocol import END, SNAPSHOT, bound_to, number

@@ -12,8 +12,8 @@ import pytest
 
 from quire.tools.replay.show import page, screen, story
 from quire.tools.replay.show.buckets import joined
-from quire.tools.replay.show.figures import bytes_text, count_text, percent_text, ticks, time_text, time_ticks
 from quire.tools.replay.show.html import figure
+from quire.tools.replay.show.number_format import bytes_text, count_text, percent_text, ticks, time_text, time_ticks
 from quire.tools.replay.show.svg import Plot, PlotSeries, draw
 
 VOID = {"meta", "path", "rect", "br", "link", "img"}

@@ -32,9 +32,7 @@ class Refusal:
 
     def __str__(self) -> str:
         if self.reason == "order":
-            return (
-                f"request {shown(self.request.id)} waits: one before it did not fit; try in a later step"
-            )
+            return f"request {shown(self.request.id)} waits: one before it did not fit; try in a later step"
         cure = "shorten it or enlarge the cache" if self.never else "release something or try in a later step"
         where = "" if self.group is None else f" of group {self.group}"
         return f"request {shown(self.request.id)} needs {self.need} {self.reason}{where}, {self.have} are there; {cure}"

@@ -34,7 +34,7 @@ include "compiled/order.pxi"          # per tier: slots in eviction order
 include "compiled/expiry.pxi"         # durations, the heap of expiries
 include "compiled/pool.pxi"           # per group: pages, copies, holders, claims
 include "compiled/group.pxi"          # columns and pages that a length takes
-include "compiled/promise.pxi"        # a row's part in a group: its own pages, what it is promised
+include "compiled/reserve.pxi"        # a row's part in a group: its own pages, what it is promised
 include "compiled/ask.pxi"            # columns and retention that a row asks for
 include "compiled/state.pxi"          # all of it together: rows
 include "compiled/construct.pxi"      # memory and NumPy arrays of a store
@@ -43,7 +43,8 @@ include "compiled/events.pxi"         # what the log says about pages, and about
 include "compiled/attach.pxi"         # pages take their places in the tree and leave them
 include "compiled/priority.pxi"       # change of priority, by request or by time
 include "compiled/evict.pxi"          # take, evict, new pages
-include "compiled/onboard.pxi"        # copies up to the device, early copies down
+include "compiled/offload.pxi"        # shadows: early copies in colder tiers
+include "compiled/onboard.pxi"        # copies up to the device
 include "compiled/columns.pxi"        # pages in a row's columns: filled, given up
 include "compiled/walk_result.pxi"    # Hit: what a walk found, and which of it a claim is on
 include "compiled/partial.pxi"        # the partial hit: found, taken over, copied

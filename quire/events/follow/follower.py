@@ -22,7 +22,7 @@ from quire.core.records.errors import InputError, StateError, UnknownError, say
 from quire.events.follow.index import Index
 from quire.events.follow.stream_state import ReplayRequest
 from quire.events.wire import protocol
-from quire.events.wire.curve import Keys, join, public_key
+from quire.events.wire.curve_keys import Keys, join, public_key
 
 _log = logging.getLogger("quire.events")
 BURST = 256  # messages of one worker before the others are looked at

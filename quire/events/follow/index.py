@@ -23,6 +23,7 @@ from quire.events.follow.prompt_hashes import PromptHashes
 from quire.events.follow.reuse import leading, resumable
 from quire.events.follow.stream_state import ReplayRequest, Report, Status, StreamState
 from quire.events.wire.delta import Delta, decoded
+from quire.events.wire.digest import agrees
 from quire.events.wire.field import MAX_NUMBER, Damaged, Form, Refused
 from quire.events.wire.names import Names
 
@@ -231,7 +232,7 @@ class Index:
             if delta.form is Form.WHOLE:
                 self._ledger.clear(stream.slot)
             self._ledger.apply(stream.slot, *delta.records)
-            exact = self._agrees(stream, delta)
+            exact = agrees(self._ledger, stream.slot, delta.digest)
         except ValueError:  # records that the recorder never makes
             exact = False
         stream.report.lost += delta.lost
@@ -242,13 +243,6 @@ class Index:
     def _bar(self, stream: StreamState, pages: int) -> None:
         self._ledger.clear(stream.slot)
         stream.bar(f"it tells of {pages} pages, there is room for {self._max_pages} (max_pages)")
-
-    def _agrees(self, stream: StreamState, delta: Delta) -> bool:
-        """Whether its pages add up to what it says, and all are in groups and tiers that it has."""
-        groups, tiers = len(delta.names.groups), len(delta.names.media)
-        sums = self._ledger.sums_by_tier(stream.slot)[:groups, :tiers]
-        told = int(delta.digest[:, :, 0].sum())
-        return np.array_equal(sums, delta.digest) and self._ledger.num_pages(stream.slot) == told
 
     def _pending_bytes(self) -> int:
         return sum(stream.pending_bytes for stream in self._streams.values())
@@ -261,7 +255,7 @@ class Index:
             return
         if seq >= stream.next:
             stream.seen = max(stream.seen, seq)  # some batches did not come
-        elif not self._agrees(stream, delta):
+        elif not agrees(self._ledger, stream.slot, delta.digest):
             stream.report.mismatches += 1
             stream.next = None
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from quire.events.wire.delta import decoded
+from quire.events.wire.digest import in_hex, pages_in
 from quire.events.wire.field import Damaged
 
 STORED = (
@@ -34,8 +35,7 @@ def read(payload: bytes) -> dict[str, Any]:
         return {"damaged": str(error), "events": []}
     if delta is not None:
         del batch["events"][-1]  # it only carries our field
-        pages = int(delta.digest[:, :, 0].sum())
-        lanes = [[[f"{lane:016x}" for lane in tier[1:]] for tier in group] for group in delta.digest.tolist()]
+        pages, lanes = pages_in(delta.digest), in_hex(delta.digest)
         own = {"run": delta.run, "form": delta.form.name.lower(), "pages": pages, "lost": delta.lost, "digest": lanes}
         batch["quire"] = own
     return batch

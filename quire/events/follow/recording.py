@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from quire.core.records.errors import InputError, say
 from quire.events.wire import protocol
-from quire.events.wire.curve import Keys, ServerSockets, join, public_key
+from quire.events.wire.curve_keys import Keys, ServerSockets, join, public_key
 
 MAGIC = b"quire-events 1\n"
 MAX_BYTES = protocol.MAX_MESSAGE + (1 << 16)  # of a message in a file, with what is around its payload

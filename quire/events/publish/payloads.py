@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from quire.core.records.events import EventBatch
 from quire.core.store import open_store
 from quire.events.publish.archive import Archive
-from quire.events.wire.delta import NO_RECORDS, Delta, DeltaRecords, digest_of, encoded, records_of, state_of
+from quire.events.wire.delta import NO_RECORDS, Delta, DeltaRecords, encoded, records_of, state_of
+from quire.events.wire.digest import Digest, digest_of
 from quire.events.wire.encode import Encoding, EventEncoder
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
@@ -73,7 +71,7 @@ class PayloadMaker:
     def _delta(self, seq: int, form: Form, records: DeltaRecords, lost: int = 0) -> Delta:
         return Delta(seq, self.run, self._rank, self._names, form, lost, records, self._digest())
 
-    def _digest(self) -> NDArray[np.uint64]:
+    def _digest(self) -> Digest:
         return digest_of(self._ledger, 0, len(self._names.groups), len(self._names.media))
 
     def _encoded(self, delta: Delta, batch: EventBatch | None) -> bytes:

@@ -24,7 +24,7 @@ from quire.events.publish.payloads import PayloadMaker
 from quire.events.publish.replay_server import CLOSED_PAUSE, Batches, ReplayServer
 from quire.events.wire import protocol
 from quire.events.wire.connection_limit import ConnectionLimit
-from quire.events.wire.curve import Keys, ServerSockets
+from quire.events.wire.curve_keys import Keys, ServerSockets
 from quire.events.wire.encode import Encoding
 from quire.events.wire.names import Names
 

@@ -18,7 +18,7 @@ import zmq
 from quire.events.publish.in_flight import BytesInFlight, PayloadInFlight
 from quire.events.wire import protocol
 from quire.events.wire.connection_limit import LENIENT_FACTOR, ConnectionLimit
-from quire.events.wire.curve import ServerSockets
+from quire.events.wire.curve_keys import ServerSockets
 from quire.events.wire.protocol import NumberedPayload
 
 _log = logging.getLogger("quire.events")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.events import Column, EventBatch, Fact
 from quire.events.wire import pack
+from quire.events.wire.digest import Digest
 from quire.events.wire.encode import EventEncoder
 from quire.events.wire.field import VERSION, Form, QuireField, Refused, read_field
 from quire.events.wire.names import GroupNames, Names
@@ -52,7 +53,7 @@ class Delta:
     form: Form
     lost: int
     records: DeltaRecords
-    digest: NDArray[np.uint64]  # [groups, tiers, 3]: pages, and two lanes of their sum
+    digest: Digest
 
     @property
     def num_bytes(self) -> int:
@@ -93,11 +94,6 @@ def state_of(ledger: Ledger, num_groups: int, num_tiers: int) -> DeltaRecords:
             names.append(hashes[there])
             marks.append(priorities[there])
     return DeltaRecords(np.array(rows, np.int32), np.concatenate(names), np.concatenate(marks))
-
-
-def digest_of(ledger: Ledger, worker: int, num_groups: int, num_tiers: int) -> NDArray[np.uint64]:
-    """What a worker's pages add up to, per group and tier."""
-    return ledger.sums_by_tier(worker)[:num_groups, :num_tiers]
 
 
 def encoded(encoder: EventEncoder, delta: Delta, events: list[Any], ts: float) -> bytes:

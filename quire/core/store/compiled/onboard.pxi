@@ -1,14 +1,5 @@
-# Owns: how a page comes up to tier 0, by an exchange if need be; early copies of idle pages down.
+# Owns: how a page comes up to tier 0, by an exchange if need be.
 # Does not know: who asked; callers have made sure that something is available and that the log has room for the moves.
-
-
-cdef inline bint has_shadow(Pool *g, Page *page) noexcept nogil:
-    """Whether a page has more than its copy on tier 0."""
-    cdef int32_t u
-    for u in range(1, g.num_tiers):
-        if page.slot[u] >= 0:
-            return True
-    return False
 
 
 cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
@@ -66,42 +57,3 @@ cdef int onboard(State *s, Pool *g, int32_t p) noexcept nogil:
         page_at(g, p).slot[t] = -1
         list_empty(g, t, cold)
     return 0
-
-
-cdef int32_t empty_below(Pool *g, int32_t *tier) noexcept nogil:
-    """The first empty slot of the first colder tier that has one, or -1."""
-    cdef Order *o
-    cdef int32_t u, slot
-    for u in range(1, g.num_tiers):
-        o = g.tiers + u
-        if o.num_empty:
-            slot = o.slots[o.size + g.empty_class].next
-            while o.slots[slot].page >= 0:
-                slot = o.slots[slot].next
-            tier[0] = u
-            return slot
-    return -1
-
-
-cdef int32_t offload(State *s, Pool *g, int32_t limit) noexcept nogil:
-    """Early copies: shadows, in empty slots, of up to `limit` idle pages in the order of their eviction."""
-    cdef Order *o = g.tiers
-    cdef int32_t kind, slot, p, u = 0, room, done = 0
-    cdef Page *page
-    for kind in range(FIRST, NUM_CLASSES):
-        slot = o.slots[o.size + kind].next
-        while slot < o.size:
-            p = o.slots[slot].page
-            page = page_at(g, p)
-            if p >= 0 and claims_of(page) == 0 and priority_of(page) >= s.offload_min and not has_shadow(g, page):
-                room = empty_below(g, &u) if done < limit else -1
-                if room < 0:
-                    return done
-                unlist_empty(g, u, room)
-                log_copy(s, g, OFFLOAD, p, 0, slot, u, room)
-                put_copy(g, p, u, room)
-                list_shadow(g, u, page)
-                g.counters[OFFLOADED] += 1
-                done += 1
-            slot = o.slots[slot].next
-    return done

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from quire.core.store.twin.ask import Retention
 from quire.core.store.twin.evict import new_page
 from quire.core.store.twin.pool import MISSED, Pool
-from quire.core.store.twin.promise import count_own, keep_more
+from quire.core.store.twin.reserve import count_own, keep_more
 from quire.core.store.twin.state import State
 
 

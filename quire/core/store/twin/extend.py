@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from quire.core.store.twin.ask import Ask, Retention, check_asks
 from quire.core.store.twin.columns import fill_holes
-from quire.core.store.twin.promise import set_peak
+from quire.core.store.twin.reserve import set_peak
 from quire.core.store.twin.state import NO_ROOM, State
 
 

@@ -8,7 +8,7 @@ from quire.core.store.twin.checks import check_vacant
 from quire.core.store.twin.current import fork_current
 from quire.core.store.twin.evict import copy_part, spare_or_new
 from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.promise import Stake
+from quire.core.store.twin.reserve import Stake
 from quire.core.store.twin.state import NO_ROOM, Row, State
 
 

@@ -7,7 +7,7 @@ from quire.core.store.interface import Int32Array
 from quire.core.store.twin.columns import clear_columns
 from quire.core.store.twin.evict import new_page
 from quire.core.store.twin.pool import GROWN, Pool
-from quire.core.store.twin.promise import count_own
+from quire.core.store.twin.reserve import count_own
 from quire.core.store.twin.state import NO_ROOM, State
 
 

@@ -6,7 +6,7 @@ Owns that promised pages which are held when they leave are made up for. Knows n
 import numpy as np
 
 from quire.core.store.interface import Int32Array
-from quire.core.store.twin.promise import keep_more
+from quire.core.store.twin.reserve import keep_more
 from quire.core.store.twin.state import State
 
 

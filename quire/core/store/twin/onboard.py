@@ -1,4 +1,4 @@
-"""How a page comes up to the device, by an exchange if need be; early copies of idle pages down.
+"""How a page comes up to the device, by an exchange if need be.
 
 Owns what makes way for it. Knows nothing of rows or hits; the caller has made sure that there is a slot to take.
 """
@@ -7,6 +7,7 @@ from quire.core.store.twin.events import log_moved
 from quire.core.store.twin.evict import evict_copy, offload_to, pick_device, soft_room
 from quire.core.store.twin.log import Move
 from quire.core.store.twin.node import Page
+from quire.core.store.twin.offload import has_shadow
 from quire.core.store.twin.pool import NEW, OFFLOADED, ONBOARDED, Pool
 from quire.core.store.twin.state import State
 
@@ -46,11 +47,6 @@ def clear_slot(state: State, pool: Pool, slot: int, victim: Page) -> bool:
     return False
 
 
-def has_shadow(page: Page) -> bool:
-    """Whether a page has more than its hottest copy."""
-    return any(slot >= 0 for slot in page.slots[page.hottest + 1 :])
-
-
 def exchange(state: State, pool: Pool, page: Page, victim: Page) -> None:
     """Full on both sides: the page and the device victim change places."""
     tier, slot = pool.place(page)
@@ -65,24 +61,3 @@ def exchange(state: State, pool: Pool, page: Page, victim: Page) -> None:
     log_moved(state, pool, page, tier, 0)
     pool.count(OFFLOADED)
     pool.count(ONBOARDED)
-
-
-def offload(state: State, pool: Pool, limit: int) -> int:
-    """Copy the next device victims down into EMPTY slots, so that evicting them later moves nothing."""
-    copied = 0
-    for page in pool.orders[0].idle_pages(state.rules.offload_min):
-        if copied >= limit:
-            break
-        if page.claims or has_shadow(page):
-            continue
-        tier = next((tier for tier, order in enumerate(pool.orders) if tier and order.num_empty), 0)
-        if not tier:
-            break
-        slot = pool.orders[tier].first_empty()
-        pool.unlist_slot(tier, slot)
-        state.moves.add(Move.OFFLOAD, pool.group, (0, page.slots[0]), (tier, slot), [page])
-        pool.put_copy(page, tier, slot)
-        pool.orders[tier].push_shadow(slot)
-        pool.count(OFFLOADED)
-        copied += 1
-    return copied

@@ -10,7 +10,7 @@ from quire.core.store.twin.columns import drop_columns
 from quire.core.store.twin.commit import commit
 from quire.core.store.twin.current import close_current, keep_currents
 from quire.core.store.twin.node import Node
-from quire.core.store.twin.promise import set_peak
+from quire.core.store.twin.reserve import set_peak
 from quire.core.store.twin.state import Row, State
 from quire.core.store.twin.traverse import climb
 

@@ -6,7 +6,7 @@ Knows nothing of what the row gets besides.
 
 from quire.core.store.twin.chain import Chain
 from quire.core.store.twin.node import Node
-from quire.core.store.twin.promise import Stake
+from quire.core.store.twin.reserve import Stake
 from quire.core.store.twin.state import Row, State
 from quire.core.store.twin.traverse import extend_path
 from quire.core.store.twin.walk_result import Hit

@@ -13,7 +13,7 @@ from quire.core.store.twin.onboard import onboard
 from quire.core.store.twin.partial import copy_source, may_take_over, take_source
 from quire.core.store.twin.pool import PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
 from quire.core.store.twin.priority import set_priority
-from quire.core.store.twin.promise import count_own, set_peak
+from quire.core.store.twin.reserve import count_own, set_peak
 from quire.core.store.twin.state import State
 from quire.core.store.twin.walk_result import Hit
 

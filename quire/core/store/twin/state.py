@@ -14,7 +14,7 @@ from quire.core.store.twin.group import Group
 from quire.core.store.twin.log import Log, Moves
 from quire.core.store.twin.node import DEFAULT_PRIORITY, NEVER, Node, Page
 from quire.core.store.twin.pool import NUM_COUNTERS, Pool
-from quire.core.store.twin.promise import Stake
+from quire.core.store.twin.reserve import Stake
 from quire.core.store.twin.tree import Tree
 
 NO_PAGE = -1

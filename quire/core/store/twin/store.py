@@ -42,7 +42,7 @@ from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.events import log_whole
 from quire.core.store.twin.group import ALL, Group, check_groups
 from quire.core.store.twin.log import Log, Moves
-from quire.core.store.twin.onboard import offload
+from quire.core.store.twin.offload import offload
 from quire.core.store.twin.pool import Pool
 from quire.core.store.twin.state import Rules, State, Table
 from quire.core.store.twin.tree import Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quire.tools.replay.show.figures import Json
+from quire.tools.replay.show.number_format import Json
 
 Row = Sequence[float | None]
 

@@ -10,7 +10,7 @@ from quire import QuireError
 from quire.tools.replay.play.sweep import Point, Sweep
 from quire.tools.replay.setup.settings import Memory, ReplaySettings
 from quire.tools.replay.setup.shape import ModelShape, find_shape
-from quire.tools.replay.show.figures import bytes_text, percent_text, share_text, value_text
+from quire.tools.replay.show.number_format import bytes_text, percent_text, share_text, value_text
 from quire.tools.replay.show.screen import show_table
 from quire.tools.replay.show.svg import Plot, PlotSeries
 

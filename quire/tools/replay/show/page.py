@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import quire.tools.replay.show.html as html
 import quire.tools.replay.show.story as story
 from quire.tools.replay.show.buckets import joined
-from quire.tools.replay.show.figures import Json, bytes_text, count_text, percent_text, share_text
+from quire.tools.replay.show.number_format import Json, bytes_text, count_text, percent_text, share_text
 from quire.tools.replay.show.svg import Plot, PlotSeries
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")

@@ -10,7 +10,7 @@ from typing import TextIO
 
 import quire.tools.replay.show.story as story
 from quire.core.records.errors import install_line
-from quire.tools.replay.show.figures import Json
+from quire.tools.replay.show.number_format import Json
 
 ADVICE = f"(plain text; tables and a progress bar come with: {install_line('tools')})"
 

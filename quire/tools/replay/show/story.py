@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quire.tools.replay.show.figures import Json, bytes_text, count_text, share_text, time_text, value_text
+from quire.tools.replay.show.number_format import Json, bytes_text, count_text, share_text, time_text, value_text
 
 Rows = list[tuple[str, str]]
 

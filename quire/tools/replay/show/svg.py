@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
 
-from quire.tools.replay.show.figures import count_text, ticks, time_text, time_ticks
+from quire.tools.replay.show.number_format import count_text, ticks, time_text, time_ticks
 
 WIDTH, HEIGHT = 1000.0, 100.0
 MAX_COLUMNS = 120  # places that answer to the pointer
