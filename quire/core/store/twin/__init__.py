@@ -2,8 +2,8 @@
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
 each part knowing only those before it: hash, chain, node, tree, traverse, log, order, expiry, pool, group, reserve,
-ask, state, checks, events, attach, priority, evict, offload, onboard, columns, walk_result, partial, walk, claim, current,
-seat, settle, extend, window, commit, grow, recut, fork, hold, release, remove, dump, ledger, store.
+ask, state, checks, events, attach, priority, evict, offload, onboard, columns, walk_result, partial, walk, claim,
+current, seat, settle, extend, window, commit, grow, recut, fork, hold, release, remove, dump, ledger, store.
 """
 
 from quire.core.store.twin.chain import Chain
