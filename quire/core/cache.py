@@ -99,7 +99,7 @@ class Cache:
             raise InputError(say(f"admit of a {type(claims).__name__}", "it is no Claims", "pass what claim returned"))
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
-            own = self._own(continuing)
+            own = self._own(continuing) if continuing is not NOBODY else NOBODY
             check_open(self._registry, claims)
             return admit_batch(self._registry, claims, step, own)
 

@@ -47,7 +47,7 @@ def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) ->
     row = sequence.row if sequence.row >= 0 and sequence._setup is setup else own_row(setup, sequence)
     told = computed is not None
     if computed is None:
-        computed = sequence.ran
+        computed = int(setup.store.handed[row])
     elif type(computed) is not int or not 0 <= computed <= setup.config.max_length:
         raise _not_computed(computed, sequence.length)
     if setup.cross is not None:
