@@ -12,7 +12,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LOG    := $(VENV)/install.log
 STORE  := quire/core/store
-NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi)
+NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
 .PHONY: demo test lint docs bench fuzz soak coverage clean
 .DEFAULT_GOAL := test

@@ -94,7 +94,7 @@ setup(
         Extension(
             "quire.core.store._compiled",
             sources=[SOURCE.as_posix()],
-            depends=sorted(path.as_posix() for path in STORE.glob("compiled/*.pxi")),
+            depends=sorted(path.as_posix() for path in STORE.glob("compiled/**/*.pxi")),
             define_macros=[("Py_LIMITED_API", "0x030b0000")],
             extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-g0"],
             py_limited_api=True,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from quire.core.store.twin import Chain, Hit, Store
-from quire.core.store.twin.hash import read_seed, siphash
+from quire.core.store.twin.keys.hash import read_seed, siphash
 
 T = 4
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)

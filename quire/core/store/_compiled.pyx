@@ -23,47 +23,47 @@ from libc.string cimport memcpy, memmove, memset
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.dumped import LOST, NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow, PageInfo
 
-include "compiled/memory.pxi"         # growable blocks, borrowed buffers
-include "compiled/hash.pxi"           # multiply-fold, private keys, event hashes
-include "compiled/chain.pxi"          # Chain: tokens and their keys
-include "compiled/node.pxi"           # nodes and pages, the index of full blocks
-include "compiled/tree.pxi"           # siblings in token order, roots, pruning
-include "compiled/traverse.pxi"       # along a chain's blocks, up to a depth, through a subtree
-include "compiled/log.pxi"            # moves and events as arrays
-include "compiled/order.pxi"          # per tier: slots in eviction order
-include "compiled/expiry.pxi"         # durations, the heap of expiries
-include "compiled/pool.pxi"           # per group: pages, copies, holders, claims
-include "compiled/group.pxi"          # columns and pages that a length takes
-include "compiled/reserve.pxi"        # a row's part in a group: its own pages, what it is promised
-include "compiled/ask.pxi"            # columns and retention that a row asks for
-include "compiled/state.pxi"          # all of it together: rows
-include "compiled/construct.pxi"      # memory and NumPy arrays of a store
-include "compiled/checks.pxi"         # of arguments
-include "compiled/events.pxi"         # what the log says about pages, and about all of them
-include "compiled/attach.pxi"         # pages take their places in the tree and leave them
-include "compiled/priority.pxi"       # change of priority, by request or by time
-include "compiled/evict.pxi"          # take, evict, new pages
-include "compiled/offload.pxi"        # shadows: early copies in colder tiers
-include "compiled/onboard.pxi"        # copies up to the device
-include "compiled/columns.pxi"        # pages in a row's columns: filled, given up
-include "compiled/walk_result.pxi"    # Hit: what a walk found, and which of it a claim is on
-include "compiled/partial.pxi"        # the partial hit: found, taken over, copied
-include "compiled/walk.pxi"           # which leading blocks of a chain are cached
-include "compiled/claim.pxi"          # claim, unclaim
-include "compiled/current.pxi"        # pages outside the columns
-include "compiled/seat.pxi"           # a claimed hit becomes a row
-include "compiled/settle.pxi"         # a seated row gets its pages
-include "compiled/extend.pxi"         # and those of a later part of its prompt
-include "compiled/window.pxi"         # columns that leave
-include "compiled/commit.pxi"         # full blocks become findable
-include "compiled/grow.pxi"           # grow, trim
-include "compiled/recut.pxi"          # spoilt blocks get pages of the row's own
-include "compiled/fork.pxi"           # a second row on the first one's pages
-include "compiled/hold.pxi"           # hold, unhold
-include "compiled/release.pxi"        # rows end
-include "compiled/remove.pxi"         # truncate, clear, lose
-include "compiled/dump.pxi"           # introspection
-include "compiled/holders.pxi"        # who has a published page
-include "compiled/holder_table.pxi"   # published pages by event hash, and their sums
-include "compiled/ledger.pxi"         # Ledger: who has which published page
-include "compiled/store.pxi"          # Store: one method per act
+include "compiled/keys/memory.pxi"            # growable blocks, borrowed buffers
+include "compiled/keys/hash.pxi"              # multiply-fold, private keys, event hashes
+include "compiled/keys/chain.pxi"             # Chain: tokens and their keys
+include "compiled/tree/node.pxi"              # nodes and pages, the index of full blocks
+include "compiled/tree/tree.pxi"              # siblings in token order, roots, pruning
+include "compiled/tree/traverse.pxi"          # along a chain's blocks, up to a depth, through a subtree
+include "compiled/pools/log.pxi"              # moves and events as arrays
+include "compiled/pools/order.pxi"            # per tier: slots in eviction order
+include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
+include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
+include "compiled/pools/group.pxi"            # columns and pages that a length takes
+include "compiled/pools/reserve.pxi"          # a row's part in a group: its own pages, what it is promised
+include "compiled/pools/ask.pxi"              # columns and retention that a row asks for
+include "compiled/pools/state.pxi"            # all of it together: rows
+include "compiled/pools/construct.pxi"        # memory and NumPy arrays of a store
+include "compiled/pools/checks.pxi"           # of arguments
+include "compiled/moves/events.pxi"           # what the log says about pages, and about all of them
+include "compiled/moves/attach.pxi"           # pages take their places in the tree and leave them
+include "compiled/moves/priority.pxi"         # change of priority, by request or by time
+include "compiled/moves/evict.pxi"            # take, evict, new pages
+include "compiled/moves/offload.pxi"          # shadows: early copies in colder tiers
+include "compiled/moves/onboard.pxi"          # copies up to the device
+include "compiled/moves/columns.pxi"          # pages in a row's columns: filled, given up
+include "compiled/hits/walk_result.pxi"       # Hit: what a walk found, and which of it a claim is on
+include "compiled/hits/partial.pxi"           # the partial hit: found, taken over, copied
+include "compiled/hits/walk.pxi"              # which leading blocks of a chain are cached
+include "compiled/hits/claim.pxi"             # claim, unclaim
+include "compiled/rows/current.pxi"           # pages outside the columns
+include "compiled/rows/seat.pxi"              # a claimed hit becomes a row
+include "compiled/rows/settle.pxi"            # a seated row gets its pages
+include "compiled/rows/extend.pxi"            # and those of a later part of its prompt
+include "compiled/rows/window.pxi"            # columns that leave
+include "compiled/rows/commit.pxi"            # full blocks become findable
+include "compiled/rows/grow.pxi"              # grow, trim
+include "compiled/rows/recut.pxi"             # spoilt blocks get pages of the row's own
+include "compiled/rows/fork.pxi"              # a second row on the first one's pages
+include "compiled/rows/hold.pxi"              # hold, unhold
+include "compiled/rows/release.pxi"           # rows end
+include "compiled/rows/remove.pxi"            # truncate, clear, lose
+include "compiled/dump.pxi"                   # introspection
+include "compiled/published/holders.pxi"      # who has a published page
+include "compiled/published/holder_table.pxi" # published pages by event hash, and their sums
+include "compiled/published/ledger.pxi"       # Ledger: who has which published page
+include "compiled/store.pxi"                  # Store: one method per act

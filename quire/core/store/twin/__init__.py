@@ -6,9 +6,9 @@ ask, state, checks, events, attach, priority, evict, offload, onboard, columns, 
 current, seat, settle, extend, window, commit, grow, recut, fork, hold, release, remove, dump, ledger, store.
 """
 
-from quire.core.store.twin.chain import Chain
-from quire.core.store.twin.ledger import Ledger
+from quire.core.store.twin.hits.walk_result import Hit
+from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.published.ledger import Ledger
 from quire.core.store.twin.store import Store
-from quire.core.store.twin.walk_result import Hit
 
 __all__ = ["Chain", "Hit", "Ledger", "Store"]

@@ -4,12 +4,12 @@ Owns how the records of a dump are filled. Changes nothing.
 """
 
 from quire.core.store.dumped import LOST, NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow, PageInfo
-from quire.core.store.twin.chain import decode
-from quire.core.store.twin.node import Node, Page
-from quire.core.store.twin.order import Order
-from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.state import State
-from quire.core.store.twin.traverse import below
+from quire.core.store.twin.keys.chain import decode
+from quire.core.store.twin.pools.order import Order
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.traverse import below
 
 Numbers = dict[Node, int]  # node -> its number in the dump
 

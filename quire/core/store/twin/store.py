@@ -20,33 +20,21 @@ from quire.core.store.interface import (
     Need,
     SourceState,
 )
-from quire.core.store.twin import (
-    claim,
-    commit,
-    extend,
-    fork,
-    grow,
-    hold,
-    priority,
-    recut,
-    release,
-    remove,
-    seat,
-    settle,
-    walk,
-)
-from quire.core.store.twin.ask import Ask, Retention
-from quire.core.store.twin.chain import Chain
-from quire.core.store.twin.checks import check_chain, check_end, check_vacant
 from quire.core.store.twin.dump import dump, page_info
-from quire.core.store.twin.events import log_whole
-from quire.core.store.twin.group import ALL, Group, check_groups
-from quire.core.store.twin.log import Log, Moves
-from quire.core.store.twin.offload import offload
-from quire.core.store.twin.pool import Pool
-from quire.core.store.twin.state import Rules, State, Table
-from quire.core.store.twin.tree import Tree
-from quire.core.store.twin.walk_result import Hit
+from quire.core.store.twin.hits import claim, walk
+from quire.core.store.twin.hits.walk_result import Hit
+from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.moves import priority
+from quire.core.store.twin.moves.events import log_whole
+from quire.core.store.twin.moves.offload import offload
+from quire.core.store.twin.pools.ask import Ask, Retention
+from quire.core.store.twin.pools.checks import check_chain, check_end, check_vacant
+from quire.core.store.twin.pools.group import ALL, Group, check_groups
+from quire.core.store.twin.pools.log import Log, Moves
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.state import Rules, State, Table
+from quire.core.store.twin.rows import commit, extend, fork, grow, hold, recut, release, remove, seat, settle
+from quire.core.store.twin.tree.tree import Tree
 
 
 class Store:

@@ -1,0 +1,1 @@
+"""What is cached of a chain, and claims on it."""

@@ -1,0 +1,150 @@
+"""Hits: what a walk found for a chain, per group, and which of its blocks a claim is on.
+
+Owns the record and the questions about it. Knows nothing of how blocks are found, nor of what a claim does.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from quire.core.store.interface import BoolArray, Int32Array, Need
+from quire.core.store.twin.pools.group import ALL, Group
+from quire.core.store.twin.tree.node import Node, Page
+
+STALE = "the tree has changed since this hit was found: walk again"
+
+
+class Hit:
+    """Leading blocks found, and perhaps a block that shares some tokens of the next one."""
+
+    __slots__ = (
+        "_blocks", "_claimed", "_matched", "_needs", "_present", "_size",
+        "groups", "nodes", "pages_held", "row", "source_node", "source_pages",
+    )  # fmt: skip
+
+    def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, block_size: int) -> None:
+        self.groups = groups
+        self.nodes = nodes  # as far as the walk went
+        self.source_node: Node | None = None
+        self.pages_held: list[list[Page]] = []  # claimed pages per group, in the order of the held blocks
+        self.source_pages: list[Page] = []  # claimed pages of the source, one per group
+        self.row = -1  # seated, not yet settled
+        self._present = [[page is not None for page in node.pages] for node in nodes]  # nodes change, this stays
+        self._needs: Sequence[Need] | None = None  # what the claim is on, if not what `blocks` needs
+        self._size = block_size
+        self._blocks = blocks
+        self._matched = 0
+        self._claimed = False
+
+    @property
+    def blocks(self) -> int:
+        """Full blocks that can be reused."""
+        return self._blocks
+
+    @property
+    def matched(self) -> int:
+        """Tokens of the next block that can be reused."""
+        return self._matched
+
+    @property
+    def start(self) -> int:
+        """First token to compute."""
+        return self._blocks * self._size + self._matched
+
+    @property
+    def source(self) -> int:
+        """Node that has the matched tokens, or -1."""
+        return -1 if self.source_node is None else self.source_node.number
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def claimed(self) -> bool:
+        return self._claimed
+
+    def node(self, block: int) -> int:
+        """Node of a block of the walk, -1 out of range."""
+        return self.nodes[block].number if 0 <= block < len(self.nodes) else -1
+
+    @property
+    def has_needs(self) -> bool:
+        """Whether the claim is on other blocks than `blocks` needs."""
+        return self._needs is not None
+
+    def present(self, group: int) -> BoolArray:
+        """Which walked blocks had a page of the group at the time of the walk."""
+        return np.array([found[group] for found in self._present], np.bool_)
+
+    def held(self, group: int) -> Int32Array:
+        """Blocks the claim is on, ascending; without a claim those it would be on."""
+        return np.array(self.held_blocks(group), np.int32)
+
+    def held_blocks(self, group: int) -> list[int]:
+        return self.blocks_for(group, self._needs)
+
+    def end_of(self, group: int) -> int:
+        """The block after the last one held: a claim with needs may hold blocks beyond the hit's."""
+        return max(self.held_blocks(group), default=-1) + 1
+
+    def blocks_for(self, group: int, needs: Sequence[Need] | None) -> list[int]:
+        """Blocks a claim with these needs is on: those found, and of a group that needs all only its leading ones."""
+        if needs is None:
+            return self.groups[group].needed(self._blocks)
+        sink, first, stop = needs[group]
+        limit, present = len(self.nodes), self.present(group)
+        if self.groups[group].tail == ALL and not present.all():
+            limit = int(present.argmin())
+        wanted = (*range(min(sink, limit)), *range(max(first, sink, 0), min(stop, limit)))
+        return [block for block in wanted if present[block]]
+
+    def front(self, group: int) -> int:
+        """First column that has not left the row this hit will become."""
+        rule = self.groups[group]
+        if self._needs is None or not rule.is_bounded or rule.current:
+            return rule.front(self._blocks)
+        sink, first, _ = self._needs[group]
+        return max(sink, first)
+
+    def tiers(self, group: int) -> Int32Array:
+        """Hottest tier now of each held block, -1 where none is held."""
+        found = np.full(self._blocks if self._needs is None else len(self.nodes), -1, np.int32)
+        for block in self.held_blocks(group):
+            page = self.nodes[block].pages[group]
+            if page is not None:
+                found[block] = page.hottest
+        return found
+
+    def num_cold(self, group: int) -> int:
+        """Held pages that must come to the device; a snapshot is copied from where it is."""
+        return 0 if self.groups[group].current else int((self.tiers(group) > 0).sum())
+
+    def set_source(self, node: Node, matched: int) -> None:
+        self.source_node, self._matched = node, matched
+
+    def mark(self, claimed: bool, needs: Sequence[Need] | None) -> None:
+        self._claimed, self._needs = claimed, needs
+
+    def seated(self, row: int) -> None:
+        """The claim has become holds of a row; what it was on is told until the row is settled."""
+        self.pages_held, self.row, self._claimed = [], row, False
+
+    def settled(self) -> None:
+        self.source_pages, self.row, self._needs = [], -1, None
+
+    def pages(self, group: int, needs: Sequence[Need] | None) -> list[Page]:
+        """The pages a claim would be on; an error when the tree has changed since the walk."""
+        found = [self.nodes[block].pages[group] for block in self.blocks_for(group, needs)]
+        if not all(node.alive for node in self.nodes[: self._blocks]) or None in found:
+            raise ValueError(STALE)
+        return [page for page in found if page is not None]
+
+    def pages_of_source(self) -> list[Page]:
+        """The source's page of every group, nothing without a source; the same error."""
+        node = self.source_node
+        if node is None:
+            return []
+        if not (node.alive and node.has_all_pages()):
+            raise ValueError(STALE)
+        return [page for page in node.pages if page is not None]

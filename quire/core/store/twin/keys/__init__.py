@@ -1,0 +1,1 @@
+"""Tokens and the keys of their blocks."""

@@ -1,0 +1,1 @@
+"""Pages take places and lose them: in the tree, in the tiers, in the columns of a row."""

@@ -1,0 +1,86 @@
+"""Pages take their places in the tree and leave them.
+
+Owns how a page comes to be the page of a node and ceases to be, and who gets the place when two rows have computed the
+same block. Knows nothing of when a row offers its pages.
+"""
+
+from collections.abc import Sequence
+
+from quire.core.store.twin.moves.events import facts_of, log_moved, log_retained, log_stored
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Node, Page
+
+
+def attach(pool: Pool, page: Page, node: Node) -> None:
+    """An open page becomes the page of a node; the caller logs it."""
+    node.pages[pool.group] = page
+    page.node = node
+
+
+def attach_alone(state: State, pool: Pool, page: Page, node: Node) -> None:
+    """An open page takes an empty place, told by itself."""
+    attach(pool, page, node)
+    log_stored(state, pool, [node])
+
+
+def detach(state: State, pool: Pool, page: Page, tier: int, quiet: bool = False) -> None:
+    """A committed page, last told to be in `tier`, leaves its node, which goes if that was all it was for.
+
+    Quiet: another event will tell.
+    """
+    node = page.node
+    assert node is not None
+    node.pages[pool.group] = None
+    page.node = None
+    if state.log.on and not quiet:
+        state.log.log_removed(pool.group, (node.hash, facts_of(state, page, node, tier)))
+    state.tree.prune(node)
+
+
+def attach_row(state: State, pool: Pool, nodes: Sequence[Node], pages: Sequence[Page | None]) -> tuple[int, int]:
+    """Put a row's open pages on their nodes; how many got one, and how many found it taken. A run is told as one."""
+    attached = refused = 0
+    run: list[Node] = []
+    for node, page in zip(nodes, pages, strict=True):
+        other = node.pages[pool.group]
+        if page is not None and page.is_open and other is None:
+            attach(pool, page, node)
+            run.append(node)
+            attached += 1
+            continue
+        log_stored(state, pool, run)
+        run = []
+        if page is None or other is None or not page.is_open:
+            continue  # a hole, or a page that has its node already
+        if displaces(page, other):
+            replace_page(state, pool, other, page)
+        else:
+            refused += 1
+    log_stored(state, pool, run)
+    return attached, refused
+
+
+def displaces(page: Page, other: Page) -> bool:
+    """Whether an open page shall replace the page of its block."""
+    return other.is_idle and other.claims == 0 and other.slots[0] < 0 and page.slots[0] >= 0
+
+
+def replace_page(state: State, pool: Pool, old: Page, new: Page) -> None:
+    """A device page takes the node of an idle page that has only colder copies; those become its shadows."""
+    node, hottest, priority = old.node, old.hottest, old.priority
+    assert node is not None
+    for tier, slot in enumerate(old.slots):
+        if slot < 0:
+            continue
+        if state.rules.shadows and state.inherit and new.slots[tier] < 0:
+            pool.remove_copy(old, tier)
+            pool.put_copy(new, tier, slot)
+            pool.orders[tier].push_shadow(slot)
+        else:
+            pool.discard_copy(old, tier)
+    old.node = None
+    pool.push_page(old)
+    attach(pool, new, node)
+    log_moved(state, pool, new, hottest, 0)
+    log_retained(state, pool, new, priority, new.priority)

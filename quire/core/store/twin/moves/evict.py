@@ -1,0 +1,125 @@
+"""How a slot becomes free and a page is made in it: take, evict, make room in a colder tier.
+
+Owns the decision which copy goes where, and the moves and counters that follow. Knows nothing of rows or hits; the
+caller has made sure that there is a slot to take.
+
+    evict a copy:   shadow below?  -> demote to it
+                    worth keeping? -> offload to the first colder tier with room
+                    else           -> drop
+"""
+
+from quire.core.records.errors import BrokenInvariant
+from quire.core.store.twin.moves.attach import detach
+from quire.core.store.twin.moves.events import log_moved
+from quire.core.store.twin.pools.log import Move, Place
+from quire.core.store.twin.pools.pool import (
+    COPIED,
+    COPIED_TOKENS,
+    DEMOTED,
+    DROPPED,
+    NEW,
+    OFFLOADED,
+    ONBOARDED,
+    TOTAL,
+    Pool,
+)
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Page
+
+
+def pick_device(pool: Pool) -> int:
+    """The device slot to take next."""
+    slot = pool.pick(0)
+    if slot < 0:
+        raise BrokenInvariant(f"group {pool.group} has no device slot left: the caller must look at available() first")
+    pool.count(TOTAL)
+    return slot
+
+
+def take(state: State, pool: Pool) -> int:
+    """A device slot without owner, evicting if need be."""
+    slot = pick_device(pool)
+    if pool.owner(0, slot) is None:
+        pool.unlist_slot(0, slot)
+        pool.count(NEW)
+    else:
+        evict_copy(state, pool, 0, slot)
+    return slot
+
+
+def new_page(state: State, pool: Pool, priority: int, duration: int) -> Page:
+    """A new open page with one holder."""
+    return pool.open_page(take(state, pool), priority, duration)
+
+
+def spare_or_new(state: State, pool: Pool, spares: list[Page], priority: int, duration: int) -> Page:
+    """An open page for a fork: one kept aside, else a new one."""
+    if not spares:
+        return new_page(state, pool, priority, duration)
+    page = spares.pop()
+    page.priority, page.duration = priority, duration
+    return page
+
+
+def copy_part(state: State, pool: Pool, source: Page, target: Page, tokens: int) -> None:
+    """The first tokens of `source` go into the open page `target`."""
+    tier, slot = pool.place(source)
+    state.moves.add_copy(pool.group, (tier, slot), (0, target.slots[0]), tokens, [target, source])
+    pool.count(COPIED if tier == 0 else ONBOARDED)
+    pool.count(COPIED_TOKENS, tokens)
+
+
+def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
+    """The idle page whose hottest copy is in this slot loses it; the slot is the caller's then."""
+    victim = pool.owner(tier, slot)
+    if victim is None or not victim.is_idle:
+        raise BrokenInvariant(f"slot {slot} of tier {tier} is to be had, and its page is in use")
+    pool.remove_copy(victim, tier)
+    colder = victim.hottest
+    if colder >= 0:
+        pool.unlist_slot(colder, victim.slots[colder])
+        pool.list_idle(victim)
+        log_moved(state, pool, victim, tier, colder)
+        pool.count(DEMOTED)
+        return
+    if victim.priority >= state.rules.offload_min:
+        for target in range(tier + 1, len(pool.orders)):
+            room = make_room(state, pool, target, victim.priority)
+            if room >= 0:
+                offload_to(state, pool, victim, (tier, slot), (target, room))
+                return
+    detach(state, pool, victim, tier)
+    pool.free_page(victim)
+    pool.count(DROPPED)
+
+
+def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Place) -> None:
+    """An idle page that has just lost `source` goes on in `target`."""
+    state.moves.add(Move.OFFLOAD, pool.group, source, target, [victim])
+    pool.put_copy(victim, *target)
+    pool.list_idle(victim)
+    log_moved(state, pool, victim, source[0], target[0])
+    pool.count(OFFLOADED)
+
+
+def make_room(state: State, pool: Pool, tier: int, priority: int) -> int:
+    """A slot of a colder tier for a page of this priority, -1 when there is none."""
+    slot = pool.pick(tier)
+    if slot < 0 or soft_room(pool, tier, slot) >= 0:
+        return slot
+    owner = pool.owner(tier, slot)
+    if owner is None or owner.priority > priority:
+        return -1
+    evict_copy(state, pool, tier, slot)
+    return slot
+
+
+def soft_room(pool: Pool, tier: int, slot: int) -> int:
+    """Take a picked slot if it is nobody's last copy: empty, or a shadow; else -1."""
+    owner = pool.owner(tier, slot) if slot >= 0 else None
+    if slot >= 0 and owner is None:
+        pool.unlist_slot(tier, slot)
+        return slot
+    if owner is None or owner.hottest == tier:
+        return -1
+    return pool.remove_copy(owner, tier)

@@ -1,0 +1,35 @@
+"""Shadows: early copies of idle pages in colder tiers, so that evicting them later moves nothing.
+
+Owns which pages get one, and where. Knows nothing of who asks for it.
+"""
+
+from quire.core.store.twin.pools.log import Move
+from quire.core.store.twin.pools.pool import OFFLOADED, Pool
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Page
+
+
+def has_shadow(page: Page) -> bool:
+    """Whether a page has more than its hottest copy."""
+    return any(slot >= 0 for slot in page.slots[page.hottest + 1 :])
+
+
+def offload(state: State, pool: Pool, limit: int) -> int:
+    """Copy the next device victims down into EMPTY slots, so that evicting them later moves nothing."""
+    copied = 0
+    for page in pool.orders[0].idle_pages(state.rules.offload_min):
+        if copied >= limit:
+            break
+        if page.claims or has_shadow(page):
+            continue
+        tier = next((tier for tier, order in enumerate(pool.orders) if tier and order.num_empty), 0)
+        if not tier:
+            break
+        slot = pool.orders[tier].first_empty()
+        pool.unlist_slot(tier, slot)
+        state.moves.add(Move.OFFLOAD, pool.group, (0, page.slots[0]), (tier, slot), [page])
+        pool.put_copy(page, tier, slot)
+        pool.orders[tier].push_shadow(slot)
+        pool.count(OFFLOADED)
+        copied += 1
+    return copied

@@ -1,0 +1,26 @@
+"""The change of a page's priority: by request, or when its time is over.
+
+Owns that an idle page goes to the back of its new class, and that it is told. Knows nothing of who asks.
+"""
+
+from quire.core.store.twin.moves.events import log_retained
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, Page
+
+
+def set_priority(state: State, pool: Pool, page: Page, priority: int) -> None:
+    before, page.priority = page.priority, priority
+    log_retained(state, pool, page, before, priority)
+    if page.is_idle:
+        pool.unlist_idle(page)
+        pool.list_idle(page)
+
+
+def refresh(state: State, now: int) -> None:
+    """Idle pages whose time is over fall back to the default priority."""
+    state.now = now
+    for pool in state.pools:
+        while (page := pool.expiries.take_due(now)) is not None:
+            if page.is_idle:
+                set_priority(state, pool, page, DEFAULT_PRIORITY)

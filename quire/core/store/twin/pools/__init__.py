@@ -1,0 +1,1 @@
+"""What there is: slots in order, pages and their copies, rows, the log."""

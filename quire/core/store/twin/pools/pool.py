@@ -1,0 +1,179 @@
+"""The pool of one group: its pages, their copies on every tier, and the state changes of a single page.
+
+Owns page ids, copies, holders, claims and the count of available device slots; keeps the orders in step with them.
+Knows nothing of the tree beyond a page's node, of which slot to take for whom (evict does), nor of rows.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from quire.core.records.errors import BrokenInvariant
+from quire.core.store.interface import Int64Array
+from quire.core.store.twin.pools.expiry import Expiries
+from quire.core.store.twin.pools.log import Place
+from quire.core.store.twin.pools.order import Order
+from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Page
+
+TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN = range(11)
+COPIED_TOKENS = 11
+REUSED_FROM = 12  # + tier
+PARTIAL_FROM = 20  # of those, partial hits
+SKIPPED = 28  # snapshots not taken: the state may have gone on
+NUM_COUNTERS = 29
+
+
+class Pool:
+    """Pages and slots of one group."""
+
+    __slots__ = ("counters", "expiries", "free_pages", "group", "orders", "pages", "reserved", "vacant")
+
+    def __init__(self, group: int, slots: Sequence[int], release_order: bool) -> None:
+        self.group = group
+        self.orders = [Order(count, release_order) for count in slots]
+        self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
+        self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
+        self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
+        self.reserved = 0  # of them promised to rows
+        self.expiries = Expiries(self.pages)
+        self.counters: Int64Array = np.zeros(NUM_COUNTERS, np.int64)
+
+    @property
+    def available(self) -> int:
+        """Device slots for whoever comes; below zero while claims rest on what was promised."""
+        return self.vacant - self.reserved
+
+    def is_short(self, pages: int, own: int = 0) -> bool:
+        """Whether so many new pages cannot be had; `own`: room that only the asker has."""
+        return pages > 0 and pages > self.available + own
+
+    def page(self, number: int) -> Page:
+        if not 0 <= number < len(self.pages):
+            raise LookupError(f"page {number} is not one of the {len(self.pages)} pages of group {self.group}")
+        return self.pages[number]
+
+    def count(self, counter: int, number: int = 1) -> None:
+        self.counters[counter] += number
+
+    # Slots and copies
+
+    def owner(self, tier: int, slot: int) -> Page | None:
+        return self.orders[tier].owner[slot]
+
+    def place(self, page: Page) -> Place:
+        """Where the hottest copy is."""
+        tier = page.hottest
+        return tier, page.slots[tier]
+
+    def unlist_slot(self, tier: int, slot: int) -> None:
+        order = self.orders[tier]
+        if tier == 0 and not order.is_claimed(slot):
+            self.vacant -= 1
+        order.unlist(slot)
+
+    def list_empty(self, tier: int, slot: int) -> None:
+        self.orders[tier].push_empty(slot)
+        if tier == 0:
+            self.vacant += 1
+
+    def list_idle(self, page: Page) -> None:
+        """The hottest copy of an idle page goes to the back of its class."""
+        tier, slot = self.place(page)
+        self.orders[tier].push_idle(slot, page.priority)
+        if tier == 0 and page.claims == 0:
+            self.vacant += 1
+
+    def unlist_idle(self, page: Page) -> None:
+        self.unlist_slot(*self.place(page))
+
+    def put_copy(self, page: Page, tier: int, slot: int) -> None:
+        """The slot, taken and unlisted, holds a copy of the page now."""
+        page.slots[tier] = slot
+        self.orders[tier].owner[slot] = page
+
+    def remove_copy(self, page: Page, tier: int) -> int:
+        """The page loses its copy of a tier; the slot, unlisted and without owner, is the caller's."""
+        slot = page.slots[tier]
+        if self.orders[tier].is_listed(slot):
+            self.unlist_slot(tier, slot)
+        page.slots[tier] = -1
+        self.orders[tier].owner[slot] = None
+        return slot
+
+    def discard_copy(self, page: Page, tier: int) -> None:
+        """The page loses its copy of a tier; the slot becomes EMPTY."""
+        self.list_empty(tier, self.remove_copy(page, tier))
+
+    def drop_shadows(self, page: Page) -> None:
+        """Keep the hottest copy only."""
+        for tier in range(page.hottest + 1, len(page.slots)):
+            if page.slots[tier] >= 0:
+                self.discard_copy(page, tier)
+
+    def drop_copy(self, page: Page, tier: int) -> bool:
+        """Give up a shadow; False when the page has none on that tier."""
+        if not page.hottest < tier < len(page.slots) or page.slots[tier] < 0 or page.hottest < 0:
+            return False
+        self.discard_copy(page, tier)
+        return True
+
+    def pick(self, tier: int) -> int:
+        """The slot of a tier to take next, -1 when every listed one is claimed."""
+        return self.orders[tier].first_unclaimed()
+
+    # A page's life
+
+    def open_page(self, slot: int, priority: int, duration: int) -> Page:
+        """A new page on device slot `slot`, which the caller has taken; its one holder is the caller."""
+        page = self.pages[self.free_pages.pop()]
+        page.stamp += 1
+        page.holders = 1
+        page.priority, page.duration = priority, duration
+        self.put_copy(page, 0, slot)
+        return page
+
+    def free_page(self, page: Page) -> None:
+        """An unheld page outside the tree goes back, with every copy it has."""
+        if not page.is_free or page.claims:
+            raise BrokenInvariant(f"page {page.number} of group {self.group} is to be freed, and it is in use")
+        for tier, slot in enumerate(page.slots):
+            if slot >= 0:
+                self.discard_copy(page, tier)
+        self.push_page(page)
+
+    def push_page(self, page: Page) -> None:
+        """Only the id goes back: the copies are gone already."""
+        page.priority, page.duration, page.expiry = DEFAULT_PRIORITY, NEVER, NEVER
+        self.free_pages.append(page.number)
+
+    def hold_page(self, page: Page) -> None:
+        if page.is_idle:
+            self.unlist_idle(page)
+            page.expiry = NEVER
+        page.holders += 1
+
+    def let_go(self, page: Page, now: int) -> None:
+        """One holder less; without holders a committed page becomes idle and an open one is freed."""
+        page.holders -= 1
+        if page.holders:
+            return
+        if page.node is None:
+            self.free_page(page)
+            return
+        self.list_idle(page)
+        if page.duration >= 0 and page.priority != DEFAULT_PRIORITY:
+            page.expiry = now + page.duration
+            self.expiries.note(page)
+
+    def claim_page(self, page: Page) -> None:
+        page.claims += 1
+        if page.claims == 1 and page.is_idle and page.slots[0] >= 0:
+            self.vacant -= 1
+
+    def unclaim_page(self, page: Page) -> None:
+        page.claims -= 1
+        if page.claims == 0 and page.is_idle:
+            tier, slot = self.place(page)
+            self.orders[tier].unpark(slot)
+            if tier == 0:
+                self.vacant += 1

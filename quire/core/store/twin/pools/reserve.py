@@ -1,0 +1,51 @@
+"""Promises: pages that a row may still ask for before its prompt is finished count as taken already.
+
+Owns what a row has of one group, and the reserve that follows from it: the pages promised (`peak`) less those it has of
+its own. A page that leaves the row is room for all and promised again at once, so the sum stays.
+"""
+
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.tree.node import Page
+
+
+class Stake:
+    """What a row has of one group besides its columns."""
+
+    __slots__ = ("base", "current", "front", "kept", "own", "peak", "shown")
+
+    def __init__(self, front: int, base: int) -> None:
+        self.front = front  # first column that has not left
+        self.shown = base  # columns before it have been offered to the tree
+        self.base = base  # columns from here on are the row's own
+        self.own = 0  # pages had in them
+        self.kept = 0  # own pages that holds keep when they leave: as many more are promised
+        self.peak = 0  # own pages it may have at once; 0: nothing is promised
+        self.current: Page | None = None  # of a state group: the state after the last token
+
+    @property
+    def reserve(self) -> int:
+        """Pages still promised."""
+        return max(0, self.peak - self.own) if self.peak > 0 else 0
+
+
+def count_own(pool: Pool, stake: Stake, change: int) -> None:
+    """The row has so many more pages of its own."""
+    before = stake.reserve
+    stake.own += change
+    pool.reserved += stake.reserve - before
+
+
+def set_peak(pool: Pool, stake: Stake, peak: int) -> None:
+    """The row may have so many pages of its own at once; 0 ends the promise."""
+    before = stake.reserve
+    stake.kept = stake.kept if peak else 0
+    stake.peak = peak + stake.kept
+    pool.reserved += stake.reserve - before
+
+
+def keep_more(pool: Pool, stake: Stake, pages: int) -> None:
+    """So many of its own pages will not be room again when they leave."""
+    before = stake.reserve
+    stake.kept += pages
+    stake.peak += pages
+    pool.reserved += stake.reserve - before

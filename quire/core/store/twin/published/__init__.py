@@ -1,0 +1,1 @@
+"""Who has which published page, for routers."""

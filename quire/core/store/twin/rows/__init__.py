@@ -1,0 +1,1 @@
+"""The life of a row, from its seat to its release."""

@@ -1,0 +1,29 @@
+"""Extend: a row gets the columns of a later part of its prompt, when that part is about to be computed.
+
+Owns that it gets all of them or none, and may use what it was promised. Knows nothing of hits.
+"""
+
+from collections.abc import Sequence
+
+from quire.core.store.twin.moves.columns import fill_holes
+from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
+from quire.core.store.twin.pools.reserve import set_peak
+from quire.core.store.twin.pools.state import NO_ROOM, State
+
+
+def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention) -> int:
+    """Give a row the columns of its next chunk; pages taken, -1 without room."""
+    row, table = state.table.row(number), state.table
+    check_asks(asks, retention, len(state.pools), table.columns)
+    for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):
+        holes = table.pages_in(pool.group, number, range(ask.first, ask.stop)).count(None)
+        if pool.is_short(holes, stake.reserve):
+            return NO_ROOM
+    taken = 0
+    for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):
+        before, capacity = pool.counters.copy(), table.capacity[pool.group]
+        taken += fill_holes(state, pool, number, range(ask.first, ask.stop), retention)
+        capacity[number] = max(int(capacity[number]), ask.stop)
+        set_peak(pool, stake, ask.peak)
+        table.row_counters[pool.group][number] += pool.counters - before
+    return taken

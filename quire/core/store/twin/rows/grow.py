@@ -1,0 +1,91 @@
+"""Rows that grow and shrink: slots for coming tokens, tail tokens taken back.
+
+Owns the count before the act: a call that cannot have all its pages changes nothing. Knows nothing of hits.
+"""
+
+from quire.core.store.interface import Int32Array
+from quire.core.store.twin.moves.columns import clear_columns
+from quire.core.store.twin.moves.evict import new_page
+from quire.core.store.twin.pools.pool import GROWN, Pool
+from quire.core.store.twin.pools.reserve import count_own
+from quire.core.store.twin.pools.state import NO_ROOM, State
+
+
+def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: int) -> int:
+    """Append tokens to rows, or only make room for so many; pages taken, -1 without room."""
+    table = state.table
+    if tokens is not None and len(tokens) != len(rows) * num_tokens:
+        raise ValueError(f"{len(tokens)} tokens given for {len(rows)} rows of {num_tokens}")
+    if len(set(rows)) != len(rows):
+        raise LookupError("a row is named twice")
+    lengths = [len(table.row(number).chain) + num_tokens for number in rows]
+    for number in rows:
+        if table.is_under_way(number) or any(stake.peak for stake in table.row(number).stakes):
+            raise RuntimeError(f"row {number} has a prompt under way")  # what was promised to it would be used up
+    columns = max((_needed(state, pool, length) for pool in state.pools for length in lengths), default=0)
+    if columns > table.columns:
+        raise ValueError(f"{columns} columns needed, a row has {table.columns}")
+    for pool, group in zip(state.pools, state.groups, strict=True):
+        if group.current:
+            continue  # nobody is kept waiting for a snapshot
+        new = (_new_columns(state, pool, number, length) for number, length in zip(rows, lengths, strict=True))
+        if pool.is_short(sum(map(len, new))):
+            return NO_ROOM
+    taken = 0
+    for place, (number, length) in enumerate(zip(rows, lengths, strict=True)):
+        if tokens is not None:
+            table.row(number).chain.append(tokens[place * num_tokens : (place + 1) * num_tokens])
+            table.length[number] = table.handed[number] = length
+        else:  # a step may compute them before anybody tells what they are
+            table.row(number).reached = max(table.row(number).reached, length)
+        taken += sum(grow_group(state, pool, number, length) for pool in state.pools)
+    return taken
+
+
+def _needed(state: State, pool: Pool, length: int) -> int:
+    """Columns of a row of this length."""
+    return state.groups[pool.group].columns(length, state.rules.block_size)
+
+
+def _new_columns(state: State, pool: Pool, number: int, length: int) -> list[int]:
+    """Columns that get a page when a row grows to this length."""
+    group, row = state.groups[pool.group], state.table.row(number)
+    first = int(state.table.capacity[pool.group][number])
+    if group.current:  # a snapshot that was not asked for in time will never be taken
+        first = max(first, row.stakes[pool.group].front)
+    return [column for column in range(first, _needed(state, pool, length)) if group.takes_page(column, row.keep)]
+
+
+def grow_group(state: State, pool: Pool, number: int, length: int) -> int:
+    row, capacity = state.table.row(number), state.table.capacity[pool.group]
+    new = _new_columns(state, pool, number, length)
+    if state.groups[pool.group].current:
+        new = new[: max(0, pool.available)]
+    for column in new:
+        state.table.set_column(pool.group, number, column, new_page(state, pool, row.priority, row.duration))
+        pool.count(GROWN)
+    count_own(pool, row.stakes[pool.group], len(new))
+    capacity[number] = max(int(capacity[number]), _needed(state, pool, length))
+    return len(new)
+
+
+def trim(state: State, number: int, num_tokens: int) -> int:
+    """Take back the last tokens and the columns nothing needs then; pages given back."""
+    table = state.table
+    row = table.row(number)
+    length = len(row.chain) - num_tokens
+    if num_tokens < 0 or length < int(table.committed[number]) * table.block_size:
+        raise ValueError(f"{num_tokens} tokens of row {number} cannot be taken back: it has {len(row.chain)}")
+    row.chain.truncate(length)
+    table.length[number] = length
+    row.reached = max(row.reached, int(table.handed[number]))
+    table.handed[number] = min(int(table.handed[number]), length)
+    table.computed[number] = min(int(table.computed[number]), length)
+    return sum(_shrink(state, pool, number, _needed(state, pool, length)) for pool in state.pools)
+
+
+def _shrink(state: State, pool: Pool, number: int, columns: int) -> int:
+    capacity = state.table.capacity[pool.group]
+    last = int(capacity[number])
+    capacity[number] = min(last, columns)
+    return clear_columns(state, pool, number, range(columns, last))

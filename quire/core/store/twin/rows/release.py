@@ -1,0 +1,84 @@
+"""How a row ends: what is worth it stays findable, its tail as a partial block; then its pages go, the deepest first.
+
+Owns the order in which pages are given up. Knows nothing of how they were had.
+"""
+
+from bisect import bisect_left
+
+from quire.core.store.twin.moves.attach import attach_alone
+from quire.core.store.twin.moves.columns import drop_columns
+from quire.core.store.twin.pools.reserve import set_peak
+from quire.core.store.twin.pools.state import Row, State
+from quire.core.store.twin.rows.commit import commit
+from quire.core.store.twin.rows.current import close_current, keep_currents
+from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.traverse import climb
+
+
+def release(state: State, number: int, keep_tail: bool, now: int) -> None:
+    """Give up a row, the deepest pages first; with `keep_tail` what it computed stays findable."""
+    table = state.table
+    row = table.row(number)
+    state.now = now
+    for pool, stake in zip(state.pools, row.stakes, strict=True):
+        set_peak(pool, stake, 0)
+    if keep_tail:
+        ahead = row.ahead
+        commit(state, [number], table.computed[[number]])
+        _keep_rest(state, number, ahead)
+    for pool in state.pools:
+        for page in reversed(row.spares[pool.group]):
+            pool.let_go(page, now)
+        drop_columns(state, pool, number)
+        close_current(state, pool, number)
+    table.vacate(number)
+    if row.tip is not None:
+        state.tree.drop_tip(row.tip)
+
+
+def _keep_rest(state: State, number: int, ahead: bool) -> None:
+    """Before a row goes: twins take places that have become free, then its state and its computed tail are stored."""
+    row = state.table.row(number)
+    if not row.keep or row.tip is None:
+        return
+    if row.twins:
+        adopt_twins(state, number, row.tip)
+    if not ahead:
+        keep_currents(state, number)
+    if state.rules.tails:
+        keep_tail(state, number, row, row.tip)
+
+
+def adopt_twins(state: State, number: int, tip: Node) -> None:
+    """Deepest block first, groups ascending."""
+    for node in reversed(climb(tip, 0)):
+        for pool in state.pools:
+            page = state.table.page(pool.group, number, node.depth - 1)
+            if page is not None and page.is_open and node.pages[pool.group] is None:
+                attach_alone(state, pool, page, node)
+
+
+def keep_tail(state: State, number: int, row: Row, tip: Node) -> None:
+    """The tokens after the last full block, unless a child begins with them already."""
+    table = state.table
+    column, computed = int(table.committed[number]), int(table.computed[number])
+    if not 0 < computed - column * table.block_size < table.block_size:
+        return
+    tail = row.chain.span(column * table.block_size, computed)
+    for pool, group in zip(state.pools, state.groups, strict=True):
+        page = table.page(pool.group, number, column)
+        if page is None or not page.is_open or page.holders != 1 or is_covered(tip, pool.group, tail):
+            continue
+        if not group.current:  # a snapshot page there is empty still
+            attach_alone(state, pool, page, state.tree.child(tip, tail))
+
+
+def is_covered(parent: Node, group: int, tail: bytes) -> bool:
+    """Whether a child that begins with `tail` has a page of the group."""
+    for place in range(bisect_left(parent.order, tail), len(parent.order)):
+        identity = parent.order[place]
+        if not identity.startswith(tail):
+            return False
+        if parent.children[identity].pages[group] is not None:
+            return True
+    return False

@@ -1,0 +1,82 @@
+"""How blocks go at once: the end of a chain, everything, a page whose bytes are gone.
+
+Owns the order of removal. Refuses while a claim rests on what would go: the hit would be left with dead pages.
+"""
+
+from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.moves.attach import detach
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.traverse import subtree
+
+
+def truncate(state: State, root: Node, chain: Chain, usable: int, keep: int) -> int:
+    """Forget what is stored along a chain from the first block that starts at `keep` or later; pages detached."""
+    size = state.rules.block_size
+    usable = min(usable, len(chain))
+    parent, block = root, 0
+    while block * size < keep:
+        child = parent.children.get(chain.block(block)) if (block + 1) * size <= usable else None
+        if child is None:
+            return 0
+        parent, block = child, block + 1
+    first = block * size
+    starts = (chain.span(first, end) for end in range(first + 1, min(first + size, usable) + 1))
+    return _remove(state, [parent.children[start] for start in starts if start in parent.children])
+
+
+def clear(state: State) -> int:
+    """Forget everything, roots included; pages detached."""
+    tops = [child for root in state.tree.roots.values() for child in root.children_in_order()]
+    gone = _remove(state, tops, quiet=True)
+    for row in state.table.rows:
+        if row is not None:
+            row.tip = None
+    state.tree.forget_roots()
+    state.log.log_cleared()
+    return gone
+
+
+def _remove(state: State, tops: list[Node], quiet: bool = False) -> int:
+    """Remove whole subtrees, deepest nodes first; idle pages are freed, held ones become open."""
+    nodes = [node for top in tops for node in subtree(top)]
+    if any(page is not None and page.claims for node in nodes for page in node.pages):
+        raise ValueError("a claim rests on what would be removed: drop the claims first")
+    _untie(state, set(nodes))
+    gone = 0
+    for node in nodes:
+        for pool in state.pools:
+            page = node.pages[pool.group]
+            if page is None:
+                continue
+            detach(state, pool, page, page.hottest, quiet)
+            gone += 1
+            if page.holders == 0:
+                pool.free_page(page)
+        state.tree.prune(node)
+    return gone
+
+
+def _untie(state: State, nodes: set[Node]) -> None:
+    """Rows that end in these nodes commit nothing any more."""
+    for row in state.table.rows:
+        if row is not None and row.tip in nodes:
+            row.tip.tips -= 1
+            row.tip = None
+
+
+def lose(state: State, group: int, number: int, stamp: int) -> bool:
+    """The bytes of a page never came: it leaves the tree; held, it lives on as an open page of its holders."""
+    pool = state.pools[group]
+    page = pool.page(number)
+    if page.stamp != stamp or page.is_free:
+        return False
+    if page.holders == 0 and page.claims:
+        raise ValueError(f"page {number} of group {group} is claimed: drop the claims first")
+    if page.node is not None:
+        detach(state, pool, page, page.hottest)
+    if page.holders:
+        pool.drop_shadows(page)
+    else:
+        pool.free_page(page)
+    return True

@@ -1,0 +1,53 @@
+"""Seat: a claimed hit becomes holds of a row.
+
+Between seat and settle every request of a batch holds its pages, so no settle can evict what another was promised.
+Knows nothing of what the row gets besides.
+"""
+
+from quire.core.store.twin.hits.walk_result import Hit
+from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.pools.reserve import Stake
+from quire.core.store.twin.pools.state import Row, State
+from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.traverse import extend_path
+
+NO_ROOT = -1
+
+
+def seat(state: State, hit: Hit, number: int, row: Row) -> None:
+    """A claimed hit becomes the holds of a new row; the claim on a partial source stays until settle."""
+    table = state.table
+    for pool, pages in zip(state.pools, hit.pages_held, strict=True):
+        for block, page in zip(hit.held_blocks(pool.group), pages, strict=True):
+            pool.unclaim_page(page)
+            pool.hold_page(page)
+            table.set_column(pool.group, number, block, page)
+        table.capacity[pool.group][number] = max(hit.blocks, hit.end_of(pool.group))
+    table.occupy(number, row, hit.start, hit.blocks)
+    hit.seated(number)
+
+
+def new_row(state: State, hit: Hit, chain: Chain, root: int, keep: bool) -> Row:
+    """The row a hit will become; once everything is checked, the node it will go on from exists."""
+    if not hit.claimed:
+        raise ValueError("only a claimed hit can be seated")
+    blocks = max(hit.blocks, *(hit.end_of(pool.group) for pool in state.pools))
+    if blocks > state.table.columns:
+        raise ValueError(f"the hit has {blocks} blocks, a row {state.table.columns} columns")
+    if root == NO_ROOT and keep:
+        raise ValueError("a row that keeps its blocks needs a root")
+    tip = None if root == NO_ROOT else find_tip(state, hit, chain, state.tree.root(root))
+    row = Row(chain, tip, keep, [Stake(hit.front(pool.group), hit.blocks) for pool in state.pools])
+    row.ahead = hit.has_needs
+    return row
+
+
+def find_tip(state: State, hit: Hit, chain: Chain, root: Node) -> Node:
+    """The node of the hit's last block, made again when it went: the claim may be on other blocks than that."""
+    tip = hit.nodes[hit.blocks - 1] if hit.blocks else root
+    kept = any(hit.end_of(pool.group) >= hit.blocks for pool in state.pools)  # by a page there, or below
+    if (kept and tip.root is not root) or len(chain) < hit.blocks * state.rules.block_size:
+        raise ValueError(f"the hit does not lie under root {root.number}")
+    if tip.alive and tip.root is root:
+        return tip
+    return extend_path(state.tree, chain, root, 0, hit.blocks)

@@ -1,0 +1,1 @@
+"""Committed blocks, each under its parent."""

@@ -1,0 +1,80 @@
+"""The two records that know each other: a node (a block under its parent, or a root) and the pages on it, by group.
+
+Owns their fields and the questions about one of them. Knows nothing of orders nor of who is whose child: the pool and
+the tree keep the records in step with those.
+"""
+
+from collections.abc import Iterator
+
+from quire.core.store.twin.keys.chain import WIDTH
+
+DEFAULT_PRIORITY = 35
+NEVER = -1  # of durations and expiries
+
+
+class Page:
+    """The KV of one block for one group: who holds it, where its copies are, how long it should stay."""
+
+    __slots__ = ("claims", "duration", "expiry", "holders", "node", "number", "priority", "slots", "stamp", "turn")
+
+    def __init__(self, number: int, num_tiers: int) -> None:
+        self.number = number
+        self.stamp = 0
+        self.node: Node | None = None
+        self.holders = 0
+        self.claims = 0
+        self.slots = [-1] * num_tiers
+        self.priority = DEFAULT_PRIORITY
+        self.duration = NEVER
+        self.expiry = NEVER
+        self.turn = 0  # when the expiry was noted
+
+    @property
+    def hottest(self) -> int:
+        """Tier of the hottest copy, -1 without copies."""
+        return next((tier for tier, slot in enumerate(self.slots) if slot >= 0), -1)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.node is not None and self.holders == 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.node is None and self.holders > 0
+
+    @property
+    def is_free(self) -> bool:
+        return self.node is None and self.holders == 0
+
+
+class Node:
+    """A block under its parent; a root is a node without one."""
+
+    __slots__ = ("alive", "children", "depth", "hash", "identity", "number", "order", "pages", "parent", "root", "tips")
+
+    def __init__(self, number: int, identity: bytes, parent: "Node | None", num_groups: int) -> None:
+        self.number = number
+        self.identity = identity
+        self.parent = parent
+        self.root: Node = self if parent is None else parent.root
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: dict[bytes, Node] = {}
+        self.order: list[bytes] = []  # the children's identities, sorted
+        self.pages: list[Page | None] = [None] * num_groups
+        self.tips = 0
+        self.hash = 0
+        self.alive = True
+
+    @property
+    def size(self) -> int:
+        return len(self.identity) // WIDTH
+
+    @property
+    def is_held(self) -> bool:
+        return any(page is not None and page.holders > 0 for page in self.pages)
+
+    def has_all_pages(self) -> bool:
+        return all(page is not None for page in self.pages)
+
+    def children_in_order(self) -> Iterator["Node"]:
+        return (self.children[identity] for identity in self.order)
