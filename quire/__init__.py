@@ -1,6 +1,7 @@
 """Quire: the KV cache of an LLM engine, as a library."""
 
 import logging
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from quire.core.admission.admit import Batch
@@ -10,7 +11,15 @@ from quire.core.check import check
 from quire.core.life.finish import Finished, Setback
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.encoder import Encoder
-from quire.core.records.errors import BrokenInvariant, ConfigWarning, InputError, QuireError, StateError, UnknownError
+from quire.core.records.errors import (
+    BrokenInvariant,
+    ConfigWarning,
+    InputError,
+    MissingExtra,
+    QuireError,
+    StateError,
+    UnknownError,
+)
 from quire.core.records.events import Cleared, Created, Event, EventBatch, Moved, Removed, Retained, Stored
 from quire.core.records.groups import LayerGroup
 from quire.core.records.identity import Media, Scope
@@ -34,9 +43,9 @@ __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts",
     "Created", "Encoder", "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media",
-    "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request", "RetainRange",
-    "Retained", "Retention", "Scope", "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig",
-    "UnknownError", "Usage", "check",
+    "MissingExtra", "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request",
+    "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback", "Span", "StateError", "Stored",
+    "TierConfig", "UnknownError", "Usage", "check",
 ]  # fmt: skip
 
 
@@ -50,5 +59,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What there is, with LLM, which is not imported until it is used."""
-    return sorted({*globals(), "LLM"})
+    """What there is; LLM, which is not imported until it is used, only where it could be: help() asks for all of it."""
+    return sorted({*globals(), *(("LLM",) if find_spec("torch") and find_spec("transformers") else ())})

@@ -37,7 +37,15 @@ from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.schedule import Scheduler, Turn
-from quire.engine.submission import LESS, EngineBusy, check_limits, checked_prompt, in_words, prepared_request
+from quire.engine.submission import (
+    LESS,
+    EngineBusy,
+    check_limits,
+    check_scope,
+    checked_prompt,
+    in_words,
+    prepared_request,
+)
 from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
 
@@ -84,6 +92,7 @@ class Engine:
             fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
             raise EngineBusy(say("submit", fact, "submit again when some are done"))
         prompt = checked_prompt(tokens, self.vocabulary)
+        check_scope(scope, retention)
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         number = next(self._numbers)
         request = Request(

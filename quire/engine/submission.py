@@ -9,8 +9,10 @@ import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.records.config import CacheConfig
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
+from quire.core.records.retain import Retention
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.engine.model.layers import Model
@@ -30,13 +32,28 @@ def checked_prompt(tokens: Int32 | Sequence[int], vocabulary: int) -> Int32:
         wide = np.asarray(tokens)
     except ValueError:
         wide = np.empty((0, 0))
-    if wide.ndim != 1 or not len(wide) or wide.dtype.kind not in "iu":
-        fact = f"tokens are {wide.dtype} of shape {wide.shape}"
-        raise InputError(say("submit", fact, "pass whole numbers, at least one, in one row"))
+    if wide.shape == (0,):
+        raise InputError(say("a prompt", "it is empty", "pass at least one token"))
+    if wide.dtype.kind == "O" and wide.ndim == 1 and all(isinstance(token, int) for token in wide.tolist()):
+        fact = f"one of them is too large for any model: the model knows 0 to {vocabulary - 1}"
+        raise InputError(say("a prompt of token ids", fact, "use the model's own tokenizer"))
+    if wide.ndim != 1 or wide.dtype.kind not in "iu":
+        fact = f"they are {wide.dtype} of shape {wide.shape}"
+        raise InputError(say("a prompt of token ids", fact, "pass whole numbers in one row"))
     if wide.min() < 0 or wide.max() >= vocabulary:
         fact = f"they go from {wide.min()} to {wide.max()}, the model knows 0 to {vocabulary - 1}"
         raise InputError(say("submit of token ids", fact, "use the model's own tokenizer"))
     return np.array(wide, dtype=np.int32)  # its own: the caller may go on to use the array
+
+
+def check_scope(scope: Scope, retention: Retention | None) -> None:
+    """What a request takes besides tokens, in the words of whoever submits."""
+    if not isinstance(scope, Scope):
+        cure = "pass a Scope, such as Scope(lora='name')"
+        raise InputError(say(f"scope={shown(scope)}", f"it is a {type(scope).__name__}", cure))
+    if not isinstance(retention, Retention | None):
+        cure = "pass a Retention, such as Retention([RetainRange(0, 100, 50)])"
+        raise InputError(say(f"retention={shown(retention)}", f"it is a {type(retention).__name__}", cure))
 
 
 def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: Sampling) -> None:

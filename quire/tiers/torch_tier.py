@@ -14,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from numpy.lib.stride_tricks import as_strided
 
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
 from quire.tiers.base import Bytes, TierInfo, check_call, check_copy, check_distinct, runs
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtra(say("quire.tiers.torch_tier", f"it needs torch ({missing})", install_line("torch"))) from missing
 
 
 class TorchTier:

@@ -74,3 +74,23 @@ def test_llm_is_named_without_importing_torch() -> None:
     code = "import sys, quire; print('LLM' in dir(quire), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+def test_everything_can_be_looked_at_without_torch() -> None:
+    """help(quire) and those who go through its members ask for all that dir names."""
+    act = "import sys, inspect, pydoc; sys.modules['torch'] = None; import quire; "
+    act += "print('LLM' in dict(inspect.getmembers(quire)), 'Cache' in pydoc.render_doc(quire))"
+    done = subprocess.run([sys.executable, "-c", act], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "wanted", "extra"),
+    [("msgspec", "quire.engine.disagg.remote", "transfer"), ("torch", "quire.tiers.torch_tier", "torch")],
+)
+def test_a_part_without_its_package_says_what_to_install(lacking: str, wanted: str, extra: str) -> None:
+    pytest.importorskip("torch")
+    act = f"import sys; sys.modules[{lacking!r}] = None; import quire, importlib\n"
+    act += f"try: importlib.import_module({wanted!r})\nexcept quire.MissingExtra as told: print(told)"
+    done = subprocess.run([sys.executable, "-c", act], capture_output=True, text=True, check=True)
+    assert f"pip install 'quire-kv[{extra}]'" in done.stdout

@@ -54,7 +54,9 @@ WRONG: list[tuple[Any, str]] = [
     ([20, None], "one of them is None"),
     ([20, [21]], r"one of them is \[21\]"),
     ([20, Shy()], "one of them is a Shy"),
-    ([20, 10**5000], "whole numbers"),
+    ([20, 10**5000], "one of them is too large for any model"),
+    ("", "it is empty; pass at least one token"),
+    ([], "it is empty; pass at least one token"),
     ([20, -1], "from -1 to 20, the model knows 0 to 255"),
     ([math.nan], "one of them is nan"),
     ([np.float32(20)], "one of them is "),
@@ -131,6 +133,19 @@ def test_what_is_no_sampling(llm: LLM, wrong: Any) -> None:
     for act in (llm.generate, llm.stream, llm.loop.engine.submit):
         refused("submit: sampling is .*; pass a Sampling", lambda act=act: act([20, 21], wrong))
     refused("pass a Sampling", lambda: llm.chat([MESSAGE], wrong))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"scope": "a"}, "scope='a': it is a str; pass a Scope"),
+        ({"scope": None}, "scope=None: it is a NoneType; pass a Scope"),
+        ({"retention": [1]}, r"retention=\[1\]: it is a list; pass a Retention"),
+    ],
+)
+def test_what_comes_beside_a_prompt(llm: LLM, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        llm.generate([20, 21], max_tokens=2, **given)
 
 
 def test_timeouts(llm: LLM) -> None:

@@ -12,6 +12,7 @@ import argparse
 import json
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -142,13 +143,29 @@ def _field(tree: Any) -> Any:
         return tree
 
 
-def _spots(tree: Any, dice: Random) -> Any:
-    """Containers and places in them; those of our own field more often."""
+DEEPEST = 8  # containers below each other in a batch that anybody would send
+
+
+def _spots(tree: Any, dice: Random) -> Iterator[tuple[Any, Any]]:
+    """Containers and places in them; those of our own field more often.
+
+    Not deeper than DEEPEST: an earlier change may have put a container into itself.
+    """
+    under_way = [(tree, iter(_keys(tree)))]
+    while under_way:
+        inside, keys = under_way[-1]
+        key = next(keys, None)
+        if key is None:
+            under_way.pop()
+            continue
+        yield inside, key
+        if len(under_way) < DEEPEST and (key == "quire" or dice.random() < 0.7):
+            under_way.append((inside[key], iter(_keys(inside[key]))))
+
+
+def _keys(tree: Any) -> list[Any]:
     keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
-    for key in list(keys)[:40]:
-        yield tree, key
-        if key == "quire" or dice.random() < 0.7:
-            yield from _spots(tree[key], dice)
+    return list(keys)[:40]
 
 
 def _change(dice: Random, place: Any, key: Any) -> None:
