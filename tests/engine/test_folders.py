@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
 from quire.engine import LLM, load  # noqa: E402
-from quire.engine.model.folders import SAFE  # noqa: E402
+from quire.engine.model.folders import INDEX, SAFE  # noqa: E402
 from quire.engine.model.load import LOCAL  # noqa: E402
 
 from . import families  # noqa: E402
@@ -103,7 +103,7 @@ def test_the_cure_works(folder: Path, tmp_path: Path) -> None:
 def test_an_index_that_names_pickled_parts(folder: Path) -> None:
     torch.save(families.build("llama").state_dict(), folder / "part.bin")
     (folder / f"model{SAFE}").unlink()
-    index = folder / f"model{SAFE}.index.json"
+    index = folder / f"model{INDEX}"
     index.write_text(json.dumps({"metadata": {}, "weight_map": {"lm_head.weight": "part.bin"}}))
     with pytest.raises(InputError, match=r"part\.bin holds pickled weights"):
         load(folder)
@@ -111,6 +111,49 @@ def test_an_index_that_names_pickled_parts(folder: Path) -> None:
         index.write_text(nonsense)
         with pytest.raises(InputError, match="is no index of weights"):
             load(folder)
+
+
+@pytest.mark.parametrize("named_by", ["its usual index", "an index in the config"])
+@pytest.mark.parametrize("way", ["../elsewhere/", "{}/elsewhere/", "..\\elsewhere\\", "C:", "sub/"])
+def test_an_index_that_leads_out_of_the_folder(folder: Path, tmp_path: Path, way: str, named_by: str) -> None:
+    """What it names may be whole and safe weights: they are not read."""
+    for place in (tmp_path / "elsewhere", folder / "sub"):
+        place.mkdir()
+        shutil.copy(folder / f"model{SAFE}", place / f"part{SAFE}")
+    (folder / f"model{SAFE}").unlink()
+    shards = dict.fromkeys(families.build("llama").state_dict(), way.format(tmp_path) + f"part{SAFE}")
+    name = f"model{INDEX}" if named_by == "its usual index" else f"other{INDEX}"
+    (folder / name).write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    change(folder / "config.json", transformers_weights=name)
+    with pytest.raises(InputError, match=r"it names weights that are no files of this folder: .*; name a folder with"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", [f"sub/other{INDEX}", f"../model{SAFE}", "/etc/passwd"])
+def test_a_config_that_leads_out_of_the_folder(folder: Path, name: str) -> None:
+    change(folder / "config.json", transformers_weights=name)
+    with pytest.raises(InputError, match=f"it names weights that are no files of this folder: '{name}'; name a folder"):
+        load(folder)
+    (folder / f"model{SAFE}").rename(folder / f"other{SAFE}")
+    change(folder / "config.json", transformers_weights=f"other{SAFE}")
+    assert type(load(folder).module).__name__ == "LlamaForCausalLM"
+
+
+def split_weights(place: Path) -> list[str]:
+    """Its weights in several files with an index; their names."""
+    (place / f"model{SAFE}").unlink()
+    families.build("llama").save_pretrained(place, max_shard_size="100KB")
+    names = sorted(file.name for file in place.glob(f"*{SAFE}"))
+    assert len(names) > 1 and (place / f"model{INDEX}").is_file()
+    return names
+
+
+def test_an_index_in_a_hub_cache_leads_to_links(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    split_weights(folder)
+    in_hub_cache(tmp_path, folder)
+    again = load("Qwen/Qwen3-0.6B").module.state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in families.build("llama").state_dict().items())
 
 
 def test_what_transformers_cannot_load_is_told_in_a_line(folder: Path) -> None:

@@ -8,12 +8,13 @@ config.json, *.safetensors, tokenizer files     read
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, say, shown
 from quire.engine.model.hub_cache import cache_folder, is_hub_id, snapshot_of
 
 SAFE = ".safetensors"
+INDEX = f"{SAFE}.index.json"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 CONVERT = (
@@ -33,7 +34,11 @@ def checked(folder: str | Path) -> Path:
         place = _downloaded(str(folder))
     elif not has_config:
         raise wrong_model(folder, "there is no config.json in it", "name a folder with a model")
-    strange = [one for one in _shards(place) if not one.endswith(SAFE)]
+    named = _named_weights(place)
+    if outside := [one for one in named if not _is_plain_name(one)]:
+        fact = f"it names weights that are no files of this folder: {shown(outside[0])}"
+        raise wrong_model(folder, fact, "name a folder with all of its weights in it")
+    strange = [one for one in named if not one.endswith((SAFE, INDEX))]
     if not strange and not any(place.glob(f"*{SAFE}")):
         strange = sorted(one.name for one in place.iterdir() if one.suffix in PICKLED)
     if strange:
@@ -51,15 +56,26 @@ def _downloaded(name: str) -> Path:
     raise InputError(say(f"model {name!r}", f"there is no such folder, and {fact}", f"run: hf download {name}"))
 
 
-def _shards(place: Path) -> list[str]:
-    """Files that an index of split weights names."""
-    index = place / f"model{SAFE}.index.json"
-    if not index.is_file():
-        return []
+def _named_weights(place: Path) -> list[str]:
+    """Files that an index of split weights names, and the one that the config names in place of the usual."""
+    named = [name for index in sorted(place.glob(f"*{INDEX}")) if index.is_file() for name in _shards(place, index)]
+    try:
+        own = json.loads((place / "config.json").read_bytes()).get("transformers_weights")
+    except (OSError, ValueError, AttributeError, RecursionError):  # no config: who loads it says so
+        own = None
+    return named if own is None else [*named, str(own)]
+
+
+def _shards(place: Path, index: Path) -> list[str]:
     try:
         return [str(name) for name in json.loads(index.read_bytes())["weight_map"].values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise wrong_model(place, f"{index.name} is no index of weights", "name a folder with a whole model") from None
+
+
+def _is_plain_name(name: str) -> bool:
+    """Whether it names a file in its folder on every system. The file may be a link, as those in a hub cache are."""
+    return name not in ("", ".", "..") and PurePosixPath(name).name == name == PureWindowsPath(name).name
 
 
 def first_line(wrong: BaseException) -> str:
