@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from quire.core.records.config import CacheConfig
+from quire.core.records.config import MOST_SLOTS, CacheConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.core.records.memory import parse_bytes
+from quire.core.records.memory import parse_bytes, say_bytes
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
 
@@ -27,26 +28,59 @@ def fitting(model: Model, device_bytes: int | str, host_bytes: int | str = 0, **
     plain = EngineConfig(1, **settings)
     groups = model.groups(plain.block_size, plain.snapshot_every)
     load = Load(plain.block_size, plain.max_sequences, plain.longest_chunk)
-    device, host = parse_bytes(device_bytes), parse_bytes(host_bytes)
-    settings["host_pages"] = pages_in(host, groups, load) if host else 0
-    return EngineConfig(pages_in(device, groups, load), **settings)
+    nothing_yet = (0,) * len(groups)
+    device = _tier_pages(("device memory", device_bytes), groups, load, nothing_yet)
+    has_host = parse_bytes(host_bytes, "host memory") > 0
+    settings["host_pages"] = _tier_pages(("host memory", host_bytes), groups, load, device) if has_host else 0
+    return EngineConfig(device, **settings)
 
 
-def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], load: Load) -> tuple[int, ...]:
+def _tier_pages(
+    asked: tuple[str, int | str], groups: tuple[LayerGroup, ...], load: Load, others: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Pages per group for a kind of memory and its amount, beside those of other tiers; errors speak of that amount."""
+    what, amount = asked
+    num_bytes = parse_bytes(amount, what)
+    ask = f"{what} of {amount.strip() if isinstance(amount, str) else f'{num_bytes} bytes'}"
+    pages = pages_in(num_bytes, groups, load, ask)
+    left = tuple(MOST_SLOTS - other for other in others)  # the store counts the pages of all tiers together
+    if any(count > most for count, most in zip(pages, left, strict=True)):
+        blocks = _largest(_most_blocks(num_bytes, groups), lambda blocks: _countable(blocks, groups, load, left))
+        most = _bytes(blocks, groups, load) if blocks >= 2 else 0
+        fact = f"this model's pages can fill at most {most} bytes ({say_bytes(most)})"
+        raise InputError(say(ask, fact, "give less"))
+    return pages
+
+
+def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], load: Load, ask: str = "") -> tuple[int, ...]:
     """Pages per group, so that all hold about equally many tokens of context, and as many as fit.
 
     A window group holds what the sequences read at once, and the same again for reuse; a state group a current state
     and a snapshot for each sequence, and then the regular ones.
     """
-    low, high = 0, num_bytes // min(group.page_bytes for group in groups)
-    while low < high:
-        blocks = (low + high + 1) // 2
-        fits = _bytes(blocks, groups, load) <= num_bytes
-        low, high = (blocks, high) if fits else (low, blocks - 1)
-    if low < 2:
+    blocks = _largest(_most_blocks(num_bytes, groups), lambda blocks: _bytes(blocks, groups, load) <= num_bytes)
+    if blocks < 2:
         least = _bytes(2, groups, load)
-        raise InputError(say(f"a cache of {num_bytes} bytes", f"two blocks take {least}", "give more memory"))
-    return tuple(_pages(low, group, load) for group in groups)
+        ask = ask or f"a cache of {num_bytes} bytes"
+        raise InputError(say(ask, f"two blocks take {least} bytes", "give more memory"))
+    return tuple(_pages(blocks, group, load) for group in groups)
+
+
+def _most_blocks(num_bytes: int, groups: tuple[LayerGroup, ...]) -> int:
+    return num_bytes // min(group.page_bytes for group in groups)
+
+
+def _largest(high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `high` that fits; 0 if none does."""
+    low = 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _countable(blocks: int, groups: tuple[LayerGroup, ...], load: Load, left: tuple[int, ...]) -> bool:
+    return all(_pages(blocks, group, load) <= most for group, most in zip(groups, left, strict=True))
 
 
 def _bytes(blocks: int, groups: tuple[LayerGroup, ...], load: Load) -> int:

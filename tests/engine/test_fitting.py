@@ -92,9 +92,11 @@ def test_an_engine_that_fits(name: str, host: int) -> None:
 def test_the_smallest_that_runs(name: str) -> None:
     """The error names the least; with that many bytes there is an engine, and it answers."""
     settings: dict[str, Any] = {"max_sequences": 1, "max_num_tokens": 16, "block_size": 8, "max_length": 16}
-    with pytest.raises(InputError, match=r"a cache of 1000 bytes: two blocks take \d+; give more memory") as refused:
+    with pytest.raises(
+        InputError, match=r"device memory of 1000 bytes: two blocks take \d+ bytes; give more memory"
+    ) as refused:
         fitting(model_of(name), 1000, **settings)
-    least = int(str(refused.value).split("take ")[1].split(";")[0])
+    least = int(str(refused.value).split("take ")[1].split()[0])
     with pytest.raises(InputError, match="two blocks take"):
         fitting(model_of(name), least - 1, **settings)
     with Engine(model_of(name), fitting(model_of(name), least, **settings)) as engine:
@@ -108,13 +110,32 @@ def test_the_smallest_that_runs(name: str) -> None:
 def test_no_memory_at_all(num_bytes: int) -> None:
     with pytest.raises(InputError, match=f"a cache of {num_bytes} bytes"):
         pages_in(num_bytes, (FULL, NEAR), Load(16, 4, 64))
-    with pytest.raises(InputError, match="no amount of memory" if num_bytes < 0 else f"a cache of {num_bytes} bytes"):
+    with pytest.raises(
+        InputError, match="no amount of memory" if num_bytes < 0 else f"device memory of {num_bytes} bytes"
+    ):
         fitting(model_of("llama"), num_bytes)
 
 
 def test_too_little_memory_on_the_host() -> None:
-    with pytest.raises(InputError, match="a cache of 7 bytes"):
-        fitting(model_of("llama"), 64 * MIB, 7)
+    for amount, said in ((1, "1 bytes"), ("7 kB", "7 kB")):
+        with pytest.raises(InputError, match=f"^host memory of {said}: two blocks take .* bytes; give more memory$"):
+            fitting(model_of("llama"), 64 * MIB, amount)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_memory_than_pages_can_be_counted(name: str) -> None:
+    """The error speaks of bytes and of the one of the two that is too large; the most that it names is enough."""
+    fact = r"this model's pages can fill at most \d+ bytes \(.*B\); give less"
+    for amount, said in ((1 << 62, f"{1 << 62} bytes"), ("1000TB", "1000TB"), (" 9000000TB", "9000000TB")):
+        with pytest.raises(InputError, match=f"^device memory of {said}: {fact}$"):
+            fitting(model_of(name), amount)
+        with pytest.raises(InputError, match=f"^host memory of {said}: {fact}$") as no:
+            fitting(model_of(name), 64 * MIB, amount)
+    most = int(str(no.value).split("at most ")[1].split()[0])
+    config = fitting(model_of(name), 64 * MIB, most)
+    assert config.cache_config(model_of(name).groups(16, 256)).tiers[1].slots == config.host_pages
+    with pytest.raises(InputError, match=f"^host memory .* at most {most} bytes"):
+        fitting(model_of(name), 64 * MIB, 2 * most)
 
 
 @pytest.mark.parametrize("wrong", [1.5, "4 apples", None, True, [1]])

@@ -239,7 +239,7 @@ def test_memory_in_bytes(tiny: LLM) -> None:
     assert config.device_pages == (10,) and config.host_pages == (4,) and config.max_sequences == 4
     assert config.max_length == tiny.model.max_length
     assert fitting(tiny.model, 10 * page).host_pages == 0
-    with pytest.raises(InputError, match="a cache of 100 bytes: two blocks take"):
+    with pytest.raises(InputError, match="device memory of 100 bytes: two blocks take"):
         LLM(tiny.model, device_bytes=100)
 
 

@@ -12,14 +12,14 @@ _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?)?b?\s*", re.IGNORECAS
 _CURE = "write 40GB, 512MiB or a number of bytes"
 
 
-def parse_bytes(amount: str | int) -> int:
-    """Bytes of '40GB' (10**9), '1.5 GiB' (2**30), '4096' or 4096."""
+def parse_bytes(amount: str | int, what: str = "memory") -> int:
+    """Bytes of '40GB' (10**9), '1.5 GiB' (2**30), '4096' or 4096; `what` it is for, in errors."""
     found = _BYTES.fullmatch(amount) if isinstance(amount, str) else None
     number: object = amount if found is None else float(found[1]) * _FACTORS[(found[2] or "").lower()]
     if isinstance(number, bool) or not isinstance(number, int | float) or number < 0 or (not found and number % 1):
-        raise InputError(say(f"memory of {shown(amount)}", "it is no amount of memory", _CURE))
+        raise InputError(say(f"{what} of {shown(amount)}", "it is no amount of memory", _CURE))
     if number >= _MOST:
-        raise InputError(say(f"memory of {shown(amount)}", "no machine has so many bytes", "give less"))
+        raise InputError(say(f"{what} of {shown(amount)}", "no machine has so many bytes", "give less"))
     return round(number)
 
 
