@@ -9,10 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire import InputError, LayerGroup  # noqa: E402
+from quire import CacheConfig, InputError, LayerGroup, TierConfig  # noqa: E402
 from quire.engine import fitting  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.fitting import Load, pages_in  # noqa: E402
+from quire.engine.model.pages import Pages  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import assert_exact, finish, model_of, plain, words  # noqa: E402
@@ -136,6 +137,17 @@ def test_more_memory_than_pages_can_be_counted(name: str) -> None:
     assert config.cache_config(model_of(name).groups(16, 256)).tiers[1].slots == config.host_pages
     with pytest.raises(InputError, match=f"^host memory .* at most {most} bytes"):
         fitting(model_of(name), 64 * MIB, 2 * most)
+
+
+@pytest.mark.parametrize(("device", "host", "which"), [(1 << 20, 0, "device"), (1, 1 << 20, "host")])
+def test_memory_that_cannot_be_had(device: int, host: int, which: str) -> None:
+    """More than any process can address, in a few large pages."""
+    model, block = model_of("llama"), 1 << 20
+    tiers = [TierConfig("device", device), TierConfig("host", host)][: 1 + (host > 0)]
+    config = CacheConfig(tiers, block_size=block, groups=model.groups(block, block))
+    with pytest.raises(InputError, match=f"^{which} memory of 562.9 TB: it cannot be had here .*; give less$") as told:
+        Pages(model, config)
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("wrong", [1.5, "4 apples", None, True, [1]])

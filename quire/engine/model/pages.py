@@ -5,13 +5,17 @@ Knows which byte belongs to which layer. Decides nothing: the cache names slots,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from quire.core.records.config import CacheConfig
+from quire.core.records.errors import InputError, QuireError, say
+from quire.core.records.memory import say_bytes
+from quire.engine.model.folders import first_line
 from quire.engine.model.layers import KvShape, Model, StateShape
 from quire.tiers.arena import ArenaTier
 from quire.tiers.base import PageLayout, Tier
@@ -31,10 +35,11 @@ class Pages:
     def __init__(self, model: Model, config: CacheConfig, colder: Sequence[Tier] | None = None) -> None:
         sizes = [group.page_bytes for group in config.groups]
         slots = [config.tiers[0].of_group(group) for group in range(len(sizes))]
-        self.arenas = [
-            torch.zeros(number, size, dtype=torch.uint8, device=model.device)
-            for number, size in zip(slots, sizes, strict=True)
-        ]
+        with _memory("device", slots, sizes):
+            self.arenas = [
+                torch.zeros(number, size, dtype=torch.uint8, device=model.device)
+                for number, size in zip(slots, sizes, strict=True)
+            ]
         self.kv: dict[int, torch.Tensor] = {}
         self.states: dict[int, StateView] = {}
         for group, (shape, arena) in enumerate(zip(model.shapes, self.arenas, strict=True)):
@@ -79,10 +84,24 @@ def _host_tiers(config: CacheConfig, sizes: list[int], device: torch.device) -> 
     tiers: list[Tier] = []
     for tier in config.tiers[1:]:
         slots = [tier.of_group(group) for group in range(len(sizes))]
-        if device.type == "cpu":
-            tiers.append(ArenaTier(tier.name, slots, sizes))
-            continue
-        pairs = zip(slots, sizes, strict=True)
-        pinned = [torch.zeros(number, size, dtype=torch.uint8, pin_memory=True).numpy() for number, size in pairs]
-        tiers.append(ArenaTier.over(tier.name, pinned))
+        with _memory(tier.name, slots, sizes):
+            if device.type == "cpu":
+                tiers.append(ArenaTier(tier.name, slots, sizes))
+                continue
+            pairs = zip(slots, sizes, strict=True)
+            pinned = [torch.zeros(number, size, dtype=torch.uint8, pin_memory=True).numpy() for number, size in pairs]
+            tiers.append(ArenaTier.over(tier.name, pinned))
     return tiers
+
+
+@contextmanager
+def _memory(tier: str, slots: list[int], sizes: list[int]) -> Iterator[None]:
+    """Memory that cannot be had is told as the amount that was asked for: torch and NumPy each say it in their way."""
+    try:
+        yield
+    except QuireError:
+        raise
+    except (MemoryError, RuntimeError, ValueError) as wrong:
+        total = sum(number * size for number, size in zip(slots, sizes, strict=True))
+        ask, fact = f"{tier} memory of {say_bytes(total)}", f"it cannot be had here ({first_line(wrong)})"
+        raise InputError(say(ask, fact, "give less")) from wrong
