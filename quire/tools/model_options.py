@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from quire import InputError
 from quire.core.records.errors import say
+from quire.core.records.memory import parse_bytes
 
 if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer
@@ -40,13 +41,19 @@ def add_link(parser: ArgumentParser) -> None:
 
 
 def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: PrefillPeer | None = None) -> LLM:
-    """The model, ready."""
+    """The model, ready. Amounts are read first: a model takes long to load."""
+    for what, amount in (("device memory", options.device_memory), ("host memory", options.host_memory)):
+        parse_bytes(amount, what)
     from quire.engine import LLM
 
-    return LLM(
-        options.model, device=options.device, dtype=options.dtype, tell=tell,
-        device_bytes=options.device_memory, host_bytes=options.host_memory, prefill_peer=prefill_peer,
-    )  # fmt: skip
+    try:
+        return LLM(
+            options.model, device=options.device, dtype=options.dtype, tell=tell,
+            device_bytes=options.device_memory, host_bytes=options.host_memory, prefill_peer=prefill_peer,
+        )  # fmt: skip
+    except MemoryError as wrong:  # for the model, or for the tables over so many pages
+        ask = f"device memory of {options.device_memory} and host memory of {options.host_memory}"
+        raise InputError(say(ask, f"it cannot be had here ({wrong})", "give less")) from wrong
 
 
 def read_secret(options: Namespace) -> bytes:

@@ -110,6 +110,42 @@ def test_bad_options(folder: str, options: list[str], words: str, capsys: pytest
     assert out == "" and notes.splitlines()[-1].startswith("quire chat: ") and words in notes
 
 
+LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+from quire.tools import chat
+import quire.engine
+here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (here + (4 << 30),) * 2)
+sys.exit(chat.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit what a process may have")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--device-memory", "16GB"], "device memory of 16.0 GB: it cannot be had here ("),
+        (["--host-memory", "16GB"], "host memory of 16.0 GB: it cannot be had here ("),
+        (["--device-memory", "15TB"], "device memory of 15TB and host memory of 0: it cannot be had here ("),
+    ],
+)
+def test_memory_that_cannot_be_had(folder: str, options: list[str], words: str) -> None:
+    line = [sys.executable, "-c", LITTLE_MEMORY, "--model", folder, *options]
+    ended = subprocess.run(line, input="", capture_output=True, text=True, timeout=PATIENCE)
+    notes = ended.stderr.splitlines()
+    assert ended.returncode == 2 and len(notes) == 2 and notes[0].startswith("loading "), ended.stderr
+    assert notes[1].startswith(f"quire chat: {words}") and notes[1].endswith("); give less")
+
+
+@pytest.mark.parametrize("option", ["--device-memory", "--host-memory"])
+def test_an_amount_is_read_before_the_model(folder: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert chat.main(["--model", folder, option, "nan"]) == 2
+    what = option[2:].replace("-", " ")
+    fact = "it is no amount of memory; write 40GB, 512MiB or a number of bytes"
+    assert capsys.readouterr().err == f"quire chat: {what} of 'nan': {fact}\n"  # and nothing about loading
+
+
 def test_options_that_do_not_exist_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for options, code in ((["--colour"], 2), (["--seed", "red"], 2), (["--help"], 0)):
         with pytest.raises(SystemExit) as end:
