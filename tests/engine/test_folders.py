@@ -189,6 +189,7 @@ def test_every_reader_says_that_it_trusts_nobody() -> None:
 
 # -- models named as on the hub --------------------------------------------------------------------------------------
 
+PART = r"^model 'Qwen/Qwen3-0\.6B': the hub cache has only a part of it; run: hf download Qwen/Qwen3-0\.6B$"
 COMMIT = "c1899de289a04d12100db370d81485cdf75e47ca"
 
 
@@ -234,8 +235,58 @@ def test_a_model_that_was_not_downloaded(whole: Path, tmp_path: Path, monkeypatc
     assert str(told.value) == f"model 'Qwen/Qwen3-0.6B': {fact}; run: hf download Qwen/Qwen3-0.6B"
     snapshot = in_hub_cache(tmp_path, whole)
     (snapshot / "config.json").unlink()
-    with pytest.raises(InputError, match=r"has only a part of it; run: hf download Qwen/Qwen3-0\.6B"):
+    with pytest.raises(InputError, match=PART):
         load("Qwen/Qwen3-0.6B")
+
+
+def cut(file: Path) -> None:
+    """As a disk that is full leaves it."""
+    whole = file.read_bytes()
+    file.resolve().write_bytes(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize("what", ["no file", "a link to nothing", "half a file"])
+@pytest.mark.parametrize("which", ["the only file", "one of several", "the index"])
+def test_a_model_that_was_downloaded_by_half(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, what: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    names = [f"model{SAFE}"] if which == "the only file" else split_weights(folder)
+    file = in_hub_cache(tmp_path, folder) / (f"model{INDEX}" if which == "the index" else names[-1])
+    {"no file": Path.unlink, "a link to nothing": lambda link: link.resolve().unlink(), "half a file": cut}[what](file)
+    for reader in (load, LLM):
+        with pytest.raises(InputError, match=PART):
+            reader("Qwen/Qwen3-0.6B")
+
+
+def test_a_downloaded_model_is_read_as_carefully_as_others(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (folder / f"model{SAFE}").rename(folder / "pytorch_model.bin")
+    snapshot = in_hub_cache(tmp_path, folder)
+    with pytest.raises(InputError, match=r"pytorch_model\.bin holds pickled weights"):
+        load("Qwen/Qwen3-0.6B")
+    (snapshot / "pytorch_model.bin").unlink()
+    (snapshot / f"model{INDEX}").write_text(json.dumps({"weight_map": {"lm_head.weight": f"../nowhere{SAFE}"}}))
+    with pytest.raises(InputError, match="it names weights that are no files of this folder"):
+        load("Qwen/Qwen3-0.6B")
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME"])
+def test_a_hub_cache_of_nobody(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv(variable, "~nobody-of-this-name/x")
+    with pytest.raises(InputError, match=f"^{variable} '~nobody-of-this-name/x': .*; set {variable} to a whole path$"):
+        load("Qwen/Qwen3-0.6B")
+
+
+def test_no_name_is_not_the_current_folder(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(whole)
+    for reader in (load, LLM):
+        with pytest.raises(InputError, match=r"^model '': that names no folder; name a folder with a model$"):
+            reader("")
+    load(".")
 
 
 @pytest.mark.parametrize("commit", ["", "..", "../..", "\0", "nowhere", "x" * 5000])

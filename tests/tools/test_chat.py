@@ -98,6 +98,7 @@ def test_options_reach_the_answer(folder: str, say: Say, capsys: pytest.CaptureF
         (["--max-tokens", "0"], "max_tokens is 0; give a whole number >= 1"),
         (["--temperature", "-1"], "temperature is -1.0"),
         (["--model", "nowhere"], "there is no config.json in it; name a folder with a model"),
+        (["--model", ""], "model '': that names no folder; name a folder with a model"),
         (["--device", "abacus"], "torch knows no such device; use cpu or cuda"),
         (["--dtype", "int8"], "it is no floating point type of torch"),
         (["--device-memory=-1"], "it is no amount of memory; write 40GB, 512MiB or a number of bytes"),

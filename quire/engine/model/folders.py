@@ -30,6 +30,8 @@ def checked(folder: str | Path) -> Path:
         has_config, exists = (place / "config.json").is_file(), place.exists()
     except (TypeError, ValueError, OSError):  # no path at all, or one that no file can have
         raise wrong_model(folder, "that is no path of a folder", "name a folder with a model") from None
+    if folder == "":  # a Path of it is the current folder
+        raise wrong_model(folder, "that names no folder", "name a folder with a model")
     if is_hub_id(folder) and not exists:
         place = _downloaded(str(folder))
     elif not has_config:
@@ -38,10 +40,7 @@ def checked(folder: str | Path) -> Path:
     if outside := [one for one in named if not _is_plain_name(one)]:
         fact = f"it names weights that are no files of this folder: {shown(outside[0])}"
         raise wrong_model(folder, fact, "name a folder with all of its weights in it")
-    strange = [one for one in named if not one.endswith((SAFE, INDEX))]
-    if not strange and not any(place.glob(f"*{SAFE}")):
-        strange = sorted(one.name for one in place.iterdir() if one.suffix in PICKLED)
-    if strange:
+    if strange := [one for one in named if not one.endswith((SAFE, INDEX))] or _pickled(place):
         fact = f"{strange[0]} holds pickled weights, and to load such a file is to run what is in it"
         raise wrong_model(folder, fact, CONVERT)
     return place
@@ -49,21 +48,53 @@ def checked(folder: str | Path) -> Path:
 
 def _downloaded(name: str) -> Path:
     place = snapshot_of(name)
-    if place is not None and (place / "config.json").is_file():
+    if place is None:
+        fact = f"there is no such folder, and the hub cache {cache_folder()} has no such model"
+    elif (place / "config.json").is_file() and (_pickled(place) or _has_whole_weights(place)):
         return place
-    where = f"the hub cache {cache_folder()}"
-    fact = f"{where} has no such model" if place is None else f"{where} has only a part of it"
-    raise InputError(say(f"model {name!r}", f"there is no such folder, and {fact}", f"run: hf download {name}"))
+    else:
+        fact = "the hub cache has only a part of it"
+    raise InputError(say(f"model {name!r}", fact, f"run: hf download {name}"))
 
 
-def _named_weights(place: Path) -> list[str]:
-    """Files that an index of split weights names, and the one that the config names in place of the usual."""
-    named = [name for index in sorted(place.glob(f"*{INDEX}")) if index.is_file() for name in _shards(place, index)]
+def _pickled(place: Path) -> list[str]:
+    """Files with pickled weights, if it has no safe ones."""
+    if any(place.glob(f"*{SAFE}")):
+        return []
+    return sorted(one.name for one in place.iterdir() if one.suffix in PICKLED)
+
+
+def _has_whole_weights(place: Path) -> bool:
+    """Whether the weights that would be read are all there, each to its end; names that are refused are not opened."""
+    from safetensors import SafetensorError, safe_open
+
+    usual = f"model{SAFE}" if (place / f"model{SAFE}").is_file() else f"model{INDEX}"
+    first = _own_weights(place) or usual
+    try:
+        names = _shards(place, place / first) if _is_plain_name(first) and first.endswith(INDEX) else [first]
+        for name in sorted(set(names)):
+            if _is_plain_name(name) and name.endswith(SAFE):
+                with safe_open(place / name, "np"):  # reads what it holds, and whether the file is as long as that
+                    pass
+    except (InputError, SafetensorError, OSError):  # no index, a link that leads nowhere, a file that was cut off
+        return False
+    return True
+
+
+def _own_weights(place: Path) -> str | None:
+    """The file that the config names in place of the usual ones."""
     try:
         own = json.loads((place / "config.json").read_bytes()).get("transformers_weights")
     except (OSError, ValueError, AttributeError, RecursionError):  # no config: who loads it says so
-        own = None
-    return named if own is None else [*named, str(own)]
+        return None
+    return None if own is None else str(own)
+
+
+def _named_weights(place: Path) -> list[str]:
+    """Files that indexes of split weights name, and the one that the config names."""
+    named = [name for index in sorted(place.glob(f"*{INDEX}")) if index.is_file() for name in _shards(place, index)]
+    own = _own_weights(place)
+    return named if own is None else [*named, own]
 
 
 def _shards(place: Path, index: Path) -> list[str]:

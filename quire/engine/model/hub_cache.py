@@ -10,6 +10,8 @@ import os
 import re
 from pathlib import Path
 
+from quire.core.records.errors import InputError, say
+
 _ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _COMMIT = re.compile(r"\w{1,64}", re.ASCII)
 
@@ -22,10 +24,18 @@ def is_hub_id(name: object) -> bool:
 def cache_folder() -> Path:
     """$HF_HUB_CACHE, or hub in $HF_HOME, or huggingface/hub in the user's cache folder, as the hub's library says."""
     if own := os.environ.get("HF_HUB_CACHE"):
-        return Path(own).expanduser()
+        return _expanded("HF_HUB_CACHE", own)
     if home := os.environ.get("HF_HOME"):
-        return Path(home).expanduser() / "hub"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface" / "hub"
+        return _expanded("HF_HOME", home) / "hub"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _expanded("HOME", "~") / ".cache") / "huggingface" / "hub"
+
+
+def _expanded(variable: str, value: str) -> Path:
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        fact = "it begins in a home folder that does not exist"
+        raise InputError(say(f"{variable} {value!r}", fact, f"set {variable} to a whole path")) from None
 
 
 def snapshot_of(name: str) -> Path | None:
