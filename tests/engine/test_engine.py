@@ -55,7 +55,7 @@ BAD_TOKENS: list[tuple[Any, str]] = [
     ([20, LAST + 1], f"from 20 to {LAST + 1}, the model knows 0 to {LAST}"),
     ([20, -1], "from -1 to 20"),
     ([20, 1 << 40], "the model knows"),
-    ([20, 1 << 70], "whole numbers"),
+    ([20, 1 << 70], "too large for any model"),
     (np.array([20, 1 << 63], np.uint64), "the model knows"),
     ([20.0, 21.0], "float64"),
     ([True, False], "bool"),
