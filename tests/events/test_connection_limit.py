@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket as sockets
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+import quire
 from quire.events import Publisher, RecordedMessage, Recording, Room
 from quire.events.publish.replay_server import MAX_BYTES
 from quire.events.wire.connection_limit import LENIENT_FACTOR, ConnectionLimit
@@ -115,56 +115,109 @@ def test_more_routers_than_there_is_room_for_are_not_disconnected_over_and_over(
         assert len(limit) == 6
 
 
-def test_an_endpoint_that_somebody_took_meanwhile_is_had_again_later() -> None:
-    with socket(zmq.ROUTER, ANY, bind=True) as router, sockets.socket() as other, ExitStack() as stack:
-        limit, address = ConnectionLimit(router, 1), address_of(bound_to(router))
-        stack.callback(limit.close)
-        peers = [stack.enter_context(sockets.create_connection(address, 20)) for _ in range(2)]
-
-        def looked(is_open: bool) -> bool:
-            limit.update()
-            return limit.is_open is is_open
-
-        def taken() -> bool:
-            with suppress(OSError):
-                other.bind(address)
-                other.listen()
-                return True
-            return False
-
-        until(lambda: looked(False), "they are too many")
-        other.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-        until(taken, "somebody else has it")
-        until(lambda: is_cut(peers[0]) and is_cut(peers[1]), "both are cut off")
-        for _ in range(5):
-            assert looked(False)
-        other.close()
-        until(lambda: looked(True), "had again")
-        assert len(limit) == 0
-
-
-def test_an_endpoint_that_cannot_be_bound_for_another_reason_is_had_again_later(tmp_path: Path) -> None:
-    """Its folder is gone for a while: that is not EADDRINUSE, and no reason to end either."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    with socket(zmq.ROUTER, f"ipc://{folder}/replay", bind=True) as router, ExitStack() as stack:
-        limit = ConnectionLimit(router, 1)
+@pytest.mark.parametrize("way", ["tcp", "tcp6", "ipc", "abstract"])
+def test_all_are_disconnected_and_the_endpoint_stays_open(way: str, tmp_path: Path) -> None:
+    if way == "tcp6" and not sockets.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    if way == "abstract" and sys.platform != "linux":
+        pytest.skip("names without a file are Linux's")
+    endpoint = {"tcp": ANY, "tcp6": "tcp://[::1]:*", "ipc": f"ipc://{tmp_path}/x", "abstract": f"ipc://@{tmp_path}"}[
+        way
+    ]
+    with ExitStack() as stack:
+        router: zmq.Socket[bytes] = stack.enter_context(zmq.Context.instance().socket(zmq.ROUTER))
+        router.setsockopt(zmq.IPV6, way == "tcp6")
+        router.linger = 0
+        router.bind(endpoint)
+        limit = ConnectionLimit(router, 2)
         stack.callback(limit.close)
 
-        def updated(is_open: bool) -> bool:
-            limit.update()
-            return limit.is_open is is_open
+        def connected() -> sockets.socket:
+            if way in ("ipc", "abstract"):
+                line = stack.enter_context(sockets.socket(sockets.AF_UNIX))
+                line.connect(f"{tmp_path}/x" if way == "ipc" else f"\0{tmp_path}")
+                return line
+            port = int(bound_to(router).rpartition(":")[2])
+            return stack.enter_context(sockets.create_connection(("::1" if way == "tcp6" else "127.0.0.1", port), 20))
 
+        def counted(count: int) -> bool:
+            limit.update()
+            return len(limit) == count
+
+        few = [connected() for _ in range(2)]
+        until(lambda: counted(2), "two are allowed")
+        third = connected()
+        until(lambda: counted(0), "three are too many")
+        until(lambda: all(map(is_cut, [*few, third])), "all are cut off")
+        more = [connected() for _ in range(3)]
+        until(lambda: counted(3), "who comes back is tolerated")
+        assert not any(map(is_cut, more))
         limit.disconnect_all()
-        assert limit.monitor.poll(20_000)  # it is closed
-        shutil.rmtree(folder)
-        until(lambda: not updated(True) and limit._failed, "it cannot be bound")
-        for _ in range(5):
-            assert updated(False)
-        folder.mkdir()
-        until(lambda: updated(True), "had again")
-        with socket(zmq.DEALER, f"ipc://{folder}/replay"):
-            until(lambda: updated(True) and len(limit) == 1, "peers can come")
+        until(lambda: all(map(is_cut, more)) and counted(0), "all of them again")
+
+
+def test_a_number_that_has_become_another_file_is_left_alone(tmp_path: Path) -> None:
+    """ZMQ tells of a connection by its file's number, which may be anybody's by the time it is read."""
+    with socket(zmq.ROUTER, ANY, bind=True) as router, ExitStack() as stack:
+        limit = ConnectionLimit(router, 8)
+        stack.callback(limit.close)
+        one, other = map(stack.enter_context, sockets.socketpair())
+        listener = stack.enter_context(sockets.create_server(("127.0.0.1", 0)))
+        caller = stack.enter_context(sockets.create_connection(listener.getsockname(), 20))
+        called, _ = listener.accept()
+        stack.enter_context(called)
+        file = stack.enter_context(open(tmp_path / "file", "w+b", buffering=0))
+        closed = os.dup(file.fileno())
+        os.close(closed)
+        before = num_files()
+        limit._peers |= {one.fileno(), called.fileno(), listener.fileno(), file.fileno(), closed}
+        limit.disconnect_all()
+        assert num_files() == before and len(limit) == 0
+        one.sendall(b"a")
+        called.sendall(b"b")
+        assert other.recv(1) == b"a" and caller.recv(1) == b"b" and file.write(b"c") == 1
+        stack.enter_context(sockets.create_connection(listener.getsockname(), 20))
+
+
+HALF_A_MESSAGE = """
+import random, time, zmq
+from quire.events.wire.connection_limit import ConnectionLimit
+
+context = zmq.Context()
+for _ in range(12):
+    pub = context.socket(zmq.PUB)
+    pub.setsockopt(zmq.SNDBUF, 4096)
+    pub.linger = 0
+    pub.bind("tcp://127.0.0.1:*")
+    limit = ConnectionLimit(pub, 64)
+    slow = [context.socket(zmq.SUB) for _ in range(8)]
+    for sub in slow:
+        sub.rcvhwm = 1
+        sub.setsockopt(zmq.RCVBUF, 4096)
+        sub.connect(pub.last_endpoint)
+        sub.subscribe(b"")
+    time.sleep(0.05)  # for them to subscribe
+    limit.update()
+    for _ in range(900):
+        pub.send_multipart([b"t", b"12345678", bytes(random.randrange(1, 3000))])
+    time.sleep(0.02)  # for ZMQ to fill what the kernel takes, and to stop somewhere in a message
+    limit.disconnect_all()
+    for sub in slow:
+        sub.close(0)
+    time.sleep(0.03)
+    limit.close()
+    pub.close(0)
+context.term()
+print("alive")
+"""
+
+
+def test_who_hangs_up_with_half_a_message_on_its_way_ends_nobody() -> None:
+    """ZMQ aborts the process, one time in a hundred, when that happens while its endpoint is unbound."""
+    package = Path(quire.__file__).parent
+    assert not [path for path in package.rglob("*.py") if ".unbind(" in path.read_text()]
+    ended = subprocess.run([sys.executable, "-c", HALF_A_MESSAGE], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "alive\n"), ended.stderr
 
 
 @pytest.mark.parametrize(("size", "cut"), [(MAX_SUBSCRIPTION // 2, False), (2 * MAX_SUBSCRIPTION, True)])

@@ -39,7 +39,11 @@ from tests.tools.test_replay_counts import some_asks, some_settings
 from tests.tools.test_replay_page import check_alone
 from tests.tools.test_replay_trace import written
 
-HEAR = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell may have said no
+# a shell, or nohup, may have said no
+HEAR = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+)
 RUN = "import sys; from quire.tools.cli import main; sys.exit(main(sys.argv[1:]))"
 EVICTIONS: tuple[Literal["empty_first", "release_order"], ...] = ("empty_first", "release_order")
 TIMED = ("requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds")

@@ -21,7 +21,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.events import EventBatch, merged
 from quire.events.publish.archive import Archive
 from quire.events.publish.payloads import PayloadMaker
-from quire.events.publish.replay_server import CLOSED_PAUSE, Batches, ReplayServer
+from quire.events.publish.replay_server import Batches, ReplayServer
 from quire.events.wire import protocol
 from quire.events.wire.connection_limit import ConnectionLimit
 from quire.events.wire.curve_keys import Keys, ServerSockets
@@ -221,7 +221,7 @@ class Publisher:
                 if self._wakeup.fileno() in ready:
                     self._wakeup.recv(4096)
                 self._send_waiting()
-                if self._limit is not None and (self._limit.monitor in ready or not self._limit.is_open):
+                if self._limit is not None and self._limit.monitor in ready:
                     self._limit.update()
                 if any(readable in ready for readable in self._replay_server.sockets):
                     self._replay_server.take()
@@ -236,9 +236,7 @@ class Publisher:
 
     def _pause(self) -> int | None:
         """Milliseconds until there is something to do, unless it is woken; None: for ever."""
-        if self._queue:
-            return 0
-        return CLOSED_PAUSE if self._limit is not None and not self._limit.is_open else self._replay_server.pause
+        return 0 if self._queue else self._replay_server.pause
 
     def _send_waiting(self) -> None:
         """Send a part of the queue: an engine may tell as fast as this sends, and requests are answered in between."""

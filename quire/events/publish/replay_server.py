@@ -26,7 +26,7 @@ MAX_QUEUED = 32  # messages in the socket for one peer
 MAX_BYTES = 1 << 12  # of one request; who sends more is disconnected
 MAX_REQUESTS = 8  # of one peer that wait; others are passed over
 STALL = 10.0  # seconds for which nobody reads while others wait for room, until all are disconnected
-PAUSE, CLOSED_PAUSE = 1, 50  # milliseconds until a peer that was full is looked at again, or an endpoint that is closed
+PAUSE = 1  # milliseconds until a peer that was full is looked at again
 
 Batches = Iterator[NumberedPayload]  # the answer to one request
 
@@ -82,9 +82,7 @@ class ReplayServer:
     @property
     def pause(self) -> int | None:
         """How long to wait before `serve` may get on, in milliseconds; None: nothing waits."""
-        if self._requests:
-            return PAUSE
-        return None if self._limit is None or self._limit.is_open else CLOSED_PAUSE
+        return PAUSE if self._requests else None
 
     def take(self) -> None:
         """Who came and went, and one request; what is none, or one too many of its peer, is passed over."""
@@ -102,8 +100,6 @@ class ReplayServer:
 
     def serve(self, answer: Callable[[bytes], Batches | None]) -> None:
         """Send as much as there is room for; `answer` makes the answer to a request when its turn comes."""
-        if self._limit is not None and not self._limit.is_open:
-            self._limit.update()
         now = time.monotonic()
         if self._in_flight.forget_sent() or not self._in_flight.is_full:
             self._progress = now

@@ -1,14 +1,19 @@
 """ConnectionLimit: bounds how many are connected to a bound socket, since ZMQ does not. Knows no messages.
 
-ZMQ cannot disconnect one peer. So when there are too many, all are disconnected: the endpoint is closed, with what was
-queued for them, and opened again. Who lives comes back by itself, and asks again. If those are too many too, they are
-tolerated for a while: disconnected at once, over and over, none of them would ever hear an answer to its end.
+ZMQ has no call that disconnects a peer. Unbinding the endpoint would disconnect all, but ZMQ aborts the whole process
+when one of them hangs up meanwhile with half a message on its way. So the connections are shut down below ZMQ, which
+then takes them for peers that hung up, and gives up what was queued for them. When there are too many, all are
+disconnected: who lives comes back by itself, and asks again. If those are too many too, they are tolerated for a
+while: disconnected at once, over and over, none of them would ever hear an answer to its end.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket as sockets
 import time
+from contextlib import suppress
 from itertools import count
 
 import zmq
@@ -20,7 +25,7 @@ _log = logging.getLogger("quire.events")
 _addresses = (f"inproc://quire-connections-{number}" for number in count())
 LENIENT_SECONDS = 10.0  # for which those who came back are tolerated
 LENIENT_FACTOR = 4  # meanwhile so many times the limit may be connected
-_WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
 
 
 class ConnectionLimit:
@@ -31,9 +36,6 @@ class ConnectionLimit:
         self._socket, self._limit = socket, limit
         self._endpoint = protocol.bound_to(socket)
         self._peers: set[int] = set()  # their file descriptors
-        self._open = True
-        self._closed = False  # the endpoint is closed by now: it can be bound again
-        self._failed = False  # binding it again has failed, and that was logged
         self._lenient_until = 0.0
         address = next(_addresses)
         socket.monitor(address, _WATCHED)
@@ -44,52 +46,49 @@ class ConnectionLimit:
     def __len__(self) -> int:
         return len(self._peers)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether peers can connect; if not, `update` tries to open it again."""
-        return self._open
-
     def update(self) -> None:
         """Count who came and went; disconnect all when they are too many."""
         while self.monitor.poll(0):
             news = parse_monitor_message(self.monitor.recv_multipart())
             if news["event"] == zmq.EVENT_ACCEPTED:
                 self._peers.add(int(news["value"]))
-            elif news["event"] == zmq.EVENT_DISCONNECTED:
+            else:
                 self._peers.discard(int(news["value"]))
-            elif not self._open:
-                self._peers.clear()  # with those who came while it was being closed
-                self._closed = True
-        if self._closed:
-            self._reopen()
-        elif self._are_too_many():
+        if self._are_too_many():
             _log.warning("%s: %d connections, %d allowed: all are disconnected", self._endpoint, len(self), self._limit)
             self.disconnect_all()
 
     def disconnect_all(self) -> None:
         """Disconnect all, and give up what is queued for them."""
-        if self._open:
-            self._socket.unbind(self._endpoint)
-            self._open = False
+        for number in self._peers:
+            self._disconnect(number)
+        self._peers.clear()  # what is told of them later comes before their numbers are given to others
+        self._lenient_until = time.monotonic() + LENIENT_SECONDS
 
     def _are_too_many(self) -> bool:
         limit = self._limit if time.monotonic() >= self._lenient_until else LENIENT_FACTOR * self._limit
         return len(self._peers) > limit
 
-    def _reopen(self) -> None:
-        """Bind it again; whatever keeps that from working may pass, so the next `update` tries once more."""
-        try:
-            self._socket.bind(self._endpoint)
-        except zmq.ZMQError as error:
-            if error.errno in (zmq.ETERM, zmq.ENOTSOCK):  # there is nothing left to bind
+    def _disconnect(self, number: int) -> None:
+        """ZMQ may have closed this file, and its number may be another file by now: a duplicate is looked at first."""
+        with suppress(OSError):
+            mine = os.dup(number)
+            try:
+                connection = sockets.socket(fileno=mine)
+            except OSError:  # it is no socket
+                os.close(mine)
                 raise
-            if not self._failed:
-                _log.warning("%s cannot be opened again yet: %s", self._endpoint, error)
-            self._failed = True
-            return
-        _log.info("%s is open again", self._endpoint)
-        self._open, self._closed, self._failed = True, False, False
-        self._lenient_until = time.monotonic() + LENIENT_SECONDS
+            with connection:
+                if self._is_of(connection):
+                    connection.shutdown(sockets.SHUT_RDWR)
+
+    def _is_of(self, connection: sockets.socket) -> bool:
+        """Whether it was accepted at this endpoint: then it has the same address on this side."""
+        mine = connection.getsockname()
+        if isinstance(mine, tuple):
+            return self._endpoint.startswith("tcp://") and self._endpoint.endswith(f":{mine[1]}")
+        name = mine if isinstance(mine, str) else "@" + mine[1:].decode(errors="replace")
+        return bool(name) and self._endpoint == f"ipc://{name}"
 
     def close(self) -> None:
         """Before its socket is closed."""
