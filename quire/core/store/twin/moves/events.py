@@ -5,9 +5,9 @@ Owns how a page and its node become a record. Knows nothing of why a page change
 
 from collections.abc import Iterator, Sequence
 
+from quire.core.records.events import PARTIAL, WORDS, Fact
 from quire.core.store.twin.keys.chain import decode
 from quire.core.store.twin.keys.hash import signed
-from quire.core.store.twin.pools.log import PARTIAL, WORDS, Event
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
@@ -24,14 +24,14 @@ def log_stored(state: State, pool: Pool, run: Sequence[Node]) -> None:
     """A run of blocks, each the parent of the next, got pages of a group."""
     if state.log.on and run:
         state.log.log_flush(pool.group)
-        _log_blocks(state, Event.STORED, pool.group, run, (0, 0))
+        _log_blocks(state, Fact.STORED, pool.group, run, (0, 0))
         state.log.log_bound()
 
 
 def log_moved(state: State, pool: Pool, page: Page, source: int, target: int) -> None:
     """The hottest copy of a page went from one tier to another, if the page is a committed one."""
     if state.log.on and page.node is not None:
-        _log_blocks(state, Event.MOVED, pool.group, [page.node], (source, target))
+        _log_blocks(state, Fact.MOVED, pool.group, [page.node], (source, target))
         state.log.log_bound()
 
 
@@ -39,7 +39,7 @@ def log_retained(state: State, pool: Pool, page: Page, before: int, after: int) 
     """A committed page has another priority."""
     if state.log.on and page.node is not None and before != after:
         mark = (page.node.hash, facts_of(state, page, page.node, page.hottest))
-        state.log.log_record(Event.RETAINED, pool.group, [mark], (before, after))
+        state.log.log_record(Fact.RETAINED, pool.group, [mark], (before, after))
         state.log.log_bound()
 
 
@@ -51,14 +51,14 @@ def log_whole(state: State) -> None:
     state.log.log_cleared()
     for pool in state.pools:
         marks = [(len(order.owner), 0) for order in pool.orders]
-        state.log.log_record(Event.CREATED, pool.group, marks)
+        state.log.log_record(Fact.CREATED, pool.group, marks)
     for pool in state.pools:
         for root in state.tree.roots.values():
             for run, tier in _chains(root, pool.group):
-                _log_blocks(state, Event.STORED, pool.group, run, (0, tier))
+                _log_blocks(state, Fact.STORED, pool.group, run, (0, tier))
 
 
-def _log_blocks(state: State, kind: Event, group: int, run: Sequence[Node], ends: tuple[int, int]) -> None:
+def _log_blocks(state: State, kind: Fact, group: int, run: Sequence[Node], ends: tuple[int, int]) -> None:
     """A record of blocks that are each other's parents, with tokens, parent and root."""
     parent = run[0].parent
     assert parent is not None

@@ -9,9 +9,10 @@ caller has made sure that there is a slot to take.
 """
 
 from quire.core.records.errors import BrokenInvariant
+from quire.core.records.plan import Kind
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.events import log_moved
-from quire.core.store.twin.pools.log import Move, Place
+from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.pool import (
     COPIED,
     COPIED_TOKENS,
@@ -95,7 +96,7 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
 
 def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Place) -> None:
     """An idle page that has just lost `source` goes on in `target`."""
-    state.moves.add(Move.OFFLOAD, pool.group, source, target, [victim])
+    state.moves.add(Kind.OFFLOAD, pool.group, source, target, [victim])
     pool.put_copy(victim, *target)
     pool.list_idle(victim)
     log_moved(state, pool, victim, source[0], target[0])

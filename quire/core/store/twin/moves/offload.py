@@ -3,7 +3,7 @@
 Owns which pages get one, and where. Knows nothing of who asks for it.
 """
 
-from quire.core.store.twin.pools.log import Move
+from quire.core.records.plan import Kind
 from quire.core.store.twin.pools.pool import OFFLOADED, Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Page
@@ -27,7 +27,7 @@ def offload(state: State, pool: Pool, limit: int) -> int:
             break
         slot = pool.orders[tier].first_empty()
         pool.unlist_slot(tier, slot)
-        state.moves.add(Move.OFFLOAD, pool.group, (0, page.slots[0]), (tier, slot), [page])
+        state.moves.add(Kind.OFFLOAD, pool.group, (0, page.slots[0]), (tier, slot), [page])
         pool.put_copy(page, tier, slot)
         pool.orders[tier].push_shadow(slot)
         pool.count(OFFLOADED)

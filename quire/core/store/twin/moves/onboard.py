@@ -3,10 +3,10 @@
 Owns what makes way for it. Knows nothing of rows or hits; the caller has made sure that there is a slot to take.
 """
 
+from quire.core.records.plan import Kind
 from quire.core.store.twin.moves.events import log_moved
 from quire.core.store.twin.moves.evict import evict_copy, offload_to, pick_device, soft_room
 from quire.core.store.twin.moves.offload import has_shadow
-from quire.core.store.twin.pools.log import Move
 from quire.core.store.twin.pools.pool import NEW, OFFLOADED, ONBOARDED, Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Page
@@ -23,7 +23,7 @@ def onboard(state: State, pool: Pool, page: Page) -> None:
     elif not clear_slot(state, pool, target, victim):
         exchange(state, pool, page, victim)
         return
-    state.moves.add(Move.ONBOARD, pool.group, (tier, slot), (0, target), [page])
+    state.moves.add(Kind.ONBOARD, pool.group, (tier, slot), (0, target), [page])
     pool.put_copy(page, 0, target)
     log_moved(state, pool, page, tier, 0)
     pool.count(ONBOARDED)
@@ -51,7 +51,7 @@ def exchange(state: State, pool: Pool, page: Page, victim: Page) -> None:
     """Full on both sides: the page and the device victim change places."""
     tier, slot = pool.place(page)
     target = victim.slots[0]
-    state.moves.add(Move.EXCHANGE, pool.group, (0, target), (tier, slot), [page, victim])
+    state.moves.add(Kind.EXCHANGE, pool.group, (0, target), (tier, slot), [page, victim])
     pool.remove_copy(victim, 0)
     pool.remove_copy(page, tier)
     pool.put_copy(victim, tier, slot)

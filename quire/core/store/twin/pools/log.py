@@ -7,10 +7,11 @@ Owns the layout of both and the batching of removals. Knows neither pages nor no
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 import numpy as np
 
+from quire.core.records.events import Fact
+from quire.core.records.plan import Kind
 from quire.core.store.interface import EventArrays, Int32Array
 from quire.core.store.twin.keys.hash import MASK
 from quire.core.store.twin.tree.node import Page
@@ -19,23 +20,6 @@ Place = tuple[int, int]  # tier, slot
 Mark = tuple[int, int]  # hash, detail
 NO_PAGE = (-1, -1)
 RECORD_WIDTH = 11
-PARTIAL, WORDS = 1 << 16, 1 << 17  # the block is not full; some of its tokens carry words
-
-
-class Move(IntEnum):
-    ONBOARD = 0
-    OFFLOAD = 1
-    COPY = 2
-    EXCHANGE = 3
-
-
-class Event(IntEnum):
-    CREATED = 0
-    STORED = 1
-    MOVED = 2
-    RETAINED = 3
-    REMOVED = 4
-    CLEARED = 5
 
 
 class Moves:
@@ -50,15 +34,15 @@ class Moves:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, kind: Move, group: int, source: Place, target: Place, pages: Sequence[Page]) -> None:
+    def add(self, kind: Kind, group: int, source: Place, target: Place, pages: Sequence[Page]) -> None:
         """A whole-page move of `pages[0]`; an exchange names the page that goes down as `pages[1]`."""
         self._add(kind, group, (*source, *target, self.block_size), pages)
 
     def add_copy(self, group: int, source: Place, target: Place, tokens: int, pages: Sequence[Page]) -> None:
         """The first `tokens` tokens of `pages[1]` go into the new page `pages[0]`; from the device nothing can fail."""
-        self._add(Move.COPY, group, (*source, *target, tokens), pages if source[0] else pages[:1])
+        self._add(Kind.COPY, group, (*source, *target, tokens), pages if source[0] else pages[:1])
 
-    def _add(self, kind: Move, group: int, ends: tuple[int, ...], pages: Sequence[Page]) -> None:
+    def _add(self, kind: Kind, group: int, ends: tuple[int, ...], pages: Sequence[Page]) -> None:
         names = [(page.number, page.stamp) for page in pages]
         first, second = (*names, NO_PAGE)[:2]
         self._rows.append((kind, group, *ends, *first, *second))
@@ -91,7 +75,7 @@ class Log:
     def log_created(self, group: int, slots: Sequence[int]) -> None:
         """A pool with so many slots per tier."""
         if self.on:
-            self.log_record(Event.CREATED, group, [(number, 0) for number in slots])
+            self.log_record(Fact.CREATED, group, [(number, 0) for number in slots])
             self.log_bound()
 
     def log_removed(self, group: int, mark: Mark) -> None:
@@ -102,16 +86,16 @@ class Log:
     def log_cleared(self) -> None:
         """Everything is gone: says so per group, instead of all that waits, but for CREATED, which come first."""
         if self.on:
-            made = [record for record in self._records if record[0] == Event.CREATED]
+            made = [record for record in self._records if record[0] == Fact.CREATED]
             hashes = self._hashes[: sum(record[2] for record in made)]
             self.log_discard()
             self._records += made
             self._hashes += hashes
             self._details += [0] * len(hashes)
             for group in range(len(self._removed)):
-                self.log_record(Event.CLEARED, group, [])
+                self.log_record(Fact.CLEARED, group, [])
 
-    def log_record(self, kind: Event, group: int, marks: Sequence[Mark], ends: tuple[int, int] = (0, 0)) -> None:
+    def log_record(self, kind: Fact, group: int, marks: Sequence[Mark], ends: tuple[int, int] = (0, 0)) -> None:
         """A record that names pages by their hashes alone."""
         self._records.append((kind, group, len(marks), len(self._hashes), -1, 0, *ends, 0, 0, 0))
         self._add_marks(marks)
@@ -133,7 +117,7 @@ class Log:
         """Make the open batch of removals of a group a record."""
         waiting = self._removed[group]
         if waiting:
-            self.log_record(Event.REMOVED, group, waiting)
+            self.log_record(Fact.REMOVED, group, waiting)
             waiting.clear()
 
     def log_bound(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from quire.core.records.events import Fact
 from quire.core.store.interface import Int8Array, Int32Array, UInt8Array, UInt64Array
 from quire.core.store.twin.keys.hash import K0, K1, K2, K3, MASK, fold
-from quire.core.store.twin.pools.log import Event
 
 TIERS = 8
 MAX_GROUPS, MAX_WORKERS = 64, 4096
@@ -53,23 +53,23 @@ class Ledger:
         names, marks, at, odd = hashes.tolist(), priorities.tolist(), 0, 0
         for kind, group, count, _, after in rows:
             pages = own[group]
-            if kind == Event.STORED:
+            if kind == Fact.STORED:
                 names[at : at + count] = [name or 1 for name in names[at : at + count]]
-            if kind == Event.CLEARED:
+            if kind == Fact.CLEARED:
                 self._wipe(worker, group)
             for name, priority in zip(names[at : at + count], marks[at : at + count], strict=True):
                 before = pages.get(name)
                 match kind:
-                    case Event.STORED:
+                    case Fact.STORED:
                         odd += before is not None
                         self._put(worker, group, name, (after, priority))
-                    case Event.MOVED | Event.RETAINED | Event.REMOVED if before is None:
+                    case Fact.MOVED | Fact.RETAINED | Fact.REMOVED if before is None:
                         odd += 1
-                    case Event.MOVED if before is not None:
+                    case Fact.MOVED if before is not None:
                         self._put(worker, group, name, (after, before[1]))
-                    case Event.RETAINED if before is not None:
+                    case Fact.RETAINED if before is not None:
                         self._put(worker, group, name, (before[0], after))
-                    case Event.REMOVED:
+                    case Fact.REMOVED:
                         self._put(worker, group, name, None)
             at += count
         return odd
@@ -142,9 +142,9 @@ def _checked(records: Int32Array, num_groups: int, num_hashes: int, num_prioriti
         raise ValueError(f"{records.size} numbers, {num_hashes} hashes and {num_priorities} priorities do not fit")
     rows: list[Any] = records.reshape(-1, 5).tolist()
     for kind, group, count, _, after in rows:
-        tiers = 256 if kind == Event.RETAINED else TIERS
-        speaks = kind in (Event.STORED, Event.MOVED, Event.RETAINED)
-        if not (0 <= kind <= Event.CLEARED and 0 <= group < num_groups and count >= 0):
+        tiers = 256 if kind == Fact.RETAINED else TIERS
+        speaks = kind in (Fact.STORED, Fact.MOVED, Fact.RETAINED)
+        if not (0 <= kind <= Fact.CLEARED and 0 <= group < num_groups and count >= 0):
             raise ValueError(f"no record: {kind}, {group}, {count}")
         if speaks and not 0 <= after < tiers:
             raise ValueError(f"a record of {kind} with {after}")
