@@ -21,11 +21,12 @@ from quire.engine.publishing import EnginePublisher
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run
+from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.report import Stats, StepReport
 from quire.engine.submission import EngineBusy
 
 __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "Engine", "EngineBusy", "EngineConfig", "EnginePublisher", "Listener",
     "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream",
-    "fitting", "load", "of",
+    "TokenLogprobs", "fitting", "load", "of",
 ]  # fmt: skip

@@ -37,6 +37,7 @@ from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.schedule import Scheduler, Turn
+from quire.engine.step.token_rules import check_ids, rules_of
 from quire.engine.submission import (
     LESS,
     EngineBusy,
@@ -94,6 +95,8 @@ class Engine:
         prompt = checked_prompt(tokens, self.vocabulary)
         check_scope(scope, retention)
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
+        check_ids(sampling, self.vocabulary)
+        rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
         number = next(self._numbers)
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
@@ -101,7 +104,7 @@ class Engine:
         prepared = prepared_request(self.cache, request, sampling.max_tokens)
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         run = Run(request, sampling, seed, listener, self.clock())
-        run.arrival = number
+        run.arrival, run.rules = number, rules
         run.beams = beams_of(sampling, self.model.eos_ids)
         branch = Branch(run, 0, request.id, prompt)
         run.branches.append(branch)
@@ -195,7 +198,7 @@ class Engine:
             if self.scheduler.give_way():
                 continue
             if not self.num_lingering:
-                oldest = min(self.runs.values(), key=lambda run: run.arrival)
+                oldest = min(self.runs.values(), key=lambda run: run.order)
                 self.fail(oldest, f"it fits no step, although nothing else runs; {LESS}")
             return turn
 

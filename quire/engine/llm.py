@@ -25,6 +25,7 @@ from quire.engine.model.load import load
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Run
+from quire.engine.step.logprobs import TokenLogprobs
 
 if TYPE_CHECKING:
     from quire.transfer import Tls
@@ -40,6 +41,7 @@ class Output:
     num_prompt_tokens: int
     reused: int  # prompt tokens that need not be computed
     time_to_first_token: float  # seconds
+    logprobs: tuple[tuple[TokenLogprobs, ...], ...] = ()  # by answer and token, if they were asked for
 
     def __repr__(self) -> str:
         made = "+".join(str(len(tokens)) for tokens in self.tokens[:8]) + ("+..." if len(self.tokens) > 8 else "")
@@ -189,4 +191,5 @@ def output(stream: Stream) -> Output:
         num_prompt_tokens=len(run.prompt),
         reused=run.reused,
         time_to_first_token=run.time_to_first_token,
+        logprobs=tuple(tuple(answer.logprobs) for answer in run.answers if answer.logprobs),
     )

@@ -1,26 +1,26 @@
-"""Sampling: what a user asks of an answer. Owns the record and its checks; knows no model, no logits and no text."""
+"""Sampling: what a user asks of an answer. Owns the record; bounds are in `sampling_checks.py`. Knows no model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.tuples import keep_tuples
+from quire.engine import sampling_checks as checks
+from quire.engine.sampling_checks import LARGEST, wrong
 
-SEEDS = 1 << 64
-MOST = 1024  # answers to one prompt
-LARGEST = (1 << 31) - 1  # other whole numbers
-STEEPEST = 16.0  # length penalties beyond it say nothing, and could overflow
-MOST_STOPS = 16  # stop strings
-LONGEST_STOP = 256  # characters of one
-MOST_STOP_IDS = 256
-LONGEST_NGRAM = 64
-
-_LEAST = {"max_tokens": 1, "top_k": 0, "n": 1, "beams": 1, "drafts": 0, "ngram": 1}
-_MOST = {"n": MOST, "beams": MOST, "ngram": LONGEST_NGRAM}
+_WHOLE = {  # least and most
+    "max_tokens": (1, LARGEST), "top_k": (0, LARGEST), "n": (1, checks.MOST), "beams": (1, checks.MOST),
+    "drafts": (0, LARGEST), "ngram": (1, checks.LONGEST_NGRAM), "min_tokens": (0, LARGEST),
+    "priority": (-LARGEST, LARGEST),
+}  # fmt: skip
+_SWITCHES = ("ignore_eos", "include_stop_str_in_output")
+_EDITS = (  # fields that change logits before a token is chosen
+    "min_tokens", "logit_bias", "allowed_token_ids", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "bad_words",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,36 @@ class Sampling:
     length_penalty: float = 1.0  # beam search: scores are divided by length ** length_penalty
     drafts: int = 0  # prompt-lookup speculation: at most so many draft tokens per step
     ngram: int = 2  # longest n-gram looked up; at most 64
+    min_tokens: int = 0  # before so many tokens nothing ends the answer: no eos, no stop id, no stop string
+    min_p: float = 0.0  # tokens at least so likely, relative to the most likely one; 0: all
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = ()  # added to logits; at most 300, -100 to 100
+    allowed_token_ids: Sequence[int] | None = None  # no other tokens; at most 4096. None: all
+    presence_penalty: float = 0.0  # -2 to 2, taken from the logits of tokens that the answer has
+    frequency_penalty: float = 0.0  # -2 to 2, as often as it has them
+    repetition_penalty: float = 1.0  # logits of tokens in prompt or answer are divided by it, negative ones multiplied
+    bad_words: Sequence[str] = ()  # an answer has none of them; at most 128, of 64 characters each
+    logprobs: int | None = None  # log-probabilities of the tokens, and of so many of the most likely; at most 20
+    include_stop_str_in_output: bool = False  # the answer ends behind its stop string, not before it
+    priority: int = 0  # who is scheduled first: lower numbers, then first come, first served
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        keep_tuples(self, "stop", "stop_ids")
-        for name, least in _LEAST.items():
-            number = getattr(self, name)
-            if type(number) is not int or number < least:
-                raise _wrong(name, number, f"a whole number >= {least}")
-            if number > (most := _MOST.get(name, LARGEST)):
-                raise _wrong(name, number, f"at most {most}")
+        for name in ("stop", "bad_words", "allowed_token_ids"):
+            if isinstance(given := getattr(self, name), str | range):
+                object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        keep_tuples(self, "stop", "stop_ids", "bad_words", "allowed_token_ids")
+        for name, (least, most) in _WHOLE.items():
+            checks.check_whole(name, getattr(self, name), least, most)
+        for name in _SWITCHES:
+            checks.check_switch(name, getattr(self, name))
         _check_numbers(self)
-        _check_stops(self)
-        if type(self.ignore_eos) is not bool:
-            raise _wrong("ignore_eos", self.ignore_eos, "True or False")
+        _check_tokens(self)
         if self.beams > 1:
             _check_beams(self)
 
     def __repr__(self) -> str:
-        """What differs from a plain one; stop strings are a user's words, and only counted."""
-        return brief(self, stop=f"<{len(self.stop)}>", stop_ids=f"<{len(self.stop_ids)}>")
+        """What differs from a plain one; strings are a user's words, and only counted."""
+        counted = ("stop", "stop_ids", "logit_bias", "bad_words", "allowed_token_ids")
+        return brief(self, **{name: f"<{len(getattr(self, name) or ())}>" for name in counted})
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -69,37 +78,58 @@ class Sampling:
         return self.stop
 
     @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """`logit_bias`, as it is kept: by token id."""
+        assert isinstance(self.logit_bias, tuple)
+        return self.logit_bias
+
+    @property
     def greedy(self) -> bool:
         """Whether the most likely token is taken, without chance."""
         return self.temperature == 0
 
+    @property
+    def edits_logits(self) -> bool:
+        """Whether some field changes logits before a token is chosen."""
+        return any(getattr(self, name) != _PLAIN[name] for name in _EDITS)
+
+
+_PLAIN: dict[str, Any] = {one.name: one.default for one in fields(Sampling)}
+
 
 def _check_numbers(sampling: Sampling) -> None:
-    """Temperature, top_p, length_penalty and seed are numbers within their bounds."""
-    if not _real(sampling.temperature) or sampling.temperature < 0:
-        raise _wrong("temperature", sampling.temperature, "a number >= 0; 0 is greedy")
-    if not _real(sampling.top_p) or not 0 < sampling.top_p <= 1:
-        raise _wrong("top_p", sampling.top_p, "a number with 0 < top_p <= 1")
-    if not _real(sampling.length_penalty) or abs(sampling.length_penalty) > STEEPEST:
-        raise _wrong("length_penalty", sampling.length_penalty, f"a number between {-STEEPEST:g} and {STEEPEST:g}")
-    if sampling.seed is not None and (type(sampling.seed) is not int or not 0 <= sampling.seed < SEEDS):
-        raise _wrong("seed", sampling.seed, "a whole number with 0 <= seed < 2**64, or None")
+    """Numbers within their bounds."""
+    if not checks.is_real(sampling.temperature) or sampling.temperature < 0:
+        raise wrong("temperature", sampling.temperature, "a number >= 0; 0 is greedy")
+    if not checks.is_real(sampling.top_p) or not 0 < sampling.top_p <= 1:
+        raise wrong("top_p", sampling.top_p, "a number with 0 < top_p <= 1")
+    checks.check_between("length_penalty", sampling.length_penalty, -checks.STEEPEST, checks.STEEPEST)
+    checks.check_between("min_p", sampling.min_p, 0, 1)
+    for name in ("presence_penalty", "frequency_penalty"):
+        checks.check_between(name, getattr(sampling, name), -checks.STRONGEST_PENALTY, checks.STRONGEST_PENALTY)
+    repetition, most = sampling.repetition_penalty, checks.STRONGEST_REPETITION
+    if not checks.is_real(repetition) or not 0.01 <= repetition <= most:
+        raise wrong("repetition_penalty", repetition, f"a number between 0.01 and {most:g}; 1 is none")
+    if sampling.seed is not None and (type(sampling.seed) is not int or not 0 <= sampling.seed < checks.SEEDS):
+        raise wrong("seed", sampling.seed, "a whole number with 0 <= seed < 2**64, or None")
+    if sampling.logprobs is not None:
+        checks.check_whole("logprobs", sampling.logprobs, 0, checks.MOST_LOGPROBS)
+    if sampling.min_tokens > sampling.max_tokens:
+        raise wrong("min_tokens", sampling.min_tokens, f"at most max_tokens, which is {sampling.max_tokens}")
 
 
-def _check_stops(sampling: Sampling) -> None:
-    """Stop strings and stop ids, as many as every token of every answer may be compared with."""
-    stops, ids = sampling.stop, sampling.stop_ids
-    if not _tuple_of(str, stops) or "" in stops:
-        raise _wrong("stop", stops, "a string or a list of strings, none of them empty")
-    if len(stops) > MOST_STOPS:
-        raise InputError(say("sampling", f"stop has {len(stops)} strings", f"give at most {MOST_STOPS}"))
-    if (longest := max(map(len, stops), default=0)) > LONGEST_STOP:
-        fact = f"a stop string has {longest} characters"
-        raise InputError(say("sampling", fact, f"give strings of at most {LONGEST_STOP}"))
-    if not _tuple_of(int, ids) or not 0 <= min(ids, default=0) <= max(ids, default=0) <= LARGEST:
-        raise _wrong("stop_ids", ids, "a list of token ids")
-    if len(ids) > MOST_STOP_IDS:
-        raise InputError(say("sampling", f"stop_ids has {len(ids)} ids", f"give at most {MOST_STOP_IDS}"))
+def _check_tokens(sampling: Sampling) -> None:
+    """Strings and token ids: as many as every token of every answer may be compared with."""
+    checks.check_strings("stop", sampling.stop, checks.MOST_STOPS, checks.LONGEST_STOP)
+    checks.check_ids("stop_ids", sampling.stop_ids, checks.MOST_STOP_IDS)
+    checks.check_strings("bad_words", sampling.bad_words, checks.MOST_BAD_WORDS, checks.LONGEST_BAD_WORD)
+    if any(not word.strip() for word in sampling.bad_words):
+        raise wrong("bad_words", sampling.bad_words, "words, not only spaces")
+    object.__setattr__(sampling, "logit_bias", checks.bias_pairs(sampling.logit_bias))
+    if sampling.allowed_token_ids is not None:
+        checks.check_ids("allowed_token_ids", sampling.allowed_token_ids, checks.MOST_ALLOWED)
+        if not sampling.allowed_token_ids:
+            raise wrong("allowed_token_ids", (), "at least one token id, or None for all")
 
 
 def _check_beams(sampling: Sampling) -> None:
@@ -113,23 +143,10 @@ def _check_beams(sampling: Sampling) -> None:
         raise InputError(say(ask, f"stop is {shown(sampling.stop)}", "beam search ends on tokens: use stop_ids"))
     if sampling.drafts:
         raise InputError(say(ask, f"drafts is {sampling.drafts}", "beam search needs drafts 0"))
-
-
-def _real(number: object) -> bool:
-    if not isinstance(number, int | float) or isinstance(number, bool):
-        return False
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # a whole number that no float can hold
-        return False
-
-
-def _tuple_of(kind: type, things: object) -> bool:
-    return isinstance(things, tuple) and all(type(thing) is kind for thing in things)
-
-
-def _wrong(name: str, value: object, cure: str) -> InputError:
-    return InputError(say("sampling", f"{name} is {shown(value)}", f"give {cure}"))
+    for name in (*_EDITS, "min_p", "logprobs"):
+        if (value := getattr(sampling, name)) != _PLAIN[name]:
+            cure = f"beams are weighed by the model's own numbers: leave {name} out"
+            raise InputError(say(ask, f"{name} is {shown(value)}", cure))
 
 
 def checked_sampling(sampling: object) -> Sampling:

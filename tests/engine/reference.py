@@ -1,7 +1,7 @@
 """What a model answers without any cache of ours, and the comparison with what an engine answered.
 
-Greedy and beam answers come from transformers' `generate`; sampled ones from computing the whole text again for every
-token and sampling from its logits. Knows no engine.
+Greedy and beam answers come from transformers' `generate`; sampled ones, and those with rules about tokens, from
+computing the whole text again for every token and sampling from its logits. Knows no engine.
 
 A *tie* is a difference that float32 rounding explains: the reference's logits of the two tokens are closer than TIE.
 """
@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 
 from quire.engine.sampling import Sampling
-from quire.engine.step.sample import SampleRow, sample
+from quire.engine.step.sample import sample
+from quire.engine.step.sample_row import SampleRow
+from quire.engine.step.token_rules import rules_of
 
 TIE = 1e-4
 NUDGES = (1e-6, 1e-5, 5e-5, 1e-3, 1e-2)  # how far logits are moved to see whether a sampled token was a close call
@@ -73,7 +76,7 @@ class Reference:
     def _compute(self, prompt: Tokens, sampling: Sampling) -> tuple[list[Tokens], list[float] | None]:
         if sampling.beams > 1:
             return self._generate(prompt, sampling)
-        if sampling.greedy:
+        if sampling.greedy and not sampling.edits_logits:
             return self._generate(prompt, replace(sampling, n=1))[0] * sampling.n, None
         return [self._drawn(prompt, sampling, branch) for branch in range(sampling.n)], None
 
@@ -96,7 +99,6 @@ class Reference:
         return answers, made.sequences_scores.tolist() if sampling.beams > 1 else None
 
     def _drawn(self, prompt: Tokens, sampling: Sampling, branch: int) -> Tokens:
-        assert sampling.seed is not None
         ends, own = self.ends(sampling), DynamicCache(config=self.module.config)
         answer: Tokens = ()
         while len(answer) < sampling.max_tokens and not (answer and answer[-1] in ends):
@@ -105,8 +107,15 @@ class Reference:
                 logits = self.module(torch.tensor([new]), past_key_values=own, use_cache=True).logits[0, -1:]
             else:
                 logits = self.logits((*prompt, *answer))
-            answer = (*answer, *sample(logits, [SampleRow(sampling, sampling.seed, branch, len(answer))]))
+            answer = (*answer, *sample(logits, [self.row(prompt, sampling, branch, answer)]))
         return answer
+
+    def row(self, prompt: Sequence[int], sampling: Sampling, branch: int, answer: Sequence[int]) -> SampleRow:
+        """How the token behind an answer so far is chosen."""
+        text = np.array(prompt, np.int32)
+        rules = rules_of(sampling, text, self.eos_ids, None)
+        seed = 0 if sampling.seed is None else sampling.seed
+        return SampleRow(sampling, seed, branch, len(answer), rules, np.array(answer, np.int32))
 
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         """After the last token: [1, vocabulary]; everything computed at once."""
@@ -130,11 +139,10 @@ class Reference:
             gap = abs(self._score(prompt, wanted, sampling) - self._score(prompt, got, sampling))
         elif place < min(len(wanted), len(got)):
             logits = self.logits((*prompt, *wanted[:place]))
-            if sampling.greedy:
+            if sampling.greedy and not sampling.edits_logits:
                 gap = float(logits[0, wanted[place]] - logits[0, got[place]])
             else:
-                assert sampling.seed is not None
-                gap = _nudge(logits, SampleRow(sampling, sampling.seed, nth, place), got[place])
+                gap = _nudge(logits, self.row(prompt, sampling, nth, wanted[:place]), got[place])
         return Difference(nth, place, wanted, got, gap)
 
     def _score(self, prompt: Tokens, answer: Tokens, sampling: Sampling) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch, Run
 from quire.engine.step.report import StepReport
-from quire.engine.step.sample import SampleRow, sample
+from quire.engine.step.sample import sample
 
 from . import families
 from .reference import Reference, assert_same
@@ -158,7 +159,9 @@ def _said(name: str, run: Run, nth: int) -> bool:
         return False
     text = [*run.prompt.tolist(), *answer[:-1]]
     logits = reference.module(torch.tensor([text]), use_cache=False, logits_to_keep=len(answer)).logits[0]
-    return sample(logits, [SampleRow(sampling, run.seed, nth, place) for place in range(len(answer))]) == answer
+    seeded = replace(sampling, seed=run.seed)
+    rows = [reference.row(run.prompt.tolist(), seeded, nth, answer[:place]) for place in range(len(answer))]
+    return sample(logits, rows) == answer
 
 
 def assert_begun(name: str, run: Run) -> None:

@@ -104,7 +104,7 @@ class Talk:
     """One world, from its first step to its last."""
 
     def __init__(self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words) -> None:
-        self.dice = np.random.default_rng(seed)
+        self.dice, self.more_dice = np.random.default_rng(seed), np.random.default_rng((seed, 1))
         self.model, self.seed, self.speak = model, seed, speak
         cramped = self._one_in(3)  # short prompts in few small pages: what is generated fights for room
         self.longest = int(self.dice.integers(12, 30) if cramped else self.dice.integers(40, 130))  # of a prompt
@@ -180,7 +180,24 @@ class Talk:
             fields["stop_ids"] = tuple(sorted(set(self._words(12))))
         if self._one_in(6):
             fields["ignore_eos"] = True
-        return Sampling(**fields)
+        return Sampling(**fields, **({} if "beams" in fields else self._draw_rules(fields["max_tokens"])))
+
+    def _draw_rules(self, max_tokens: int) -> dict[str, Any]:
+        """Fields about particular tokens, for one request in six; dice of their own, so that the worlds stay."""
+        dice = self.more_dice
+        rules: dict[str, Any] = {
+            "min_tokens": int(dice.integers(max_tokens + 1)),
+            "logit_bias": {int(token): float(dice.integers(-6, 7)) for token in dice.integers(VOCAB, size=8)},
+            "presence_penalty": float(dice.choice([-1.0, 0.5, 2.0])),
+            "frequency_penalty": float(dice.choice([-0.5, 0.5, 2.0])),
+            "repetition_penalty": float(dice.choice([0.8, 1.2, 2.0])),
+            "min_p": float(dice.choice([0.05, 0.3])),
+            "logprobs": int(dice.integers(4)),
+            "priority": int(dice.integers(-1, 2)),
+        }
+        if dice.integers(6):
+            return {}
+        return {name: value for name, value in rules.items() if dice.integers(3) == 0}
 
     def _draw_prompt(self, user: User) -> Tokens:
         """A first turn, or one that has to do with earlier ones."""
@@ -273,6 +290,11 @@ class Talk:
         for answer in run.answers:
             self.counts[f"ended by {answer.finish}"] += 1
         self.counts["beams"] += done.sampling.beams > 1
+        self.counts["ruled"] += done.sampling.edits_logits
+        self.counts["drafts accepted, ruled"] += done.guessed * done.sampling.edits_logits
+        for answer in run.answers:
+            said = [one.token for one in answer.logprobs]
+            assert said == ([] if done.sampling.logprobs is None else answer.tokens)
         self.counts["sampled"] += not done.sampling.greedy
         self.counts["drafts accepted"] += done.guessed
         self.counts["drafts accepted, sampled"] += done.guessed * (not done.sampling.greedy)

@@ -33,10 +33,16 @@ MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000
 EVERYWHERE = (
     "reused tokens", "reused_full", "onboarded", "offloaded", "dropped", "copied", "preemptions", "forks", "beams",
-    "sampled", "chunks", "mixed steps", "waits for reuse", "ended by eos", "ended by stop", "ended by length",
+    "sampled", "ruled", "chunks", "mixed steps", "waits for reuse", "ended by eos", "ended by stop", "ended by length",
     "ended by cancelled", "failed moves",
 )  # fmt: skip
-WITHOUT_STATE = ("reused_partial", "drafts accepted", "drafts accepted, sampled", "drafts rejected")
+WITHOUT_STATE = (
+    "reused_partial",
+    "drafts accepted",
+    "drafts accepted, sampled",
+    "drafts accepted, ruled",
+    "drafts rejected",
+)
 
 
 @dataclass

@@ -95,7 +95,7 @@ def test_one_stop_string(llm: LLM) -> None:
         (Sampling(max_tokens=5), {"max_tokens": 5}, "give it in one of them"),
         (Sampling(), {"max_token": 6}, "max_token=6: there is no such option; did you mean max_tokens?"),
         (Sampling(), {"temprature": 1}, "did you mean temperature?"),
-        (Sampling(), {"zzz": 1}, "there is no such option; there are beams, drafts, ignore_eos"),
+        (Sampling(), {"zzz": 1}, "there is no such option; there are allowed_token_ids, bad_words, beams"),
         (Sampling(), {"max_tokens": 0}, "max_tokens is 0; give a whole number >= 1"),
         (Sampling(), {"stop": 7}, "stop is 7; give a string or a list of strings"),
         (None, {"max_tokens": 6}, "sampling is None; pass a Sampling, or its fields as keywords"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,10 @@ torch = pytest.importorskip("torch")
 from quire.core.records.errors import InputError  # noqa: E402
 from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.step import sample as sampler  # noqa: E402
-from quire.engine.step.sample import SampleRow, broken, log_probs, sample, uniform  # noqa: E402
+from quire.engine.step.chance import uniform  # noqa: E402
+from quire.engine.step.sample import broken, log_probs, sample  # noqa: E402
+from quire.engine.step.sample_row import SampleRow  # noqa: E402
+from quire.engine.step.token_rules import TokenRules  # noqa: E402
 
 
 def draws(row: list[float], sampling: Sampling, count: int, seed: int = 1) -> list[int]:
@@ -122,17 +126,32 @@ def test_greedy_takes_the_lowest_of_equals() -> None:
     assert sample(torch.tensor([[0.0, 3.0, 3.0]]).bfloat16(), [SampleRow(Sampling(), 0, 0, 0)]) == [1]
 
 
+def row_of(sampling: Sampling, seed: int, branch: int, position: int, text: list[int]) -> SampleRow:
+    """Behind a text whose first half is the prompt."""
+    prompt, answer = (np.array(half, np.int32) for half in (text[: len(text) // 2], text[len(text) // 2 :]))
+    rules = TokenRules(sampling, prompt, [1, 2], [(3,), (4, 5), (4, 4, 6)]) if sampling.edits_logits else None
+    return SampleRow(sampling, seed, branch, position, rules, answer)
+
+
 SAMPLINGS = st.builds(
-    SampleRow,
+    row_of,
     st.builds(
         Sampling,
         temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
         top_k=st.sampled_from([0, 1, 5, 400]),
         top_p=st.sampled_from([0.2, 0.9, 1.0]),
+        min_p=st.sampled_from([0.0, 0.0, 0.2]),
+        min_tokens=st.sampled_from([0, 0, 3]),
+        logit_bias=st.sampled_from([(), {3: 4.0, 7: -100}]),
+        allowed_token_ids=st.sampled_from([None, None, (1, 5, 6, 11)]),
+        presence_penalty=st.sampled_from([0.0, 1.5]),
+        frequency_penalty=st.sampled_from([0.0, -0.3]),
+        repetition_penalty=st.sampled_from([1.0, 1.3]),
     ),
     st.integers(0, 2**64 - 1),
     st.integers(0, 3),
     st.integers(0, 4000),
+    st.lists(st.integers(0, 15), max_size=12),
 )
 
 
@@ -148,27 +167,50 @@ def test_batch_mates_change_nothing(rows: list[SampleRow], chance: Any, vocab: i
     assert sample(logits[order], [rows[row] for row in order]) == [together[row] for row in order]
 
 
+def chance(*places: tuple[int, int, int]) -> list[float]:
+    """Of (seed, branch, position), all at once."""
+    numbers: list[float] = uniform(*zip(*places, strict=True)).tolist()
+    return numbers
+
+
 def test_chance_is_seed_branch_and_position() -> None:
-    assert uniform(1, 2, 3) == uniform(1, 2, 3)
-    several = {uniform(seed, branch, place) for seed in range(10) for branch in range(10) for place in range(10)}
-    assert len(several) == 1000
-    assert len({uniform(1, 2, 3), uniform(3, 2, 1), uniform(2, 1, 3), uniform(1, 3, 2)}) == 4
+    assert chance((1, 2, 3)) == chance((1, 2, 3))
+    places = [(seed, branch, place) for seed in range(10) for branch in range(10) for place in range(10)]
+    assert len(set(chance(*places))) == 1000
+    assert chance(*places[::7]) == chance(*places)[::7]  # whoever else is asked for
+    assert len(set(chance((1, 2, 3), (3, 2, 1), (2, 1, 3), (1, 3, 2)))) == 4
 
 
 def test_chance_is_the_same_on_every_machine() -> None:
-    assert [uniform(0, 0, 0), uniform(42, 1, 100), uniform(2**64 - 1, 7, 4095)] == [
+    assert chance((0, 0, 0), (42, 1, 100), (2**64 - 1, 7, 4095)) == [
         0.13870941014555427,
         0.6745872367327186,
         0.4389907146193316,
     ]
 
 
+PINNED: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "plain": ({}, [462, 627, 326, 690, 323, 99, 639, 695, 557, 486, 195, 4]),
+    "cold": ({"temperature": 0.3}, [462, 628, 327, 691, 330, 98, 639, 696, 557, 486, 194, 4]),
+    "top_k": ({"top_k": 7}, [70, 688, 634, 393, 67, 30, 699, 696, 149, 78, 24, 591]),
+    "top_p": ({"top_p": 0.8}, [453, 629, 337, 690, 306, 98, 640, 695, 548, 477, 186, 4]),
+    "both": ({"top_k": 300, "top_p": 0.6}, [427, 629, 362, 691, 297, 90, 640, 688, 515, 443, 185, 4]),
+}
+
+
+@pytest.mark.parametrize(("fields", "wanted"), PINNED.values(), ids=PINNED)
+def test_a_seed_gives_the_same_answer_in_every_version(fields: dict[str, Any], wanted: list[int]) -> None:
+    logits = 3 * torch.arange(12 * 700, dtype=torch.float64).mul(0.7390851).sin().reshape(12, 700).float()
+    sampling = Sampling(**({"temperature": 1.0} | fields))
+    assert sample(logits, [SampleRow(sampling, 2**63 + 5, nth % 3, 40 * nth) for nth in range(12)]) == wanted
+
+
 def test_neighbouring_chances_are_independent() -> None:
     """Positions, branches and seeds in turn: uniform on [0, 1), and the next does not follow from the last."""
     for series in (
-        [uniform(1, 0, place) for place in range(8_000)],
-        [uniform(1, branch, 5) for branch in range(8_000)],
-        [uniform(seed, 0, 5) for seed in range(8_000)],
+        chance(*((1, 0, place) for place in range(8_000))),
+        chance(*((1, branch, 5) for branch in range(8_000))),
+        chance(*((seed, 0, 5) for seed in range(8_000))),
     ):
         assert all(0 <= number < 1 for number in series)
         assert_fits([int(number * 20) for number in series], [1 / 20] * 20)

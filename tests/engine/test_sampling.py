@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from quire.core.records.errors import InputError, shown
-from quire.engine.sampling import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS, Sampling
+from quire.engine.sampling import Sampling
+from quire.engine.sampling_checks import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS
 
 
 def test_by_default_greedy() -> None:
@@ -36,6 +37,10 @@ def test_it_is_frozen_and_compares_by_value() -> None:
         {"n": 4, "temperature": 2.5},
         {"beams": 4, "n": 4, "length_penalty": -2},
         {"drafts": 8, "ngram": 3, "temperature": 1.0},
+        {"min_tokens": 128, "min_p": 1, "logprobs": 0, "include_stop_str_in_output": True, "priority": -5},
+        {"allowed_token_ids": tuple(range(4096)), "logit_bias": ((3, -100.0), (7, 100.0)), "logprobs": 20},
+        {"presence_penalty": -2, "frequency_penalty": 2.0, "repetition_penalty": 0.01},
+        {"bad_words": ("x" * 64,) * 128},
     ],
 )
 def test_what_can_be_asked(values: dict[str, Any]) -> None:
@@ -96,6 +101,37 @@ def test_what_can_be_asked(values: dict[str, Any]) -> None:
         {"stop": b"END"},
         {"stop_ids": (1 << 70,)},
         {"stop_ids": (True,)},
+        {"min_tokens": -1},
+        {"min_tokens": 129},
+        {"min_p": -0.1},
+        {"min_p": 1.1},
+        {"min_p": math.nan},
+        {"logit_bias": 7},
+        {"logit_bias": {"7": 1.0}},
+        {"logit_bias": {7: "much"}},
+        {"logit_bias": {7: 101}},
+        {"logit_bias": {-1: 1}},
+        {"logit_bias": {True: 1}},
+        {"logit_bias": [7, 8]},
+        {"logit_bias": {7: math.nan}},
+        {"allowed_token_ids": ()},
+        {"allowed_token_ids": 7},
+        {"allowed_token_ids": (-1,)},
+        {"presence_penalty": 2.1},
+        {"frequency_penalty": -2.1},
+        {"frequency_penalty": None},
+        {"repetition_penalty": 0},
+        {"repetition_penalty": 101},
+        {"repetition_penalty": 10**400},
+        {"bad_words": ("",)},
+        {"bad_words": (" ",)},
+        {"bad_words": (7,)},
+        {"logprobs": -1},
+        {"logprobs": 21},
+        {"logprobs": True},
+        {"include_stop_str_in_output": 1},
+        {"priority": 1.0},
+        {"priority": 1 << 31},
     ],
     ids=lambda values: next(f"{name}-{shown(value)[:20]}" for name, value in values.items()),
 )
@@ -115,6 +151,14 @@ def test_stops_are_few_and_short() -> None:
         Sampling(stop=("x",) * (MOST_STOPS + 1))
     with pytest.raises(InputError, match="stop_ids has 257 ids; give at most 256"):
         Sampling(stop_ids=tuple(range(MOST_STOP_IDS + 1)))
+    with pytest.raises(InputError, match="logit_bias has 301 tokens; give at most 300"):
+        Sampling(logit_bias=dict.fromkeys(range(301), 1.0))
+    with pytest.raises(InputError, match="allowed_token_ids has 4097 ids; give at most 4096"):
+        Sampling(allowed_token_ids=range(4097))
+    with pytest.raises(InputError, match="bad_words has 129 strings; give at most 128"):
+        Sampling(bad_words=["x"] * 129)
+    with pytest.raises(InputError, match="a string of bad_words has 65 characters; give strings of at most 64"):
+        Sampling(bad_words=["x" * 65])
     with pytest.raises(InputError, match="beam search ends on tokens") as told:
         Sampling(beams=2, stop=("x" * LONGEST_STOP,) * MOST_STOPS)
     assert len(str(told.value)) < 200
@@ -126,6 +170,15 @@ def test_stops_are_few_and_short() -> None:
         ({"temperature": 0.5}, "temperature is 0.5"),
         ({"n": 3}, "n is 3"),
         ({"drafts": 2}, "drafts is 2"),
+        ({"min_tokens": 2}, "min_tokens is 2; beams are weighed by the model's own numbers: leave min_tokens out"),
+        ({"min_p": 0.5}, "min_p is 0.5"),
+        ({"logit_bias": {3: 1}}, "logit_bias is"),
+        ({"allowed_token_ids": [3]}, "allowed_token_ids is"),
+        ({"presence_penalty": 1}, "presence_penalty is 1"),
+        ({"frequency_penalty": 1}, "frequency_penalty is 1"),
+        ({"repetition_penalty": 2}, "repetition_penalty is 2"),
+        ({"bad_words": "no"}, "bad_words is"),
+        ({"logprobs": 0}, "logprobs is 0"),
     ],
 )
 def test_what_beam_search_leaves_out(values: dict[str, Any], fact: str) -> None:
@@ -139,3 +192,13 @@ def test_one_stop_string_and_lists() -> None:
     assert (one.stop, one.stop_strings, one.stop_ids) == (("END",), ("END",), (3, 4))
     assert one == Sampling(stop=["END"], stop_ids=(3, 4)) and len({one, Sampling(stop=("END",), stop_ids=[3, 4])}) == 1
     assert dataclasses.replace(one, stop="x").stop == ("x",) and repr(one) == "Sampling(stop=<1>, stop_ids=<2>)"
+
+
+def test_token_fields_as_they_are_kept() -> None:
+    one = Sampling(logit_bias={9: 1, 3: -2.5}, bad_words="no", allowed_token_ids=range(3))
+    assert one.biases == one.logit_bias == ((3, -2.5), (9, 1.0))
+    assert (one.bad_words, one.allowed_token_ids) == (("no",), (0, 1, 2))
+    same = Sampling(logit_bias=[(3, -2.5), (9, 1.0)], bad_words=["no"], allowed_token_ids=[0, 1, 2])
+    assert one == same and len({one, same}) == 1 and dataclasses.replace(one, n=2).biases == one.biases
+    assert repr(one) == "Sampling(logit_bias=<2>, allowed_token_ids=<3>, bad_words=<1>)"
+    assert one.edits_logits and not Sampling(min_p=0.5, logprobs=3, priority=2, temperature=1.0).edits_logits

@@ -19,7 +19,8 @@ from quire.engine.front import stops as stops_file
 from quire.engine.front import text as text_file
 from quire.engine.front.stops import ROOT, Stops
 from quire.engine.front.text import Transcript
-from quire.engine.sampling import LONGEST_STOP, MOST_STOPS, Sampling
+from quire.engine.sampling import Sampling
+from quire.engine.sampling_checks import LONGEST_STOP, MOST_STOPS
 
 from .words import byte_tokenizer
 
@@ -39,6 +40,23 @@ def first_stop(text: str, stops: tuple[str, ...]) -> tuple[int, int] | None:
 def may_begin(text: str, stops: tuple[str, ...]) -> int:
     """Characters at the end that a stop begins with."""
     return max(size for stop in stops for size in range(len(stop)) if text.endswith(stop[:size]))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text("ab", max_size=20), STOPS, st.integers(0, 12), st.booleans())
+def test_stops_count_behind_the_first_tokens(text: str, stops: tuple[str, ...], least: int, shows: bool) -> None:
+    """One that is complete with a later token counts, wherever it begins."""
+    words = byte_tokenizer()
+    transcript = Transcript(words, stops, min_tokens=least, shows_stop=shows)
+    transcript.add(words(text)["input_ids"])
+    ends = range(least + 1, len(text) + 1)
+    found = next((end for end in ends if text[:end].endswith(stops)), None)
+    assert transcript.stopped == (found is not None)
+    if found is None:
+        assert transcript.text + transcript.end() == text
+    else:
+        length = max(len(stop) for stop in stops if text[:found].endswith(stop))
+        assert transcript.text == text[: found if shows else found - length] and transcript.count == found
 
 
 @settings(deadline=None, max_examples=300)

@@ -62,5 +62,8 @@ def unpack(body: bytes) -> PrefillOrder:
 
 
 def needs_logits(sampling: Sampling) -> bool:
-    """Whether one first token is not enough: several answers begin differently, and beams weigh all tokens."""
-    return sampling.n > 1 or sampling.beams > 1
+    """Whether one first token is not enough: several answers begin differently, beams weigh all tokens, and fields
+    that an order does not carry may choose another one.
+    """
+    more = sampling.edits_logits or bool(sampling.min_p) or sampling.logprobs is not None
+    return sampling.n > 1 or sampling.beams > 1 or more

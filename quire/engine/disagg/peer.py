@@ -215,9 +215,9 @@ class Peer:
                 self._fall_back(run, why)
 
     def _must_wait(self, run: Run) -> bool:
-        """Somebody older waits for pages here."""
+        """Somebody who comes first waits for pages here."""
         waiting = self.engine.scheduler.waiting
-        return bool(waiting) and waiting[0].run.arrival < run.arrival
+        return bool(waiting) and waiting[0].run.order < run.order
 
     def _over(self, session: Session) -> None:
         """Give its pages back, or decode what has come; if it has not, compute it, from where all groups can start."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from quire.core.records.errors import QuireError
@@ -61,7 +60,7 @@ class Prefills:
         it, and the other side chooses.
         """
         self._check(key)
-        one = replace(sampling, max_tokens=1, drafts=0, n=1, beams=1)
+        one = first_token_of(sampling)
         try:
             run = self._engine.submit(tokens, one, **options)
         except QuireError as refused:
@@ -158,6 +157,11 @@ class Prefills:
         with self._pump as endpoint:
             if endpoint.is_sending(key):
                 endpoint.cancel(key, "whoever ordered it does not want it any more")
+
+
+def first_token_of(sampling: Sampling) -> Sampling:
+    """How one token is chosen here. Other fields are for whoever decodes: where they matter, logits are sent."""
+    return Sampling(1, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, priority=sampling.priority)
 
 
 class _Place:

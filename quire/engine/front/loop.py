@@ -20,7 +20,7 @@ from quire.core.records.request import Int32
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.front.stream import Stream
-from quire.engine.front.text import Transcript
+from quire.engine.front.text import Tokenizer, Transcript
 from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.step.branch import Run
 from quire.engine.submission import EngineBusy
@@ -99,7 +99,7 @@ class Loop:
         tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
-        texts = [] if tokenizer is None else [Transcript(tokenizer, sampling.stop_strings) for _ in range(sampling.n)]
+        texts = [] if tokenizer is None else [_transcript(tokenizer, sampling) for _ in range(sampling.n)]
         stream = Stream(texts, self.cancel)
         stream.on_over = self.gate.leave
         return stream
@@ -247,3 +247,8 @@ class Loop:
         for one in self.engine.participants:
             with contextlib.suppress(Exception):
                 one.close()
+
+
+def _transcript(tokenizer: Tokenizer, sampling: Sampling) -> Transcript:
+    shows_stop = sampling.include_stop_str_in_output
+    return Transcript(tokenizer, sampling.stop_strings, min_tokens=sampling.min_tokens, shows_stop=shows_stop)

@@ -29,6 +29,17 @@ class AsyncOptions(TypedDict, total=False):
     length_penalty: float
     drafts: int
     ngram: int
+    min_tokens: int
+    min_p: float
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]]
+    allowed_token_ids: Sequence[int] | None
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    bad_words: Sequence[str]
+    logprobs: int | None
+    include_stop_str_in_output: bool
+    priority: int
     scope: Scope
     retention: Retention | None
 

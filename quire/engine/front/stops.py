@@ -47,13 +47,13 @@ class Stops:
         """Characters at the end of the text that a stop may begin with: all others are final."""
         return self._depths[node]
 
-    def read(self, node: int, text: str) -> StopSearch:
-        """Go on by a text, to its end or to the end of a stop."""
+    def read(self, node: int, text: str, heed: bool = True) -> StopSearch:
+        """Go on by a text, to its end or to the end of a stop; `heed` False: whatever is complete in it is passed."""
         for place, char in enumerate(text, start=1):
             while not (after := self._after(node, char)) and node:
                 node = self._shorter[node]
             node = after
-            if self._ends[node]:
+            if self._ends[node] and heed:
                 return StopSearch(node, FoundStop(place, self._ends[node]))
         return StopSearch(node, None)
 

@@ -14,6 +14,7 @@ from quire.core.records.errors import QuireError
 from quire.engine.front.admission_gate import patience
 from quire.engine.front.text import Transcript
 from quire.engine.step.branch import Run
+from quire.engine.step.logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Piece:
     answer: int
     tokens: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, if they were asked for
 
     def __repr__(self) -> str:
         return f"Piece(answer {self.answer}, {len(self.tokens)} tokens, {len(self.text)} characters)"
@@ -54,7 +56,8 @@ class Stream:
         """New tokens; True when their text has reached a stop string."""
         transcript = self.transcripts[branch] if self.transcripts else None
         text = "" if transcript is None else transcript.add(tokens)
-        self._tell(Piece(branch, tuple(tokens), text))
+        logprobs = tuple(run.answers[branch].logprobs[-len(tokens) :])
+        self._tell(Piece(branch, tuple(tokens), text, logprobs))
         return transcript is not None and transcript.stopped
 
     def over(self, run: Run) -> None:

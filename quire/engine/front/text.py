@@ -42,8 +42,12 @@ class Tokenizer(Protocol):
 class Transcript:
     """The text of one answer in pieces; together they are its decoded tokens, up to the first stop string."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, min_tokens: int = 0, shows_stop: bool = False
+    ) -> None:
+        """Stops in the text of the first `min_tokens` tokens do not count; `shows_stop`: the text ends behind one."""
         self.stopped = False
+        self._min_tokens, self._shows_stop = min_tokens, shows_stop
         self.count = 0  # tokens read; those behind a stop string are not
         self._tokenizer = tokenizer
         self._stops = stops_of(stop) if stop else None
@@ -99,7 +103,7 @@ class Transcript:
             return ""
         if self._run is None:
             self._run = _Run(self._stops, self._node, self._open)
-        if not self._run.reaches_stop(byte):
+        if not self._run.reaches_stop(byte, self._heeds):
             return ""
         text = self._decoded()[self._settled :]
         return self._settle(text) if self._stops.read(self._node, text).found else ""
@@ -108,15 +112,20 @@ class Transcript:
         """Settled text more: what of it is final."""
         if self._stops is None:
             return self._hand_out(text)
-        self._node, found = self._stops.read(self._node, text)
+        self._node, found = self._stops.read(self._node, text, self._heeds)
         fresh, self._held = self._held + text, ""
         if found is not None:
             self.stopped = True
-            behind = len(text) - found.end
-            return self._hand_out(fresh[: len(fresh) - behind - found.length])
+            behind = len(text) - found.end + (0 if self._shows_stop else found.length)
+            return self._hand_out(fresh[: len(fresh) - behind])
         final = len(fresh) - self._stops.depth(self._node)
         self._held = fresh[final:]
         return self._hand_out(fresh[:final])
+
+    @property
+    def _heeds(self) -> bool:
+        """Whether a stop that is complete now ends the answer."""
+        return self.count > self._min_tokens
 
     def _cut(self) -> None:
         """Cuts the window back to its context, if it has become long."""
@@ -142,8 +151,8 @@ class _Run:
         self._characters = codecs.getincrementaldecoder("utf-8")()
         self._spoilt = False
 
-    def reaches_stop(self, byte: int) -> bool:
-        """Whether a stop is complete with it."""
+    def reaches_stop(self, byte: int, heed: bool) -> bool:
+        """Whether a stop is complete with it, if that shall count."""
         if self._spoilt:
             return False
         try:
@@ -153,6 +162,6 @@ class _Run:
             return False
         if not text:
             return False
-        self._node, found = self._stops.read(self._node, self._before + text)
+        self._node, found = self._stops.read(self._node, self._before + text, heed)
         self._before, self._spoilt = "", found is not None
         return self._spoilt

@@ -18,12 +18,14 @@ from quire.core.records.errors import InputError
 from quire.core.records.plan import Plan
 from quire.core.records.span import Span
 from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
+from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.read_logits import LogitRows, NextTokens, read_logits, splits
-from quire.engine.step.sample import broken
+from quire.engine.step.sample import NO_TOKEN, broken
 from quire.engine.step.schedule import Scheduler, Work
 
 LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
+NONE_LEFT = "its fields leave no token to go on with: allow more, or forbid less"
 
 
 class Advance:
@@ -68,9 +70,9 @@ class Advance:
         if branch in read.scores:
             self._hold(branch, read.scores[branch])
         elif splits(branch):
-            self._split_answers(branch, read.tokens[branch])
+            self._split_answers(branch, read)
         else:
-            self._append(branch, read.tokens[branch])
+            self._append(branch, read.tokens[branch], read.logprobs.get(branch, ()))
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
@@ -118,14 +120,18 @@ class Advance:
         if sequences:
             self._cache.commit(sequences)
 
-    def _append(self, branch: Branch, tokens: list[int]) -> None:
+    def _append(self, branch: Branch, tokens: list[int], logprobs: Sequence[TokenLogprobs] = ()) -> None:
         """New tokens of an answer: told, kept, and the next one is due, unless the answer ends with them."""
         run = branch.run
         tokens, finish = self._cut(branch, tokens)
         answer = run.answers[branch.index]
         for place, token in enumerate(tokens, start=1):  # one at a time: drafts must not change where an answer ends
+            if token == NO_TOKEN:
+                self._fail(run, NONE_LEFT)
+                return
             branch.append([token])
             answer.tokens.append(token)
+            answer.logprobs += logprobs[place - 1 : place]
             stops = self._tell(run, branch.index, [token])
             if run.done:
                 return  # the listener has cancelled it
@@ -174,14 +180,14 @@ class Advance:
 
     # -- forks -------------------------------------------------------------------------------------------------------
 
-    def _split_answers(self, branch: Branch, tokens: list[int]) -> None:
+    def _split_answers(self, branch: Branch, read: NextTokens) -> None:
         """The prompt is computed: every answer goes its own way from here."""
-        run = branch.run
+        run, tokens, logprobs = branch.run, read.tokens[branch], read.logprobs.get(branch, ())
         others = self._fork(branch, list(range(1, len(tokens))))
         run.branches.extend(others)
-        for one, token in zip([branch, *others], tokens, strict=True):
+        for nth, one in enumerate([branch, *others]):
             if not run.done:  # by a listener that has cancelled it
-                self._append(one, [token])
+                self._append(one, [tokens[nth]], logprobs[nth : nth + 1])
 
     def _fork(self, branch: Branch, indices: list[int]) -> list[Branch]:
         """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import torch
 
     from quire.engine.step.beam import Beams
+    from quire.engine.step.logprobs import TokenLogprobs
+    from quire.engine.step.token_rules import TokenRules
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 
@@ -32,6 +34,7 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     finish: Finish | None = None  # None: not complete
     score: float | None = None  # of a beam search
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # one per token, if they were asked for
 
     def __repr__(self) -> str:
         score = "" if self.score is None else f", score {self.score:.3f}"
@@ -64,12 +67,12 @@ class Run:
 
     __slots__ = (
         "answers", "arrival", "beams", "branches", "computed", "done", "error", "fallback", "id", "keeps_logits",
-        "listener", "logits", "num_preemptions", "received", "request", "reused", "sampling", "seed", "times",
+        "listener", "logits", "num_preemptions", "received", "request", "reused", "rules", "sampling", "seed", "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
         self.id = request.id
-        self.arrival = 0  # order of submission: who came first goes first
+        self.arrival = 0  # order of submission: of equal priority who came first goes first
         self.request = request
         self.sampling = sampling
         self.seed = seed
@@ -77,6 +80,7 @@ class Run:
         self.answers = [Answer() for _ in range(sampling.n)]
         self.branches: list[Branch] = []  # live ones; of a beam search the live beams, best first
         self.beams: Beams | None = None
+        self.rules: TokenRules | None = None  # None: no field is about particular tokens
         self.done = False
         self.error: str | None = None
         self.reused = 0  # prompt tokens that were not computed when it was first admitted
@@ -92,6 +96,11 @@ class Run:
     def prompt(self) -> Int32:
         """Its tokens."""
         return self.request.tokens
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who comes first: by priority, then by submission."""
+        return self.sampling.priority, self.arrival
 
     @property
     def fresh(self) -> bool:
@@ -136,9 +145,9 @@ class Branch:
         return self._buffer[len(self.run.prompt) : self.length]
 
     @property
-    def age(self) -> tuple[int, int]:
-        """Who comes first: by submission, then by number."""
-        return self.run.arrival, self.index
+    def age(self) -> tuple[int, int, int]:
+        """Who comes first: by priority, then by submission, then by number."""
+        return *self.run.order, self.index
 
     def __repr__(self) -> str:
         return f"Branch({self.id!r}, answer {self.index}, {self.length} tokens)"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from quire.core.records.span import Span
 from quire.engine.step.branch import Branch
-from quire.engine.step.sample import SampleRow, log_probs, sample
+from quire.engine.step.logprobs import TokenLogprobs, logprobs_of
+from quire.engine.step.sample import log_probs, sample
+from quire.engine.step.sample_row import SampleRow
 
 LogitRows = dict[Branch, Span]  # which rows of a step's logits are a branch's
 
@@ -17,6 +20,7 @@ class NextTokens(NamedTuple):
     """What the logits of a step say."""
 
     tokens: dict[Branch, list[int]]  # one per position of a branch; at a fork one per answer
+    logprobs: dict[Branch, list[TokenLogprobs]]  # of these tokens, where they were asked for
     scores: dict[Branch, torch.Tensor]  # of beams the log-probabilities of all tokens
 
 
@@ -27,32 +31,55 @@ def read_logits(branches: list[Branch], rows: LogitRows, logits: torch.Tensor) -
     if beams:
         table = log_probs(logits[[rows[beam].start for beam in beams]])
         scores = dict(zip(beams, table, strict=True))
-    found = NextTokens(_sampled([branch for branch in branches if branch not in scores], rows, logits), scores)
+    tokens, logprobs = _sampled([branch for branch in branches if branch not in scores], rows, logits)
     for branch in branches:
         if branch.run.keeps_logits:
             branch.run.logits = logits[rows[branch].end - 1].float().cpu()
-    return found
+    return NextTokens(tokens, logprobs, scores)
 
 
-def _sampled(branches: list[Branch], rows: LogitRows, logits: torch.Tensor) -> dict[Branch, list[int]]:
+def _sampled(
+    branches: list[Branch], rows: LogitRows, logits: torch.Tensor
+) -> tuple[dict[Branch, list[int]], dict[Branch, list[TokenLogprobs]]]:
     wanted: list[SampleRow] = []
     places: list[int] = []
-    ends: list[int] = []
+    spans: dict[Branch, slice] = {}
     for branch in branches:
         first, last = rows[branch].start, rows[branch].end
-        run, made = branch.run, len(branch.answer)
-        if splits(branch):
-            wanted += [SampleRow(run.sampling, run.seed, nth, made) for nth in range(run.sampling.n)]
-            places += [first] * run.sampling.n
-        else:
-            wanted += [SampleRow(run.sampling, run.seed, branch.index, made + nth) for nth in range(last - first)]
-            places += range(first, last)
-        ends.append(len(places))
+        mine = _sample_rows(branch, last - first)
+        spans[branch] = slice(len(places), len(places) + len(mine))
+        wanted += mine
+        places += [first] * len(mine) if splits(branch) else range(first, last)
     if not places:
-        return {}
+        return {}, {}
     whole = places == list(range(len(logits)))
-    tokens = sample(logits if whole else logits[torch.tensor(places, device=logits.device)], wanted)
-    return {branch: tokens[first:last] for branch, first, last in zip(branches, [0, *ends], ends, strict=False)}
+    table = logits if whole else logits[torch.tensor(places, device=logits.device)]
+    tokens = sample(table, wanted)
+    asked = {branch: span for branch, span in spans.items() if branch.run.sampling.logprobs is not None}
+    return {branch: tokens[span] for branch, span in spans.items()}, _logprobs(table, tokens, asked)
+
+
+def _sample_rows(branch: Branch, count: int) -> list[SampleRow]:
+    """How the tokens of `count` positions are chosen: behind the answer, and behind each draft as if it were right."""
+    run, made = branch.run, branch.length - len(branch.run.prompt)
+    sampling, seed, rules = run.sampling, run.seed, run.rules
+    if splits(branch):
+        return [SampleRow(sampling, seed, nth, made, rules) for nth in range(sampling.n)]
+    if rules is None:
+        return [SampleRow(sampling, seed, branch.index, made + nth) for nth in range(count)]
+    text = np.concatenate([branch.answer, branch.drafts])
+    return [SampleRow(sampling, seed, branch.index, made + nth, rules, text[: made + nth]) for nth in range(count)]
+
+
+def _logprobs(table: torch.Tensor, tokens: list[int], asked: dict[Branch, slice]) -> dict[Branch, list[TokenLogprobs]]:
+    """Of all who asked, in one go."""
+    if not asked:
+        return {}
+    places = [place for span in asked.values() for place in range(span.start, span.stop)]
+    counts = [branch.run.sampling.logprobs or 0 for branch, span in asked.items() for _ in range(span.start, span.stop)]
+    chosen = [max(0, tokens[place]) for place in places]  # where rules leave no token there is no run any more
+    found = iter(logprobs_of(table[places], chosen, counts))
+    return {branch: [next(found) for _ in range(span.start, span.stop)] for branch, span in asked.items()}
 
 
 def splits(branch: Branch) -> bool:

@@ -1,4 +1,4 @@
-"""From logits to tokens: greedy, temperature, top-k, top-p. Owns chance; knows no requests, no pages, no model.
+"""From logits to tokens: rules, temperature, min-p, top-k, top-p and chance, for a whole batch. Knows no requests.
 
 A row's token depends on its logits and its SampleRow alone: chance is a hash of (seed, branch, position), not the state
 of a generator, and probabilities are whole numbers, whose sums are the same in any order and on any device. So batch
@@ -8,43 +8,52 @@ mates, preemption and drafts change nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from quire.core.records.errors import InputError, say
 from quire.engine.sampling import Sampling
+from quire.engine.step.chance import uniform
+from quire.engine.step.edit_logits import edit
+from quire.engine.step.sample_row import SampleRow
 
 HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
 WIDER = 16  # times as many, when they are not
 COLDEST, HOTTEST = 1e-30, 1e30  # temperatures beyond them are these: float32 could not divide by others
-_WORD = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class SampleRow:
-    """How one row's token is to be chosen; (seed, branch, position) is its chance."""
-
-    sampling: Sampling
-    seed: int
-    branch: int
-    position: int
+NO_TOKEN = -1  # instead of a token, where rules leave none
 
 
 def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """One token per row of `logits` [rows, vocab], on any device."""
+    """One token per row of `logits` [rows, vocab], on any device; NO_TOKEN where rules leave none."""
     if logits.dim() != 2 or logits.shape[0] != len(rows):
         fact = f"the logits have shape {tuple(logits.shape)}"
         raise InputError(say(f"sample {len(rows)} tokens", fact, "pass one row of logits per token"))
     if not rows:
         return []
     tokens = _best(logits)
-    by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
-    if by_chance:
-        drawn = _drawn(logits[by_chance].float(), [rows[nth] for nth in by_chance])
-        for nth, token in zip(by_chance, drawn, strict=True):
+    special = [nth for nth, row in enumerate(rows) if row.edited or not row.sampling.greedy]
+    if special:
+        chosen = _chosen(logits[special].float(), [rows[nth] for nth in special])
+        for nth, token in zip(special, chosen, strict=True):
             tokens[nth] = token
     return tokens
+
+
+def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    """Tokens of rows with rules or by chance; `logits` is a copy that may be changed."""
+    by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
+    tokens = torch.zeros(len(rows), dtype=torch.int64, device=logits.device)
+    none_left = tokens.bool()
+    if any(row.edited for row in rows):
+        edit(logits, rows)
+        best, tokens = logits.max(dim=-1)
+        none_left = best == -torch.inf
+        logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
+    if by_chance:
+        some = logits if len(by_chance) == len(rows) else logits[by_chance]
+        tokens[by_chance] = _drawn(some, [rows[nth] for nth in by_chance])
+    found: list[int] = torch.where(none_left, NO_TOKEN, tokens).tolist()
+    return found
 
 
 def log_probs(logits: torch.Tensor) -> torch.Tensor:
@@ -56,17 +65,6 @@ def log_probs(logits: torch.Tensor) -> torch.Tensor:
 def broken(logits: torch.Tensor) -> list[int]:
     """Rows in which no token can be chosen: a NaN or +inf somewhere, or -inf everywhere."""
     return _unusable(logits.max(dim=-1).values)
-
-
-def uniform(seed: int, branch: int, position: int) -> float:
-    """A number in [0, 1) with 53 random bits, the same on every machine."""
-    word = 0
-    for part in (seed, branch, position):  # the splitmix64 step, once per part
-        word = (word + part + 0x9E3779B97F4A7C15) & _WORD
-        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
-        word ^= word >> 31
-    return (word >> 11) / (1 << 53)
 
 
 def _best(logits: torch.Tensor) -> list[int]:
@@ -86,26 +84,31 @@ def _unusable(maxima: torch.Tensor) -> list[int]:
     return rows
 
 
-def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+def _drawn(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     """Tokens drawn by inverse CDF, in the order of token ids: noise in near-equal logits cannot swap two of them."""
-    weights = _weights(logits, [row.sampling.temperature for row in rows])
+    weights = _weights(logits, rows)
     cut = [nth for nth, row in enumerate(rows) if row.sampling.top_k or row.sampling.top_p < 1]
     if cut:
         kept = _kept(logits[cut], weights[cut], [rows[nth].sampling for nth in cut])
         weights[cut] = torch.where(kept, weights[cut], 0)
     sums = weights.cumsum(dim=-1)
     mass = sums[:, -1:]
-    chance = _column([uniform(row.seed, row.branch, row.position) for row in rows], mass)
+    _, seeds, branches, positions, *_ = zip(*rows, strict=True)
+    chance = torch.from_numpy(uniform(seeds, branches, positions)).to(logits.device)[:, None]
     target = (chance * mass).long().minimum(mass - 1)
-    tokens: list[int] = torch.searchsorted(sums, target, right=True).flatten().tolist()
-    return tokens
+    return torch.searchsorted(sums, target, right=True).flatten()
 
 
-def _weights(logits: torch.Tensor, temperatures: Sequence[float]) -> torch.Tensor:
-    """softmax(logits / temperature) up to a factor, as int64 whose row sums do not overflow."""
+def _weights(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """softmax(logits / temperature) up to a factor, as int64 whose row sums do not overflow; 0 below min-p."""
     bits = 62 - logits.shape[-1].bit_length()
-    divisor = _column([min(max(heat, COLDEST), HOTTEST) for heat in temperatures], logits).float()
-    return (torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / divisor) * 2.0**bits).long()
+    divisor = _column([min(max(row.sampling.temperature, COLDEST), HOTTEST) for row in rows], logits).float()
+    shares = torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / divisor)  # of the most likely: 1
+    weights = (shares * 2.0**bits).long()
+    if any(row.sampling.min_p for row in rows):
+        least = _column([row.sampling.min_p for row in rows], logits).float()
+        weights = torch.where(shares >= least, weights, 0)
+    return weights
 
 
 def _kept(logits: torch.Tensor, weights: torch.Tensor, samplings: Sequence[Sampling]) -> torch.Tensor:
