@@ -12,8 +12,9 @@ except ImportError as missing:
 from quire.engine.connector import Connector
 from quire.engine.engine import Engine
 from quire.engine.fitting import fitting
+from quire.engine.front.feed import Piece
 from quire.engine.front.loop import Loop
-from quire.engine.front.stream import AsyncStream, Piece, RunFailed, Stream
+from quire.engine.front.stream import AsyncStream, RunFailed, Stream
 from quire.engine.llm import LLM, Output
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load, of
@@ -23,10 +24,11 @@ from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run
 from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.report import Stats, StepReport
+from quire.engine.step.times import RunTimes
 from quire.engine.submission import EngineBusy
 
 __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "Engine", "EngineBusy", "EngineConfig", "EnginePublisher", "Listener",
-    "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "Sampling", "Stats", "StepReport", "Stream",
-    "TokenLogprobs", "fitting", "load", "of",
+    "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "RunTimes", "Sampling", "Stats",
+    "StepReport", "Stream", "TokenLogprobs", "fitting", "load", "of",
 ]  # fmt: skip

@@ -118,7 +118,8 @@ class Engine:
         """A prompt's KV has come from a peer, with its first token, or its last logits: it decodes from here on."""
         branch.sequence = self.cache.sequence(branch.id)
         branch.run.reused = reused
-        branch.run.times.first_token = self.clock()
+        times, now = branch.run.times, self.clock()
+        times.admitted, times.first_token, times.last_token = times.admitted or now, now, now
         self.advance.begin(branch, first)
 
     def cancel(self, run: Run) -> bool:
@@ -206,6 +207,7 @@ class Engine:
         """Pages are where they belong; branches that lost some compute them again, or wait for new ones."""
         self.set_back(self.plans.settle(), turn)
         for branch in turn.admitted:
+            branch.run.times.admitted = branch.run.times.admitted or self.clock()
             if branch.sequence is not None and branch.run.fresh:
                 branch.run.reused = branch.sequence.start
         if self.connector_side.brings:

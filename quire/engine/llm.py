@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import torch
 
@@ -14,7 +14,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
-from quire.engine.front.options import ASYNC_OPTIONS, AsyncOptions, MergedOptions, Options, merge_options
+from quire.engine.front.options import MergedOptions, Options, check_names, merge_options
 from quire.engine.front.prompts import Message, Prompt, listed, prompt_ids, talk_ids
 from quire.engine.front.stream import AsyncStream, RunFailed, Stream
 from quire.engine.model import smollm2
@@ -22,12 +22,15 @@ from quire.engine.model.folders import checked
 from quire.engine.model.hub_cache import is_hub_id
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load
+from quire.engine.publishing import EnginePublisher
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Run
 from quire.engine.step.logprobs import TokenLogprobs
+from quire.engine.step.times import RunTimes
 
 if TYPE_CHECKING:
+    from quire.events import Publisher
     from quire.transfer import Tls
 
 
@@ -40,7 +43,8 @@ class Output:
     finish: tuple[str, ...]  # eos, stop, length, cancelled
     num_prompt_tokens: int
     reused: int  # prompt tokens that need not be computed
-    time_to_first_token: float  # seconds
+    time_to_first_token: float  # seconds in the engine; a wait for a place counts in `times` only
+    times: RunTimes  # from the moment it was asked for
     logprobs: tuple[tuple[TokenLogprobs, ...], ...] = ()  # by answer and token, if they were asked for
 
     def __repr__(self) -> str:
@@ -56,19 +60,31 @@ class Output:
         return self.texts[0]
 
 
+class Memory(TypedDict, total=False):
+    """Where a model and its pages are: "cpu", "float32", "512MiB" and 0 if nothing else is said."""
+
+    device: str
+    dtype: str
+    device_bytes: int | str
+    host_bytes: int | str
+
+
 class LLM:
     """A model with its cache: from a folder, or a hub id (`Qwen/Qwen3-0.6B`) that was downloaded before.
 
     Without either it is the embedded SmolLM2-135M-Instruct. `device_bytes` and `host_bytes` are for pages: "40GB".
 
-    With a `prefill_peer`, an LLM that serves prompts, it decodes what that one computes.
+    With a `prefill_peer`, an LLM that serves prompts, it decodes what that one computes. With `publish`, an endpoint
+    such as "tcp://127.0.0.1:5557", routers hear what it caches, and with `replay`, another one, what they missed.
     """
 
     def __init__(
-        self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None, device: str = "cpu",
-        dtype: str = "float32", device_bytes: int | str = "512MiB", host_bytes: int | str = 0,
-        prefill_peer: PrefillPeer | None = None, tell: Callable[[str], None] = lambda _: None,
+        self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None,
+        prefill_peer: PrefillPeer | None = None, publish: str | None = None, replay: str | None = None,
+        tell: Callable[[str], None] = lambda _: None, **memory: Unpack[Memory],
     ) -> None:  # fmt: skip
+        check_names(memory, Memory.__optional_keys__)
+        device = memory.get("device", "cpu")
         for name, given, kind in (("config", config, EngineConfig), ("prefill_peer", prefill_peer, PrefillPeer)):
             if given is not None and not isinstance(given, kind):
                 raise InputError(
@@ -76,15 +92,19 @@ class LLM:
                 )
         if prefill_peer is not None:
             _check_peer(prefill_peer)
+        _check_endpoints(publish, replay)
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
             tell(f"loading {model if is_hub_id(model) else place.name}")
-            model = load(place, device=device, dtype=dtype)
+            model = load(place, device=device, dtype=memory.get("dtype", "float32"))
         self.model = model
-        engine = Engine(model, fitting(model, device_bytes, host_bytes) if config is None else config)
+        if config is None:
+            config = fitting(model, memory.get("device_bytes", "512MiB"), memory.get("host_bytes", 0))
+        engine = Engine(model, config if publish is None else replace(config, events=True))
         try:
             submit = None if prefill_peer is None else _remote(engine, prefill_peer)
+            self.publisher = None if publish is None else _published(engine, publish, replay)
         except BaseException:
             engine.close()
             raise
@@ -100,10 +120,10 @@ class LLM:
         return self.loop.submit(self.tokens(prompt), merged.sampling, **merged.others)
 
     def stream_async(
-        self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[AsyncOptions]
+        self, prompt: Prompt, sampling: Sampling = PLAIN_SAMPLING, **options: Unpack[Options]
     ) -> AsyncStream:
         """The same for coroutines: `async for piece in llm.stream_async(...)`; or `await` it for its Stream."""
-        merged = merge_options(sampling, options, ASYNC_OPTIONS)
+        merged = merge_options(sampling, options)
         return AsyncStream(partial(self.loop.submit_async, self.tokens(prompt), merged.sampling, **merged.others))
 
     def generate(
@@ -120,7 +140,7 @@ class LLM:
         return self._outputs([talk_ids(messages, self.model.tokenizer)], merge_options(sampling, options))[0]
 
     def _outputs(self, ready: list[list[int]], merged: MergedOptions) -> list[Output]:
-        streams = self.loop.submit_many(ready, merged.sampling, **merged.others)
+        streams = self.loop.submit_many(ready, merged.sampling, gather=True, **merged.others)
         try:
             return [output(stream) for stream in streams]
         finally:
@@ -142,6 +162,10 @@ class LLM:
     def cancel(self, stream: Stream) -> None:
         """Stop an answer; its stream ends with what has come."""
         stream.close()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take no more, and wait until all answers are complete; False: some are not after `timeout` seconds."""
+        return self.loop.drain(timeout)
 
     def close(self) -> None:
         """End the engine; answers under way are cancelled."""
@@ -169,6 +193,26 @@ def _remote(engine: Engine, peer: PrefillPeer) -> Callable[..., Run]:
     return RemotePrefill(engine, peer).submit
 
 
+def _check_endpoints(publish: str | None, replay: str | None) -> None:
+    """What keeps events from being published, before a model is loaded."""
+    for name, given in (("publish", publish), ("replay", replay)):
+        if not isinstance(given, str | None):
+            cure = f"pass {name}='tcp://127.0.0.1:5557', or None"
+            raise InputError(say("an LLM", f"{name} is {shown(given)}", cure))
+    if replay is not None and publish is None:
+        raise InputError(say(f"replay={replay!r}", "nothing is published", "give publish as well"))
+    if publish is not None:
+        import quire.events  # noqa: F401  # says what is missing
+
+
+def _published(engine: Engine, publish: str, replay: str | None) -> Publisher:
+    from quire.events import Publisher
+
+    publisher = Publisher(engine.cache, publish, replay=replay, bind=True)
+    EnginePublisher(engine, publisher)
+    return publisher
+
+
 def check_device(device: str) -> None:
     """Refuse what torch has not got here, before anything is loaded."""
     try:
@@ -191,5 +235,6 @@ def output(stream: Stream) -> Output:
         num_prompt_tokens=len(run.prompt),
         reused=run.reused,
         time_to_first_token=run.time_to_first_token,
+        times=run.user_times,
         logprobs=tuple(tuple(answer.logprobs) for answer in run.answers if answer.logprobs),
     )

@@ -13,7 +13,7 @@ from quire.core.records.tuples import keep_tuples
 from quire.engine.sampling import brief
 from quire.engine.sampling_checks import LARGEST
 
-_SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting")
+_SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class EngineConfig:
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
+    max_unread: int = 4096  # pieces of one stream that nobody reads; a run with more is ended
     events: bool = False  # record what a Publisher tells routers
     rank: int = 0  # of this engine among data-parallel ones, as events say it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router

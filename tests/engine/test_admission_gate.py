@@ -262,3 +262,33 @@ def test_no_place_is_lost_or_doubled_in_a_crowd(seed: int) -> None:
     assert most <= places and inside == 0
     assert gate.num_waiting == 0 and free_places(gate) == places
     assert min(seen["entered"], seen["cancelled"], seen["too late"]) > 10, seen
+
+
+def test_a_shut_gate_sends_everybody_away() -> None:
+    """Those in line at once, threads and coroutines, and those who come later; places may still come back."""
+    gate = AdmissionGate(1)
+    assert gate.enter()
+
+    async def ask() -> list[bool]:
+        return list(await asyncio.gather(gate.enter_async(), gate.enter_async(PATIENCE)))
+
+    with Crew() as crew:
+        waits = [crew.start(gate.enter), crew.start(gate.enter, PATIENCE)]
+        in_a_loop = crew.start(asyncio.run, ask())
+        until(lambda: gate.num_waiting == 4)
+        gate.shut()
+        assert [one.result(PATIENCE) for one in waits] == [False] * 2 and in_a_loop.result(PATIENCE) == [False] * 2
+    gate.leave()
+    assert not gate.enter() and not asyncio.run(gate.enter_async()) and gate.num_waiting == 0
+
+
+def test_a_coroutine_waits_no_longer_than_it_wants() -> None:
+    async def act() -> list[bool]:
+        gate = AdmissionGate(1)
+        found = [await gate.enter_async(0), await gate.enter_async(0), await gate.enter_async(0.001)]
+        assert gate.num_waiting == 0
+        gate.leave()
+        found.append(await gate.enter_async(0))
+        return found
+
+    assert asyncio.run(act()) == [True, False, False, True]

@@ -295,7 +295,7 @@ def test_a_reader_whose_event_loop_is_closed_breaks_nothing(model: Model, expect
         stream = own.run_until_complete(loop.submit_async(PROMPT, LONG))
         pieces = stream.__aiter__()
         own.run_until_complete(pieces.__anext__())
-        while stream._pieces:
+        while stream.feed.num_unread:
             own.run_until_complete(pieces.__anext__())
 
         async def wait() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 from quire import InputError, Scope
 from quire.engine import LLM, EngineConfig, Sampling, of
-from quire.engine.front.options import ASYNC_OPTIONS, OPTIONS, merge_options
+from quire.engine.front.options import OPTIONS, merge_options
 
 from . import families
 from .words import byte_tokenizer
@@ -52,7 +52,7 @@ def ask(llm: LLM, request: pytest.FixtureRequest) -> Ask:
 
 def test_every_field_of_sampling_is_an_option() -> None:
     names = {one.name for one in fields(Sampling)}
-    assert names < ASYNC_OPTIONS < OPTIONS and OPTIONS - names == {"scope", "retention", "timeout"}
+    assert names < OPTIONS and OPTIONS - names == {"scope", "retention", "timeout"}
 
 
 def test_plain_options(ask: Ask) -> None:
@@ -60,7 +60,7 @@ def test_plain_options(ask: Ask) -> None:
     assert len(wanted) == 6
     assert ask("abc", max_tokens=6, temperature=1.0, seed=3, ignore_eos=True) == wanted
     beside = Sampling(temperature=1.0, seed=3)
-    assert ask("abc", beside, max_tokens=6, ignore_eos=True, scope=Scope("adapter")) == wanted
+    assert ask("abc", beside, max_tokens=6, ignore_eos=True, scope=Scope("adapter"), timeout=60) == wanted
     assert beside == Sampling(temperature=1.0, seed=3)
 
 
@@ -107,12 +107,6 @@ def test_wrong_options(ask: Ask, llm: LLM, sampling: Any, options: dict[str, Any
         ask("abc", sampling, **options)
     assert words in str(told.value)
     assert not llm.loop.call(lambda engine: engine.runs) and not llm.loop.num_waiting
-
-
-def test_coroutines_have_no_timeout(llm: LLM) -> None:
-    """They are cancelled instead, by asyncio.timeout."""
-    with pytest.raises(InputError, match="timeout=1: there is no such option"):
-        llm.stream_async("abc", timeout=1)  # type: ignore[call-arg]
 
 
 def test_a_sampling_without_options_stays_itself() -> None:

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
-from quire import StateError
-from quire.engine import EnginePublisher, of
+from quire import InputError, StateError
+from quire.engine import LLM, EnginePublisher, of
 from quire.engine.engine import Engine
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
@@ -76,3 +76,46 @@ def test_a_dead_publisher_is_told_and_stops_no_engine(caplog: pytest.LogCaptureF
     assert record.levelname == "ERROR" and "routers hear nothing" in record.message and "no space" in record.message
     engine.close()
     assert publisher.closed
+
+
+def test_an_llm_publishes_with_two_words() -> None:
+    """It records events because somebody listens, whatever its config says."""
+    model = of(families.build("llama"))
+    config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128)
+    prompt = np.arange(16, 76, dtype=np.int32)
+    index = Index()
+    with (
+        LLM(model, config=config, publish="tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*") as llm,
+        Follower(index) as follower,
+    ):
+        assert llm.publisher is not None and llm.publisher.replay_endpoint is not None
+        follower.follow("worker", llm.publisher.endpoint, llm.publisher.replay_endpoint)
+        llm.generate(prompt, max_tokens=4)
+        until(lambda: bool(index.find(prompt)) and index.find(prompt)["worker"].tokens >= 56)
+    with LLM(model, config=config) as silent:
+        assert silent.publisher is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"publish": 5557}, "publish is 5557; pass publish='tcp://"),
+        ({"replay": "tcp://127.0.0.1:*"}, "nothing is published; give publish as well"),
+        ({"publish": "tcp://127.0.0.1:*", "replay": b"x"}, "replay is b'x'; pass replay='tcp://"),
+        ({"publsh": "tcp://127.0.0.1:*"}, "there is no such option"),
+        ({"device_byte": 5}, "there is no such option; did you mean device_bytes?"),
+    ],
+)
+def test_what_is_no_endpoint_is_told_before_a_model_is_loaded(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as told:
+        LLM("/no/such/folder", **options)
+    assert words in str(told.value)
+
+
+def test_an_endpoint_in_use_leaves_nothing_open() -> None:
+    model = of(families.build("llama"))
+    config = EngineConfig(24, block_size=8, max_num_tokens=48, max_sequences=8, max_length=128)
+    with LLM(model, config=config, publish="tcp://127.0.0.1:*") as llm:
+        assert llm.publisher is not None
+        with pytest.raises(Exception, match=r"in use|Address"):
+            LLM(model, config=config, publish=llm.publisher.endpoint)

@@ -25,6 +25,7 @@ class AdmissionGate:
     def __init__(self, places: int) -> None:
         self._free = places
         self._line: OrderedDict[_Waiter, None] = OrderedDict()
+        self._shut = False
         self._lock = RLock()  # a wait that nobody finishes is left by the garbage collector, in any thread
 
     @property
@@ -33,13 +34,13 @@ class AdmissionGate:
         return len(self._line)
 
     def enter(self, timeout: float | None = None) -> bool:
-        """Wait for a place; False when none came in time."""
+        """Wait for a place; False when none came in time, or none will."""
         timeout = patience(timeout)
         came = Event()
         waiter = self._line_up(came.set)
         try:
             if came.wait(timeout):
-                return True
+                return waiter.served
         except BaseException:  # Ctrl-C
             self._step_out(waiter)
             raise
@@ -47,17 +48,32 @@ class AdmissionGate:
             self._line.pop(waiter, None)
             return waiter.served  # it may have come just now
 
-    async def enter_async(self) -> None:
-        """Wait for a place without holding up the event loop; a cancelled wait takes none."""
+    async def enter_async(self, timeout: float | None = None) -> bool:
+        """The same without holding up the event loop; a cancelled wait takes no place."""
+        timeout = patience(timeout)
         loop, came = asyncio.get_running_loop(), asyncio.Event()
         waiter = self._line_up(lambda: loop.call_soon_threadsafe(came.set))
-        if waiter.served:
-            return
+        if waiter.served or self._shut:
+            return waiter.served
         try:
-            await came.wait()
+            if timeout is None:
+                await came.wait()
+            else:
+                async with asyncio.timeout(timeout):
+                    await came.wait()
+        except TimeoutError:
+            with self._lock:
+                self._line.pop(waiter, None)  # it may have been served just now
         except BaseException:  # cancelled, or its event loop is gone
             self._step_out(waiter)
             raise
+        return waiter.served
+
+    def shut(self) -> None:
+        """Nobody comes in any more; who stands in line learns it at once."""
+        with self._lock:
+            self._shut = True
+            self._serve()
 
     def leave(self) -> None:
         """Give a place back; the next in line has it at once."""
@@ -73,14 +89,14 @@ class AdmissionGate:
         return waiter
 
     def _serve(self) -> None:
-        while self._free > 0 and self._line:
+        while self._line and (self._shut or self._free > 0):
             waiter, _ = self._line.popitem(last=False)
-            self._free -= 1  # first: waking may lead back here
-            waiter.served = True
+            self._free -= not self._shut  # first: waking may lead back here
+            waiter.served = not self._shut
             try:
                 waiter.wake()
             except RuntimeError:  # its event loop is closed: nobody waits there any more
-                self._free += 1
+                self._free += waiter.served
                 waiter.served = False
 
     def _step_out(self, waiter: _Waiter) -> None:

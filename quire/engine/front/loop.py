@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from threading import RLock, Thread, current_thread
+from threading import Event, RLock, Thread, current_thread
 from typing import Any
 
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
 from quire.engine.engine import PLAIN_SAMPLING, Engine
-from quire.engine.front.admission_gate import AdmissionGate
+from quire.engine.front.admission_gate import AdmissionGate, patience
+from quire.engine.front.feed import Feed
 from quire.engine.front.stream import Stream
 from quire.engine.front.text import Tokenizer, Transcript
 from quire.engine.sampling import Sampling, checked_sampling
@@ -41,6 +42,7 @@ class Loop:
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._door = RLock()  # a stream that nobody reads is closed by the garbage collector, in any thread
         self._closing = self._ended = False
+        self._draining, self._drained = False, Event()  # nobody comes in any more / and nobody is inside
         self._broken: BaseException | None = None
         self._unclosed: BaseException | None = None  # what went wrong while closing
         self._patience: float | None = None  # how long the thread may wait for the next job; None: until one comes
@@ -63,18 +65,20 @@ class Loop:
 
     def submit_many(
         self, prompts: Iterable[Tokens], sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None,
-        **options: Any,
+        gather: bool = False, **options: Any,
     ) -> list[Stream]:  # fmt: skip
-        """Queue prompts to be computed together. Each waits for its place; when one is refused, none goes on."""
+        """Queue prompts to be computed together. Each waits for its place; when one is refused, none goes on.
+
+        `gather`: they will be waited for, not read, so no number of pieces is too many.
+        """
         if current_thread() is self._thread:
             raise StateError(say("submit", "this is the engine's own thread", "submit from another one"))
         asked: list[tuple[Stream, Future[None]]] = []
         try:
             for tokens in listed("prompts", prompts):
-                stream = self._stream(sampling)
+                stream = self._stream(sampling, gather)
                 if not self.gate.enter(timeout):
-                    fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
-                    raise EngineBusy(say("submit", fact, "submit again later, or wait longer"))
+                    raise self._busy(timeout)
                 asked.append((stream, self._ask(stream, tokens, sampling, options)))
             for _, future in asked:
                 future.result()
@@ -84,10 +88,13 @@ class Loop:
             raise
         return [stream for stream, _ in asked]
 
-    async def submit_async(self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, **options: Any) -> Stream:
-        """The same for coroutines: a full engine makes them wait, in order."""
+    async def submit_async(
+        self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None, **options: Any
+    ) -> Stream:
+        """The same for coroutines: a full engine makes them wait, in order. Only that wait counts for `timeout`."""
         stream = self._stream(sampling)
-        await self.gate.enter_async()
+        if not await self.gate.enter_async(timeout):
+            raise self._busy(timeout)
         try:
             await asyncio.wrap_future(self._ask(stream, tokens, sampling, options))
         except BaseException:
@@ -95,18 +102,24 @@ class Loop:
             raise
         return stream
 
-    def _stream(self, sampling: Sampling) -> Stream:
+    def _busy(self, timeout: float | None) -> StateError:
+        """Why somebody did not get a place."""
+        self.check_open()
+        fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
+        return EngineBusy(say("submit", fact, "submit again later, or wait longer"))
+
+    def _stream(self, sampling: Sampling, gather: bool = False) -> Stream:
         tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
         texts = [] if tokenizer is None else [_transcript(tokenizer, sampling) for _ in range(sampling.n)]
-        stream = Stream(texts, self.cancel)
-        stream.on_over = self.gate.leave
-        return stream
+        feed = Feed(texts, None if gather else self.engine.config.max_unread, self._fail_unread)
+        feed.on_over, feed.asked = self.gate.leave, self.engine.clock()
+        return Stream(feed, self._close_feed)
 
     def _ask(self, stream: Stream, tokens: Tokens, sampling: Sampling, options: dict[str, Any]) -> Future[None]:
         """Hand a prompt to the engine's thread; the place it was given goes back when its run is over, or never is."""
-        future = Future[None]()
+        future, feed = Future[None](), stream.feed  # the feed: a stream that nobody has any more shall be closed
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
@@ -114,7 +127,8 @@ class Loop:
                 return
             try:
                 self.check_open()
-                stream.run = self._submit(tokens, sampling, listener=stream, **options)
+                feed.run = self._submit(tokens, sampling, listener=feed, **options)
+                feed.run.times.asked = feed.asked
             except BaseException as error:
                 self.gate.leave()
                 future.set_exception(error)
@@ -126,30 +140,67 @@ class Loop:
 
     def cancel(self, stream: Stream) -> None:
         """Stop a run where it is; its stream ends. Does nothing when it is done."""
-        self._put(lambda: self._cancel(stream))
+        self._close_feed(stream.feed)
 
-    def _cancel(self, stream: Stream) -> None:
-        if stream.run is None or self._ended:
+    def _close_feed(self, feed: Feed) -> None:
+        self._put(lambda: self._end(feed, None))
+
+    def _fail_unread(self, feed: Feed) -> None:
+        fact = f"more than {self.engine.config.max_unread} pieces of it wait, and nobody reads them"
+        self._put(lambda: self._end(feed, say("a stream", fact, "read it, `wait` for it, or raise max_unread")))
+
+    def _end(self, feed: Feed, why: str | None) -> None:
+        """Cancel its run or, with a reason, let it fail."""
+        if feed.run is None or feed.run.done or self._ended:
             return
         try:
-            self.engine.cancel(stream.run)
+            if why is None:
+                self.engine.cancel(feed.run)
+            else:
+                self.engine.fail(feed.run, why)
         except BaseException as error:
             self._break(error)
 
     def call(self, act: Callable[[Engine], Any]) -> Any:
         """What `act` returns, called in the engine's thread between two steps."""
-        if current_thread() is self._thread:
-            return act(self.engine)
+        return act(self.engine) if current_thread() is self._thread else self._called(act).result()
+
+    async def call_async(self, act: Callable[[Engine], Any]) -> Any:
+        """The same for coroutines; one that is cancelled before its turn has called nothing."""
+        return await asyncio.wrap_future(self._called(act))
+
+    def _called(self, act: Callable[[Engine], Any]) -> Future[Any]:
         future: Future[Any] = Future()
 
         def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # its caller waits no more
             try:
                 future.set_result(act(self.engine))
             except BaseException as error:
                 future.set_exception(error)
 
         self._put(job)
-        return future.result()
+        return future
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take no more, and wait until all that is inside is done, transfers included.
+
+        False: it was not, after `timeout` seconds. It goes on; `close` cancels it.
+        """
+        if current_thread() is self._thread:
+            raise StateError(say("drain", "this is the engine's own thread", "drain from another one"))
+        timeout = patience(timeout)
+        self._draining = True
+        self.gate.shut()
+        self._put(self._note_drained)
+        return self._drained.wait(timeout)
+
+    def _note_drained(self) -> None:
+        """Whoever drains may go on when nothing is inside, or nothing will be computed any more."""
+        over = self._ended or self._broken is not None
+        if self._draining and (over or not (self.engine.runs or self.engine.num_lingering)):
+            self._drained.set()
 
     def close(self) -> None:
         """Cancel what is left, end the thread and close the engine; closing again does nothing."""
@@ -194,11 +245,14 @@ class Loop:
             raise StateError(say(ask, self.error, "make a new engine"))
         if self._closing:
             raise StateError(say(ask, "the engine is closed", "make a new one"))
+        if self._draining:
+            raise StateError(say(ask, "the engine is draining: it takes no more", "ask another one"))
 
     def _work(self) -> None:
         while self._take():
             if self._broken is None:
                 self._step()
+            self._note_drained()
         try:
             self.engine.close()
         except BaseException as error:
@@ -206,6 +260,7 @@ class Loop:
             self._break(error)
         with self._door:
             self._ended = True
+        self._note_drained()
         while not self._inbox.empty():
             if (job := self._inbox.get()) is not None:
                 job()

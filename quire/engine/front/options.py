@@ -13,8 +13,8 @@ from quire.core.records.retain import Retention
 from quire.engine.sampling import Sampling, checked_sampling
 
 
-class AsyncOptions(TypedDict, total=False):
-    """What coroutines may say: fields of Sampling, who may share the pages, how long they are worth keeping."""
+class Options(TypedDict, total=False):
+    """Fields of Sampling, who may share the pages, how long they are worth keeping, how long to wait for a place."""
 
     max_tokens: int
     temperature: float
@@ -42,16 +42,10 @@ class AsyncOptions(TypedDict, total=False):
     priority: int
     scope: Scope
     retention: Retention | None
-
-
-class Options(AsyncOptions, total=False):
-    """What threads may say: they may also wait for a place no longer than `timeout` seconds."""
-
-    timeout: float | None
+    timeout: float | None  # seconds, for a full engine
 
 
 OPTIONS = frozenset(Options.__optional_keys__)
-ASYNC_OPTIONS = frozenset(AsyncOptions.__optional_keys__)
 
 
 class MergedOptions(NamedTuple):
@@ -61,17 +55,21 @@ class MergedOptions(NamedTuple):
     others: dict[str, Any]
 
 
-def merge_options(sampling: Sampling, given: Mapping[str, Any], names: Collection[str] = OPTIONS) -> MergedOptions:
-    """Options that are fields of Sampling become part of it; not one that it sets itself, nor a word that is none."""
-    defaults = {one.name: one.default for one in fields(Sampling)}
-    ours: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
+def check_names(given: Mapping[str, Any], names: Collection[str]) -> None:
+    """Refuse a word that is none of these; a near one is named."""
     for name, value in given.items():
         if name not in names:
             near = get_close_matches(name, names, n=1)
             cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
             raise InputError(say(f"{name}={shown(value)}", "there is no such option", cure))
-        (ours if name in defaults else rest)[name] = value
+
+
+def merge_options(sampling: Sampling, given: Mapping[str, Any]) -> MergedOptions:
+    """Options that are fields of Sampling become part of it; not one that it sets itself, nor a word that is none."""
+    defaults = {one.name: one.default for one in fields(Sampling)}
+    check_names(given, OPTIONS)
+    ours = {name: value for name, value in given.items() if name in defaults}
+    rest = {name: value for name, value in given.items() if name not in defaults}
     sampling = checked_sampling(sampling)
     for name in ours:
         if (said := getattr(sampling, name)) != defaults[name]:

@@ -47,7 +47,8 @@ class Advance:
         read = self._read([work.branch for work in works if work.num_logits], rows, logits)
         now = self._clock()  # the tokens are on the host: a device may have been computing until just now
         for branch in [*read.tokens, *read.scores]:
-            branch.run.times.first_token = branch.run.times.first_token or now
+            times = branch.run.times
+            times.first_token, times.last_token = times.first_token or now, now
         for branch in read.tokens:
             if len(branch.drafts):
                 self._judge(branch, read.tokens)
@@ -132,19 +133,19 @@ class Advance:
             branch.append([token])
             answer.tokens.append(token)
             answer.logprobs += logprobs[place - 1 : place]
+            answer.finish = finish if place == len(tokens) else None
             stops = self._tell(run, branch.index, [token])
             if run.done:
                 return  # the listener has cancelled it
-            if stops and (finish is None or place < len(tokens)):
-                finish = "stop"
+            if stops and answer.finish is None:
+                answer.finish = "stop"
                 break
-        if finish is None:
+        if answer.finish is None:
             if branch.sequence is not None:
                 self._scheduler.ready[branch] = None
             else:
                 self._scheduler.put(branch)
             return
-        answer.finish = finish
         self.end(branch)
         if not run.branches:
             self._finish(run)
@@ -156,6 +157,7 @@ class Advance:
         try:
             return run.listener.hear(run, answer, tokens)
         except Exception as error:
+            run.answers[answer].finish = None  # nobody has heard its end
             self._fail(run, f"its listener failed: {type(error).__name__}: {error}")
             return False
 

@@ -16,6 +16,7 @@ from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.sampling import Sampling
+from quire.engine.step.times import RunTimes, Times
 
 if TYPE_CHECKING:
     import torch
@@ -45,21 +46,12 @@ class Listener(Protocol):
     """Hears tokens as they come, in the engine's thread. It must not block."""
 
     def hear(self, run: Run, branch: int, tokens: list[int]) -> bool:
-        """New tokens of one answer; True: the answer shall end here."""
+        """New tokens of one answer, whose `finish` is set if they are its last; True: it shall end here."""
         ...
 
     def over(self, run: Run) -> None:
         """The run is done; its answers are final."""
         ...
-
-
-@dataclass(slots=True, eq=False)
-class Times:
-    """When things happened, on the engine's clock; 0.0: not yet."""
-
-    submitted: float
-    first_token: float = 0.0
-    finished: float = 0.0
 
 
 class Run:
@@ -111,6 +103,11 @@ class Run:
     def time_to_first_token(self) -> float:
         """Seconds from submission until the first token of an answer was on the host; nan when none came."""
         return self.times.first_token - self.times.submitted if self.times.first_token else float("nan")
+
+    @property
+    def user_times(self) -> RunTimes:
+        """How long it took for whoever asked."""
+        return self.times.seen(max(len(answer.tokens) for answer in self.answers))
 
     def __repr__(self) -> str:
         state = "failed" if self.error else "done" if self.done else f"{len(self.branches)} branches"
