@@ -25,10 +25,11 @@ from quire.engine.step.branch import Answer, Listener, Run
 from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.report import Stats, StepReport
 from quire.engine.step.times import RunTimes
+from quire.engine.structured import StructuredOutputs
 from quire.engine.submission import EngineBusy
 
 __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "Engine", "EngineBusy", "EngineConfig", "EnginePublisher", "Listener",
     "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "RunTimes", "Sampling", "Stats",
-    "StepReport", "Stream", "TokenLogprobs", "fitting", "load", "of",
+    "StepReport", "Stream", "StructuredOutputs", "TokenLogprobs", "fitting", "load", "of",
 ]  # fmt: skip

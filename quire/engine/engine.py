@@ -25,6 +25,7 @@ from quire.core.records.span import Span
 from quire.engine.connector import Connector, StepParticipant
 from quire.engine.connector_side import ConnectorSide
 from quire.engine.fitting import memory_in_words
+from quire.engine.grammar import Grammars
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
@@ -37,11 +38,13 @@ from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.schedule import Scheduler, Turn
+from quire.engine.step.token_mask import TokenMask
 from quire.engine.step.token_rules import check_ids, rules_of
 from quire.engine.submission import (
     LESS,
     EngineBusy,
     check_limits,
+    check_mask,
     check_scope,
     checked_prompt,
     in_words,
@@ -74,6 +77,7 @@ class Engine:
         )  # fmt: skip
         self._windows = [(shape.window or 0) if isinstance(shape, KvShape) else None for shape in model.shapes]
         self.vocabulary = int(model.module.config.get_text_config().vocab_size)
+        self.grammars = Grammars(model.tokenizer, model.eos_ids)
         self._numbers = count()
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         self.closed = False
@@ -85,8 +89,12 @@ class Engine:
     def submit(
         self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
         retention: Retention | None = None, listener: Listener | None = None, away: bool = False,
+        mask: TokenMask | None = None,
     ) -> Run:  # fmt: skip
-        """Queue a prompt; what can never be served is refused here. `away`: its KV comes from a peer (see `adopt`)."""
+        """Queue a prompt; what can never be served is refused here. `away`: its KV comes from a peer (see `adopt`).
+
+        `mask` says which tokens may come next, the first one first; that of `structured_outputs` is made here without.
+        """
         if self.closed:
             raise StateError(say("submit", "the engine is closed", "make a new one"))
         if len(self.runs) >= self.config.max_waiting:
@@ -97,6 +105,9 @@ class Engine:
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         check_ids(sampling, self.vocabulary)
         rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
+        if mask is None and sampling.structured_outputs is not None:
+            mask = self.grammars.mask(sampling.structured_outputs)
+        check_mask(mask, sampling)
         number = next(self._numbers)
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
@@ -107,6 +118,7 @@ class Engine:
         run.arrival, run.rules = number, rules
         run.beams = beams_of(sampling, self.model.eos_ids)
         branch = Branch(run, 0, request.id, prompt)
+        branch.mask = mask
         run.branches.append(branch)
         self.runs[run.id] = run
         if not away:

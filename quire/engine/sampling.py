@@ -10,6 +10,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.records.tuples import keep_tuples
 from quire.engine import sampling_checks as checks
 from quire.engine.sampling_checks import LARGEST, wrong
+from quire.engine.structured import StructuredOutputs
 
 _WHOLE = {  # least and most
     "max_tokens": (1, LARGEST), "top_k": (0, LARGEST), "n": (1, checks.MOST), "beams": (1, checks.MOST),
@@ -50,6 +51,7 @@ class Sampling:
     bad_words: Sequence[str] = ()  # an answer has none of them; at most 128, of 64 characters each
     logprobs: int | None = None  # log-probabilities of the tokens, and of so many of the most likely; at most 20
     include_stop_str_in_output: bool = False  # the answer ends behind its stop string, not before it
+    structured_outputs: StructuredOutputs | None = None  # the form of the answer: a JSON schema, a regex, a choice
     priority: int = 0  # who is scheduled first: lower numbers, then first come, first served
 
     def __post_init__(self) -> None:
@@ -126,6 +128,9 @@ def _check_tokens(sampling: Sampling) -> None:
     if any(not word.strip() for word in sampling.bad_words):
         raise wrong("bad_words", sampling.bad_words, "words, not only spaces")
     object.__setattr__(sampling, "logit_bias", checks.bias_pairs(sampling.logit_bias))
+    if not isinstance(sampling.structured_outputs, StructuredOutputs | None):
+        cure = 'StructuredOutputs(json=...), or regex=, or choice=["yes", "no"]'
+        raise wrong("structured_outputs", sampling.structured_outputs, cure)
     if sampling.allowed_token_ids is not None:
         checks.check_ids("allowed_token_ids", sampling.allowed_token_ids, checks.MOST_ALLOWED)
         if not sampling.allowed_token_ids:
@@ -143,7 +148,7 @@ def _check_beams(sampling: Sampling) -> None:
         raise InputError(say(ask, f"stop is {shown(sampling.stop)}", "beam search ends on tokens: use stop_ids"))
     if sampling.drafts:
         raise InputError(say(ask, f"drafts is {sampling.drafts}", "beam search needs drafts 0"))
-    for name in (*_EDITS, "min_p", "logprobs"):
+    for name in (*_EDITS, "min_p", "logprobs", "structured_outputs"):
         if (value := getattr(sampling, name)) != _PLAIN[name]:
             cure = f"beams are weighed by the model's own numbers: leave {name} out"
             raise InputError(say(ask, f"{name} is {shown(value)}", cure))

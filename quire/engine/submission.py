@@ -18,6 +18,7 @@ from quire.core.state.prepared import Prepared
 from quire.engine.model.layers import Model
 from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
+from quire.engine.step.token_mask import TokenMask
 
 LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
 
@@ -70,6 +71,13 @@ def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: 
     if sampling.beams > config.max_sequences:
         fact = f"max_sequences is {config.max_sequences}"
         raise InputError(say(f"a beam search with {sampling.beams} beams", fact, "use fewer beams"))
+
+
+def check_mask(mask: TokenMask | None, sampling: Sampling) -> None:
+    """Beams weigh all tokens, and there is one mask for one answer at a time."""
+    if mask is not None and sampling.beams > 1:
+        ask = f"a mask of tokens with beams {sampling.beams}"
+        raise InputError(say(ask, "beams are weighed by the model's own numbers", "leave one of them out"))
 
 
 def prepared_request(cache: Cache, request: Request, max_tokens: int) -> Prepared:

@@ -65,5 +65,5 @@ def needs_logits(sampling: Sampling) -> bool:
     """Whether one first token is not enough: several answers begin differently, beams weigh all tokens, and fields
     that an order does not carry may choose another one.
     """
-    more = sampling.edits_logits or bool(sampling.min_p) or sampling.logprobs is not None
-    return sampling.n > 1 or sampling.beams > 1 or more
+    changed = sampling.edits_logits or bool(sampling.min_p) or sampling.structured_outputs is not None
+    return sampling.n > 1 or sampling.beams > 1 or changed or sampling.logprobs is not None

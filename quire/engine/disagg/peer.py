@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from quire.core.life.finish import Finished
-from quire.core.records.errors import QuireError, StateError, say
+from quire.core.records.errors import InputError, QuireError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN, Int32, Request
@@ -130,6 +130,9 @@ class Peer:
     ) -> Run:  # fmt: skip
         """An answer to a prompt that `source` computes under `key`. With `order` this engine tells it to."""
         self._check(key)
+        if options.get("mask") is not None and sampling.structured_outputs is None:
+            fact = "a peer that does not know it chooses the first token"
+            raise InputError(say("a mask of one's own", fact, "submit it to the engine itself"))
         there, body = Source((source,)), b""
         if order:
             seed = secrets.randbits(63) if sampling.seed is None else sampling.seed

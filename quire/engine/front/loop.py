@@ -77,9 +77,11 @@ class Loop:
         try:
             for tokens in listed("prompts", prompts):
                 stream = self._stream(sampling, gather)
+                if sampling.structured_outputs is not None:  # compiled here, while the engine computes
+                    options["mask"] = self.engine.grammars.mask(sampling.structured_outputs)
                 if not self.gate.enter(timeout):
                     raise self._busy(timeout)
-                asked.append((stream, self._ask(stream, tokens, sampling, options)))
+                asked.append((stream, self._ask(stream, tokens, sampling, dict(options))))
             for _, future in asked:
                 future.result()
         except BaseException:
@@ -93,6 +95,8 @@ class Loop:
     ) -> Stream:
         """The same for coroutines: a full engine makes them wait, in order. Only that wait counts for `timeout`."""
         stream = self._stream(sampling)
+        if sampling.structured_outputs is not None:
+            options["mask"] = await asyncio.to_thread(self.engine.grammars.mask, sampling.structured_outputs)
         if not await self.gate.enter_async(timeout):
             raise self._busy(timeout)
         try:

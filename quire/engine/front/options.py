@@ -11,6 +11,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.retain import Retention
 from quire.engine.sampling import Sampling, checked_sampling
+from quire.engine.structured import StructuredOutputs
 
 
 class Options(TypedDict, total=False):
@@ -39,6 +40,7 @@ class Options(TypedDict, total=False):
     bad_words: Sequence[str]
     logprobs: int | None
     include_stop_str_in_output: bool
+    structured_outputs: StructuredOutputs | None
     priority: int
     scope: Scope
     retention: Retention | None

@@ -128,11 +128,13 @@ class Advance:
         answer = run.answers[branch.index]
         for place, token in enumerate(tokens, start=1):  # one at a time: drafts must not change where an answer ends
             if token == NO_TOKEN:
-                self._fail(run, NONE_LEFT)
+                self._fail(run, (branch.mask and branch.mask.error) or NONE_LEFT)
                 return
             branch.append([token])
             answer.tokens.append(token)
             answer.logprobs += logprobs[place - 1 : place]
+            if finish is None and branch.mask is not None and branch.mask.complete:
+                finish = "stop"  # whatever came next would be wrong
             answer.finish = finish if place == len(tokens) else None
             stops = self._tell(run, branch.index, [token])
             if run.done:
@@ -195,6 +197,8 @@ class Advance:
         """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""
         run = branch.run
         twins = [Branch(run, index, (run.id, next(self._serial)), branch.tokens) for index in indices]
+        for twin in twins:
+            twin.mask = branch.mask and branch.mask.copy()
         made = None if branch.sequence is None else self._cache.fork(branch.sequence, [twin.id for twin in twins])
         if made is None:
             self.num_copies += len(twins)

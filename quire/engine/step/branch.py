@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from quire.engine.step.beam import Beams
     from quire.engine.step.logprobs import TokenLogprobs
+    from quire.engine.step.token_mask import TokenMask
     from quire.engine.step.token_rules import TokenRules
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
@@ -117,7 +118,7 @@ class Run:
 class Branch:
     """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
 
-    __slots__ = ("_buffer", "drafts", "id", "index", "length", "log_probs", "prepared", "run", "sequence")
+    __slots__ = ("_buffer", "drafts", "id", "index", "length", "log_probs", "mask", "prepared", "run", "sequence")
 
     def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
         self.run = run
@@ -129,6 +130,7 @@ class Branch:
         self.sequence: Sequence | None = None
         self.prepared: Prepared | None = None  # its next claim, while it waits
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
+        self.mask: TokenMask | None = None  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
 
     @property
@@ -155,6 +157,9 @@ class Branch:
             self._buffer = np.concatenate([self._buffer, np.empty(len(self._buffer), np.int32)])
         self._buffer[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
+        if self.mask is not None:
+            for token in tokens:
+                self.mask.accept(token)
 
     def request(self) -> Request:
         """What to claim: the prompt, or the prompt and what was generated before it lost its pages."""

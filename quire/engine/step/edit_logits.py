@@ -1,17 +1,18 @@
 """Editing logits: what rules say about tokens, applied to a whole batch at once. Knows rows, not who they belong to.
 
-The order is vLLM's: allowed tokens, forbidden ones, bias, then penalties. Only the logits that a rule names are
+The order is vLLM's: masks, allowed tokens, forbidden ones, bias, then penalties. Only the logits that a rule names are
 touched: what the host puts together is a list of places in the batch, and the device changes those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quire.core.records.request import Int32
 from quire.engine.step.sample_row import SampleRow
 from quire.engine.step.token_rules import TokenRules
 
@@ -22,6 +23,7 @@ Place = tuple[int, NDArray[np.integer], float | Values]  # row, token ids, a num
 
 def edit(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
     """Change float32 `logits` [rows, vocabulary] in place."""
+    _apply_masks(logits, {nth: row.mask for nth, row in enumerate(rows) if row.mask is not None})
     ruled = [(nth, row, row.rules) for nth, row in enumerate(rows) if row.rules is not None]
     _keep_allowed(logits, [(nth, rules) for nth, _, rules in ruled if rules.allowed is not None])
     flat = logits.view(-1)
@@ -36,6 +38,21 @@ def edit(logits: torch.Tensor, rows: Sequence[SampleRow]) -> None:
     flat[places] = found  # a token that is named twice gets the same number twice
     places, amounts = _placed(logits, _answered(ruled))
     flat[places] -= amounts
+
+
+def _apply_masks(logits: torch.Tensor, masks: Mapping[int, Int32]) -> None:
+    """Tokens whose bit is not set become impossible, and so do those that a mask does not know."""
+    if not masks:
+        return
+    num_words = -(-logits.shape[1] // 32)
+    words = np.zeros((len(masks), num_words), np.int32)
+    for place, mask in enumerate(masks.values()):
+        words[place, : len(mask)] = mask[:num_words]
+    packed = torch.from_numpy(words).to(logits.device)[:, :, None]
+    bits = (packed >> torch.arange(32, dtype=torch.int32, device=logits.device)) & 1
+    allowed = bits.flatten(1)[:, : logits.shape[1]].bool()
+    rows = list(masks)
+    logits[rows] = logits[rows].masked_fill(~allowed, -torch.inf)
 
 
 def _keep_allowed(logits: torch.Tensor, ruled: Sequence[tuple[int, TokenRules]]) -> None:

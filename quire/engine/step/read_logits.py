@@ -63,8 +63,11 @@ def _sample_rows(branch: Branch, count: int) -> list[SampleRow]:
     """How the tokens of `count` positions are chosen: behind the answer, and behind each draft as if it were right."""
     run, made = branch.run, branch.length - len(branch.run.prompt)
     sampling, seed, rules = run.sampling, run.seed, run.rules
+    mask = None if branch.mask is None else branch.mask.words()
     if splits(branch):
-        return [SampleRow(sampling, seed, nth, made, rules) for nth in range(sampling.n)]
+        return [SampleRow(sampling, seed, nth, made, rules, mask=mask) for nth in range(sampling.n)]
+    if mask is not None:  # it has no drafts
+        return [SampleRow(sampling, seed, branch.index, made, rules, branch.answer, mask)]
     if rules is None:
         return [SampleRow(sampling, seed, branch.index, made + nth) for nth in range(count)]
     text = np.concatenate([branch.answer, branch.drafts])

@@ -18,8 +18,9 @@ class SampleRow(NamedTuple):
     position: int
     rules: TokenRules | None = None
     answer: Int32 = NO_IDS  # the tokens before it in its answer; read by rules only
+    mask: Int32 | None = None  # bits of the tokens that may come, 32 to a number; None: all
 
     @property
     def edited(self) -> bool:
         """Whether its logits are changed before a token is chosen."""
-        return self.rules is not None
+        return self.rules is not None or self.mask is not None

@@ -114,7 +114,8 @@ class Scheduler:
         if self.prompts or self.waiting:
             spare -= self._config.block_size  # a prompt can always go on by a block
         for branch in ready:
-            branch.drafts = self._guess(branch, spare) if branch.run.sampling.drafts and spare > 0 else NO_DRAFTS
+            guesses = branch.run.sampling.drafts and spare > 0 and branch.mask is None
+            branch.drafts = self._guess(branch, spare) if guesses else NO_DRAFTS
             spare -= len(branch.drafts)
         counts = [len(branch.drafts) for branch in ready]  # before the first of them takes its drafts back
         for count in sorted(set(counts), reverse=True):
