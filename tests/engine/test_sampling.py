@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +204,10 @@ def test_token_fields_as_they_are_kept() -> None:
     assert one == same and len({one, same}) == 1 and dataclasses.replace(one, n=2).biases == one.biases
     assert repr(one) == "Sampling(logit_bias=<2>, allowed_token_ids=<3>, bad_words=<1>)"
     assert one.edits_logits and not Sampling(min_p=0.5, logprobs=3, priority=2, temperature=1.0).edits_logits
+
+
+def test_the_page_about_sampling_has_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sampling.md").read_text(encoding="utf-8")
+    first_cells = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    told = re.findall(r"`(\w+)`", first_cells)
+    assert sorted(told) == sorted(one.name for one in dataclasses.fields(Sampling))
