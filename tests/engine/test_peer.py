@@ -133,7 +133,10 @@ def test_several_answers_and_beams_over_a_transfer(name: str) -> None:
     reference = Reference(families.build(name))
     there, here = open_peer(name, serve=True), open_peer(name)
     asks = []
-    many = Sampling(max_tokens=6, n=3, temperature=0.9, seed=5), Sampling(max_tokens=6, beams=3), Sampling(n=2)
+    many = [Sampling(max_tokens=6, n=3, temperature=0.9, seed=5), Sampling(max_tokens=6, beams=3), Sampling(n=2)]
+    # fields that an order does not carry
+    many += [Sampling(max_tokens=6, logit_bias={30: 4.0, 40: 5.0}, repetition_penalty=2.0, min_tokens=3, logprobs=2)]
+    many += [Sampling(max_tokens=6, temperature=1.5, min_p=0.4, seed=3)]
     for nth, sampling in enumerate(many):
         prompt = words(0, 20 + 9 * nth) + words(nth, 6)
         run = here.decode(Key(f"r{nth}"), prompt, sampling, source=there.link.address, order=True)
@@ -145,6 +148,7 @@ def test_several_answers_and_beams_over_a_transfer(name: str) -> None:
     for prompt, sampling, run in asks:
         assert run.error is None and not run.fallback and run.received > 0
         assert_same(reference, prompt, sampling, [answer.tokens for answer in run.answers])
+        assert [one.token for one in run.answers[0].logprobs] == (run.answers[0].tokens if sampling.logprobs else [])
     for peer in (there, here):
         peer.engine.close()
 

@@ -271,3 +271,18 @@ def test_an_llm_takes_words_and_gives_logprobs(model: Model) -> None:
         for nth, answer in enumerate(told.logprobs):
             heard = [one for piece in pieces if piece.answer == nth for one in piece.logprobs]
             assert [(one.token, one.rank) for one in heard] == [(one.token, one.rank) for one in answer]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_device_changes_no_logit_and_no_token() -> None:
+    rows = [row_of(fields | {"temperature": heat}, *text) for fields in FIELDS for text in TEXTS for heat in (0.0, 0.8)]
+    rows[3] = rows[3]._replace(mask=np.array([0x00FF0FF0], np.int32))
+    logits = 3 * torch.randn(len(rows), VOCAB, generator=torch.Generator().manual_seed(4))
+    here, there = logits.clone(), logits.cuda()
+    assert sample(there, rows) == sample(here, rows)
+    edit(here, rows)
+    edit(there, rows)
+    assert torch.allclose(here, there.cpu(), atol=1e-5)
+    tokens = [row % VOCAB for row in range(len(rows))]
+    both = [logprobs_of(table, tokens, [3] * len(rows)) for table in (logits, logits.cuda())]
+    assert [(one.token, one.rank) for one in both[0]] == [(one.token, one.rank) for one in both[1]]
