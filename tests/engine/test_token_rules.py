@@ -187,6 +187,7 @@ def model() -> Model:
 RULED: dict[str, dict[str, Any]] = {
     "penalties": {"presence_penalty": 1.0, "frequency_penalty": 0.5, "repetition_penalty": 1.2},
     "loose": {"frequency_penalty": -1.0, "repetition_penalty": 0.7, "drafts": 4},  # it repeats itself: drafts hit
+    "worn": {"logit_bias": {50: 14.0}, "frequency_penalty": 2.0, "drafts": 4},  # the same token, until it is worn out
     "biased": {"logit_bias": dict.fromkeys(range(20, 40), 3.0), "drafts": 3},
     "several": {"n": 3, "temperature": 0.9, "seed": 4, "min_p": 0.1, "frequency_penalty": 1.0, "logprobs": 2},
     "allowed": {"allowed_token_ids": range(16, 60), "temperature": 1.0, "seed": 1},

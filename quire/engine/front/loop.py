@@ -76,12 +76,13 @@ class Loop:
         asked: list[tuple[Stream, Future[None]]] = []
         try:
             for tokens in listed("prompts", prompts):
-                stream = self._stream(sampling, gather)
+                feed = self._feed(sampling, gather)
                 if sampling.structured_outputs is not None:  # compiled here, while the engine computes
                     options["mask"] = self.engine.grammars.mask(sampling.structured_outputs)
                 if not self.gate.enter(timeout):
                     raise self._busy(timeout)
-                asked.append((stream, self._ask(stream, tokens, sampling, dict(options))))
+                stream = Stream(feed, self._close_feed)
+                asked.append((stream, self._ask(feed, tokens, sampling, dict(options))))
             for _, future in asked:
                 future.result()
         except BaseException:
@@ -94,13 +95,14 @@ class Loop:
         self, tokens: Tokens, sampling: Sampling = PLAIN_SAMPLING, *, timeout: float | None = None, **options: Any
     ) -> Stream:
         """The same for coroutines: a full engine makes them wait, in order. Only that wait counts for `timeout`."""
-        stream = self._stream(sampling)
+        feed = self._feed(sampling)
         if sampling.structured_outputs is not None:
             options["mask"] = await asyncio.to_thread(self.engine.grammars.mask, sampling.structured_outputs)
         if not await self.gate.enter_async(timeout):
             raise self._busy(timeout)
+        stream = Stream(feed, self._close_feed)
         try:
-            await asyncio.wrap_future(self._ask(stream, tokens, sampling, options))
+            await asyncio.wrap_future(self._ask(feed, tokens, sampling, options))
         except BaseException:
             self.cancel(stream)
             raise
@@ -112,18 +114,18 @@ class Loop:
         fact = f"{self.engine.config.max_waiting} runs were inside for {timeout} s"
         return EngineBusy(say("submit", fact, "submit again later, or wait longer"))
 
-    def _stream(self, sampling: Sampling, gather: bool = False) -> Stream:
+    def _feed(self, sampling: Sampling, gather: bool = False) -> Feed:
         tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
         texts = [] if tokenizer is None else [_transcript(tokenizer, sampling) for _ in range(sampling.n)]
         feed = Feed(texts, None if gather else self.engine.config.max_unread, self._fail_unread)
         feed.on_over, feed.asked = self.gate.leave, self.engine.clock()
-        return Stream(feed, self._close_feed)
+        return feed
 
-    def _ask(self, stream: Stream, tokens: Tokens, sampling: Sampling, options: dict[str, Any]) -> Future[None]:
+    def _ask(self, feed: Feed, tokens: Tokens, sampling: Sampling, options: dict[str, Any]) -> Future[None]:
         """Hand a prompt to the engine's thread; the place it was given goes back when its run is over, or never is."""
-        future, feed = Future[None](), stream.feed  # the feed: a stream that nobody has any more shall be closed
+        future = Future[None]()
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():

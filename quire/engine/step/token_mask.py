@@ -11,7 +11,7 @@ from quire.core.records.request import Int32
 
 
 class TokenMask(Protocol):
-    """What may follow one answer so far. Every answer has its own."""
+    """What may follow one answer so far; every answer has its own. Nothing of it may raise: `error` is for that."""
 
     def words(self) -> Int32:
         """Bits of the tokens that may come next, 32 to a number, the lowest first; none is set after an error."""
