@@ -15,6 +15,7 @@ TOOLS = {
     "prefill": ("quire.tools.prefill", "compute prompts for `quire chat --prefill-peer` in another process"),
     "replay": ("quire.tools.replay.replay_command", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.tools.replay.sweep_command", "a replay for every size and policy, beside the offline optimum"),
+    "trace": ("quire.tools.trace.command", "logs of real requests made into a trace, without text; what a trace says"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }

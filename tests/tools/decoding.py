@@ -1,6 +1,6 @@
-"""Readers of traces and of models' shapes under mutated input: the documented error, or a sound answer; nothing else.
+"""Readers of traces, logs and models' shapes under mutated input: the documented error, or a sound answer.
 
-By hand: python -m tests.tools.decoding --cases 1000000 --seed 1 [--what traces|shapes]
+By hand: python -m tests.tools.decoding --cases 1000000 --seed 1 [--what traces|logs|shapes]
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from quire.tools.replay.setup.settings import Memory, ReplaySettings
 from quire.tools.replay.setup.shape import find_shape
 from quire.tools.replay.workload.lines import LONGEST, LONGEST_LINE, TraceError
 from quire.tools.replay.workload.trace import Trace, read_trace
+from quire.tools.trace.make import Made, MakeOptions, make
 
+from .logs import KEY
 from .mutations import WHOLE, as_json, changed, damaged, deep
 
 MOONCAKE = {"timestamp": 27482, "input_length": 700, "output_length": 52, "hash_ids": [46, 47]}
@@ -35,6 +37,16 @@ OWN: dict[str, Any] = {
 }  # fmt: skip
 WORDS = [b"null", b"true", b"[", b"]", b"{", b"}", b":", b",", b'"', b"\n", b"\r", b"\\u0000", b"\\ud800", b"\xff",
          b'"prompt"', b'"hash_ids"', b'"scope"', b'"retain"', b"\x1f\x8b", b" " * 99]  # fmt: skip
+
+LOGGED: list[Any] = [
+    {"time": 12.5, "prompt": [1, 2, 3, 4], "usage": {"completion_tokens": 3, "prompt_tokens": 4}, "model": "a"},
+    {"time": 13, "body": {"prompt": [[1, 2], [3]], "cache_salt": "x"}, "response": {"usage": {"output_tokens": 3}}},
+    {"timestamp": 5, "usage": {"prompt_tokens": 700, "completion_tokens": 3}},
+    b"2023-11-16 18:17:03.9799600,4808,10",
+]
+TABLE_HEAD = b"TIMESTAMP,ContextTokens,GeneratedTokens"
+LOG_WORDS = [b"null", b"[", b"]", b"{", b"}", b":", b",", b'"', b"\n", b"\\ud800", b"\xff", b'"prompt"', b'"messages"',
+             b'"input"', b'"hash_ids"', b'"usage"', b"1e999", b" " * 99]  # fmt: skip
 
 SHAPE = b"""name = "some"
 typical_tokens = 4096
@@ -148,10 +160,51 @@ class Shapes:
         return "read" if wrong is None else "refused"
 
 
-WHAT: dict[str, type[Traces] | type[Shapes]] = {"traces": Traces, "shapes": Shapes}
+class Logs:
+    """A log of a few requests, some of them mutated; of prompts, of lengths, or a table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.out = folder / "log.jsonl", folder / "made.jsonl"
+        self.text = bytearray()
+        self.made: Made | None = None
+
+    def make(self, draw: Random) -> int:
+        """Write one."""
+        kind = draw.choice(LOGGED)
+        lines = [kind if isinstance(kind, bytes) else as_json(kind) for _ in range(draw.randrange(4))]
+        for _ in range(draw.choice([1, 1, 2])):
+            wrong = changed(draw, kind) if isinstance(kind, dict) and draw.random() < 0.6 else draw.choice(LOGGED)
+            text = wrong if isinstance(wrong, bytes) else as_json(wrong)
+            text = damaged(draw, text, LOG_WORDS) if draw.random() < 0.5 else text
+            lines.insert(draw.randrange(len(lines) + 1), deep(draw) if draw.random() < 0.02 else text)
+        if isinstance(kind, bytes):
+            lines.insert(0, TABLE_HEAD)
+        whole = draw.choice([b"\n", b"\n", b"\r\n"]).join(lines) + draw.choice([b"\n", b""])
+        self.path.write_bytes(gzip.compress(whole, 1) if draw.random() < 0.1 else whole)
+        return len(whole)
+
+    def read(self, draw: Random) -> None:
+        """As the tool does, but for a tokenizer: prompts are token ids."""
+        options = MakeOptions(block_size=draw.choice([None, 1, 16]), skip_bad=draw.random() < 0.5, time_unit="s")
+        self.made = None
+        self.text = bytearray()
+        self.made = make([self.path], options, KEY, self.text.extend)
+
+    def check(self, draw: Random, wrong: QuireError | None) -> str:
+        """What was made can be replayed."""
+        if wrong is not None:
+            assert not isinstance(wrong, TraceError) or 0 <= wrong.line <= 200, wrong
+            return "refused"
+        assert self.made is not None
+        self.out.write_bytes(self.text)
+        assert len(read_trace(self.out)) == self.made.requests
+        return "read"
 
 
-def run_case(target: Traces | Shapes, seed: int, number: int) -> str:
+WHAT: dict[str, type[Traces] | type[Logs] | type[Shapes]] = {"traces": Traces, "logs": Logs, "shapes": Shapes}
+
+
+def run_case(target: Traces | Logs | Shapes, seed: int, number: int) -> str:
     """One case, the same for the same numbers."""
     draw = Random(f"{seed}.{number}")
     size = target.make(draw)
@@ -193,7 +246,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--what", choices=WHAT, help="default: both, as many of each")
+    parser.add_argument("--what", choices=WHAT, help="default: all, as many of each")
     options = parser.parse_args()
     for what in [options.what] if options.what else WHAT:
         began = time.monotonic()

@@ -12,7 +12,8 @@ from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace
 from quire.tools.replay.setup.settings import ARRIVALS, Memory, ReplaySettings
 from quire.tools.replay.setup.shape import PRESETS
-from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
+from quire.tools.replay.workload.lines import MOONCAKE_BLOCK
+from quire.tools.replay.workload.trace import Trace, read_trace
 
 _DEFAULT = ReplaySettings()
 
@@ -29,8 +30,8 @@ def _add_reading(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--limit", type=int, metavar="N", help="only the first N requests")
     group.add_argument("--skip-bad", action="store_true", help="count lines that cannot be used and go on")
     group.add_argument(
-        "--trace-block", type=int, default=MOONCAKE_BLOCK, metavar="N",
-        help=f"tokens per hash id of a Mooncake trace (default {MOONCAKE_BLOCK})",
+        "--trace-block", type=int, metavar="N",
+        help=f"tokens per hash id of a Mooncake trace (default: as it says, or {MOONCAKE_BLOCK})",
     )  # fmt: skip
 
 

@@ -40,7 +40,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="quire replay", description=__doc__)
-    parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain or gzip (docs/replay.md), or 'sample'")
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        help="JSON lines, plain, gzip or zstd (docs/replay.md), or 'sample'; '-': standard input",
+    )
     parser.add_argument("--compare", action="store_true", help="run both ways of admission, side by side")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a page with plots")

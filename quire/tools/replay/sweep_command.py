@@ -35,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--workers must be at least 1")
     try:
         check_page(options.html)
+        source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
         trace_of(options, options.trace)
-        return _run(options, [_settings(each) for each in combinations])
+        return _run(options, source, [_settings(each) for each in combinations])
     except QuireError as wrong:
         print(f"quire sweep: {wrong}", file=sys.stderr)
         return 2
@@ -66,7 +67,7 @@ def _parser() -> ArgumentParser:
         epilog=f"Several values, with commas between them: {', '.join(AXES)}. Example: "
         "quire sweep sample --device 8GB,16GB,32GB --host 0,64GB --eviction empty_first,release_order",
     )
-    parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain or gzip (docs/replay.md), or 'sample'")
+    parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain, gzip or zstd (docs/replay.md), or 'sample'")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: the number of cores)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a page with the curves")
@@ -80,8 +81,7 @@ def _settings(options: Namespace) -> ReplaySettings:
     return settings if options.admission is None else replace(settings, two_phase=options.admission == WAYS[0])
 
 
-def _run(options: Namespace, settings: list[ReplaySettings]) -> int:
-    source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
+def _run(options: Namespace, source: TraceSource, settings: list[ReplaySettings]) -> int:
     with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
         found = sweep(source, settings, workers=options.workers, tell=tell)
     wrote = bool(options.html) and write_page(options.html, curves.render(found), "quire sweep")

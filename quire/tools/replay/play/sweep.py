@@ -19,12 +19,14 @@ from typing import Any, NamedTuple, Protocol
 from warnings import catch_warnings, simplefilter
 
 from quire import ConfigWarning, InputError, QuireError
+from quire.core.records.errors import say
 from quire.tools.replay.optimum.belady import Reuse
 from quire.tools.replay.optimum.prompts import in_blocks, in_tokens
 from quire.tools.replay.play.player import play
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.setup.shape import find_shape
-from quire.tools.replay.workload.trace import MOONCAKE_BLOCK, Trace, read_trace
+from quire.tools.replay.workload.streams import STDIN
+from quire.tools.replay.workload.trace import Trace, read_trace
 
 _ALONE = Lock()  # one replay at a time in a process: warnings are caught for all of it
 
@@ -50,7 +52,12 @@ class TraceSource:
     path: str
     limit: int | None = None
     skip_bad: bool = False
-    unit: int = MOONCAKE_BLOCK  # tokens per hash id
+    unit: int | None = None  # tokens per hash id; None: as the trace says, or 512
+
+    def __post_init__(self) -> None:
+        if self.path == STDIN:
+            fact = "every process reads the trace for itself"
+            raise InputError(say("a sweep of standard input", fact, "write it to a file first"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ class Tally:
             restarts=counts["restarts"],
             generated_tokens=counts["generated"],
             model=self._model(),
-            settings={"trace": self._trace.name, **self._settings.to_json()},
+            settings={"trace": self._trace.name, **_sharing(self._trace), **self._settings.to_json()},
             series=self._series.to_json(),
         )
 
@@ -248,6 +248,11 @@ class Tally:
             "throughput_tokens_per_second": round(tokens / max(self._last, 1e-9), 3),
             "generated_tokens_per_second": round(self._counts["generated"] / max(self._last, 1e-9), 3),
         }
+
+
+def _sharing(trace: Trace) -> dict[str, str]:
+    """Told only where it is not known: a hit rate says nothing then."""
+    return {"trace_sharing": "unknown"} if trace.lengths_only else {}
 
 
 def _moves(pages: Sequence[Counts]) -> dict[str, Any]:

@@ -137,6 +137,11 @@ def told(result: Json) -> list[str]:
         f"{share_text(rate)} of {which} did not have to be computed: "
         f"{count_text(result['tokens_saved'])} tokens" + (f" (by tier: {found})." if found else ".")
     )
+    if result.get("settings", {}).get("trace_sharing") == "unknown":
+        lines.append(
+            "The trace has lengths only: what its prompts have in common is not known, so the hit rate says nothing "
+            "about reuse. Times, loads and memory are those of prompts that share nothing."
+        )
     lines.append(_promise(result))
     up, down = result["onboarded_bytes"], result["offloaded_bytes"]
     if up or down:

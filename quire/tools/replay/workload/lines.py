@@ -3,6 +3,8 @@
 mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [id, ...]}
 quire      {"time_ms": ms, "prompt": [[part, tokens], ...], "output_tokens": n, "scope": {...}, "priority": n,
             "retain": [[start, end, priority, seconds], ...], "reuse": true}
+
+A line of Mooncake's may carry what `quire trace` says of the whole file: {"quire": {"block_size": n, ...}}.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from typing import Any, Literal
 
 from quire import InputError, QuireError, RetainRange, Retention, Scope
 from quire.core.records.errors import say
+from quire.core.trace.writer import FIELD
 from quire.tools.replay.units import cut, shown
 
 LONGEST = 1 << 24  # tokens of one prompt or answer
 LONGEST_LINE = 1 << 22  # bytes
+MOST_BLOCKS = LONGEST_LINE // 21  # hash ids of one line, each of up to 19 digits
+MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or somebody else says
 PLAIN = Scope()
 _SCOPE = ("lora", "salt", "epoch")
 _FIELDS = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
@@ -56,9 +61,11 @@ class Wrong(Exception):
 class LineReader:
     """Reads line after line of one file; the first good one decides which kind it is."""
 
-    def __init__(self, name: str, unit: int) -> None:
+    def __init__(self, name: str, unit: int | None = None) -> None:
         self.name = name
-        self.unit = unit
+        self.unit = unit  # None: nobody has said yet
+        self.lengths_only = False
+        self.said: dict[str, Any] = {}  # by the trace of itself: the newest
         self.number = 0
         self.kind: Literal["mooncake", "quire"] | None = None
 
@@ -88,6 +95,9 @@ class LineReader:
         return line
 
     def _mooncake(self, fields: dict[str, Any]) -> TraceLine:
+        if FIELD in fields:
+            self._hear(fields[FIELD])
+        unit = self.unit or MOONCAKE_BLOCK
         time = _time(fields, "timestamp")
         length = _whole(fields, "input_length", 1)
         output = _whole(fields, "output_length", 0)
@@ -95,11 +105,25 @@ class LineReader:
         for name in ids:
             if type(name) is not int or name < 0:
                 raise Wrong(f"hash_ids has {_short(name)}", "hash ids are whole numbers from 0 on")
-        blocks = -(-length // self.unit)
+        blocks = -(-length // unit)
         if len(ids) != blocks:
-            fact = f"input_length {length} takes {blocks} blocks of {self.unit} tokens, hash_ids has {len(ids)}"
+            fact = f"input_length {length} takes {blocks} blocks of {unit} tokens, hash_ids has {len(ids)}"
             raise Wrong(fact, "correct one of them, or give the trace's block size (--trace-block)")
+        self.unit = unit
         return TraceLine(self.number, time, ids, [], length, output)
+
+    def _hear(self, said: Any) -> None:
+        """What the trace says of itself, at its first line or its last."""
+        if not isinstance(said, dict):
+            raise Wrong(f"{FIELD} is {_short(said)}", "give an object, or leave it out")
+        if "block_size" in said:
+            size = _whole(said, "block_size", 1)
+            if self.unit not in (None, size):
+                fact = f"the trace's block size is {size} here, and {self.unit} was given or is that of lines before"
+                raise Wrong(fact, "leave out --trace-block, and do not join traces of different block sizes")
+            self.unit = size
+        self.lengths_only = self.lengths_only or said.get("sharing") == "unknown"
+        self.said = said
 
     def _quire(self, fields: dict[str, Any]) -> TraceLine:
         for name in fields.keys() - _FIELDS:

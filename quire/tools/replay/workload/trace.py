@@ -1,33 +1,28 @@
 """Trace: the requests of a recorded or written workload, in order of arrival. Reads files; knows no tokens.
 
-A trace is JSON lines, plain or gzip, of one of two kinds (docs/replay.md): Mooncake's (`hash_ids`) or Quire's own
+A trace is JSON lines, plain, gzip or zstd, of one of two kinds (docs/replay.md): Mooncake's (`hash_ids`) or Quire's own
 (`prompt`). A prompt is a row of *parts*: equal parts are equal tokens, and a shorter part is the beginning of a longer
 one of the same number.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from quire import InputError, RetainRange, Scope
-from quire.core.records.errors import say
+from quire import RetainRange, Scope
 from quire.tools.replay.units import Int64
-from quire.tools.replay.workload.lines import LONGEST_LINE, PLAIN, LineReader, TraceError, TraceLine
+from quire.tools.replay.workload.lines import LONGEST_LINE, MOONCAKE_BLOCK, PLAIN, LineReader, TraceError, TraceLine
+from quire.tools.replay.workload.streams import BrokenStream, open_lines
 
 SAMPLE = Path(__file__).parent / "samples" / "conversation-1000.jsonl.gz"
-MOONCAKE_BLOCK = 512
 MOST_REQUESTS = 1 << 22  # of one trace; each takes about a kilobyte here
 MOST_PARTS = 1 << 26  # of all its prompts together; each takes up to 40 bytes
 MOST_BAD = 1 << 16  # lines that are skipped
 _TOKEN_IDS = 1 << 31
-TraceFile = gzip.GzipFile | io.BufferedReader
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +60,7 @@ class Trace:
     requests: list[TraceRequest]
     unit: int = 0  # tokens of the trace's own blocks; 0: it has none
     skipped: tuple[TraceError, ...] = ()
+    lengths_only: bool = False  # what its prompts have in common is not known
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -90,36 +86,33 @@ class Trace:
         return sum(request.length for request in self.requests)
 
 
-def read_trace(
-    path: str | Path, *, limit: int | None = None, skip_bad: bool = False, unit: int = MOONCAKE_BLOCK
-) -> Trace:
-    """Read a whole trace; "sample" is the one that comes with Quire. A bad line raises, or is counted and left out."""
+def read_trace(path: str | Path, *, limit: int | None = None, skip_bad: bool = False, unit: int | None = None) -> Trace:
+    """Read a whole trace; "sample" is the one that comes with Quire. A bad line raises, or is counted and left out.
+
+    `unit` is the number of tokens per hash id; None: as the trace says, or Mooncake's 512.
+    """
     source = SAMPLE if str(path) == "sample" else Path(path)
     reader = LineReader(source.name, unit)
     found: list[TraceLine] = []
     skipped: list[TraceError] = []
     room = MOST_PARTS
-    try:
-        with source.open("rb") as file:
-            for fact in _facts(_unzipped(file), reader):
-                if isinstance(fact, TraceError):
-                    if not skip_bad:
-                        raise fact
-                    skipped.append(fact)
-                    _check_bad(reader, skipped)
-                    continue
-                room -= len(fact.names)
-                _check_room(reader, len(found), room)
-                found.append(fact)
-                if limit is not None and len(found) >= limit:
-                    break
-    except OSError as wrong:
-        which = f"trace {str(path)!r}"
-        raise InputError(say(which, f"{wrong.strerror or wrong}", "name a readable file, or 'sample'")) from None
+    with open_lines(source, LONGEST_LINE, others=", or 'sample'") as texts:
+        for fact in _facts(texts, reader):
+            if isinstance(fact, TraceError):
+                if not skip_bad:
+                    raise fact
+                skipped.append(fact)
+                _check_bad(reader, skipped)
+                continue
+            room -= len(fact.names)
+            _check_room(reader, len(found), room)
+            found.append(fact)
+            if limit is not None and len(found) >= limit:
+                break
     if not found:
         raise TraceError(source.name, 0, "it has no requests", "pass JSON lines, one request in each")
-    own = unit if reader.kind == "mooncake" else 0
-    return Trace(source.name, _requests(found, own), own, tuple(skipped))
+    own = (reader.unit or MOONCAKE_BLOCK) if reader.kind == "mooncake" else 0
+    return Trace(source.name, _requests(found, own), own, tuple(skipped), reader.lengths_only)
 
 
 def _check_bad(reader: LineReader, skipped: list[TraceError]) -> None:
@@ -135,27 +128,13 @@ def _check_room(reader: LineReader, num_requests: int, room: int) -> None:
         raise reader.wrong(f"{most} are the most that can be replayed", cure)
 
 
-def _unzipped(file: io.BufferedReader) -> TraceFile:
-    """What it says; read once from its beginning to its end, so a pipe will do."""
-    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-
-
-def _texts(stream: TraceFile) -> Iterator[bytes]:
-    """Its lines; of one that is too long only the beginning, and the rest is passed over."""
-    while text := stream.readline(LONGEST_LINE + 1):
-        yield text
-        while len(text) > LONGEST_LINE and not text.endswith(b"\n"):
-            text = stream.readline(LONGEST_LINE + 1)
-
-
-def _facts(stream: TraceFile, reader: LineReader) -> Iterator[TraceLine | TraceError]:
+def _facts(texts: Iterator[bytes], reader: LineReader) -> Iterator[TraceLine | TraceError]:
     """Lines as they come, and what is wrong with the others; a broken file ends the trace."""
-    texts = _texts(stream)
     while True:
         try:
             text = next(texts, b"")
-        except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
-            yield reader.wrong(f"the gzip data ends or breaks here ({broken})", "fetch the file again", ahead=1)
+        except BrokenStream as broken:
+            yield reader.wrong(str(broken), "fetch the file again", ahead=1)
             return
         if not text:
             return

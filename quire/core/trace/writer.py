@@ -1,0 +1,69 @@
+"""TraceWriter: requests as lines of Mooncake's format, readable by whoever reads that. Opens no files, makes no ids.
+
+    {"timestamp": 0, "input_length": 40, "output_length": 9, "hash_ids": [...], "quire": {"trace": 1, "block_size": 16}}
+    {"timestamp": 310, "input_length": 52, "output_length": 7, "hash_ids": [...]}
+    {"timestamp": 355, "input_length": 31, "output_length": 2, "hash_ids": [...], "quire": {"end": {"requests": 3}}}
+
+What the trace is rides on its first line, what became of it on its last: no line is anything but a request. Without an
+end mark somebody has cut the trace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1  # of the field "quire"
+FIELD = "quire"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """One request of a trace."""
+
+    time_ms: float  # since the epoch, or by whatever clock the trace has
+    input_length: int
+    output_length: int
+    hash_ids: Sequence[int]
+    scope: int | None = None  # requests of different scopes share nothing; None: there is but one
+
+    def line(self, began_ms: float) -> dict[str, Any]:
+        """As it is written; times count from `began_ms`."""
+        fields: dict[str, Any] = {
+            "timestamp": max(0, round(self.time_ms - began_ms)),
+            "input_length": self.input_length,
+            "output_length": self.output_length,
+            "hash_ids": self.hash_ids,
+        }
+        return fields if self.scope is None else {**fields, "scope": self.scope}
+
+
+class TraceWriter:
+    """Lines, one behind the other. The last one is held back until the next comes, or the end."""
+
+    def __init__(self, write: Callable[[bytes], object], header: dict[str, Any]) -> None:
+        self._write = write
+        self._extra: dict[str, Any] | None = {"trace": VERSION, **header}  # of the line that is held back
+        self._held: dict[str, Any] | None = None
+        self.num_requests = 0
+
+    def add(self, line: dict[str, Any]) -> None:
+        """One more."""
+        if self._held is not None:
+            self._put(self._extra)
+            self._extra = None
+        self._held = line
+        self.num_requests += 1
+
+    def end(self, summary: dict[str, Any]) -> None:
+        """The last line and the end mark; a trace of no requests has neither."""
+        if self._held is not None:
+            self._put({**(self._extra or {}), "end": {"requests": self.num_requests, **summary}})
+            self._held = None
+
+    def _put(self, extra: dict[str, Any] | None) -> None:
+        assert self._held is not None
+        line = self._held if extra is None else {**self._held, FIELD: extra}
+        self._write(json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -1,0 +1,73 @@
+"""Fields of a logged request, wherever a log puts them. Knows names and places; makes nothing of their values.
+
+A log may hold the request itself, or wrap it: {"body": {...}}, {"request": {...}}, with the answer beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Fields = dict[str, Any]
+BODIES = ("", "body", "request", "request.body", "request_body", "params", "kwargs")
+ANSWERS = ("response", "response.body", "response_body", "", "output", "result")
+ANSWER_TEXTS = ("completion", "answer", "output", "response", "generated_text", "text")
+INPUT_COUNTS = ("prompt_tokens", "input_tokens", "input_length", "context_tokens", "num_prompt_tokens")
+OUTPUT_COUNTS = ("completion_tokens", "output_tokens", "output_length", "generated_tokens", "num_generated_tokens")
+
+
+def kind_of(value: Any) -> str:
+    """What it is, without telling it."""
+    kinds = {str: "text", list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
+    return (
+        "null" if value is None else f"{'an empty list' if value == [] else kinds.get(type(value), 'something else')}"
+    )
+
+
+def at(fields: Any, path: str) -> Any:
+    """What stands at a place such as "response.usage"; None where nothing does."""
+    for name in path.split(".") if path else ():
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return fields
+
+
+def body_of(fields: Fields) -> Fields | None:
+    """The request as it was sent: messages, a prompt, or an input."""
+    for place in BODIES:
+        inner = at(fields, place)
+        if isinstance(inner, dict) and any(inner.get(name) is not None for name in ("messages", "prompt")):
+            return inner
+    for place in BODIES:
+        inner = at(fields, place)
+        if isinstance(inner, dict) and inner.get("input") is not None:
+            return inner
+    return None
+
+
+def count_of(fields: Fields, names: tuple[str, ...]) -> int | None:
+    """A number of tokens that the log tells, in a `usage` or beside the request."""
+    for place in ("usage", "response.usage", "response.body.usage", "response_body.usage", "body.usage", ""):
+        inner = at(fields, place)
+        if isinstance(inner, dict):
+            for name in names:
+                if type(inner.get(name)) is int and inner[name] >= 0:
+                    return int(inner[name])
+    return None
+
+
+def answers_of(fields: Fields) -> Iterator[str]:
+    """The texts of the answers, if the log has them."""
+    for place in ANSWERS:
+        inner = at(fields, place)
+        choices = inner.get("choices") if isinstance(inner, dict) else None
+        if isinstance(choices, list):
+            for choice in choices:
+                text = at(choice, "message.content")
+                text = at(choice, "text") if text is None else text
+                if isinstance(text, str):
+                    yield text
+            return
+    for name in ANSWER_TEXTS:
+        if isinstance(fields.get(name), str):
+            yield fields[name]
+            return
