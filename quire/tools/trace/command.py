@@ -6,16 +6,18 @@ import sys
 from argparse import ArgumentParser
 
 from quire import QuireError
-from quire.tools.trace import make_command
+from quire.tools.trace import make_command, stats_command
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one of them."""
     parser = ArgumentParser(prog="quire trace", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT")
-    make_command.add_options(
-        acts.add_parser("make", help="a trace from logged requests", description=make_command.__doc__)
-    )
+    for name, act, help_ in (
+        ("make", make_command, "a trace from logged requests, from lengths or from other traces"),
+        ("stats", stats_command, "what a trace says: arrivals, lengths, sharing, and what would raise it"),
+    ):
+        act.add_options(acts.add_parser(name, help=help_, description=act.__doc__))
     options = parser.parse_args(argv)
     try:
         code: int = options.act(options)

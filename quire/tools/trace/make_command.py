@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from quire import InputError
@@ -16,9 +14,9 @@ from quire.core.trace.block_ids import TraceKey, read_key
 from quire.core.trace.output_file import OutputFile, Pack, pack_gzip
 from quire.tools.replay.workload.streams import STDIN, zstd
 from quire.tools.trace.make import LENGTHS, REQUESTS, TRACE, Made, MakeOptions, make
+from quire.tools.trace.progress import progress
 from quire.tools.trace.times import UNITS
 
-SHOW_EVERY = 0.5  # seconds
 _FROM = {REQUESTS: "logged prompts", LENGTHS: "logged lengths", TRACE: "traces"}
 
 
@@ -62,7 +60,7 @@ def run(options: Namespace) -> int:
         raise InputError(say("standard input twice", "it can be read once", "name it once"))
     with open_output(options.output) as out:
         key = TraceKey() if options.key_file is None else read_key(options.key_file)
-        with _progress(options.inputs) as passed:
+        with progress(options.inputs) as passed:
             made = make(options.inputs, settings, key, out.write, passed)
     for line in told(made):
         print(line, file=sys.stderr)
@@ -119,36 +117,3 @@ def _told_of_requests(made: Made) -> Iterator[str]:
         yield f"note: {unusable:,} prompts were left out: no tokens, or too many for one line"
     if (scopes := summary.get("scopes", 1)) > 1:
         yield f"scopes: {scopes:,} (by model, cache_salt and --scope-field); requests share only within one"
-
-
-@contextmanager
-def _progress(inputs: list[str]) -> Iterator[Progress | None]:
-    """How far it is, on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    sizes = [Path(path).stat().st_size for path in inputs if path != STDIN and Path(path).is_file()]
-    shown = Progress(sum(sizes) if len(sizes) == len(inputs) else 0)
-    try:
-        yield shown
-    finally:
-        shown.clear()
-
-
-class Progress:
-    """Bytes read, now and then, on one line of standard error."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._read, self._next = total, 0, 0.0
-
-    def __call__(self, more: int) -> None:
-        self._read += more
-        if (now := time.monotonic()) < self._next:
-            return
-        self._next = now + SHOW_EVERY
-        share = f" ({self._read / self._total:.0%})" if self._total else ""
-        print(f"\r{self._read / 1e6:,.0f} MB read{share} ", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Nothing is left of it."""
-        print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)

@@ -52,6 +52,7 @@ class TraceLine:
     priority: int = 0
     retain: tuple[RetainRange, ...] = ()
     reuse: bool = True
+    scope_id: int | None = None  # of a trace of hash ids: which scope its ids are of
 
 
 class Wrong(Exception):
@@ -110,7 +111,8 @@ class LineReader:
             fact = f"input_length {length} takes {blocks} blocks of {unit} tokens, hash_ids has {len(ids)}"
             raise Wrong(fact, "correct one of them, or give the trace's block size (--trace-block)")
         self.unit = unit
-        return TraceLine(self.number, time, ids, [], length, output)
+        scope = fields.get("scope")
+        return TraceLine(self.number, time, ids, [], length, output, scope_id=scope if type(scope) is int else None)
 
     def _hear(self, said: Any) -> None:
         """What the trace says of itself, at its first line or its last."""
