@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,8 @@ from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
+from quire.core.trace.recorder import TraceRecorder
+from quire.core.trace.sequence_recorder import SequenceRecorder
 
 NOBODY: tuple[Sequence, ...] = ()
 
@@ -47,8 +50,9 @@ class Cache:
     """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them."""
 
     def __init__(
-        self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto"
-    ) -> None:
+        self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto",
+        record: str | Path | None = None,
+    ) -> None:  # fmt: skip
         if not isinstance(config, CacheConfig):
             raise InputError(
                 say(f"a cache from a {type(config).__name__}", "it is no CacheConfig", "pass a CacheConfig")
@@ -60,6 +64,11 @@ class Cache:
         self._registry = Registry(self._setup)
         self._lock = self._setup.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
+        self.recorder: TraceRecorder | None = None  # of a trace of what is served; close it to have the file
+        self._served: SequenceRecorder | None = None
+        if record is not None:
+            self.recorder = TraceRecorder(record, config.block_size, clock=clock)
+            self._served = SequenceRecorder(self.recorder)
 
     def __repr__(self) -> str:
         free = [self._setup.available(group) for group in self._setup.groups]
@@ -101,7 +110,7 @@ class Cache:
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
             check_open(self._registry, claims)
-            return admit_batch(self._registry, claims, step, own)
+            return self._noted(admit_batch(self._registry, claims, step, own))
 
     def add_sequence_batch(
         self, requests: Iterable[Request | Prepared], *, token_budget: int | None = None, max_chunk: int | None = None,
@@ -112,7 +121,12 @@ class Cache:
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
             with claim_batch(self._registry, requests, "compute") as claims:
-                return admit_batch(self._registry, claims, step, own)
+                return self._noted(admit_batch(self._registry, claims, step, own))
+
+    def _noted(self, batch: Batch) -> Batch:
+        if self._served is not None:
+            self._served.admitted(batch.sequences)
+        return batch
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
         many = tuple(listed("continuing", sequences))
@@ -168,6 +182,9 @@ class Cache:
     def release(self, sequence: Sequence, *, store: bool = True) -> None:
         """Give up its pages; what it computed stays findable, unless store=False (a cancelled request)."""
         with self._lock:
+            if self._served is not None:
+                own_row(self._setup, sequence)  # misuse is told before anything else
+                self._served.ending(sequence)
             release_sequence(self._registry, sequence, store)
 
     def suspend(self, sequence: Sequence, tokens: Int32 | None = None) -> Request:

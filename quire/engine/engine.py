@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import torch
 
@@ -22,6 +23,8 @@ from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.records.span import Span
+from quire.core.trace.block_ids import read_key
+from quire.core.trace.recorder import TraceRecorder
 from quire.engine.connector import Connector, StepParticipant
 from quire.engine.connector_side import ConnectorSide
 from quire.engine.fitting import memory_in_words
@@ -30,6 +33,7 @@ from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
+from quire.engine.recording import RunRecorder
 from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.settings import EngineConfig
 from quire.engine.step.advance import Advance
@@ -63,6 +67,7 @@ class Engine:
     def __init__(
         self, model: Model, config: EngineConfig, *, connector: Connector | None = None,
         colder: Sequence[Tier] | None = None, clock: Callable[[], float] = time.monotonic,
+        record: str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
         self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
@@ -81,6 +86,9 @@ class Engine:
         self._numbers = count()
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         self.closed = False
+        self.recording: RunRecorder | None = None
+        if record is not None:
+            self.record(record)
         self.stats = Stats()
         _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
 
@@ -121,10 +129,26 @@ class Engine:
         branch.mask = mask
         run.branches.append(branch)
         self.runs[run.id] = run
+        if self.recording is not None:
+            self.recording.submitted(run)
         if not away:
             self.scheduler.put(branch)
             branch.prepared = prepared
         return run
+
+    def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
+        """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.
+
+        `path` is JSON lines, plain or gzip, for `quire replay`; it has its name when the engine, or what this returns,
+        is closed. Recordings with one `key_file` can be joined. No step waits for it or fails by it.
+        """
+        if self.recording is not None and self.recording.recorder.is_open:
+            fact = f"{self.recording.recorder!r} is open"
+            raise StateError(say(f"a recording in {str(path)!r}", fact, "close that one first"))
+        key = None if key_file is None else read_key(key_file)
+        recorder = TraceRecorder(path, self.config.block_size, key=key, clock=self.clock)
+        self.recording = RunRecorder(recorder)
+        return recorder
 
     def adopt(self, branch: Branch, first: int | torch.Tensor, reused: int) -> None:
         """A prompt's KV has come from a peer, with its first token, or its last logits: it decodes from here on."""
@@ -163,6 +187,8 @@ class Engine:
         run.done = True
         run.times.finished = self.clock()
         self.runs.pop(run.id, None)
+        if self.recording is not None:
+            self.recording.finished(run)
         if run.listener is not None:
             try:
                 run.listener.over(run)
@@ -309,6 +335,8 @@ class Engine:
             if not self.closed:
                 self.plans.settle()
         finally:
+            if self.recording is not None:
+                self.recording.recorder.close()
             if not self.closed:
                 self.closed = True
                 untouched = [one.close() for one in self.participants]

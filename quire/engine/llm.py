@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import torch
 
 from quire.core.records.errors import InputError, say, shown
+from quire.core.trace.recorder import TraceRecorder
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
@@ -158,6 +159,12 @@ class LLM:
         gate = self.loop.gate
         peer = self.loop.call(lambda engine: serve(engine, listen, secret, link=link, tell=tell, gate=gate, tls=tls))
         return str(peer.link.address)
+
+    def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
+        """Write a trace of what is served from now on, without text and tokens; see Engine.record."""
+        self.loop.check_open("a recording")
+        recorder: TraceRecorder = self.loop.call(lambda engine: engine.record(path, key_file=key_file))
+        return recorder
 
     def cancel(self, stream: Stream) -> None:
         """Stop an answer; its stream ends with what has come."""

@@ -6,11 +6,13 @@ import gzip
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from quire.core.records.errors import InputError, say
 
+BUFFER = 1 << 18  # bytes
 Pack = Callable[[BinaryIO], BinaryIO]  # a stream that packs what is written into another
 
 
@@ -34,7 +36,7 @@ class OutputFile:
                 raise IsADirectoryError("it is a folder")
             if not direct:
                 self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
-            self._raw: BinaryIO = open(self._part or self._path, "wb", buffering=1 << 18)  # noqa: SIM115
+            self._raw: BinaryIO = open(self._part or self._path, "wb", buffering=BUFFER)  # noqa: SIM115
         except OSError as wrong:
             fact = f"{wrong.strerror or wrong}"
             raise InputError(say(f"output {str(path)!r}", fact, "name a file that can be written")) from None
@@ -61,13 +63,18 @@ class OutputFile:
 
     def discard(self) -> None:
         """It is not: what there is goes away."""
-        try:
+        with suppress(OSError):  # the disk is full: what was in the buffer is lost in any case
             self._raw.close()  # not the packed one: it would write its end
-        except OSError:  # the disk is full: what was in the buffer is lost in any case
-            pass
-        finally:
-            if self._part is not None:
-                self._part.unlink(missing_ok=True)
+        if self._part is not None:
+            self._part.unlink(missing_ok=True)
+
+    def abandon(self) -> Path:
+        """It never becomes whole, but what there is may be worth having: it keeps the name it has; which."""
+        with suppress(OSError):
+            self._close()
+        with suppress(OSError):
+            self._raw.close()
+        return self._part or self._path
 
     def _close(self) -> None:
         if self._packed is not self._raw:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 VERSION = 1  # of the field "quire"
@@ -38,6 +39,13 @@ class TraceRecord:
             "hash_ids": self.hash_ids,
         }
         return fields if self.scope is None else {**fields, "scope": self.scope}
+
+
+def iso_text(time_ms: float) -> str | None:
+    """A time since the epoch as others write it; None for one that is not."""
+    if not 1e11 <= time_ms < 1e14:  # 1973 to 5138
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class TraceWriter:

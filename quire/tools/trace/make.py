@@ -14,7 +14,7 @@ from typing import Any
 from quire import InputError
 from quire.core.records.errors import say
 from quire.core.trace.block_ids import TraceKey
-from quire.core.trace.writer import TraceRecord, TraceWriter
+from quire.core.trace.writer import TraceRecord, TraceWriter, iso_text
 from quire.tools.replay.workload.lines import LONGEST, LineReader, TraceError, Wrong
 from quire.tools.replay.workload.streams import STDIN, BrokenStream, open_lines
 from quire.tools.trace.arrival_order import ArrivalOrder
@@ -24,7 +24,7 @@ from quire.tools.trace.lengths import Lengths
 from quire.tools.trace.prompt_tokenizer import PromptTokenizer
 from quire.tools.trace.request_log import RequestLog
 from quire.tools.trace.request_maker import RequestMaker
-from quire.tools.trace.times import ArrivalTimes, iso_text
+from quire.tools.trace.times import ArrivalTimes
 
 LONGEST_LOG_LINE = 1 << 25  # bytes
 BLOCK_SIZE = 16  # tokens, of logs: that of most engines

@@ -101,13 +101,6 @@ def _iso(text: str) -> float | None:
         return None
 
 
-def iso_text(time_ms: float) -> str | None:
-    """A time since the epoch as others write it; None for one that is not."""
-    if not SINCE_EPOCH["ms"][0] <= time_ms < SINCE_EPOCH["ms"][1]:
-        return None
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def column(names: Sequence[str], wanted: Sequence[str]) -> int | None:
     """Which column of a table has one of these names, whatever its case and spacing."""
     plain = [_plain(name) for name in names]

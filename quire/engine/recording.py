@@ -1,0 +1,25 @@
+"""RunRecorder: the runs of an engine, told to a TraceRecorder: submission is arrival, the last token is the end."""
+
+from __future__ import annotations
+
+from quire.core.trace.recorder import Ticket, TraceRecorder
+from quire.engine.step.branch import Run
+
+
+class RunRecorder:
+    """Keeps a ticket for every run inside the engine."""
+
+    def __init__(self, recorder: TraceRecorder) -> None:
+        self.recorder = recorder
+        self._open: dict[object, Ticket] = {}
+
+    def submitted(self, run: Run) -> None:
+        """A run has come."""
+        self._open[run.id] = self.recorder.arrive()
+
+    def finished(self, run: Run) -> None:
+        """It is over, one way or another; one that came before the recording began is not in it."""
+        ticket = self._open.pop(run.id, None)
+        if ticket is not None:
+            made = sum(len(answer.tokens) for answer in run.answers)
+            self.recorder.add(ticket, run.request.tokens, made, run.request.scope)
