@@ -22,6 +22,7 @@ from quire.tools.replay.workload.streams import BrokenStream, open_lines
 from quire.tools.replay.workload.trace import read_trace, shared
 from quire.tools.trace import make as maker
 from quire.tools.trace.make import MakeOptions, make
+from quire.tools.trace.stats.trace_stats import read_stats
 
 from .logs import EPOCH, KEY, lines_of, made_of, of_tokens, trace_of, write_log
 
@@ -385,9 +386,9 @@ def test_lines_beyond_a_limit_are_told_and_passed_over(tmp_path: Path, monkeypat
 
 def test_a_log_of_any_size_takes_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as many requests take no more; what waits to be put in order is bounded, too."""
-    monkeypatch.setattr("quire.tools.trace.arrival_order.MOST_RECORDS", 100)
+    monkeypatch.setattr("quire.tools.trace.arrival_order.MOST_RECORDS", 50)
     peaks = []
-    for many in (200, 800):
+    for many in (100, 400):
         line = json.dumps({"time": EPOCH, "prompt": list(range(30)), "output_tokens": 1}).encode() + b"\n"
         (tmp_path / "log.gz").write_bytes(gzip.compress(line * many, 1))
         tracemalloc.start()
@@ -397,3 +398,25 @@ def test_a_log_of_any_size_takes_bounded_memory(tmp_path: Path, monkeypatch: pyt
         finally:
             tracemalloc.stop()
     assert peaks[1] < peaks[0] + (64 << 10), peaks
+
+
+def test_another_simulator_reads_it_and_finds_the_same_reuse(tmp_path: Path) -> None:
+    """Dynamo's own offline replayer, with memory for everything; one request at a time, so that each finds the last."""
+    core = pytest.importorskip("dynamo._core", reason="the router's package is not installed")
+    draw = random.Random(8)
+    system, prompts = [draw.randrange(1 << 30) for _ in range(160)], list[list[int]]()
+    for _ in range(40):
+        base = draw.choice([system, *prompts])
+        prompts.append([*base[: draw.choice([len(base), 64])], *(draw.randrange(1 << 30) for _ in range(50))])
+    log = of_tokens(prompts, model="a")
+    for line in log:
+        line["time"] = EPOCH + 60 * (line["time"] - EPOCH)
+    path, _ = made_of(tmp_path, log)
+    engine = {"engine": {"num_gpu_blocks": 4096, "block_size": 16, "max_num_seqs": 8}}
+    report = core.run_mocker_trace_replay(
+        [str(path)], extra_engine_args=engine, num_workers=1, router_mode="round_robin", trace_block_size=16
+    )
+    told = report.summary() if callable(getattr(report, "summary", None)) else report.summary
+    ceiling = read_stats(path).to_json()["reuse"]["ceiling"]
+    assert told["completed_requests"] == 40 and ceiling > 0.3
+    assert abs(told["prefix_cache_reused_ratio"] - ceiling) < 0.02  # of a block's last tokens it may think otherwise
