@@ -124,7 +124,7 @@ def test_few_are_held_for_one_that_does_not_end(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(module, "MOST_HELD", 3)
     recorder = TraceRecorder(tmp_path / "t.jsonl", 4)
     tickets = [recorder.arrive() for _ in range(9)]
-    for number in (1, 3, 2, 5, 4, 7, 0, 8, 6):
+    for number in (1, 3, 2, 5, 4, 0, 7, 6, 8):
         recorder.add(tickets[number], seq(0, number + 1), 1)
     recorder.close()
     lengths = [line["input_length"] - 1 for line in lines_of(tmp_path / "t.jsonl")]

@@ -52,15 +52,19 @@ def common(one: dict[str, Any], other: dict[str, Any], size: int) -> int:
 def test_a_trace_shares_what_its_tokens_share(lines: list[dict[str, Any]], size: int) -> None:
     with TemporaryDirectory() as folder:
         trace = trace_of(Path(folder), lines, block_size=size)
-        other = made_of(Path(folder), lines, OTHER, block_size=size)[0]
-        others = {name for line in lines_of(other) for name in line["hash_ids"]}
-        mine = {
-            name for line in lines_of(made_of(Path(folder), lines, block_size=size)[0]) for name in line["hash_ids"]
-        }
+        mine, others = (
+            [line["hash_ids"] for line in lines_of(made_of(Path(folder), lines, key, block_size=size)[0])]
+            for key in (KEY, OTHER)
+        )
     assert trace.unit == size and [ask.length for ask in trace] == [len(line["prompt"]) for line in lines]
     for (n, one), (m, two) in combinations(enumerate(lines), 2):
         assert shared(trace[n], trace[m]) == common(one, two, size)
-    assert len(mine) == len(others) and not mine & others
+    names: dict[int, tuple[Any, ...]] = {}  # an id is one beginning, whoever has it, and a beginning one id
+    for line, ids in zip(lines, mine, strict=True):
+        for place, name in enumerate(ids):
+            beginning = (line["model"], *line["prompt"][: (place + 1) * size])
+            assert names.setdefault(name, beginning) == beginning
+    assert len(set(names.values())) == len(names) and not names.keys() & {name for ids in others for name in ids}
 
 
 def test_ids_are_the_same_for_the_same_key_whatever_made_them() -> None:

@@ -55,6 +55,13 @@ def test_numbers_that_can_be_counted_by_hand(tmp_path: Path) -> None:
     assert told["turns"]["requests"] == 2 and told["turns"]["seconds_between"]["most"] == 1  # 1 continues 0's 32, 2 1
 
 
+def test_a_beginning_that_many_share_is_no_conversation(tmp_path: Path) -> None:
+    system = fresh(32)
+    prompts = [system, *(system + fresh(20) for _ in range(5))]
+    told = read_stats(made_of(tmp_path, of_tokens(prompts))[0]).to_json()
+    assert told["turns"]["requests"] == 1 and told["sharing"]["requests_that_share"] == round(5 / 6, 4)
+
+
 def test_arrivals_come_in_bursts_or_evenly(tmp_path: Path) -> None:
     lines = of_tokens([[n] for n in range(40)])
     for n, line in enumerate(lines):
@@ -117,10 +124,10 @@ def test_a_good_log_gives_no_cause_for_complaint(tmp_path: Path) -> None:
 
 def test_a_time_in_the_system_prompt_is_found(tmp_path: Path) -> None:
     before, after = fresh(20), fresh(300)
-    prompts = [before + fresh(5 + n % 3) + after + fresh(12) for n in range(60)]
+    prompts = [before + fresh(5 + n % 7) + after + fresh(12) for n in range(60)]
     path, made = made_of(tmp_path, of_tokens(prompts))
     told = made.summary["compared"]["interrupted"]
-    assert told["at_token"] == 20 and 5 <= told["tokens"] <= 7 and told["equal_after"] == 300
+    assert told["at_token"] == 20 and 5 <= told["tokens"] <= 11 and told["equal_after"] == 300
     stats = read_stats(path)
     (found, *_) = findings(stats.to_json(), stats.said)
     assert found.kind == "interrupted_prefix" and "tokens at token 20, and are equal for about 300" in found.text
