@@ -47,7 +47,10 @@ NOBODY: tuple[Sequence, ...] = ()
 
 
 class Cache:
-    """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them."""
+    """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them.
+
+    `record` names a file for a trace of what it serves, without tokens; `recorder.close()` ends it (docs/trace.md).
+    """
 
     def __init__(
         self, config: CacheConfig, *, clock: Callable[[], float] = time.monotonic, store: StoreName = "auto",

@@ -79,6 +79,18 @@ def test_ids_are_the_same_for_the_same_key_whatever_made_them() -> None:
     assert repr(KEY) == "TraceKey()" and KEY.fingerprint != OTHER.fingerprint
 
 
+def test_a_key_gives_the_same_ids_in_every_version_and_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or traces of several days could not be joined."""
+    tokens = np.arange(40, dtype=np.int32)
+    for store in ("auto", "twin"):
+        monkeypatch.setenv("QUIRE_STORE", store)
+        key = TraceKey(b"one secret of the tests, 32 bytes")
+        assert key.hash_ids(tokens, 16) == [4437803391692915317, 3618445251624281015, 3863954639283942655]
+        salted = [1986844801395867418, 7232744994956974638, 8484468486782611676]
+        assert key.hash_ids(tokens, 16, Scope(salt="x")) == salted
+        assert (key.scope_id(Scope(salt="x")), key.fingerprint) == (7073708293506629642, "ba4bbd48c70bbd79")
+
+
 def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     path, tokens = tmp_path / "key", np.arange(40, dtype=np.int32)
     first, second = read_key(path), read_key(path)

@@ -356,7 +356,8 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(
     log = write_log(tmp_path / "log.jsonl", of_tokens([[n] * 400 for n in range(100)]))
     full_disk(4096)
     assert main(["trace", "make", str(log), "-o", str(tmp_path / name)]) == 2
-    assert capsys.readouterr().err == "quire trace: [Errno 27] File too large\n"
+    told = f"quire trace: output {str(tmp_path / name)!r}: File too large; make room, or name another file\n"
+    assert capsys.readouterr().err == told
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
 
 

@@ -58,10 +58,16 @@ def run(options: Namespace) -> int:
     )  # fmt: skip
     if options.inputs.count(STDIN) > 1:
         raise InputError(say("standard input twice", "it can be read once", "name it once"))
-    with open_output(options.output) as out:
-        key = TraceKey() if options.key_file is None else read_key(options.key_file)
-        with progress(options.inputs) as passed:
-            made = make(options.inputs, settings, key, out.write, passed)
+    try:
+        with open_output(options.output) as out:
+            key = TraceKey() if options.key_file is None else read_key(options.key_file)
+            with progress(options.inputs) as passed:
+                made = make(options.inputs, settings, key, out.write, passed)
+    except BrokenPipeError:
+        raise
+    except OSError as wrong:  # of writing: what cannot be read is told by its reader
+        which = "standard output" if options.output == STDIN else f"output {options.output!r}"
+        raise InputError(say(which, f"{wrong.strerror or wrong}", "make room, or name another file")) from None
     for line in told(made):
         print(line, file=sys.stderr)
     return 0
