@@ -331,6 +331,10 @@ def test_an_error_leaves_no_file_and_an_old_one_as_it_was(tmp_path: Path, capsys
     assert main(["trace", "make", str(log), "-o", str(out), "--skip-bad"]) == 0
     assert "3 requests, from logged prompts; 1 lines skipped" in capsys.readouterr().err
     assert lines_of(out)[-1]["quire"]["end"]["skipped"] == 1
+    (tmp_path / "link.jsonl").symlink_to(out)
+    assert main(["trace", "make", str(log), "-o", str(tmp_path / "link.jsonl"), "--skip-bad", "--limit", "2"]) == 0
+    assert (tmp_path / "link.jsonl").is_symlink() and len(lines_of(out)) == 2
+    capsys.readouterr()
     for words in (["-o", str(tmp_path / "none" / "t")], ["-o", str(tmp_path)], ["--block-size", "0"], ["--rate", "0"],
                   ["--limit", "0"], ["--tokenizer", str(tmp_path)]):  # fmt: skip
         asked = write_log(tmp_path / "text.jsonl", [{"ts": EPOCH, "prompt": "x"}])

@@ -35,6 +35,7 @@ class OutputFile:
             if direct and self._path.is_dir():
                 raise IsADirectoryError("it is a folder")
             if not direct:
+                self._path = Path(os.path.realpath(path))  # a link stays, and what it names is replaced
                 self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
             self._raw: BinaryIO = open(self._part or self._path, "wb", buffering=BUFFER)  # noqa: SIM115
         except OSError as wrong:
