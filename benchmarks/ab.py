@@ -1,10 +1,10 @@
 """Two states of Quire in one run, row by row and turn about: minima, their ratio, and how far single rounds spread.
 
-    python benchmarks/ab.py OLD NEW [--rounds 20] [--rows cold_8k_us,decode_1024_us] [--json]
+    python benchmarks/ab.py OLD NEW [--rounds 20] [--rows cold_8k_us,decode_1024_us] [--eviction adaptive] [--json]
 
 OLD and NEW are folders of checkouts whose compiled module is built, or names of commits: these are checked out into a
 temporary folder and built there. The rows are those of this checkout for both, so both do the same work. "." and "."
-shows what the machine's noise alone looks like.
+shows what the machine's noise alone looks like. --eviction is the order of NEW; OLD has its default.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from cachebench.peers import Peer
 from cachebench.samples import ROWS, Samples, fewest_us
+from cachebench.workload import EVICTION
 
 HERE = Path(__file__).resolve()
 
@@ -32,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("trees", nargs="*", metavar="OLD NEW")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", default=",".join(ROWS), help="some of: " + ", ".join(ROWS))
+    parser.add_argument("--eviction", help="order of NEW; without it the default")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)  # we are one of the two
     options = parser.parse_args(argv)
@@ -42,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("it takes two trees, at least one round, and rows that exist")
     with contextlib.ExitStack() as open_trees:
         trees = [open_trees.enter_context(tree(name)) for name in options.trees]
-        found = compare(trees, rows, options.rounds)
+        found = compare(trees, rows, options.rounds, options.eviction)
     print(json.dumps(found, indent=2) if options.json else render(options.trees, found))
     return 0
 
@@ -67,10 +69,14 @@ def tree(name: str) -> Iterator[Path]:
             subprocess.run([*git, "worktree", "remove", "--force", str(there)], check=True)
 
 
-def compare(trees: list[Path], rows: list[str], rounds: int) -> dict[str, dict[str, float]]:
+def compare(
+    trees: list[Path], rows: list[str], rounds: int, eviction: str | None = None
+) -> dict[str, dict[str, float]]:
     """Per row: the minimum of each tree, their ratio, and the middle 80 % of the rounds' own ratios."""
     command = [sys.executable, str(HERE), "--answer"]
-    sides = [Peer(command, os.environ | {"PYTHONPATH": str(folder)}) for folder in trees]
+    orders = [{}, {} if eviction is None else {EVICTION: eviction}]
+    paths = [{"PYTHONPATH": str(folder)} for folder in trees]
+    sides = [Peer(command, os.environ | path | order) for path, order in zip(paths, orders, strict=True)]
     taken: dict[str, tuple[list[float], list[float]]] = {row: ([], []) for row in rows}
     for number in range(rounds + 1):  # the first one warms up: caches are made in it
         for row in rows:

@@ -243,6 +243,10 @@ class Subject:
         """Free counts."""
         return tuple([self.cache.num_free(group) for group in range(self.world.num_groups)])
 
+    def ghosts(self) -> tuple[int, ...]:
+        """Pages that are gone and remembered, by group."""
+        return tuple([self.cache.usage(0, group).ghosts for group in range(self.world.num_groups)])
+
     def usage(self) -> tuple[int, ...]:
         """Where the slots of every tier are."""
         numbers: list[int] = []

@@ -47,6 +47,9 @@ class Trial:
         self.known, self.hashes = Known(), Hashes()
         self.trace: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=TRACE)
         self.reached: Counter[str] = Counter()
+        for stream, place in self.oracle.model.groups():
+            if (cells := stream.pools[place].cells) is not None:
+                cells.reached = self.reached
         self.operations = 0
         self.set_back: list[str] = []  # sequences that must be handed out again
         self.unrun: list[PlanFacts] = []  # in the order they were made
@@ -184,6 +187,7 @@ class Trial:
         """Every node, page, order, count and row."""
         for subject in self.subjects:
             same(f"usage of {subject.store}", subject.usage(), self.oracle.usage())
+            same(f"ghosts of {subject.store}", subject.ghosts(), self.oracle.ghosts())
         expected = self.oracle.dump()
         dumps = [subject.dump() for subject in self.subjects]
         for subject, found in zip(self.subjects, dumps, strict=True):

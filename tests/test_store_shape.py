@@ -21,7 +21,10 @@ ALONE = {  # parts that only the compiled store has
     "holders": "a published page's holders in as few bytes as they need; the twin has a dict per worker",
     "holder_table": "a hash table of those; the twin has a dict per worker",
 }
-APART = {"Tree": "in C a node is a place in its arrays, so they come together; the twin's nodes are objects"}
+APART = {
+    "Tree": "in C a node is a place in its arrays, so they come together; the twin's nodes are objects",
+    "Pool": "in C one struct, with the listing; the twin's pool is a class above that of its listing",
+}
 CLASSES = ("Chain", "Hit", "Ledger", "Store")  # what both give out: their methods are the interface, not parts of it
 CODE = re.compile(r'"""[\s\S]*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"')
 DEFINED = re.compile(r"^cdef (?!enum|extern)(?:(?:class|struct|union) (\w+)|[^(=\n]*?[ *](\w+)\()", re.MULTILINE)

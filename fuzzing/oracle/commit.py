@@ -51,7 +51,7 @@ def commit_page(state: State, pools: slots.Pools, page: Page, path: Path) -> boo
     if page.path is not None or other is page:
         return False
     if other is None:
-        state.tree.attach(page, path)
+        pools.attach(page, path)
         return True
     if other.idle and not other.claims and 0 not in other.copies:
         state.tree.detach(other)
@@ -61,7 +61,7 @@ def commit_page(state: State, pools: slots.Pools, page: Page, path: Path) -> boo
             else:
                 pools.empty(other, tier)
         pools.remove_number(other)
-        state.tree.attach(page, path)
+        pools.attach(page, path)
     return False
 
 
@@ -103,7 +103,7 @@ def keep_state(state: State, row: Row, group: int, column: int) -> bool:
         pools.count(slots.SKIPPED)
         return False
     copy_state(pools, row.currents[group], page)
-    state.tree.attach(page, path)
+    pools.attach(page, path)
     return True
 
 

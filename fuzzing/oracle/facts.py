@@ -9,9 +9,20 @@ from fuzzing.oracle import claims, reach
 from fuzzing.oracle.admission import cost
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
+from fuzzing.oracle.pools import Pools
 from fuzzing.oracle.state import Claim, State
 from fuzzing.world.plain import Blocks, ClaimFacts, Outlook, Path
-from quire.core.store.dumped import NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow
+from quire.core.store.dumped import (
+    NONE,
+    Dump,
+    DumpedCells,
+    DumpedGhost,
+    DumpedGroup,
+    DumpedNode,
+    DumpedPage,
+    DumpedReuse,
+    DumpedRow,
+)
 
 
 def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
@@ -144,7 +155,23 @@ def dump_group(state: State, group: int, numbers: dict[Path, int]) -> DumpedGrou
         slots = tuple(page.copies.get(tier, -1) for tier in range(len(pools.owner)))
         times = (-1 if value is None else value for value in (page.duration, page.expiry))
         pages[page.number] = DumpedPage(node, page.holders, page.claims, slots, page.priority, *times)
-    return DumpedGroup(pages, orders, pools.numbers, state.free(group), pools.counts)
+    return DumpedGroup(pages, orders, pools.numbers, state.free(group), pools.counts, dump_cells(pools))
+
+
+def dump_cells(pools: Pools) -> DumpedCells | None:
+    """What the adaptive order knows."""
+    cells = pools.cells
+    if cells is None:
+        return None
+    return DumpedCells(
+        pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in pools.pages.values()},
+        ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ring],
+        hits=cells.hits,
+        lost=cells.lost,
+        inserted=cells.inserted,
+        aged=cells.aged,
+        rank=cells.rank,
+    )
 
 
 def dump_row(state: State, name: str, numbers: dict[Path, int]) -> DumpedRow:
@@ -171,4 +198,5 @@ def dump_row(state: State, name: str, numbers: dict[Path, int]) -> DumpedRow:
         ahead=row.ahead,
         handed=row.handed,
         reached=row.reached,
+        fresh=row.fresh,
     )

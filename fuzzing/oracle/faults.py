@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuzzing.oracle import claims as claiming
 from fuzzing.oracle import life, reach
 from fuzzing.oracle import pools as slots
+from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.state import Claim, Done, Row, State
@@ -82,7 +83,7 @@ def lose(state: State, page: Page) -> None:
     """A spoilt page leaves the tree; its holders keep it as a private page on the device."""
     pools = state.pools[page.group]
     if page.path is not None:
-        state.tree.detach(page)
+        pools.detach(page, SPOILT)
     if not page.holders:
         pools.remove(page)
         return
@@ -116,6 +117,7 @@ def recut(state: State, row: Row, cut: int) -> bool:
             assert page is not None
             pools.let_go(page, state.now())
     for pools, lost in zip(state.pools, shared, strict=True):
+        life.set_fresh(pools, row)
         for block in lost:
             row.pages[pools.group][block] = pools.open_page(DEFAULT, None)
     row.computed = min(row.computed, cut * size)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle import reach
 from fuzzing.oracle.commit import commit, copy_state
-from fuzzing.oracle.life import columns_at
+from fuzzing.oracle.life import columns_at, set_fresh
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Row, State
@@ -58,7 +58,9 @@ def fork_once(state: State, row: Row, name: str, number: int) -> Row:
     copy.bases, copy.fronts, copy.showns = list(row.bases), list(row.fronts), list(row.showns)
     copy.owns, copy.peaks, copy.currents = [0] * len(state.pools), [0] * len(state.pools), list(row.currents)
     copy.extras = [0] * len(state.pools)
+    copy.fresh = list(row.fresh)
     for group, pools in enumerate(state.pools):
+        set_fresh(pools, row)
         for page in copy.pages[group]:
             if page is not None:
                 pools.hold(page)

@@ -55,12 +55,19 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
         else:
             row.reached = max(row.reached, length)
         for group, pools in enumerate(state.pools):
+            set_fresh(pools, row)
             new = new_snapshots if state.kinds[group].kind == "state" else new_columns
             for wanted in new(state, row, group, length):
                 row.pages[group].append(pools.open_page(*row.decode) if wanted else None)
                 row.owns[group] += wanted
                 pools.count(slots.GROWN, int(wanted))
     return True
+
+
+def set_fresh(pools: slots.Pools, row: Row) -> None:
+    """New pages are for this row from now on."""
+    if pools.cells is not None:
+        pools.cells.fresh = row.fresh[pools.group]
 
 
 def check_commit(state: State, rows: list[Row], marks: Sequence[int]) -> None:
@@ -157,6 +164,8 @@ def keeps_promised(state: State, row: Row, start: int, end: int) -> bool:
 
 def drop(state: State, key: str) -> None:
     """Give up such a hold."""
+    for pools in state.pools:
+        pools.tell_time(state.now())
     for pools, pages in zip(state.pools, state.holds.pop(key)[2], strict=True):
         for _, page in reversed(pages):
             pools.let_go(page, state.now())
@@ -165,6 +174,8 @@ def drop(state: State, key: str) -> None:
 def release(state: State, row: Row, store: bool) -> None:
     """Everything computed becomes findable; then pages are given up, the deepest first."""
     row.peaks = [0] * len(state.pools)
+    for pools in state.pools:
+        pools.tell_time(state.now())
     was_ahead = row.ahead
     if store:
         commit(state, row, row.computed)
@@ -186,14 +197,14 @@ def store_rest(state: State, row: Row, was_ahead: bool) -> None:
             here = row.pages[group][block] if block < len(row.pages[group]) else None
             path = row.tip[: block + 2]
             if here and here.path is None and state.tree.page(path, group) is None:
-                state.tree.attach(here, path)
+                state.pools[group].attach(here, path)
     at_edge = 0 < row.computed == row.committed * state.world.block_size
     for group, current in enumerate(row.currents):
         if current and at_edge and not was_ahead and state.tree.page(row.tip, group) is None:
             if row.is_past:
                 state.pools[group].count(slots.SKIPPED)
             else:
-                state.tree.attach(current, row.tip)
+                state.pools[group].attach(current, row.tip)
     if not state.world.has_state and state.world.partial:
         store_tail(state, row, row.tip)
 
@@ -208,7 +219,7 @@ def store_tail(state: State, row: Row, tip: Path) -> None:
         page = row.pages[group][row.committed]
         covered = any(pages[group] and path[-1][: len(tail)] == tail for path, pages in state.tree.children(tip))
         if page and page.path is None and page.holders == 1 and not covered:
-            state.tree.attach(page, (*tip, tail))
+            state.pools[group].attach(page, (*tip, tail))
 
 
 def truncate(state: State, ask: Ask, keep: int) -> int:
@@ -233,6 +244,9 @@ def clear(state: State) -> int:
     for row in state.rows.values():
         row.tip = None
     state.roots.clear()
+    for pools in state.pools:
+        if pools.cells is not None:
+            pools.cells.forget()
     return gone
 
 
@@ -246,7 +260,7 @@ def forget(state: State, top: Path) -> int:
         for page in list(state.tree.at[path]):
             if page is None:
                 continue
-            state.tree.detach(page)
+            state.pools[page.group].detach(page)
             gone += 1
             if not page.holders:
                 state.pools[page.group].remove(page)

@@ -80,6 +80,10 @@ class Oracle:
             row = own.rows[name]
             if end > row.computed:
                 row.granted, row.handed = max(row.granted, end), end
+        for stream, place in model.groups() if rows else ():
+            pools = stream.pools[place]
+            if pools.cells is not None:
+                pools.cells.learn(pools.pages.values())
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
         refused = admission.left_out(model, out, lacked) + refused
         waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
@@ -197,6 +201,11 @@ class Oracle:
     def brief(self) -> tuple[int, ...]:
         """Free counts."""
         return tuple([stream.free(place) for stream, place in self.model.groups()])
+
+    def ghosts(self) -> tuple[int, ...]:
+        """Pages that are gone and remembered, by group."""
+        cells = [stream.pools[place].cells for stream, place in self.model.groups()]
+        return tuple([0 if one is None else sum(ghost is not None for ghost in one.ring) for one in cells])
 
     def usage(self) -> tuple[int, ...]:
         """Where the slots of every tier are."""

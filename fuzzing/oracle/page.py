@@ -23,6 +23,12 @@ class Page:
     expiry: int | None = None
     since: int = 0  # when its expiry was set, in turns
     gone: bool = False
+    uses: int = 0  # this and what follows is kept for the adaptive order
+    reuse: int = 0
+    used: int = 0
+    cell: int = 0  # where it waits
+    covered: bool = False
+    seen: int | None = None  # the tier in which it counts as a child of its parent
     copies: dict[int, int] = field(default_factory=dict)  # tier -> slot
 
     @property

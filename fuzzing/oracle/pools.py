@@ -5,14 +5,17 @@ A slot's stamp is renewed whenever it joins a class: becomes empty, a shadow, th
 
 from __future__ import annotations
 
+from fuzzing.oracle.cells import AGES, CLASSES, EVICTED, Cells
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.tree import Tree
-from fuzzing.world.plain import Move, World
+from fuzzing.world.plain import TICKS, Move, Path, World
 
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
 FROM_TIER, PARTIAL_FROM, SKIPPED, NUM_COUNTS = 12, 20, 28, 29
 EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE + p
+COVERED = IDLE + 101  # the last one in the adaptive order; the numbers behind it are cells, so many lists a priority
+LISTS = 1 + CLASSES * AGES
 
 
 class Pools:
@@ -27,9 +30,13 @@ class Pools:
         self.owner: list[list[Page | None]] = [[None] * size for size in sizes]
         self.stamp = [list(range(size)) for size in sizes]
         self.turn = sum(sizes)
+        self.front = -1  # the stamp of the next that goes to the front
         self.numbers = list(range(sum(sizes) - 1, -1, -1))  # free page numbers, the next one last
         self.pages: dict[int, Page] = {}
         self.counts = [0] * NUM_COUNTS
+        full = world.kinds[self.number].kind in ("full", "cross")
+        self.cells = Cells(sum(sizes), world.ghosts, full) if world.adaptive else None
+        self.admissions = 0  # rows settled so far
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -40,17 +47,28 @@ class Pools:
             return IDLE + DEFAULT if self.world.release_order else EMPTY
         if tier > page.hottest:
             return SHADOW
-        return IDLE + page.priority if page.idle else None
+        if not page.idle:
+            return None
+        if self.cells is None:
+            return IDLE + page.priority
+        return COVERED if page.covered else COVERED + 1 + page.priority * LISTS + 1 + page.cell
+
+    def before(self, klass: int) -> tuple[int, int]:
+        """Sorts classes in the order in which they are taken."""
+        if self.cells is None or klass < COVERED:
+            return klass, 0
+        priority, cell = divmod(klass - COVERED - 1, LISTS)
+        return (COVERED, 0) if klass == COVERED else (IDLE + priority, self.cells.rank.index(cell - 1))
 
     def victim(self, tier: int) -> int | None:
         """The slot to take next; claimed pages are passed over, their shadows are not."""
-        best: tuple[int, int, int] | None = None
+        best: tuple[tuple[int, int], int, int] | None = None
         for slot, page in enumerate(self.owner[tier]):
             klass = self.klass(tier, slot)
             if klass is None or (page is not None and page.claims and tier == page.hottest):
                 continue
-            if best is None or (klass, self.stamp[tier][slot]) < best[:2]:
-                best = (klass, self.stamp[tier][slot], slot)
+            if best is None or (self.before(klass), self.stamp[tier][slot]) < best[:2]:
+                best = (self.before(klass), self.stamp[tier][slot], slot)
         return None if best is None else best[2]
 
     def free(self) -> int:
@@ -71,10 +89,59 @@ class Pools:
 
     # -- slots -------------------------------------------------------------------------------------------------------
 
-    def restamp(self, tier: int, slot: int) -> None:
-        """The slot goes to the back of its class."""
-        self.stamp[tier][slot] = self.turn
-        self.turn += 1
+    def restamp(self, tier: int, slot: int, front: bool = False) -> None:
+        """The slot goes to the back of its class, or to its front."""
+        self.stamp[tier][slot] = self.front if front else self.turn
+        self.turn, self.front = self.turn + (not front), self.front - front
+        page = self.owner[tier][slot]
+        if self.cells is not None and page is not None and page.idle and tier == page.hottest:
+            page.cell, page.covered = self.cells.cell(page.reuse, page.used), self.has_child(page, tier)
+
+    # -- parents and children ----------------------------------------------------------------------------------------
+
+    def has_child(self, page: Page, tier: int) -> bool:
+        """Whether a child of its block is in that tier or a hotter one, where a child needs its parents."""
+        if self.cells is None or not self.cells.leaves_only or page.path is None:
+            return False
+        children = [pages[self.group] for _, pages in self.tree.children(page.path)]
+        return any(child is not None and child.seen is not None and child.seen <= tier for child in children)
+
+    def see(self, page: Page, path: Path) -> None:
+        """The page of this path has come, gone, or come to another tier: its parent may join another class."""
+        page.seen = page.hottest if page.path is not None else None
+        parent = self.tree.page(path[:-1], self.group)
+        if self.cells is None or parent is None or not parent.idle or not parent.copies:
+            return
+        tier = parent.hottest
+        covered = self.has_child(parent, tier)
+        if covered != parent.covered:
+            self.cells.reached["covered" if covered else "released by a child"] += 1
+            self.restamp(tier, parent.copies[tier], not covered and self.is_oldest(self.cells, parent, tier))
+
+    def is_oldest(self, cells: Cells, page: Page, tier: int) -> bool:
+        """Whether no page is older that is first in the cell which this one will join."""
+        cell = cells.cell(page.reuse, page.used)
+        idle = [other for other in self.owner[tier] if other and other is not page and other.idle]
+        there = [other for other in idle if other.hottest == tier and not other.covered]
+        same = [other for other in there if (other.priority, other.cell) == (page.priority, cell)]
+        first = min(same, key=lambda other: self.stamp[tier][other.copies[tier]], default=page)
+        return page.used <= first.used
+
+    def attach(self, page: Page, path: Path) -> None:
+        """The page stands for this path now."""
+        self.tree.attach(page, path)
+        if self.cells is not None:
+            self.cells.inserted += 1
+        self.see(page, path)
+
+    def detach(self, page: Page, why: int = 0) -> None:
+        """The page stands for nothing now; with a reason it is remembered."""
+        path = page.path
+        assert path is not None
+        if self.cells is not None and why and len(path[-1]) == self.world.block_size:
+            self.cells.bury(page, self.admissions, why)
+        self.tree.detach(page)
+        self.see(page, path)
 
     def put(self, page: Page, tier: int, slot: int) -> None:
         """The slot holds a copy of the page now."""
@@ -110,6 +177,8 @@ class Pools:
         slot = self.take()
         page = Page(self.numbers.pop(), self.group, priority, duration, holders=1)
         self.pages[page.number] = page
+        if self.cells is not None:
+            self.cells.begin(page)
         self.put(page, 0, slot)
         return page
 
@@ -144,13 +213,34 @@ class Pools:
             page.expiry, page.since = now + page.duration, self.turn
 
     def refresh(self, now: int) -> None:
-        """Retention that has run out ends, the earliest first."""
+        """Retention that has run out ends, the earliest first; pages that have become older join other cells."""
+        self.tell_time(now)
         over = [page for page in self.pages.values() if page.expiry is not None and page.expiry <= now]
         for page in sorted(over, key=lambda page: (page.expiry, page.since)):
             page.expiry = None
             if page.idle:
                 page.priority = DEFAULT
                 self.restamp(page.hottest, page.copies[page.hottest])
+        if self.cells is not None and not 0 <= now - self.cells.aged < TICKS // 4:
+            self.cells.aged = now
+            self.age(self.cells)
+
+    def tell_time(self, now: int) -> None:
+        """It is `now`."""
+        if self.cells is not None:
+            self.cells.now = now
+
+    def age(self, cells: Cells) -> None:
+        """Whoever is first in a cell and too old for it joins the one it belongs in, the oldest ages first."""
+        for tier, owners in enumerate(self.owner):
+            idle = [page for page in owners if page and page.idle and page.hottest == tier and not page.covered]
+            for old in sorted({(page.priority, page.cell) for page in idle}, reverse=True):
+                waiting = [page for page in idle if (page.priority, page.cell) == old]
+                for page in sorted(waiting, key=lambda page: self.stamp[tier][page.copies[tier]]):
+                    if cells.cell(page.reuse, page.used) <= page.cell:
+                        break
+                    cells.reached["page aged"] += 1
+                    self.restamp(tier, page.copies[tier])
 
     # -- taking slots ------------------------------------------------------------------------------------------------
 
@@ -169,34 +259,56 @@ class Pools:
         """The idle page with its hottest copy here loses it: it is demoted to a colder copy, offloaded, or dropped."""
         page = self.owner[tier][slot]
         assert page is not None
+        if self.cells is not None and page.covered:
+            self.cells.reached["covered page evicted"] += 1
         self.lift(page, tier)
         if page.copies:
             self.restamp(page.hottest, page.copies[page.hottest])
+            self.arrived(page)
             self.count(DEMOTED)
             return
         if page.priority >= self.world.offload_min:
             for colder in range(tier + 1, len(self.owner)):
-                room = self.make_room(colder, page.priority)
+                room = self.make_room(colder, page)
                 if room is not None:
                     self.move(OFFLOAD, (tier, slot), (colder, room), page)
                     self.put(page, colder, room)
+                    self.arrived(page)
                     self.count(OFFLOADED)
                     return
-        self.tree.detach(page)
+        self.detach(page, EVICTED)
         self.remove_number(page)
         self.count(DROPPED)
 
-    def make_room(self, tier: int, priority: int) -> int | None:
-        """A slot of a colder tier for a page of this priority; never at the cost of a more precious page."""
+    def arrived(self, page: Page) -> None:
+        """The page's hottest copy is in another tier now."""
+        assert page.path is not None
+        self.see(page, page.path)
+
+    def make_room(self, tier: int, newcomer: Page) -> int | None:
+        """A slot of a colder tier for a page; never at the cost of a more precious one."""
         slot = self.victim(tier)
         if slot is None or self.soft(tier, slot):
             return slot
         page = self.owner[tier][slot]
         assert page is not None
-        if page.priority > priority:
+        if self.is_outranked(newcomer, page, tier):
             return None
         self.evict(tier, slot)
         return slot
+
+    def is_outranked(self, newcomer: Page, there: Page, tier: int) -> bool:
+        """Whether a page is worth more than one that would come in its place."""
+        if self.cells is None:
+            return there.priority > newcomer.priority
+        self.cells.reached["compared in a colder tier"] += 1
+        if there.covered:
+            self.cells.reached["covered page stays"] += 1
+            return True
+        ranks = self.cells.rank
+        mine = ranks.index(self.cells.cell(newcomer.reuse, newcomer.used))
+        worth_more = (there.priority, ranks.index(there.cell)) > (newcomer.priority, mine)
+        return worth_more and not self.has_child(newcomer, tier)
 
     def soft(self, tier: int, slot: int) -> bool:
         """Free a slot that costs nothing: an empty one, or a shadow, which goes. False for anybody's last copy."""
@@ -229,6 +341,7 @@ class Pools:
             self.restamp(tier, slot)
         else:
             self.empty(page, tier)
+        self.arrived(page)
 
     def offload_softly(self, victim: Page) -> bool:
         """Offload a device page where it costs nobody the last copy, if the next in line is such a place."""
@@ -237,6 +350,7 @@ class Pools:
             if room is not None and self.soft(tier, room):
                 self.move(OFFLOAD, (0, self.lift(victim, 0)), (tier, room), victim)
                 self.put(victim, tier, room)
+                self.arrived(victim)
                 self.count(OFFLOADED)
                 return True
         return False
@@ -248,6 +362,8 @@ class Pools:
         self.move(EXCHANGE, (0, target), (tier, slot), page, victim)
         self.put(victim, tier, slot)
         self.put(page, 0, target)
+        self.arrived(victim)
+        self.arrived(page)
         self.count(OFFLOADED)
         self.count(ONBOARDED)
 
@@ -255,13 +371,20 @@ class Pools:
         """The next victims of the device get shadows, in empty slots only."""
         waiting = [page for page in self.owner[0] if page and page.idle and not page.claims and len(page.copies) == 1]
         worthy = [page for page in waiting if page.priority >= self.world.offload_min]
-        for page in sorted(worthy, key=lambda page: (page.priority, self.stamp[0][page.copies[0]]))[:limit]:
+        for page in sorted(worthy, key=self.early_turn)[:limit]:
             room = self.first_empty()
             if room is None:
                 return
             self.move(OFFLOAD, (0, page.copies[0]), room, page)
             self.put(page, *room)
             self.count(OFFLOADED)
+
+    def early_turn(self, page: Page) -> tuple[tuple[int, int], int]:
+        """Sorts device pages in the order of their eviction."""
+        slot = page.copies[0]
+        klass = self.klass(0, slot)
+        assert klass is not None
+        return self.before(klass), self.stamp[0][slot]
 
     def first_empty(self) -> tuple[int, int] | None:
         """The empty slot that has waited longest, of the first colder tier that has one."""

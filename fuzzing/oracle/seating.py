@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle import reach
+from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.charge import Charge, Fill
 from fuzzing.oracle.commit import copy_state
+from fuzzing.oracle.life import set_fresh
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.state import Claim, Row, State, retention
 from fuzzing.oracle.tree import path_of
@@ -23,7 +25,7 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
         showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
-        currents=[None] * groups, granted=claim.start, handed=claim.start,
+        currents=[None] * groups, fresh=[0] * groups, granted=claim.start, handed=claim.start,
         ahead=claim.purpose == "decode" and state.apart,
     )  # fmt: skip
     if claim.purpose == "decode":
@@ -63,10 +65,14 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
     left = {page: page.claims for page in claim.sources}
     over = claim.source is not None and takes_over(state, [], claim, left)
     counted = []
+    for pools in state.pools:
+        pools.admissions += 1
     for group, pools in enumerate(state.pools):
         before = list(pools.counts)
         charge = Charge(state.world, claim.ask, state.kinds[group])
         asked = charge.room() if row.ahead else charge.fill(claim.start, max(end, claim.start), claim.start)
+        sinks = min(reach.sink(state.kinds[group], state.world.block_size), asked.first)
+        met = meet_prompt(state, claim, row, pools, [*range(sinks), *range(asked.first, asked.stop)])
         reuse_whole(state, claim, pools)
         if charge.is_state:
             start_state(state, claim, row, pools)
@@ -74,7 +80,7 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
             stretch(row, group, claim.blocks)
             row.pages[group][claim.blocks :] = [reuse_part(state, claim, pools, over)]
             row.owns[group] += 1
-        fill(state, row, pools, asked, min(reach.sink(state.kinds[group], state.world.block_size), asked.first))
+        fill(state, row, pools, asked, sinks, met)
         for _ in range(asked.spare):
             row.spares[group].append(pools.open_page(*row.decode))
         counted.append(tuple(now - then for now, then in zip(pools.counts, before, strict=True)))
@@ -86,13 +92,41 @@ def stretch(row: Row, group: int, stop: int) -> None:
     row.pages[group] += [None] * (stop - len(row.pages[group]))
 
 
-def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int) -> None:
+def meet_prompt(state: State, claim: Claim, row: Row, pools: slots.Pools, columns: list[int]) -> dict[int, int]:
+    """Blocks behind the hit that were there before, and how often used; new pages are of another class after many."""
+    if pools.cells is None:
+        return {}
+    met = meet(state, row, pools, [column for column in columns if claim.source is None or column != claim.blocks])
+    known, blocks = max(claim.blocks, *(column + 1 for column in met), 0), len(row.tokens) // state.world.block_size
+    row.fresh[pools.group] = pools.cells.fresh = CONTINUED if 0 < blocks <= 2 * known else ONCE
+    return met
+
+
+def meet(state: State, row: Row, pools: slots.Pools, columns: list[int]) -> dict[int, int]:
+    """The first of the columns to be filled, as far as their blocks are ghosts -> uses."""
+    size, met = state.world.block_size, dict[int, int]()
+    set_fresh(pools, row)
+    for column in columns:
+        if column < len(row.pages[pools.group]) and row.pages[pools.group][column] is not None:
+            continue
+        whole = (column + 1) * size <= len(row.tokens)
+        path = path_of(row.ask.root, row.tokens, size)[: column + 2]
+        uses = pools.cells.meet(path) if pools.cells is not None and whole and row.tip is not None else 0
+        if not uses:
+            break
+        met[column] = uses
+    return met
+
+
+def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int, met: dict[int, int]) -> None:
     """New pages for sinks and asked columns that have none; what else is promised."""
     group, size = pools.group, state.world.block_size
     stretch(row, group, asked.stop)
     for column in (*range(sinks), *range(asked.first, asked.stop)):
         if row.pages[group][column] is None:
-            row.pages[group][column] = pools.open_page(*(retention(row.ask, column, size) or (DEFAULT, None)))
+            page = row.pages[group][column] = pools.open_page(*(retention(row.ask, column, size) or (DEFAULT, None)))
+            if pools.cells is not None and column in met:
+                pools.cells.begin(page, met[column])
             row.owns[group] += 1
             pools.count(slots.MISSED)
     row.extras[group] = row.extras[group] if asked.peak else 0
@@ -113,7 +147,7 @@ def extend(state: State, row: Row, end: int) -> bool:
         if need and need > state.free(group) + row.reserve(group):
             return False
     for pools, asked in zip(state.pools, asks, strict=True):
-        fill(state, row, pools, asked, 0)
+        fill(state, row, pools, asked, 0, meet(state, row, pools, list(range(asked.first, asked.stop))))
     return True
 
 
@@ -123,6 +157,8 @@ def reuse_whole(state: State, claim: Claim, pools: slots.Pools) -> None:
     for block, page in held:
         pools.count(slots.FULL)
         pools.count(slots.FROM_TIER + page.hottest)
+        if pools.cells is not None:
+            pools.cells.use(page)
         value = retention(claim.ask, block, state.world.block_size)
         if value is not None:
             page.priority, page.duration = value
@@ -151,9 +187,11 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
     if over:
         source.claims -= 1
         pools.hold(source)
+        if pools.cells is not None:
+            pools.cells.use(source)
         if 0 not in source.copies:
             pools.onboard(source)
-        state.tree.detach(source)
+        pools.detach(source)
         for tier in sorted(source.copies)[1:]:
             pools.empty(source, tier)
         value = retention(claim.ask, claim.blocks, state.world.block_size)
@@ -166,6 +204,10 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
     pools.count(slots.ONBOARDED if tier else slots.COPIED)
     pools.count(slots.COPIED_TOKENS, matched)
     source.claims -= 1
+    if pools.cells is not None:
+        pools.cells.use(source)
+        if source.idle:
+            pools.restamp(source.hottest, source.copies[source.hottest])
     return page
 
 

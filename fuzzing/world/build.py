@@ -43,7 +43,8 @@ def config(world: World) -> CacheConfig:
         copy_on_partial_reuse=world.copy_on,
         shadows=world.shadows,
         offload_min_priority=world.offload_min,
-        eviction="release_order" if world.release_order else "empty_first",
+        eviction="adaptive" if world.adaptive else "release_order" if world.release_order else "lru",
+        ghosts=world.ghosts,
         events=True,
         event_seed=SEED,
     )

@@ -15,9 +15,8 @@ from quire.core.state.claim import hit_of
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 from quire.core.state.stream import TokenStream
-from quire.core.store.dumped import NONE, Dump, DumpedGroup
+from quire.core.store.dumped import COVERED, EMPTY, FIRST_PRIORITY, NONE, SHADOW, Dump, DumpedGroup, DumpedPage
 
-EMPTY, SHADOW, FIRST_PRIORITY = 0, 1, 2
 EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 
 
@@ -52,6 +51,7 @@ class GroupView:
         self.every_slot_is_in_one_place()
         self.pages_have_copies()
         self.order_lists_what_may_go()
+        self.cells_hold_their_class()
         self.committed_pages_are_in_the_tree()
         self.holders_are_counted()
         self.claims_are_counted()
@@ -90,24 +90,66 @@ class GroupView:
             raise BrokenInvariant("page ids are lost or doubled")
 
     def order_lists_what_may_go(self) -> None:
-        """Listed: empty slots, shadows, and the hottest copy of an idle page by its priority. Nothing else."""
+        """Listed: empty slots, shadows, and the hottest copy of an idle page by its priority. Nothing else.
+
+        In the adaptive order a page whose child is there too waits for it, whatever the priorities.
+        """
         expected = [Counter[tuple[int, int]]() for _ in self.slots]
         owner: list[set[int]] = [set() for _ in self.slots]
-        for page in self.pages.values():
+        covered = self.covered_pages()
+        for number, page in self.pages.items():
             tiers = [tier for tier, slot in enumerate(page.slots) if slot >= 0]
             for tier in tiers:
                 owner[tier].add(page.slots[tier])
             for tier in tiers[1:]:
                 expected[tier][SHADOW, page.slots[tier]] += 1
             if page.node != NONE and page.holders == 0:
-                expected[tiers[0]][FIRST_PRIORITY + page.priority, page.slots[tiers[0]]] += 1
+                klass = COVERED if number in covered else FIRST_PRIORITY + page.priority
+                expected[tiers[0]][klass, page.slots[tiers[0]]] += 1
         empty_class = EMPTY_RELEASED if self.setup.config.eviction == "release_order" else EMPTY
         for tier, capacity in enumerate(self.slots):
             for slot in set(range(capacity)) - owner[tier]:
                 expected[tier][empty_class, slot] += 1
-            listed = Counter((klass, slot) for klass, slots in self.orders[tier].items() for slot in slots)
+            order = self.orders[tier].items()
+            listed = Counter((self.plain_class(klass), slot) for klass, slots in order for slot in slots)
             if listed != expected[tier]:
                 raise BrokenInvariant(f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}")
+
+    def plain_class(self, klass: int) -> int:
+        """A class of the order, whatever the cell."""
+        if self.facts.cells is None or klass <= COVERED:
+            return klass
+        return FIRST_PRIORITY + self.facts.cells.place_of(klass)[0]
+
+    def covered_pages(self) -> set[int]:
+        """Of a group that needs all blocks, in the adaptive order: pages with a child in their tier or a hotter one."""
+        if self.facts.cells is None or self.layer.bounded:
+            return set()
+        found: set[int] = set()
+        for node in self.dump.nodes:
+            child, parent = node.pages[self.place], self.dump.nodes[node.parent].pages[self.place]
+            if node.parent == NONE or child == NONE or parent == NONE:
+                continue
+            if _hottest(self.pages[child]) <= _hottest(self.pages[parent]):
+                found.add(parent)
+        return found
+
+    def cells_hold_their_class(self) -> None:
+        """A page waits in a cell of its class; what is remembered is not more than there is room for."""
+        cells = self.facts.cells
+        if cells is None:
+            return
+        owner = [{page.slots[tier]: number for number, page in self.pages.items()} for tier in range(len(self.slots))]
+        for tier, order in enumerate(self.orders):
+            for klass, slots in order.items():
+                for slot in slots if klass > COVERED else ():
+                    number = owner[tier][slot]
+                    if cells.place_of(klass)[1] != cells.pages[number].reuse:
+                        raise BrokenInvariant(f"page {number} of class {cells.pages[number].reuse} waits in {klass}")
+        if sorted(cells.rank) != list(range(len(cells.hits))):
+            raise BrokenInvariant(f"the order of cells is {cells.rank}")
+        if len(cells.ghosts) != self.setup.config.ghosts * sum(self.slots):
+            raise BrokenInvariant(f"{len(cells.ghosts)} ghosts have room")
 
     def committed_pages_are_in_the_tree(self) -> None:
         """A committed page is the page of exactly its node; an open page has no node and somebody holds it."""
@@ -231,6 +273,10 @@ class GroupView:
                 return False
             number, block = node.parent, block - 1
         return number >= 0 and block < 0
+
+
+def _hottest(page: DumpedPage) -> int:
+    return next(tier for tier, slot in enumerate(page.slots) if slot >= 0)
 
 
 def the_tree_is_whole(dump: Dump, block_size: int) -> None:

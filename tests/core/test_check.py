@@ -16,6 +16,7 @@ import pytest
 from quire import BrokenInvariant, Cache, CacheConfig, Encoder, LayerGroup, Request, TierConfig, check
 from quire.core.check import the_tree_is_whole
 from quire.core.store.dumped import LOST, DumpedNode
+from quire.core.store.twin.pools.order import Queue
 
 from .conftest import seq
 
@@ -59,7 +60,7 @@ def two_pages_in_a_slot(bent: Bent) -> None:
 
 
 def a_slot_listed_twice(bent: Bent) -> None:
-    bent.order.queues[50].turns[bent.order.first_empty()] = 0
+    bent.order.queues.setdefault(50, Queue()).turns[bent.order.first_empty()] = 0
 
 
 def a_slot_in_no_list(bent: Bent) -> None:
@@ -86,7 +87,7 @@ def a_priority_that_is_not_listed(bent: Bent) -> None:
 def an_idle_page_in_no_list(bent: Bent) -> None:
     page = bent.idle()
     bent.order.queues[37].turns.pop(page.slots[0])
-    bent.order.queues[1].turns[page.slots[0]] = 0
+    bent.order.queues.setdefault(1, Queue()).turns[page.slots[0]] = 0
 
 
 def an_open_page_of_nobody(bent: Bent) -> None:

@@ -50,7 +50,7 @@ OPTIONS = {
     "slots": st.integers(4, 10),
     "host": st.sampled_from([0, 1, 3, 6]),
     "groups": st.sampled_from([1, 1, 2]),
-    "eviction": st.sampled_from(["empty_first", "release_order"]),
+    "eviction": st.sampled_from(["lru", "release_order"]),
     "shadows": st.booleans(),
     "copies": st.booleans(),
 }

@@ -18,7 +18,7 @@ from quire.core.records.request import Int32
 from quire.core.store import StoreName
 
 Slots = int | tuple[int, ...]  # of every group alike, or one number per group
-ORDERS = ("empty_first", "release_order")
+ORDERS = ("lru", "release_order")
 both_orders = pytest.mark.parametrize("eviction", ORDERS)
 
 

@@ -113,9 +113,7 @@ def host_full_of_hits(store: StoreName, eviction: str, **options: Any) -> Cache:
     return cache
 
 
-@pytest.mark.parametrize(
-    ("eviction", "slots"), [("release_order", [3, 4, 5, 0, 1, 2]), ("empty_first", [3, 4, 0, 1, 5, 2])]
-)
+@pytest.mark.parametrize(("eviction", "slots"), [("release_order", [3, 4, 5, 0, 1, 2]), ("lru", [3, 4, 0, 1, 5, 2])])
 def test_the_promise_is_kept_when_every_hit_is_on_a_full_host(
     store: StoreName, eviction: str, slots: list[int]
 ) -> None:
@@ -135,7 +133,7 @@ def test_the_promise_is_kept_when_every_hit_is_on_a_full_host(
 
 def test_onboards_alone_drop_nothing(store: StoreName) -> None:
     """batch-09: as batch-08 without anything new to compute into: exchanges only, no page leaves the cache."""
-    cache = host_full_of_hits(store, "empty_first", events=True)
+    cache = host_full_of_hits(store, "lru", events=True)
     events(cache)
     with cache.claim([Request(1, A[:8]), Request(2, B[:8])], purpose="decode") as claims:
         batch = cache.admit(claims)

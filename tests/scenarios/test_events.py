@@ -95,7 +95,7 @@ def test_removals_go_out_together(store: StoreName, eviction: str, computed: int
     assert [stored(event)[1] for event in others] == [3, 1]
 
 
-@pytest.mark.parametrize(("slots", "eviction"), [(8, "release_order"), (4, "empty_first")])
+@pytest.mark.parametrize(("slots", "eviction"), [(8, "release_order"), (4, "lru")])
 def test_a_removal_is_told_before_the_next_store(store: StoreName, slots: int, eviction: str) -> None:
     """event-06: a block of priority 0 makes room for another prompt: its removal comes first."""
     cache = build(store, slots, events=True, eviction=eviction)

@@ -114,11 +114,11 @@ def test_a_slot_given_back_with_nothing_in_it(store: StoreName, eviction: str) -
     run(cache, Request(0, tokens(range(4))))
     run(cache, Request(1, tokens(range(10, 14))))
     assert cache.truncate(Request("t", tokens(range(10, 14)))) == 1
-    assert run(cache, Request(2, tokens(range(20, 24)))).slots == {"empty_first": [1], "release_order": [0]}[eviction]
-    assert start_of(cache, tokens(range(5))) == {"empty_first": 4, "release_order": 0}[eviction]
+    assert run(cache, Request(2, tokens(range(20, 24)))).slots == {"lru": [1], "release_order": [0]}[eviction]
+    assert start_of(cache, tokens(range(5))) == {"lru": 4, "release_order": 0}[eviction]
 
 
-@pytest.mark.parametrize(("eviction", "slot"), [("release_order", 1), ("empty_first", 2)])
+@pytest.mark.parametrize(("eviction", "slot"), [("release_order", 1), ("lru", 2)])
 def test_a_high_interior_block_outlives_its_low_child(store: StoreName, eviction: str, slot: int) -> None:
     """order-07: priorities 90 and 0; the default order loses nothing at all while a slot is empty."""
     cache = build(store, 4, eviction=eviction)
@@ -130,7 +130,7 @@ def test_a_high_interior_block_outlives_its_low_child(store: StoreName, eviction
     assert start_of(cache, tokens(range(4), range(50, 54))) == 4
 
 
-@pytest.mark.parametrize(("eviction", "slots"), [("release_order", [3, 4, 5]), ("empty_first", [4, 5, 0])])
+@pytest.mark.parametrize(("eviction", "slots"), [("release_order", [3, 4, 5]), ("lru", [4, 5, 0])])
 def test_a_chain_may_lose_its_first_block_and_nothing_breaks(store: StoreName, eviction: str, slots: list[int]) -> None:
     """order-08: priorities 0, 35, 90 along one chain, then strangers of one and of three blocks."""
     cache = build(store, 6, eviction=eviction)
@@ -148,7 +148,7 @@ def test_a_chain_may_lose_its_first_block_and_nothing_breaks(store: StoreName, e
     assert cache.num_free() == 6
 
 
-@pytest.mark.parametrize(("eviction", "slots"), [("release_order", [0, 2, 3, 4]), ("empty_first", [2, 3, 4, 0])])
+@pytest.mark.parametrize(("eviction", "slots"), [("release_order", [0, 2, 3, 4]), ("lru", [2, 3, 4, 0])])
 def test_a_low_interior_block_goes_before_its_high_child(store: StoreName, eviction: str, slots: list[int]) -> None:
     """order-09: priorities 0 and 90: a long prompt takes everything but the block of 90."""
     cache = build(store, 5, eviction=eviction)

@@ -45,7 +45,7 @@ HEAR = (
     "signal.signal(signal.SIGHUP, signal.SIG_DFL); "
 )
 RUN = "import sys; from quire.tools.cli import main; sys.exit(main(sys.argv[1:]))"
-EVICTIONS: tuple[Literal["empty_first", "release_order"], ...] = ("empty_first", "release_order")
+EVICTIONS: tuple[Literal["lru", "release_order"], ...] = ("lru", "release_order")
 TIMED = ("requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds")
 
 
@@ -244,7 +244,7 @@ def test_models_without_full_attention_have_no_optimum(tmp_path: Path, trace: st
 
 
 def test_a_page_has_a_curve_for_every_policy_and_the_optimum(trace: str) -> None:
-    grid = [one for order in ("empty_first", "release_order") for one in grid_of(12, 24, 400, eviction=order)]
+    grid = [one for order in ("lru", "release_order") for one in grid_of(12, 24, 400, eviction=order)]
     grid += [one.with_memory("host", 4 * 10**9) for one in grid]
     found = sweep(trace, grid, executor=LocalExecutor())
     seen = check_alone(curves.render(found))
@@ -297,6 +297,6 @@ def test_mistakes_on_the_command_line_are_told_before_work(trace: str, capsys: p
     for page in ("/no/such/folder/x.html", str(Path(trace).parent)):
         assert cli.main(["sweep", trace, "--html", page]) == 2
         assert "folder; name a file in" in capsys.readouterr().err
-    for wrong in (["--workers", "0"], ["--eviction", "empty_first,best"]):
+    for wrong in (["--workers", "0"], ["--eviction", "lru,best"]):
         with pytest.raises(SystemExit):
             cli.main(["sweep", trace, *wrong])

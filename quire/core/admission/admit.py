@@ -18,6 +18,7 @@ from quire.core.records.span import Span
 from quire.core.records.step import Step
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims, drop_from, settle
+from quire.core.state.learner import learn
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.sequence import Sequence
@@ -84,10 +85,13 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
         parts = [part for part in parts if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if continuing else []
     sequences = _seat(registry, claims._claims)
-    if registry.timed:
+    if registry.timed and sequences:  # a batch that is refused leaves everything as it was
         setup.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
     settle(claims)
+    if registry.learners and sequences:
+        for pool, learner in zip(setup.pools, registry.learners, strict=True):
+            learn(pool.store, pool.place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
     return Batch(sequences, parts, registry.take_plan(), refused, waiting)

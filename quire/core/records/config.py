@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
@@ -15,7 +16,10 @@ MAX_TIERS = 8
 LARGEST = 1 << 31  # the store counts in 32 bits
 MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
+MOST_GHOSTS = 64  # of a slot
 SEED_BYTES = 16
+Eviction = Literal["lru", "adaptive", "release_order"]
+RENAMED = {"empty_first": "lru"}  # orders, by their old names
 EVENT_SEED = os.urandom(SEED_BYTES)  # of this process
 
 
@@ -50,7 +54,8 @@ class CacheConfig:
     copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
     shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
-    eviction: Literal["empty_first", "release_order"] = "empty_first"
+    eviction: Eviction = "lru"  # which idle page goes first; adaptive learns it from what is asked again
+    ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
@@ -62,13 +67,23 @@ class CacheConfig:
         self._check_groups()
         self._check_tiers()
         self._check_pools()
-        if self.eviction not in ("empty_first", "release_order"):
-            raise InputError(
-                say(f"eviction {shown(self.eviction)}", "it is no known order", "use 'empty_first' or 'release_order'")
-            )
+        self._check_eviction()
         if type(self.offload_min_priority) is not int or not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
             fact, cure = f"priorities go from {LOWEST} to {HIGHEST}", f"use one of them; {HIGHEST + 1} offloads nothing"
             raise InputError(say(f"offload_min_priority {shown(self.offload_min_priority)}", fact, cure))
+
+    def _check_eviction(self) -> None:
+        if isinstance(self.eviction, str) and self.eviction in RENAMED:
+            name = RENAMED[self.eviction]
+            fact = f"eviction '{self.eviction}' is called '{name}' since 0.2; the old name goes with 0.3"
+            warnings.warn(fact, DeprecationWarning, stacklevel=4)
+            object.__setattr__(self, "eviction", name)
+        if self.eviction not in get_args(Eviction):
+            cure = "use 'lru', 'adaptive' or 'release_order'"
+            raise InputError(say(f"eviction {shown(self.eviction)}", "it is no known order", cure))
+        if type(self.ghosts) is not int or not 0 <= self.ghosts <= MOST_GHOSTS:
+            fact = f"it must be a whole number from 0 to {MOST_GHOSTS}"
+            raise InputError(say(f"ghosts {shown(self.ghosts)}", fact, "8 of them per slot serve well"))
 
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):

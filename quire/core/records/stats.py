@@ -102,3 +102,5 @@ class Usage:
     idle: int  # cached pages nobody holds: evictable unless claimed
     shadows: int
     held: int  # in use by sequences and holds
+    ghosts: int = 0  # pages that are gone and remembered, whatever tier they were in; told of tier 0
+    ghost_bytes: int = 0  # what all that can be remembered takes

@@ -11,6 +11,7 @@ from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.state.claim import Claim
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold
+from quire.core.state.learner import Learner
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
 
@@ -22,8 +23,8 @@ class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "commit_checked", "free_rows", "holds", "next_plan", "open_claims", "plans", "sequences", "setup",
-        "timed",
+        "abandoned", "commit_checked", "free_rows", "holds", "learners", "next_plan", "open_claims", "plans",
+        "sequences", "setup", "timed",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
@@ -35,7 +36,9 @@ class Registry:
         self.holds: dict[Hold, None] = {}
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
-        self.timed = False  # some page may have a duration, or was claimed to get one
+        adaptive = setup.config.eviction == "adaptive"
+        self.learners = tuple(Learner() for _ in setup.pools) if adaptive else ()  # by group
+        self.timed = adaptive  # the stores must know the time: some page may have a duration, or all grow older
         self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out
 
     def check_commits(self, sequence: Sequence) -> None:

@@ -65,7 +65,8 @@ class Setup:
         (store, place), capacity = self.pools[group], self.config.tiers[tier].of_group(group)
         empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
         shadows = store.num_shadow(place, tier)
-        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows)
+        ghosts = store.ghost_room(place) if tier == 0 else (0, 0)
+        return Usage(capacity, empty, idle, shadows, capacity - empty - idle - shadows, *ghosts)
 
     def refresh(self, now: int) -> None:
         """Let retention durations that have passed run out."""

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 from quire.core.records.config import CacheConfig
 from quire.core.records.groups import LayerGroup
+from quire.core.records.reuse import ADAPTIVE, LRU, RELEASE_ORDER
 from quire.core.state.roots import Roots
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Store
+
+
+ORDERS = {"lru": LRU, "release_order": RELEASE_ORDER, "adaptive": ADAPTIVE}
 
 
 class TokenStream:
@@ -37,9 +41,9 @@ def open_stream(
     size = config.block_size
     facts = [_numbers(layers[group], size, [tier.of_group(group) for tier in config.tiers]) for group in groups]
     store = make(
-        size, facts, config.max_sequences, columns, int(config.eviction == "release_order"), config.shadows,
+        size, facts, config.max_sequences, columns, ORDERS[config.eviction], config.shadows,
         config.offload_min_priority, config.events, config.max_events, config._partial_hits,
-        config.event_seed,
+        config.event_seed, config.ghosts,
     )  # fmt: skip
     return TokenStream(store, groups.start, Roots(store, config.events, config.event_seed))
 

@@ -21,7 +21,10 @@ from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from quire.core.records.errors import BrokenInvariant
-from quire.core.store.dumped import LOST, NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow, PageInfo
+from quire.core.records.reuse import ADAPTIVE, AGE_EDGES, FIRST_RANK, LRU, RELEASE_ORDER
+from quire.core.store.dumped import (
+    LOST, NONE, Dump, DumpedCells, DumpedGhost, DumpedGroup, DumpedNode, DumpedPage, DumpedReuse, DumpedRow, PageInfo,
+)
 
 include "compiled/keys/memory.pxi"            # growable blocks, borrowed buffers
 include "compiled/keys/hash.pxi"              # multiply-fold, private keys, event hashes
@@ -30,8 +33,12 @@ include "compiled/tree/node.pxi"              # nodes and pages, the index of fu
 include "compiled/tree/tree.pxi"              # siblings in token order, roots, pruning
 include "compiled/tree/traverse.pxi"          # along a chain's blocks, up to a depth, through a subtree
 include "compiled/pools/log.pxi"              # moves and events as arrays
+include "compiled/pools/ages.pxi"             # age bins and classes of the adaptive order
 include "compiled/pools/order.pxi"            # per tier: slots in eviction order
 include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
+include "compiled/pools/ghosts.pxi"           # pages that are gone
+include "compiled/pools/cells.pxi"            # what the adaptive order knows, and its lists
+include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next
 include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
 include "compiled/pools/group.pxi"            # columns and pages that a length takes
 include "compiled/pools/reserve.pxi"          # a row's part in a group: its own pages, what it is promised
@@ -52,6 +59,7 @@ include "compiled/hits/walk.pxi"              # which leading blocks of a chain 
 include "compiled/hits/claim.pxi"             # claim, unclaim
 include "compiled/rows/current.pxi"           # pages outside the columns
 include "compiled/rows/seat.pxi"              # a claimed hit becomes a row
+include "compiled/rows/teach.pxi"             # what an admission teaches the adaptive order
 include "compiled/rows/settle.pxi"            # a seated row gets its pages
 include "compiled/rows/extend.pxi"            # and those of a later part of its prompt
 include "compiled/rows/window.pxi"            # columns that leave

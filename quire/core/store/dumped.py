@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from quire.core.records.reuse import NUM_AGES, NUM_CELLS
+
 NONE = -1  # no node, no page, no slot, no duration
 LOST = -2  # a node that no root leads to
+
+# Classes of an order: empty slots, shadows, then idle pages by priority. In the adaptive order pages whose child is
+# there come last, and the others are in the cells of their priority, behind a list of those nobody can resume at.
+EMPTY, SHADOW, FIRST_PRIORITY, COVERED, FIRST_CELL = 0, 1, 2, 103, 104
+LISTS = 1 + NUM_CELLS  # of a priority
 
 Words = tuple[int, int, int]  # what a token carries besides its id
 
@@ -39,6 +46,42 @@ class DumpedPage(NamedTuple):
     expiry: int
 
 
+class DumpedReuse(NamedTuple):
+    """What the adaptive order knows of a page."""
+
+    uses: int
+    reuse: int  # class
+    used: int
+
+
+class DumpedGhost(NamedTuple):
+    """A page that is gone; its key is private and means nothing in another store."""
+
+    used: int
+    rest: int
+    why: int
+    uses: int
+    reuse: int
+    admission: int
+
+
+class DumpedCells(NamedTuple):
+    """What the adaptive order knows of a group."""
+
+    pages: dict[int, DumpedReuse]
+    ghosts: list[DumpedGhost | None]  # by place in the ring
+    hits: list[int]  # by cell, since they were last taken
+    lost: list[int]
+    inserted: int
+    aged: int
+    rank: list[int]  # cells, first to be evicted first
+
+    def place_of(self, listed: int) -> tuple[int, int]:
+        """Priority and reuse class of a page that is listed in this class of an order."""
+        priority, cell = divmod(listed - FIRST_CELL, LISTS)
+        return priority, (cell - 1) // NUM_AGES
+
+
 class DumpedGroup(NamedTuple):
     """Pages and slots of one layer group."""
 
@@ -47,6 +90,7 @@ class DumpedGroup(NamedTuple):
     free_pages: list[int]  # the last is the next to be handed out
     available: int
     counters: list[int]
+    cells: DumpedCells | None  # of the adaptive order
 
 
 class DumpedRow(NamedTuple):
@@ -71,6 +115,7 @@ class DumpedRow(NamedTuple):
     ahead: bool
     handed: int
     reached: int
+    fresh: list[int]  # class of its new pages, in the adaptive order
 
 
 class Dump(NamedTuple):

@@ -134,7 +134,7 @@ class Store(Protocol):
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
-        seed: bytes = ...,
+        seed: bytes = ..., ghosts: int = 0,
     ) -> None: ...  # fmt: skip
 
     # Arrays
@@ -286,7 +286,21 @@ class Store(Protocol):
         """Copy the next victims down ahead of their eviction; how many."""
 
     def refresh(self, now: int) -> None:
-        """Idle pages whose time is over fall back to the default priority."""
+        """Idle pages whose time is over fall back to the default priority; in the adaptive order all become older."""
+
+    # The adaptive order
+
+    def is_due(self, group: int) -> bool:
+        """Whether a group's order shall be learned anew."""
+
+    def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now."""
+
+    def set_rank(self, group: int, cells: Int32Array) -> None:
+        """Evict in this order of cells from now on; all are named."""
+
+    def ghost_room(self, group: int) -> tuple[int, int]:
+        """Ghosts there are, and the bytes that all there can be take."""
 
     # Log
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from typing import get_args
 
 from quire import InputError, RetainRange
+from quire.core.records.config import RENAMED, Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace
@@ -46,7 +48,7 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
         "--tier", action="append", default=[], metavar="NAME=BYTES", help="a colder tier besides, such as disk=2TB"
     )
     group.add_argument("--block-size", type=int, default=_DEFAULT.block_size, metavar="N", help="(default %(default)s)")
-    group.add_argument("--eviction", choices=("empty_first", "release_order"), default=_DEFAULT.eviction)
+    group.add_argument("--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction)
     group.add_argument(
         "--retain", action="append", default=[], metavar="START:END:PRIORITY[:SECONDS]",
         help="keep these prompt tokens of every request at a priority (0 to 100; 35 is usual); END may be empty",

@@ -65,7 +65,7 @@ def _parser() -> ArgumentParser:
         allow_abbrev=False,
         description="Replay one trace with every combination of sizes and policies, beside the offline optimum.",
         epilog=f"Several values, with commas between them: {', '.join(AXES)}. Example: "
-        "quire sweep sample --device 8GB,16GB,32GB --host 0,64GB --eviction empty_first,release_order",
+        "quire sweep sample --device 8GB,16GB,32GB --host 0,64GB --eviction lru,adaptive",
     )
     parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain, gzip or zstd (docs/replay.md), or 'sample'")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: the number of cores)")

@@ -41,11 +41,13 @@ cdef tuple slots_tuple(Pool *g, int32_t p):
     return tuple([page_at(g, p).slot[t] for t in range(g.num_tiers)])
 
 
-cdef dict dump_order(Order *o):
+cdef dict dump_order(Order *o, Cells *c):
     """Class -> slots front to back, classes that are not empty only."""
     cdef dict lists = {}
     cdef int32_t kind, slot
     for kind in range(NUM_CLASSES):
+        if c != NULL and FIRST <= kind < COVERED:
+            continue
         slot = o.slots[o.size + kind].next
         slots = []
         while slot < o.size:
@@ -55,7 +57,38 @@ cdef dict dump_order(Order *o):
             lists[kind] = slots
         if bool(slots) != bool(o.filled[kind >> 6] >> (kind & 63) & 1):
             raise BrokenInvariant(f"class {kind} has {len(slots)} slots, and its mark says otherwise")
+    if c != NULL:
+        dump_levels(o, c, lists)
     return lists
+
+
+cdef int dump_levels(Order *o, Cells *c, dict lists) except -1:
+    """The same for the cells of each priority."""
+    cdef int32_t k, i, slot, place
+    for k in range(c.num_levels):
+        for i in range(NUM_LISTS):
+            slot, place = o.slots[o.size + NUM_CLASSES + k * NUM_LISTS + i].next, c.rank_of[i]
+            slots = []
+            while slot < o.size:
+                slots.append(slot)
+                slot = o.slots[slot].next
+            if slots:
+                lists[NUM_CLASSES + o.levels[k].priority * NUM_LISTS + i] = slots
+            if bool(slots) != bool(o.levels[k].filled[place >> 6] >> (place & 63) & 1):
+                raise BrokenInvariant(f"list {i} of level {k} has {len(slots)} slots, and its mark says otherwise")
+    return 0
+
+
+cdef object dump_cells(Pool *g):
+    cdef Cells *c = g.cells
+    cdef Ghosts *e = &c.ghosts
+    cdef int32_t p, i
+    pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse, memory_at(c, p).used)
+             for p in range(g.num_pages) if page_at(g, p).holders >= 0}
+    ghosts = [DumpedGhost(e.used[i], e.rest[i], e.marks[i] >> 4, e.uses[i], e.marks[i] & 15, e.admission[i])
+              if e.marks[i] else None for i in range(e.room)]
+    return DumpedCells(pages, ghosts, [c.hits[i] for i in range(NUM_CELLS)], [c.lost[i] for i in range(NUM_CELLS)],
+                       c.inserted, c.aged, [c.list_at[i + 1] - 1 for i in range(NUM_CELLS)])
 
 
 cdef object dump_page(Pool *g, int32_t p, dict numbers):
@@ -76,8 +109,9 @@ cdef object dump_group(Pool *g, dict numbers):
     while p >= 0:
         idle.append(p)
         p = page_at(g, p).node
-    orders = [dump_order(g.tiers + t) for t in range(g.num_tiers)]
-    return DumpedGroup(pages, orders, idle[::-1], g.available, [g.counters[t] for t in range(NUM_COUNTERS)])
+    orders = [dump_order(g.tiers + t, g.cells) for t in range(g.num_tiers)]
+    cells = None if g.cells == NULL else dump_cells(g)
+    return DumpedGroup(pages, orders, idle[::-1], g.available, [g.counters[t] for t in range(NUM_COUNTERS)], cells)
 
 
 cdef tuple dump_stakes(State *s, int32_t row):
@@ -93,13 +127,13 @@ cdef object dump_row(State *s, int32_t row, dict numbers):
     cdef Row *r = s.rows + row
     cdef Spares *spares
     cdef int32_t i, k
-    cdef list kept = []
+    cdef list kept = [], fresh = [stake_of(s, s.pools + i, row).fresh for i in range(s.num_groups)]
     for i in range(s.num_groups):
         spares = s.spares + row * s.num_groups + i
         kept.append([spares.pages[k] for k in range(spares.count)])
     return DumpedRow(s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
                      number_of(numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
-                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached)
+                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached, fresh)
 
 
 cdef object dump(State *s, dict hashes):
@@ -123,6 +157,8 @@ cdef tuple nbytes(State *s):
         total += g.num_pages * (g.stride + (40 if g.times.duration != NULL else 0)) + g.num_tiers * sizeof(Order)
         for k in range(g.num_tiers):
             total += (g.tiers[k].size + NUM_CLASSES) * sizeof(Slot)
+        if g.cells != NULL:
+            total += cells_bytes(g.cells, g.num_tiers)
     return total, t.room * t.block_size * 4 + 24 * <Py_ssize_t> t.num_extras
 
 

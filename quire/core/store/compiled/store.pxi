@@ -21,14 +21,17 @@ cdef class Store:
     cdef readonly object committed
 
     def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
-                  int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16)):
+                  int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16),
+                  int32_t ghosts=0):
         cdef State *s = &self.state
-        if not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or order not in (0, 1):
-            raise ValueError(f"block_size {block_size} (to 65535) rows {rows}, columns {columns}, order {order} (0, 1) "
-                             f"or {len(groups)} groups: out of range")
+        if (not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or ghosts < 0
+                or order not in (LRU, RELEASE_ORDER, ADAPTIVE)):
+            raise ValueError(f"block_size {block_size} (to 65535) rows {rows}, columns {columns}, order {order} (to 2) "
+                             f"ghosts {ghosts} or {len(groups)} groups: out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
         s.tails = tails
+        s.tree.num_tiers = s.num_tiers if order == ADAPTIVE else 0
         read_seed(s.tree.seed, seed)
         self.hashes = {}
         state_open(s, events, max_events)
@@ -37,7 +40,10 @@ cdef class Store:
         self.counters, self.row_counters = counter_arrays(s)
         for i, (*numbers, sizes) in enumerate(groups):
             set_group(s, i, numbers)
-            make_pool(s, i, list(sizes), FIRST + DEFAULT_PRIORITY if order else EMPTY)
+            make_pool(s, i, list(sizes), FIRST + DEFAULT_PRIORITY if order == RELEASE_ORDER else EMPTY,
+                      order == ADAPTIVE)
+            if order == ADAPTIVE:
+                make_cells(s, i, ghosts)
         if tree_expect(&s.tree, max([sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 
@@ -252,6 +258,47 @@ cdef class Store:
     def refresh(self, int64_t now):
         """Idle pages whose time is over fall back to the default priority."""
         refresh(&self.state, now)
+
+    # the adaptive order
+
+    def is_due(self, Py_ssize_t group):
+        """Whether a group's order shall be learned anew."""
+        cdef Pool *g = check_group(&self.state, group)
+        return g.cells != NULL and g.cells.inserted >= g.cells.due_after
+
+    def take_counts(self, Py_ssize_t group):
+        """By class and age: hits and lost ghosts since the last call, and a census of pages and ghosts now."""
+        cdef Pool *g = check_group(&self.state, group)
+        cdef int64_t[NUM_CELLS] census
+        if g.cells == NULL:
+            raise ValueError(f"group {group} learns no order")
+        memset(census, 0, sizeof(census))
+        count_pages(g, census)
+        count_ghosts(g.cells, census)
+        taken = cell_counts(g.cells.hits), cell_counts(g.cells.lost), cell_counts(census)
+        memset(g.cells.hits, 0, sizeof(census))
+        memset(g.cells.lost, 0, sizeof(census))
+        g.cells.inserted = 0
+        return taken
+
+    def set_rank(self, Py_ssize_t group, cells):
+        """Evict in this order of cells from now on; all are named."""
+        cdef Pool *g = check_group(&self.state, group)
+        cdef int32_t[NUM_CELLS] rank
+        cdef int32_t i
+        names = [int(cell) for cell in cells]
+        if g.cells == NULL or sorted(names) != list(range(NUM_CELLS)):
+            raise ValueError(f"group {group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
+        for i in range(NUM_CELLS):
+            rank[i] = names[i]
+        set_rank(g, rank)
+
+    def ghost_room(self, Py_ssize_t group):
+        """Ghosts there are, and the bytes that all there can be take."""
+        cdef Pool *g = check_group(&self.state, group)
+        if g.cells == NULL:
+            return 0, 0
+        return g.cells.ghosts.count, ghosts_bytes(&g.cells.ghosts)
 
     # log
 

@@ -1,9 +1,10 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
-each part knowing only those before it: hash, chain, node, tree, traverse, log, order, expiry, pool, group, reserve,
-ask, state, checks, events, attach, priority, evict, offload, onboard, columns, walk_result, partial, walk, claim,
-current, seat, settle, extend, window, commit, grow, recut, fork, hold, release, remove, dump, ledger, store.
+each part knowing only those before it: hash, chain, node, tree, traverse, log, ages, order, expiry, ghosts, cells,
+listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict, offload, onboard, columns,
+walk_result, partial, walk, claim, current, seat, teach, settle, extend, window, commit, grow, recut, fork, hold,
+release, remove, dump, ledger, store.
 """
 
 from quire.core.store.twin.hits.walk_result import Hit

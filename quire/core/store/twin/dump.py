@@ -3,8 +3,21 @@
 Owns how the records of a dump are filled. Changes nothing.
 """
 
-from quire.core.store.dumped import LOST, NONE, Dump, DumpedGroup, DumpedNode, DumpedPage, DumpedRow, PageInfo
+from quire.core.store.dumped import (
+    LOST,
+    NONE,
+    Dump,
+    DumpedCells,
+    DumpedGhost,
+    DumpedGroup,
+    DumpedNode,
+    DumpedPage,
+    DumpedReuse,
+    DumpedRow,
+    PageInfo,
+)  # fmt: skip
 from quire.core.store.twin.keys.chain import decode
+from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.order import Order
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
@@ -49,12 +62,25 @@ def dump_page(page: Page, numbers: Numbers) -> DumpedPage:
 def dump_group(pool: Pool, numbers: Numbers) -> DumpedGroup:
     pages = {page.number: dump_page(page, numbers) for page in pool.pages if not page.is_free}
     orders = [dump_order(order) for order in pool.orders]
-    return DumpedGroup(pages, orders, list(pool.free_pages), pool.available, pool.counters.tolist())
+    cells = None if pool.cells is None else dump_cells(pool, pool.cells)
+    return DumpedGroup(pages, orders, list(pool.free_pages), pool.available, pool.counters.tolist(), cells)
 
 
 def dump_order(order: Order) -> dict[int, list[int]]:
     """Class -> slots front to back, classes that are not empty only."""
-    return {level: list(queue.turns) for level, queue in enumerate(order.queues) if queue.turns}
+    return {level: list(queue.turns) for level, queue in sorted(order.queues.items()) if queue.turns}
+
+
+def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
+    return DumpedCells(
+        pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in pool.pages if not page.is_free},
+        ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ghosts.places],
+        hits=cells.hits.ravel().tolist(),
+        lost=cells.lost.ravel().tolist(),
+        inserted=cells.inserted,
+        aged=cells.aged,
+        rank=list(pool.orders[0].rank or ()),
+    )
 
 
 def dump_row(state: State, number: int, numbers: Numbers) -> DumpedRow:
@@ -80,6 +106,7 @@ def dump_row(state: State, number: int, numbers: Numbers) -> DumpedRow:
         ahead=row.ahead,
         handed=int(table.handed[number]),
         reached=row.reached,
+        fresh=[stake.fresh for stake in row.stakes],
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from quire.core.records.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.dumped import Dump, PageInfo
 from quire.core.store.interface import (
     AskNumbers,
@@ -28,6 +29,7 @@ from quire.core.store.twin.moves import priority
 from quire.core.store.twin.moves.events import log_whole
 from quire.core.store.twin.moves.offload import offload
 from quire.core.store.twin.pools.ask import Ask, Retention
+from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.checks import check_chain, check_end, check_vacant
 from quire.core.store.twin.pools.group import ALL, Group, check_groups
 from quire.core.store.twin.pools.log import Log, Moves
@@ -48,15 +50,17 @@ class Store:
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
-        seed: bytes = bytes(16),
+        seed: bytes = bytes(16), ghosts: int = 0,
     ) -> None:  # fmt: skip
         check_groups(groups)
-        if block_size < 1 or rows < 0 or columns < 0 or order not in (0, 1):
-            raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=} is out of range")
+        if block_size < 1 or rows < 0 or columns < 0 or order not in (LRU, RELEASE_ORDER, ADAPTIVE) or ghosts < 0:
+            raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=}, {ghosts=} is out of range")
         rules = Rules(block_size, bool(shadows), offload_min, bool(tails))
-        tree, moves = Tree(len(groups), bool(events), seed), Moves(block_size)
+        num_tiers = len(groups[0][-1])
+        tree = Tree(len(groups), bool(events), seed, num_tiers if order == ADAPTIVE else 0)
+        moves = Moves(block_size)
         log = Log(len(groups), bool(events), max_events)
-        pools = [Pool(number, slots, order == 1) for number, (*_, slots) in enumerate(groups)]
+        pools = [_pool(number, group, order, ghosts) for number, group in enumerate(groups)]
         table = Table(block_size, rows, columns, pools)
         self._state = State(rules, [Group(*numbers) for *numbers, _ in groups], tree, moves, log, pools, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
@@ -221,6 +225,29 @@ class Store:
             log_whole(self._state)
         return self._state.log.take_events()
 
+    # The adaptive order
+
+    def is_due(self, group: int) -> bool:
+        """Whether a group's order shall be learned anew."""
+        cells = self._state.pools[group].cells
+        return cells is not None and cells.is_due
+
+    def take_counts(self, group: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """By cell: hits and lost ghosts since the last call, and a census of what is there and what is remembered."""
+        pool = self._state.pools[group]
+        if pool.cells is None:
+            raise ValueError(f"group {group} learns no order")
+        return pool.cells.take_counts(pool.pages)
+
+    def set_rank(self, group: int, cells: Int32Array) -> None:
+        """Evict in this order of cells from now on."""
+        self._state.pools[group].set_rank(_numbers(cells))
+
+    def ghost_room(self, group: int) -> tuple[int, int]:
+        """Ghosts there are, and roughly the bytes that all there can be take."""
+        cells = self._state.pools[group].cells
+        return (0, 0) if cells is None else (len(cells.ghosts), 300 * len(cells.ghosts.places))
+
     # Questions
 
     def available(self, group: int) -> int:
@@ -261,6 +288,15 @@ class Store:
 
     def dump(self) -> Dump:
         return dump(self._state)
+
+
+def _pool(number: int, group: GroupNumbers, order: int, ghosts: int) -> Pool:
+    tail, *_, slots = group
+    if order != ADAPTIVE:
+        return Pool(number, slots, order == RELEASE_ORDER)
+    pool = Pool(number, slots, False, Cells(sum(slots), ghosts, tail == ALL))
+    pool.set_rank(FIRST_RANK)
+    return pool
 
 
 def _numbers(given: Any) -> list[int]:

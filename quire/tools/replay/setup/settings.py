@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
+from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.tools.replay.setup.pace import USUAL, Pace
 from quire.tools.replay.setup.shape import ModelShape, find_shape
@@ -51,7 +52,7 @@ class ReplaySettings:
     max_chunk: int | None = 8192  # longest part of a prompt that one step computes
     batch: int = 16  # waiting requests considered in one step
     two_phase: bool = True
-    eviction: Literal["empty_first", "release_order"] = "empty_first"
+    eviction: Eviction = "lru"
     retain: tuple[RetainRange, ...] = ()  # of every request that brings none of its own
     decode_priority: int | None = None  # of generated tokens
     offload_min_priority: int = 30

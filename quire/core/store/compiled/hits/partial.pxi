@@ -69,6 +69,8 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     cdef Page *page = page_at(g, p)
     hold_page(g, p)
     page.claimed -= ONE_CLAIM
+    if g.cells != NULL:
+        use(g.cells, p)
     if page.slot[0] < 0 and onboard(s, g, p):
         return -1
     detach(s, g, p, 0)
@@ -77,6 +79,13 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     set_duration(g, p, duration_at(ask, path.blocks))
     set_column(s, g, ask.row, path.blocks, p)
     return 0
+
+
+cdef void use_source(Pool *g, int32_t p) noexcept nogil:
+    """A page that was copied is used; idle, it waits elsewhere from now on."""
+    use(g.cells, p)
+    if page_at(g, p).holders == 0:
+        relist(g, hottest(g, page_at(g, p)), page_at(g, p))
 
 
 cdef int copy_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
@@ -89,5 +98,7 @@ cdef int copy_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     g.counters[COPIED if t == 0 else ONBOARDED] += 1
     g.counters[COPIED_TOKENS] += path.matched
     unclaim_page(g, source)
+    if g.cells != NULL:
+        use_source(g, source)
     set_column(s, g, ask.row, path.blocks, p)
     return 0

@@ -53,7 +53,7 @@ cdef int32_t look_along(Tree *t, Text *text, Path *path, int32_t node, int32_t n
     cdef const int32_t *tokens = text.tokens + <Py_ssize_t> n * size
     cdef Py_ssize_t known = text.num_keys
     cdef bint plain = text.extras == NULL and t.extras == NULL
-    cdef uint32_t seed = at(t, path.root).key
+    cdef uint64_t seed = seed_of(t, path.root)
     for i in range(n, last):
         if here.parent != node or here.size != size or not same_tokens(own, tokens, size):
             break
@@ -61,7 +61,7 @@ cdef int32_t look_along(Tree *t, Text *text, Path *path, int32_t node, int32_t n
         if not plain and not same_extras(t, node, extras_of(text, i)):
             break
         if i >= known:
-            text.keys[i] = <uint64_t> here.high << 32 | (here.key ^ seed)
+            text.keys[i] = (<uint64_t> here.high << 32 | here.key) ^ seed
         path.nodes[i] = node
         prefetch(own + AHEAD * size)
         here = <Node *> (<char *> here + t.stride)

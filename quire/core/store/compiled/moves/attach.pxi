@@ -3,10 +3,23 @@
 # Does not know: when a row offers its pages.
 
 
+cdef void note_insert(Pool *g, int32_t p, int32_t node, int32_t before) noexcept nogil:
+    """A page took a place in the tree, where one was in tier `before` (-1: none)."""
+    g.cells.inserted += 1
+    child_moved(g, node, before, hottest(g, page_at(g, p)))
+
+
+cdef void note_removal(Pool *g, int32_t node, int32_t tier) noexcept nogil:
+    """The page of a node, in `tier`, has left it."""
+    child_moved(g, node, tier, -1)
+
+
 cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
-    """An open page becomes the page of a node; the caller logs it."""
+    """An open page becomes the page of a node, which had none; the caller logs it."""
     at(&s.tree, node).page[g.index] = p
     page_at(g, p).node = node
+    if g.cells != NULL:
+        note_insert(g, p, node, -1)
 
 
 cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
@@ -16,6 +29,8 @@ cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nog
     at(&s.tree, node).page[g.index] = -1
     page.node = -1
     s.tree.epoch += 1
+    if g.cells != NULL:
+        note_removal(g, node, tier)
     if s.log.batches != NULL:
         log_removed(&s.log, g.index, s.tree.hashes[node], facts_of(s, page, node, tier))
     prune(&s.tree, node)
@@ -46,7 +61,10 @@ cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
             list_shadow(g, u, new)
         else:
             list_empty(g, u, slot)
-    attach(s, g, p, old.node)
+    at(&s.tree, old.node).page[g.index] = p
+    new.node = old.node
+    if g.cells != NULL:
+        note_insert(g, p, old.node, t)
     log_page(s, g, new, MOVED, t, 0)
     if priority_of(old) != priority_of(new):
         log_page(s, g, new, RETAINED, priority_of(old), priority_of(new))

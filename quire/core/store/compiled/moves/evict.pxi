@@ -21,12 +21,19 @@ cdef int32_t log_part(State *s, Pool *g, int32_t source, int32_t p, int32_t toke
     return t
 
 
+cdef inline void note_move(Pool *g, int32_t p, int32_t source, int32_t target) noexcept nogil:
+    """A page has its hottest copy in another tier: it may cover its parent, or not any more."""
+    if g.cells != NULL and page_at(g, p).node >= 0:
+        child_moved(g, page_at(g, p).node, source, target)
+
+
 cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int32_t u, int32_t room) noexcept nogil:
     """An idle page that has just lost (t, slot), its only copy, goes on at (u, room)."""
     log_copy(s, g, OFFLOAD, p, t, slot, u, room)
     put_copy(g, p, u, room)
     list_idle(g, u, page_at(g, p))
     log_page(s, g, page_at(g, p), MOVED, t, u)
+    note_move(g, p, t, u)
     g.counters[OFFLOADED] += 1
 
 
@@ -38,8 +45,16 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
     page.slot[t] = -1
 
 
+cdef void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
+    """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
+    cdef int32_t node = page_at(g, p).node
+    if g.cells != NULL and at(&s.tree, node).size == s.block_size:
+        remember(g.cells, p, key_at(&s.tree, node), s.admissions, why)
+
+
 cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
     """The last copy of an idle page, in `tier`, is gone."""
+    bury(s, g, p, EVICTED)
     detach(s, g, p, tier)
     push_page(g, p)
     g.counters[DROPPED] += 1
@@ -72,23 +87,24 @@ cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
         unlist_shadow(g, u, page)
         list_idle(g, u, page)
         log_page(s, g, page, MOVED, t, u)
+        note_move(g, p, t, u)
         g.counters[DEMOTED] += 1
         return
     if priority_of(page) >= s.offload_min:
         for u in range(t + 1, g.num_tiers):
-            room = make_room(s, g, u, priority_of(page))
+            room = make_room(s, g, u, p)
             if room >= 0:
                 offload_to(s, g, p, t, slot, u, room)
                 return
     drop_page(s, g, p, t)
 
 
-cdef int32_t make_room(State *s, Pool *g, int32_t u, int32_t priority) noexcept nogil:
-    """A slot of tier u for a page of that priority, unlisted and without page, or -1."""
+cdef int32_t make_room(State *s, Pool *g, int32_t u, int32_t p) noexcept nogil:
+    """A slot of tier u for page p, unlisted and without page, or -1 when there is none that it may have."""
     cdef int32_t slot = pick(g, u)
     if slot < 0 or soft_room(s, g, u, slot) >= 0:
         return slot
-    if priority_of(page_at(g, g.tiers[u].slots[slot].page)) > priority:
+    if is_outranked(g, p, u, slot):
         return -1
     evict_copy(s, g, u, slot)
     return slot
@@ -146,11 +162,39 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     return count
 
 
+cdef void fetch_parent(State *s, Pool *g) noexcept nogil:
+    """Fetch what evicting the page of node `ahead` will touch; its parent is next."""
+    cdef int32_t node = g.ahead
+    if node < 0 or at(&s.tree, node).flags & ROOT or at(&s.tree, node).page[g.index] < 0:
+        g.ahead = -1
+        return
+    prefetch(s.tree.index + (at(&s.tree, node).key & s.tree.mask))
+    prefetch(page_at(g, at(&s.tree, node).page[g.index]))
+    fetch_ghost(&g.cells.ghosts, key_at(&s.tree, node))
+    g.ahead = at(&s.tree, node).parent
+    g.fetched += 1
+
+
+cdef void fetch_victims(State *s, Pool *g) noexcept nogil:
+    """Far memory is slow, but comes while others are evicted: that of a page is fetched some evictions ahead. After a
+    page mostly goes its parent; if others do, it was fetched in vain."""
+    cdef int32_t slot, i
+    if g.fetched == 0:
+        slot = pick(g, 0)
+        g.ahead = -1 if slot < 0 or g.tiers.slots[slot].page < 0 else page_at(g, g.tiers.slots[slot].page).node
+        for i in range(MAX_RUN // 4):
+            fetch_parent(s, g)
+    fetch_parent(s, g)
+    g.fetched = max(0, g.fetched - 1)
+
+
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
     """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none.
-    With colder tiers they are taken one by one: an eviction may change the order."""
+    With colder tiers, and from cells, they are taken one by one: an eviction may change the order."""
     g.run_at = 0
-    if g.num_tiers > 1:
+    if g.num_tiers > 1 or (g.cells != NULL and not g.tiers.filled[0] & 1):
+        if g.cells != NULL:
+            fetch_victims(s, g)
         g.run[0] = take(s, g)
         g.run_end = g.run[0] >= 0
     else:

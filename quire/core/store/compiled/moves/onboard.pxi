@@ -15,6 +15,8 @@ cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexce
     put_copy(g, p, 0, slot)
     log_page(s, g, page_at(g, other), MOVED, 0, t)
     log_page(s, g, page_at(g, p), MOVED, t, 0)
+    note_move(g, other, 0, t)
+    note_move(g, p, t, 0)
     g.counters[OFFLOADED] += 1
     g.counters[ONBOARDED] += 1
 
@@ -56,4 +58,5 @@ cdef int onboard(State *s, Pool *g, int32_t p) noexcept nogil:
     else:
         page_at(g, p).slot[t] = -1
         list_empty(g, t, cold)
+    note_move(g, p, t, 0)
     return 0

@@ -17,10 +17,10 @@ cdef void set_priority(State *s, Pool *g, int32_t p, int32_t priority) noexcept 
 
 
 cdef void refresh(State *s, int64_t now) noexcept nogil:
-    """Pages whose time has come fall back to the default priority."""
+    """Pages whose time has come fall back to the default priority; in the adaptive order all have become older."""
     cdef Pool *g
-    cdef int32_t i, p
-    s.now = now
+    cdef int32_t i, p, t
+    tell_time(s, now)
     for i in range(s.num_groups):
         g = s.pools + i
         while g.times.duration != NULL:
@@ -32,6 +32,18 @@ cdef void refresh(State *s, int64_t now) noexcept nogil:
             g.times.expiry[p] = -1
             if page_at(g, p).holders == 0:
                 set_priority(s, g, p, DEFAULT_PRIORITY)
+        if g.cells != NULL and is_aging(g.cells, now):
+            for t in range(g.num_tiers):
+                age_order(g.tiers + t, g.cells)
+
+
+cdef int levels_check(State *s, int32_t priority) except -1:
+    """Lists for a priority, where the order has cells."""
+    cdef int32_t i
+    for i in range(s.num_groups):
+        if level_open(s.pools + i, priority):
+            raise MemoryError("settle: no memory for the lists of a priority")
+    return 0
 
 
 cdef int retention_check(State *s, Ask *ask) except -1:
@@ -44,6 +56,9 @@ cdef int retention_check(State *s, Ask *ask) except -1:
         if not -1 <= ask.priorities[b] <= MAX_PRIORITY:
             raise ValueError(f"settle: priority {ask.priorities[b]} is not in -1..{MAX_PRIORITY}")
         timed = timed or (ask.durations != NULL and ask.durations[b] >= 0)
+        if ask.priorities[b] >= 0:
+            levels_check(s, ask.priorities[b])
+    levels_check(s, ask.priority)
     for b in range(s.num_groups if timed else 0):
         if expiry_open(&s.pools[b].times, s.pools[b].num_pages):
             raise MemoryError("settle: no memory for durations")

@@ -102,7 +102,24 @@ cdef int set_group(State *s, int32_t index, numbers) except -1:
     return 0
 
 
-cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class) except -1:
+cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
+    """What the adaptive order knows of a group: nothing yet."""
+    cdef Pool *g = s.pools + index
+    cdef int32_t[NUM_CELLS] rank
+    cdef int32_t i
+    g.tree = &s.tree
+    g.cells = <Cells *> calloc(1, sizeof(Cells))
+    if (g.cells == NULL or cells_open(g.cells, g.num_pages, ghosts, s.num_columns, g.tail < 0)
+            or level_open(g, DEFAULT_PRIORITY)):
+        raise MemoryError(f"group {g.index}: no memory for what its order learns")
+    g.cells.pages, g.cells.stride = g.pages + g.stride - sizeof(Memory), g.stride
+    for i in range(NUM_CELLS):
+        rank[i] = FIRST_RANK[i]
+    set_rank(g, rank)
+    return 0
+
+
+cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bint adaptive) except -1:
     """Pages and slots of a group: so many slots per tier."""
     cdef Pool *g = s.pools + index
     cdef int32_t[MAX_TIERS] slots
@@ -114,7 +131,7 @@ cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class) exc
     for t in range(s.num_tiers):
         slots[t] = sizes[t]
     g.index, g.num_tiers, g.num_pages = index, s.num_tiers, sum(sizes)
-    if pool_open(g, slots, empty_class):
+    if pool_open(g, slots, empty_class, adaptive):
         raise MemoryError(f"group {index}: no memory for {sum(sizes)} slots")
     if s.log.batches != NULL:
         log_created(&s.log, index, slots, s.num_tiers)

@@ -1,20 +1,30 @@
 # Owns: the slots of one tier and the order in which they are taken: one circular list per class, its sentinel behind
-# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed.
+# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed. In the
+# adaptive order a priority has a level, a list for every cell, instead of one class.
 # Does not know: pages beyond their number and whether they are claimed.
 
 cdef enum:
     EMPTY = 0                 # classes; in release order empty slots go to the class of the default priority instead
     SHADOW = 1
     FIRST = 2                 # class of priority 0
-    NUM_CLASSES = 103
+    COVERED = 103             # in the adaptive order: pages with a child that needs them
+    NUM_CLASSES = 104
+    NUM_LISTS = 161           # of a level: pages nobody can resume at, then cells
 
 cdef struct Slot:
     int32_t prev              # -1: not listed
     int32_t next
     int32_t page              # -1: empty
 
+cdef struct Level:            # the lists of one priority
+    uint64_t[3] filled        # by their places in the learned order
+    int32_t priority
+    int32_t count             # pages in them
+    int32_t[NUM_LISTS] cursor
+
 cdef struct Order:
-    Slot *slots               # `size` slots, then NUM_CLASSES sentinels
+    Slot *slots               # `size` slots, then NUM_CLASSES sentinels, then NUM_LISTS for each level
+    Level *levels
     int32_t size
     int32_t num_empty
     int32_t num_shadow
@@ -35,6 +45,27 @@ cdef int order_open(Order *o, int32_t size) noexcept nogil:
     for i in range(NUM_CLASSES):
         o.slots[size + i].prev = o.slots[size + i].next = o.cursor[i] = size + i
         o.slots[size + i].page = -1
+    return 0
+
+
+cdef int order_widen(Order *o, int32_t num_levels, int32_t priority) noexcept nogil:
+    """One more level than so many, for a priority; -1 without memory, and then nothing has changed."""
+    cdef Py_ssize_t before = <Py_ssize_t> o.size + NUM_CLASSES + num_levels * NUM_LISTS
+    cdef void *slots = realloc(o.slots, (before + NUM_LISTS) * sizeof(Slot))
+    cdef void *levels
+    cdef int32_t i
+    if slots == NULL:
+        return -1
+    o.slots = <Slot *> slots
+    levels = realloc(o.levels, (num_levels + 1) * sizeof(Level))
+    if levels == NULL:
+        return -1
+    o.levels = <Level *> levels
+    memset(o.levels + num_levels, 0, sizeof(Level))
+    o.levels[num_levels].priority = priority
+    for i in range(NUM_LISTS):
+        o.slots[before + i].prev = o.slots[before + i].next = o.levels[num_levels].cursor[i] = <int32_t> before + i
+        o.slots[before + i].page = -1
     return 0
 
 

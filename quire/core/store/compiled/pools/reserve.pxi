@@ -10,6 +10,7 @@ cdef struct Stake:            # of a row in a group
     int32_t peak              # pages of its own it may have to hold at once until its prompt is finished; 0: no promise
     int32_t kept              # own pages that holds keep when they leave: as many more are promised
     int32_t reserve           # of those, kept free for it
+    int32_t fresh             # class of its new pages in the adaptive order
 
 
 cdef inline void renew_reserve(Pool *g, Stake *stake) noexcept nogil:

@@ -46,6 +46,7 @@ cdef struct State:
     int64_t batch             # batches so far
     int64_t seats             # seats so far
     int64_t now               # the last tick a caller gave
+    uint32_t admissions       # rows settled so far
     Pool *pools
     Row *rows
     Spares *spares            # [rows, groups]
@@ -64,6 +65,15 @@ cdef struct State:
     int32_t num_crossing
     Tree tree
     Log log
+
+
+cdef void tell_time(State *s, int64_t now) noexcept nogil:
+    """It is `now`."""
+    cdef int32_t i
+    s.now = now
+    for i in range(s.num_groups):
+        if s.pools[i].cells != NULL:
+            s.pools[i].cells.now = now
 
 
 cdef inline bint is_live(State *s, int32_t row) noexcept nogil:

@@ -31,7 +31,7 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
             extras = extras or r.text.extras != NULL
             if text_keys(r.text, c // s.block_size):
                 return NO_MEMORY
-            fetch_entry(&s.tree, r.text, at(&s.tree, r.root).key, s.committed[row])
+            fetch_entry(&s.tree, r.text, seed_of(&s.tree, r.root), s.committed[row])
     s.num_crossing = count
     if blocks and not why and tree_reserve(&s.tree, blocks, extras):
         return NO_MEMORY
@@ -72,7 +72,7 @@ cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
         low = lowest_offer(s, row, last)
         climb(&s.tree, r.tip, low, first, s.path)
         if first < last:
-            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, at(&s.tree, r.root).key, first, last,
+            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, seed_of(&s.tree, r.root), first, last,
                                         s.path + first - low))
     for i in range(s.num_groups):
         g = s.pools + i
@@ -110,7 +110,7 @@ cdef int64_t commit(State *s, const int32_t *rows, const int32_t *computed, Py_s
             stored += commit_row(s, row, last)
             continue
         if r.keep and r.tip >= 0:
-            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, at(&s.tree, r.root).key, first, last, s.path))
+            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, seed_of(&s.tree, r.root), first, last, s.path))
             for g in range(s.num_groups):
                 stored += attach_row(s, s.pools + g, row, first, last, s.path, True)
         for g in range(s.num_groups):

@@ -25,10 +25,12 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
     for i in range(s.num_groups):
         g = s.pools + i
         memcpy(before, g.counters, sizeof(before))
+        teach_columns(s, g, ask, 0, -1)
         g.to_cut = s.needs[i]
         g.counters[MISSED] += s.needs[i]
         if fill_holes(s, g, ask.row, ask.wants[i].first, ask.wants[i].stop, ask):
             return -1
+        teach_new(s, g, ask.row)
         g.capacity[ask.row] = max(g.capacity[ask.row], ask.wants[i].stop)
         stake_of(s, g, ask.row).own += <int32_t> s.needs[i]
         set_peak(g, stake_of(s, g, ask.row), ask.wants[i].peak)
@@ -49,6 +51,7 @@ cdef object give(State *s, Hit hit, Ask *ask):
         expect(settle(s, &hit.path, ask) == 0, "settle")
         return None
     retention_check(s, ask)
+    keys_check(s, ask.row)
     if not extend_check(s, ask):
         return -1
     check_needs(s)

@@ -86,6 +86,7 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     for i in range(s.num_groups):
         memcpy(before, s.pools[i].counters, sizeof(before))
         fork_stake(s, s.pools + i, source, target)
+        set_fresh(s, s.pools + i, source)
         more = fork_group(s, s.pools + i, source, target)
         if more < 0:
             return -1

@@ -103,6 +103,7 @@ cdef inline int32_t grow_group(State *s, Pool *g, int32_t row, int32_t columns) 
     cdef int32_t first = new_from(s, g, row), more
     if columns <= g.capacity[row]:
         return 0
+    set_fresh(s, g, row)
     if g.current:
         more = grow_snapshots(s, g, row, first, columns)
     else:

@@ -61,7 +61,7 @@ cdef int unhold_array(State *s, Pool *g, pages, int64_t now) except -1:
     try:
         if not unhold_check(g, <const int32_t *> view.buf, n):
             raise LookupError("unhold: a page is not held")
-        s.now = now
+        tell_time(s, now)
         unhold(s, g, <const int32_t *> view.buf, n)
     finally:
         PyBuffer_Release(&view)

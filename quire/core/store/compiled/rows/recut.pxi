@@ -34,6 +34,7 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
                 pages[b] = -2
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)
+        set_fresh(s, s.pools + i, row)
         for b in range(cut, s.committed[row]):
             if pages[b] == -2:
                 p = new_page(s, s.pools + i, DEFAULT_PRIORITY, -1)

@@ -93,7 +93,7 @@ cdef int release_row(State *s, int32_t row, bint tail, int64_t now) except -1:
         refused(s, commit_check(s, &row, &computed, 1), "release")
     if tree_reserve(&s.tree, max(0, computed // s.block_size - s.committed[row]) + 1, s.rows[row].text.extras != NULL):
         raise MemoryError("release: no memory for nodes")
-    s.now = now
+    tell_time(s, now)
     drop_promises(s, row)
     if tail:
         commit(s, &row, &computed, 1)

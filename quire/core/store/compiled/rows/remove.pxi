@@ -45,6 +45,8 @@ cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
         at(&s.tree, n).page[i] = -1
         page_at(g, p).node = -1
         s.tree.epoch += 1
+        if g.cells != NULL:
+            child_moved(g, n, hottest(g, page_at(g, p)), -1)
         if logged and s.log.batches != NULL:
             log_removed(&s.log, i, s.tree.hashes[n], facts_of(s, page_at(g, p), n, hottest(g, page_at(g, p))))
         if page_at(g, p).holders == 0:
@@ -121,7 +123,7 @@ cdef bint any_page_claimed(State *s) noexcept nogil:
 
 cdef int32_t clear(State *s) noexcept nogil:
     """Remove everything, roots too; the number of pages detached."""
-    cdef int32_t row, count = 0
+    cdef int32_t row, i, count = 0
     for row in range(s.num_rows):
         s.rows[row].tip = -1
     while s.tree.first_root >= 0:
@@ -129,6 +131,9 @@ cdef int32_t clear(State *s) noexcept nogil:
         while at(&s.tree, s.tree.first_root).child >= 0:
             count += remove_subtree(s, leftmost(&s.tree, at(&s.tree, s.tree.first_root).child), False)
         free_root(&s.tree, s.tree.first_root)
+    for i in range(s.num_groups):
+        if s.pools[i].cells != NULL:
+            ghosts_clear(&s.pools[i].cells.ghosts)
     if s.log.batches != NULL:
         log_cleared(&s.log)
     return count
@@ -139,6 +144,7 @@ cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
     cdef Page *page = page_at(g, p)
     cdef bint idle = page.holders == 0
     if page.node >= 0:
+        bury(s, g, p, SPOILT)
         detach(s, g, p, hottest(g, page))
     if idle:
         free_page(g, p, True)

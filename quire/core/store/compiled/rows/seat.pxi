@@ -15,11 +15,11 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
         page.holders += 1
         if page.holders == 1:
             if page.slot[0] >= 0:
-                unlist(g.tiers, page.slot[0], FIRST + priority_of(page))
+                leave_idle(g, 0, page)
                 unlisted += 1
             else:
                 t = hottest(g, page)
-                unlist(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+                leave_idle(g, t, page)
                 g.tiers[t].num_idle -= 1
             if g.times.expiry != NULL:
                 g.times.expiry[p] = -1
@@ -33,6 +33,7 @@ cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept
     stake.front = 0
     stake.shown = stake.base = path.blocks
     stake.own = stake.peak = stake.kept = stake.reserve = 0
+    stake.fresh = ONCE
     if g.current:
         stake.front = path.blocks
     elif g.keep >= 0:
@@ -90,5 +91,5 @@ cdef int find_tip(State *s, Path *path, Text *text, int32_t root) except -1:
         return 0
     if text_keys(text, path.blocks) or tree_reserve(&s.tree, path.blocks, text.extras != NULL):
         raise MemoryError("seat: no memory for nodes")
-    path.nodes[path.blocks - 1] = extend_path(&s.tree, text, root, at(&s.tree, root).key, 0, path.blocks, s.path)
+    path.nodes[path.blocks - 1] = extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, path.blocks, s.path)
     return 0

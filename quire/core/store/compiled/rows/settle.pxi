@@ -92,6 +92,8 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
     cdef Want *want = ask.wants + g.index
     cdef Stake *stake = stake_of(s, g, ask.row)
     cdef int32_t i, p
+    teach_prompt(s, g, path, ask)
+    teach_reuse(s, g, path, ask.row)
     reuse_full(s, g, path, ask)
     if g.current:
         if open_current(s, g, path, ask):
@@ -108,6 +110,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
         stake.own += 1
     if settle_fill(s, g, path, ask):
         return -1
+    teach_new(s, g, ask.row)
     for i in range(want.spare):
         p = new_page(s, g, ask.priority, ask.duration)
         if p < 0:
@@ -125,6 +128,7 @@ cdef int settle(State *s, Path *path, Ask *ask) noexcept nogil:
     cdef int64_t *after
     cdef int32_t i, k
     s.rows[ask.row].priority, s.rows[ask.row].duration = ask.priority, ask.duration
+    s.admissions += 1
     for i in range(s.num_groups):
         memcpy(before, s.pools[i].counters, sizeof(before))
         if settle_group(s, s.pools + i, path, ask, take_over):
@@ -167,12 +171,21 @@ cdef int hit_check(State *s, Path *path, Ask *ask) except -1:
     return 0
 
 
+cdef int keys_check(State *s, int32_t row) except -1:
+    """Room for the keys of a prompt, by which ghosts are found."""
+    cdef Text *text = s.rows[row].text
+    if s.pools.cells != NULL and key_room(text, text.length // text.block_size):
+        raise MemoryError("settle: no memory for keys")
+    return 0
+
+
 cdef int64_t settle_check(State *s, Path *path, Ask *ask) except -1:
     """The last that can go wrong in settle, before anything changes; the slots it takes."""
     cdef bint take_over = may_take_over(s, path.source)
     cdef int64_t wanted, total = 0
     cdef int32_t i
     retention_check(s, ask)
+    keys_check(s, ask.row)
     for i in range(s.num_groups):
         wanted = slots_wanted(s, s.pools + i, path, ask, take_over)
         if wanted < 0:

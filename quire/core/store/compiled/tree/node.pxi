@@ -12,13 +12,13 @@ cdef enum:
     MAX_PRIORITY = 100
     ONE_CLAIM = 0x100
 
-cdef struct Node:             # `num_groups` pages long
+cdef struct Node:             # `num_groups` pages long, and where children are counted as many numbers for each tier
     int32_t parent            # free: the next free node, or -1
     int32_t child             # top of the treap of its children, or -1
     int32_t left              # among its siblings; root: the root made before it
     int32_t right             # among its siblings; root: the root made after it
     uint32_t key              # its key in the index: low half of the chain key, xor the root's seed; root: that seed
-    uint32_t high             # high half of the chain key
+    uint32_t high             # high halves, likewise
     int32_t tips              # rows whose tip it is
     uint16_t size             # tokens; 0: root, or free
     uint16_t flags
@@ -51,6 +51,7 @@ cdef struct Tree:
     uint64_t *hashes          # event hashes; NULL with events off
     uint64_t seed[2]          # they are made with
     int32_t *roots            # the root above each node; NULL with events off
+    int32_t num_tiers         # in which children are counted; 0: nobody asks
     uint64_t *index           # key << 32 | node + 1; its home is key & mask
     uint64_t mask
     Py_ssize_t stride         # bytes of a node
@@ -84,9 +85,23 @@ cdef inline const uint64_t *extras_at(Tree *t, int32_t n) noexcept nogil:
     return NULL if t.extras == NULL else t.extras[n]
 
 
+cdef inline int32_t *kids_at(Tree *t, int32_t n, int32_t group) noexcept nogil:
+    """By tier: children whose hottest copy of the group is there."""
+    return at(t, n).page + t.num_groups + group * t.num_tiers
+
+
+cdef inline uint64_t key_at(Tree *t, int32_t n) noexcept nogil:
+    """The chain key of a full block, xor the root's seed: no other block of any scope has it."""
+    return <uint64_t> at(t, n).high << 32 | at(t, n).key
+
+
+cdef inline uint64_t seed_of(Tree *t, int32_t root) noexcept nogil:
+    return key_at(t, root)
+
+
 cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events) noexcept nogil:
     t.block_size, t.num_groups = block_size, num_groups
-    t.stride = sizeof(Node) + 4 * (num_groups - 1)
+    t.stride = sizeof(Node) + 4 * (num_groups - 1) + 4 * num_groups * t.num_tiers
     t.free = t.first_root = t.last_root = -1
     t.mask = 63
     t.index = <uint64_t *> calloc(t.mask + 1, 8)
@@ -262,6 +277,9 @@ cdef inline int32_t new_node(Tree *t, int32_t parent) noexcept nogil:
     node.page[0] = -1         # apart, so that one group does not cost a call of memset
     for g in range(1, t.num_groups):
         node.page[g] = -1
+    if t.num_tiers:
+        for g in range(t.num_groups, t.num_groups * (1 + t.num_tiers)):
+            node.page[g] = 0
     return n
 
 

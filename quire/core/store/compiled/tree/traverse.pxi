@@ -5,24 +5,24 @@ cdef enum:
     AHEAD = 16                # nodes fetched before they are needed
 
 
-cdef inline void fetch_entry(Tree *t, Text *text, uint32_t seed, Py_ssize_t block) noexcept nogil:
-    prefetch(t.index + ((<uint32_t> text.keys[block] ^ seed) & t.mask))
+cdef inline void fetch_entry(Tree *t, Text *text, uint64_t seed, Py_ssize_t block) noexcept nogil:
+    prefetch(t.index + (<uint32_t> (text.keys[block] ^ seed) & t.mask))
 
 
-cdef int32_t make_path(Tree *t, Text *text, int32_t node, uint32_t seed, int32_t begin, int32_t last,
+cdef int32_t make_path(Tree *t, Text *text, int32_t node, uint64_t seed, int32_t begin, int32_t last,
                        int32_t *path) noexcept nogil:
     """New nodes for the blocks [begin, last): below a new node there is nothing to find."""
     cdef int32_t b, child, size = t.block_size
-    cdef uint32_t key
+    cdef uint64_t key
     for b in range(begin, last):
         if b + AHEAD < last:
             fetch_entry(t, text, seed, b + AHEAD)
         child = new_block(t, node, text.tokens + <Py_ssize_t> b * size, extras_of(text, b), size)
         prefetch(tokens_at(t, child) + 8 * size)
         prefetch(at(t, child + 8))
-        key = <uint32_t> text.keys[b] ^ seed
-        at(t, child).key, at(t, child).high = key, <uint32_t> (text.keys[b] >> 32)
-        index_insert(t, key, child)
+        key = text.keys[b] ^ seed
+        at(t, child).key, at(t, child).high = <uint32_t> key, <uint32_t> (key >> 32)
+        index_insert(t, <uint32_t> key, child)
         if b > begin:
             at(t, node).child = child
         else:
@@ -31,14 +31,14 @@ cdef int32_t make_path(Tree *t, Text *text, int32_t node, uint32_t seed, int32_t
     return node
 
 
-cdef int32_t extend_path(Tree *t, Text *text, int32_t node, uint32_t seed, int32_t first, int32_t last,
+cdef int32_t extend_path(Tree *t, Text *text, int32_t node, uint64_t seed, int32_t first, int32_t last,
                          int32_t *path) noexcept nogil:
     """Nodes of the blocks [first, last) below a node, found or made, go into `path`; the last of them."""
     cdef int32_t b, child
     for b in range(first, min(last, first + AHEAD)):
         fetch_entry(t, text, seed, b)
     for b in range(first, last):
-        child = find_block(t, node, <uint32_t> text.keys[b] ^ seed, text.tokens + <Py_ssize_t> b * t.block_size,
+        child = find_block(t, node, <uint32_t> (text.keys[b] ^ seed), text.tokens + <Py_ssize_t> b * t.block_size,
                            extras_of(text, b))
         if child < 0:
             return make_path(t, text, node, seed, b, last, path + b - first)

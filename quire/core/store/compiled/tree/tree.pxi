@@ -219,13 +219,15 @@ cdef int32_t num_children(Tree *t, int32_t n) noexcept nogil:
 
 cdef int32_t new_root(Tree *t, uint64_t hash) noexcept nogil:
     """A root of that event hash at the end of the list of roots; -1 without memory."""
+    cdef uint64_t seed
     cdef int32_t n
     if tree_reserve(t, 1, False) or reserve(<void **> &t.noted, &t.noted_room, t.num_roots + 1, 4):
         return -1
     n = new_node(t, -1)
     at(t, n).flags = ROOT
     at(t, n).size = 0
-    at(t, n).key = <uint32_t> fold(SECRET[7] ^ <uint64_t> n, SECRET[0] + <uint64_t> t.num_roots)
+    seed = fold(SECRET[7] ^ hash, SECRET[0])      # of the scope, not of the number, which may be another's later
+    at(t, n).key, at(t, n).high = <uint32_t> seed, <uint32_t> (seed >> 32)
     at(t, n).left = t.last_root
     if t.last_root >= 0:
         at(t, t.last_root).right = n

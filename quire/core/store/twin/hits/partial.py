@@ -73,6 +73,8 @@ def take_source(state: State, pool: Pool, page: Page, retention: tuple[int, int]
     """The source's page leaves the tree and becomes a row's open page, on the device and nowhere else."""
     pool.unclaim_page(page)
     pool.hold_page(page)
+    if pool.cells is not None:
+        pool.cells.use(page)
     if page.hottest > 0:
         onboard(state, pool, page)
     detach(state, pool, page, page.hottest)
@@ -86,4 +88,8 @@ def copy_source(state: State, pool: Pool, source: Page, tokens: int) -> Page:
     page = new_page(state, pool, source.priority, source.duration)
     copy_part(state, pool, source, page, tokens)
     pool.unclaim_page(source)
+    if pool.cells is not None:
+        pool.cells.use(source)
+        if source.is_idle:
+            pool.relist(source)
     return page

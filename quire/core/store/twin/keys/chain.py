@@ -48,6 +48,12 @@ def common_tokens(one: bytes, other: bytes) -> int:
     return low
 
 
+def next_key(before: int, block: bytes) -> int:
+    """The private key of a block behind blocks of this key; 0: it is the first."""
+    text = before.to_bytes(8, "little") + block
+    return int.from_bytes(blake2b(text, digest_size=8, key=_SECRET).digest(), "little")
+
+
 class Chain:
     """A growing token sequence with lazily made private chain keys."""
 
@@ -82,9 +88,7 @@ class Chain:
         full = len(self) // self.block_size
         wanted = full if num_blocks < 0 else min(num_blocks, full)
         for block in range(len(self._keys), wanted):
-            before = self._keys[-1] if self._keys else 0
-            text = before.to_bytes(8, "little") + self.block(block)
-            self._keys.append(int.from_bytes(blake2b(text, digest_size=8, key=_SECRET).digest(), "little"))
+            self._keys.append(next_key(self._keys[-1] if self._keys else 0, self.block(block)))
         return len(self._keys)
 
     def key(self, block: int) -> int:

@@ -12,10 +12,13 @@ from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
 
 
-def attach(pool: Pool, page: Page, node: Node) -> None:
-    """An open page becomes the page of a node; the caller logs it."""
+def attach(pool: Pool, page: Page, node: Node, before: int = -1) -> None:
+    """An open page becomes the page of a node, which had one in tier `before` (-1: none); the caller logs it."""
     node.pages[pool.group] = page
     page.node = node
+    if pool.cells is not None:
+        pool.cells.inserted += 1
+        pool.child_moved(node, before, page.hottest)
 
 
 def attach_alone(state: State, pool: Pool, page: Page, node: Node) -> None:
@@ -33,6 +36,7 @@ def detach(state: State, pool: Pool, page: Page, tier: int, quiet: bool = False)
     assert node is not None
     node.pages[pool.group] = None
     page.node = None
+    pool.child_moved(node, tier, -1)
     if state.log.on and not quiet:
         state.log.log_removed(pool.group, (node.hash, facts_of(state, page, node, tier)))
     state.tree.prune(node)
@@ -81,6 +85,6 @@ def replace_page(state: State, pool: Pool, old: Page, new: Page) -> None:
             pool.discard_copy(old, tier)
     old.node = None
     pool.push_page(old)
-    attach(pool, new, node)
+    attach(pool, new, node, hottest)
     log_moved(state, pool, new, hottest, 0)
     log_retained(state, pool, new, priority, new.priority)

@@ -10,6 +10,7 @@ caller has made sure that there is a slot to take.
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import Kind
+from quire.core.records.reuse import EVICTED
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.events import log_moved
 from quire.core.store.twin.pools.log import Place
@@ -81,17 +82,32 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
         pool.unlist_slot(colder, victim.slots[colder])
         pool.list_idle(victim)
         log_moved(state, pool, victim, tier, colder)
+        note_move(pool, victim, tier, colder)
         pool.count(DEMOTED)
         return
     if victim.priority >= state.rules.offload_min:
         for target in range(tier + 1, len(pool.orders)):
-            room = make_room(state, pool, target, victim.priority)
+            room = make_room(state, pool, target, victim)
             if room >= 0:
                 offload_to(state, pool, victim, (tier, slot), (target, room))
                 return
+    bury(state, pool, victim, EVICTED)
     detach(state, pool, victim, tier)
     pool.free_page(victim)
     pool.count(DROPPED)
+
+
+def bury(state: State, pool: Pool, page: Page, why: int) -> None:
+    """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
+    node = page.node
+    if pool.cells is not None and node is not None and node.size == state.rules.block_size:
+        pool.cells.remember(page, (node.root.hash, node.key), state.admissions, why)
+
+
+def note_move(pool: Pool, page: Page, source: int, target: int) -> None:
+    """A committed page has its hottest copy in another tier: it may cover its parent, or not any more."""
+    if page.node is not None:
+        pool.child_moved(page.node, source, target)
 
 
 def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Place) -> None:
@@ -100,16 +116,16 @@ def offload_to(state: State, pool: Pool, victim: Page, source: Place, target: Pl
     pool.put_copy(victim, *target)
     pool.list_idle(victim)
     log_moved(state, pool, victim, source[0], target[0])
+    note_move(pool, victim, source[0], target[0])
     pool.count(OFFLOADED)
 
 
-def make_room(state: State, pool: Pool, tier: int, priority: int) -> int:
-    """A slot of a colder tier for a page of this priority, -1 when there is none."""
+def make_room(state: State, pool: Pool, tier: int, page: Page) -> int:
+    """A slot of a colder tier for a page, -1 when there is none that it may have."""
     slot = pool.pick(tier)
     if slot < 0 or soft_room(pool, tier, slot) >= 0:
         return slot
-    owner = pool.owner(tier, slot)
-    if owner is None or owner.priority > priority:
+    if pool.is_outranked(page, tier, slot):
         return -1
     evict_copy(state, pool, tier, slot)
     return slot

@@ -5,7 +5,7 @@ Owns what makes way for it. Knows nothing of rows or hits; the caller has made s
 
 from quire.core.records.plan import Kind
 from quire.core.store.twin.moves.events import log_moved
-from quire.core.store.twin.moves.evict import evict_copy, offload_to, pick_device, soft_room
+from quire.core.store.twin.moves.evict import evict_copy, note_move, offload_to, pick_device, soft_room
 from quire.core.store.twin.moves.offload import has_shadow
 from quire.core.store.twin.pools.pool import NEW, OFFLOADED, ONBOARDED, Pool
 from quire.core.store.twin.pools.state import State
@@ -31,6 +31,7 @@ def onboard(state: State, pool: Pool, page: Page) -> None:
         pool.orders[tier].push_shadow(slot)
     else:
         pool.discard_copy(page, tier)
+    note_move(pool, page, tier, 0)
 
 
 def clear_slot(state: State, pool: Pool, slot: int, victim: Page) -> bool:
@@ -59,5 +60,7 @@ def exchange(state: State, pool: Pool, page: Page, victim: Page) -> None:
     pool.put_copy(page, 0, target)
     log_moved(state, pool, victim, 0, tier)
     log_moved(state, pool, page, tier, 0)
+    note_move(pool, victim, 0, tier)
+    note_move(pool, page, tier, 0)
     pool.count(OFFLOADED)
     pool.count(ONBOARDED)

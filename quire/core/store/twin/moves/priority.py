@@ -13,14 +13,16 @@ def set_priority(state: State, pool: Pool, page: Page, priority: int) -> None:
     before, page.priority = page.priority, priority
     log_retained(state, pool, page, before, priority)
     if page.is_idle:
-        pool.unlist_idle(page)
-        pool.list_idle(page)
+        pool.relist(page)
 
 
 def refresh(state: State, now: int) -> None:
-    """Idle pages whose time is over fall back to the default priority."""
-    state.now = now
+    """Idle pages whose time is over fall back to the default priority; in the adaptive order all have become older."""
+    state.tell_time(now)
     for pool in state.pools:
         while (page := pool.expiries.take_due(now)) is not None:
             if page.is_idle:
                 set_priority(state, pool, page, DEFAULT_PRIORITY)
+        if pool.cells is not None and pool.cells.is_aging(now):
+            for order in pool.orders:
+                order.age(now)

@@ -1,20 +1,25 @@
 """The order of one tier: which slot is taken next.
 
-Owns the class lists (EMPTY, SHADOW, 2 + priority), each first in, first out, and who owns each slot. Knows nothing of
-why a slot is listed, nor of other tiers.
+Owns the class lists (EMPTY, SHADOW, 2 + priority), each first in, first out, and who owns each slot. The adaptive order
+has a list for every cell of a priority instead of one, and a last one for pages that are COVERED: a child is there as
+well. Knows nothing of why a slot is listed, nor of other tiers.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from quire.core.records.errors import BrokenInvariant
+from quire.core.records.reuse import NUM_AGES, NUM_CELLS, NUM_REUSE_CLASSES
+from quire.core.store.twin.pools.ages import age_bin, cell_number
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, Page
 
 EMPTY = 0
 SHADOW = 1
 IDLE = 2  # class of a page of priority p: IDLE + p
-NUM_CLASSES = IDLE + 101
+COVERED = IDLE + 101
+NUM_CLASSES = COVERED + 1
+NUM_LISTS = 1 + NUM_CELLS  # of a priority in the adaptive order: pages nobody can resume at, then cells
 UNLISTED = -1
 
 
@@ -28,12 +33,15 @@ class Queue:
     __slots__ = ("_heap", "_parked", "turns")
 
     def __init__(self) -> None:
-        self.turns: dict[int, int] = {}  # slot -> when it was pushed, front to back
+        self.turns: OrderedDict[int, int] = OrderedDict()  # slot -> when it was pushed, front to back
         self._heap: list[tuple[int, int]] = []
         self._parked: set[int] = set()
 
     def push(self, slot: int, turn: int) -> None:
+        """To the back; a turn below 0, to the front."""
         self.turns[slot] = turn
+        if turn < 0:
+            self.turns.move_to_end(slot, last=False)
         heappush(self._heap, (turn, slot))
 
     def remove(self, slot: int) -> None:
@@ -60,17 +68,28 @@ class Queue:
         return -1
 
 
+def cell_level(priority: int, cell: int) -> int:
+    """The class of the pages of a priority in a cell."""
+    return NUM_CLASSES + priority * NUM_LISTS + 1 + cell
+
+
 class Order:
     """The slots of one tier: their owners and the lists they wait in."""
 
-    __slots__ = ("_turn", "empty_class", "empty_slots", "level", "num_idle", "num_shadow", "owner", "queues")
+    __slots__ = (
+        "_front", "_turn", "celled", "empty_class", "empty_slots", "level", "num_idle", "num_shadow", "owner",
+        "queues", "rank",
+    )  # fmt: skip
 
     def __init__(self, num_slots: int, release_order: bool) -> None:
         self._turn = 0
+        self._front = -1  # the turn of the next that goes to the front
         self.empty_class = IDLE + DEFAULT_PRIORITY if release_order else EMPTY
         self.owner: list[Page | None] = [None] * num_slots
         self.level = [UNLISTED] * num_slots
-        self.queues = [Queue() for _ in range(NUM_CLASSES)]
+        self.queues: dict[int, Queue] = {}  # made when first used
+        self.rank: list[int] | None = None  # of the adaptive order: the cells, first to be evicted first
+        self.celled: Counter[int] = Counter()  # pages in cells, by priority
         self.empty_slots: OrderedDict[int, None] = OrderedDict()  # the EMPTY ones in list order, whatever their class
         self.num_shadow = 0
         self.num_idle = 0
@@ -91,21 +110,35 @@ class Order:
         self.num_shadow += 1
         self._push(slot, SHADOW)
 
-    def push_idle(self, slot: int, priority: int) -> None:
+    def push_idle(self, slot: int, level: int, front: bool = False) -> None:
         self.num_idle += 1
-        self._push(slot, IDLE + priority)
+        self._push(slot, level, front)
 
-    def _push(self, slot: int, level: int) -> None:
+    def first_page(self, level: int) -> Page | None:
+        """The first page of a class, claimed or not."""
+        queue = self.queues.get(level)
+        return self.owner[next(iter(queue.turns))] if queue is not None and queue.turns else None
+
+    def _push(self, slot: int, level: int, front: bool = False) -> None:
         if self.level[slot] != UNLISTED:
             raise BrokenInvariant(f"slot {slot} is listed already")
         self.level[slot] = level
-        self.queues[level].push(slot, self._turn)
-        self._turn += 1
+        if level not in self.queues:
+            self.queues[level] = Queue()
+        self.queues[level].push(slot, self._front if front else self._turn)
+        if level >= NUM_CLASSES:
+            self.celled[(level - NUM_CLASSES) // NUM_LISTS] += 1
+        if front:
+            self._front -= 1
+        else:
+            self._turn += 1
 
     def unlist(self, slot: int) -> None:
         level = self.level[slot]
         self.queues[level].remove(slot)
         self.level[slot] = UNLISTED
+        if level >= NUM_CLASSES:
+            self.celled[(level - NUM_CLASSES) // NUM_LISTS] -= 1
         if self.owner[slot] is None:
             del self.empty_slots[slot]
         elif level == SHADOW:
@@ -127,20 +160,52 @@ class Order:
 
     def first_unclaimed(self) -> int:
         """The slot to take next, -1 when every listed one is claimed."""
-        for queue in self.queues:
-            if queue.turns:
+        for level in self.levels():
+            queue = self.queues.get(level)
+            if queue is not None and queue.turns:
                 slot = queue.first(self.is_claimed)
                 if slot >= 0:
                     return slot
         return -1
+
+    def levels(self) -> Iterator[int]:
+        """The classes in the order in which they are taken, empty ones included."""
+        if self.rank is None:
+            yield from range(NUM_CLASSES)
+            return
+        yield from (EMPTY, SHADOW)
+        for priority in sorted(priority for priority, count in self.celled.items() if count):
+            yield cell_level(priority, -1)
+            yield from (cell_level(priority, cell) for cell in self.rank)
+        yield COVERED
+
+    def age(self, now: int) -> None:
+        """Pages in cells that have become too old for them go to the back of those they belong to now."""
+        for priority in [priority for priority, count in self.celled.items() if count]:
+            for reuse in range(NUM_REUSE_CLASSES):
+                for age in range(NUM_AGES - 2, -1, -1):  # the oldest first: they come before those that follow
+                    self._age_cell(cell_level(priority, cell_number(reuse, age)), age, now)
+
+    def _age_cell(self, level: int, age: int, now: int) -> None:
+        queue = self.queues.get(level)
+        while queue is not None and queue.turns:
+            slot = next(iter(queue.turns))
+            page = self.owner[slot]
+            assert page is not None
+            older = age_bin(now - page.used)
+            if older <= age:
+                break
+            self.unlist(slot)
+            self.push_idle(slot, level + older - age)
 
     def first_empty(self) -> int:
         return next(iter(self.empty_slots), -1)
 
     def idle_pages(self, lowest: int) -> Iterator[Page]:
         """Idle pages of at least this priority, first to be evicted first."""
-        for queue in self.queues[IDLE + lowest :]:
-            for slot in queue.turns:
+        for level in self.levels():
+            queue = self.queues.get(level)
+            for slot in queue.turns if queue is not None and level >= IDLE else ():
                 owner = self.owner[slot]
-                if owner is not None:
+                if owner is not None and owner.priority >= lowest:
                     yield owner

@@ -1,7 +1,7 @@
 """The pool of one group: its pages, their copies on every tier, and the state changes of a single page.
 
-Owns page ids, copies, holders, claims and the count of available device slots; keeps the orders in step with them.
-Knows nothing of the tree beyond a page's node, of which slot to take for whom (evict does), nor of rows.
+Owns page ids, copies, holders and claims; keeps the listing in step with them. Knows nothing of the tree beyond a
+page's node, of which slot to take for whom (evict does), nor of rows.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.interface import Int64Array
+from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.expiry import Expiries
-from quire.core.store.twin.pools.log import Place
-from quire.core.store.twin.pools.order import Order
+from quire.core.store.twin.pools.listing import Listing
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Page
 
 TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN = range(11)
@@ -23,18 +23,16 @@ SKIPPED = 28  # snapshots not taken: the state may have gone on
 NUM_COUNTERS = 29
 
 
-class Pool:
+class Pool(Listing):
     """Pages and slots of one group."""
 
-    __slots__ = ("counters", "expiries", "free_pages", "group", "orders", "pages", "reserved", "vacant")
+    __slots__ = ("counters", "expiries", "free_pages", "pages", "reserved")
 
-    def __init__(self, group: int, slots: Sequence[int], release_order: bool) -> None:
-        self.group = group
-        self.orders = [Order(count, release_order) for count in slots]
+    def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
+        super().__init__(group, slots, release_order, cells)
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
-        self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
-        self.reserved = 0  # of them promised to rows
+        self.reserved = 0  # of the vacant slots: promised to rows
         self.expiries = Expiries(self.pages)
         self.counters: Int64Array = np.zeros(NUM_COUNTERS, np.int64)
 
@@ -56,35 +54,6 @@ class Pool:
         self.counters[counter] += number
 
     # Slots and copies
-
-    def owner(self, tier: int, slot: int) -> Page | None:
-        return self.orders[tier].owner[slot]
-
-    def place(self, page: Page) -> Place:
-        """Where the hottest copy is."""
-        tier = page.hottest
-        return tier, page.slots[tier]
-
-    def unlist_slot(self, tier: int, slot: int) -> None:
-        order = self.orders[tier]
-        if tier == 0 and not order.is_claimed(slot):
-            self.vacant -= 1
-        order.unlist(slot)
-
-    def list_empty(self, tier: int, slot: int) -> None:
-        self.orders[tier].push_empty(slot)
-        if tier == 0:
-            self.vacant += 1
-
-    def list_idle(self, page: Page) -> None:
-        """The hottest copy of an idle page goes to the back of its class."""
-        tier, slot = self.place(page)
-        self.orders[tier].push_idle(slot, page.priority)
-        if tier == 0 and page.claims == 0:
-            self.vacant += 1
-
-    def unlist_idle(self, page: Page) -> None:
-        self.unlist_slot(*self.place(page))
 
     def put_copy(self, page: Page, tier: int, slot: int) -> None:
         """The slot, taken and unlisted, holds a copy of the page now."""
@@ -117,18 +86,14 @@ class Pool:
         self.discard_copy(page, tier)
         return True
 
-    def pick(self, tier: int) -> int:
-        """The slot of a tier to take next, -1 when every listed one is claimed."""
-        return self.orders[tier].first_unclaimed()
-
-    # A page's life
-
     def open_page(self, slot: int, priority: int, duration: int) -> Page:
         """A new page on device slot `slot`, which the caller has taken; its one holder is the caller."""
         page = self.pages[self.free_pages.pop()]
         page.stamp += 1
         page.holders = 1
         page.priority, page.duration = priority, duration
+        if self.cells is not None:
+            self.cells.begin(page)
         self.put_copy(page, 0, slot)
         return page
 

@@ -4,6 +4,7 @@ Owns what a row has of one group, and the reserve that follows from it: the page
 its own. A page that leaves the row is room for all and promised again at once, so the sum stays.
 """
 
+from quire.core.records.reuse import ONCE
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.tree.node import Page
 
@@ -11,7 +12,7 @@ from quire.core.store.twin.tree.node import Page
 class Stake:
     """What a row has of one group besides its columns."""
 
-    __slots__ = ("base", "current", "front", "kept", "own", "peak", "shown")
+    __slots__ = ("base", "current", "fresh", "front", "kept", "own", "peak", "shown")
 
     def __init__(self, front: int, base: int) -> None:
         self.front = front  # first column that has not left
@@ -20,6 +21,7 @@ class Stake:
         self.own = 0  # pages had in them
         self.kept = 0  # own pages that holds keep when they leave: as many more are promised
         self.peak = 0  # own pages it may have at once; 0: nothing is promised
+        self.fresh = ONCE  # class of its new pages in the adaptive order
         self.current: Page | None = None  # of a state group: the state after the last token
 
     @property

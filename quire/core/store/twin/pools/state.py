@@ -165,3 +165,11 @@ class State:
     table: Table
     now: int = 0
     inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way
+    admissions: int = 0  # rows settled so far
+
+    def tell_time(self, now: int) -> None:
+        """It is `now`."""
+        self.now = now
+        for pool in self.pools:
+            if pool.cells is not None:
+                pool.cells.now = now

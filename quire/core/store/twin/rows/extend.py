@@ -9,6 +9,7 @@ from quire.core.store.twin.moves.columns import fill_holes
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
 from quire.core.store.twin.pools.reserve import set_peak
 from quire.core.store.twin.pools.state import NO_ROOM, State
+from quire.core.store.twin.rows.teach import teach_columns, teach_new
 
 
 def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention) -> int:
@@ -22,7 +23,9 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
     taken = 0
     for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):
         before, capacity = pool.counters.copy(), table.capacity[pool.group]
+        teach_columns(state, pool, number, range(ask.first, ask.stop))
         taken += fill_holes(state, pool, number, range(ask.first, ask.stop), retention)
+        teach_new(state, pool, number)
         capacity[number] = max(int(capacity[number]), ask.stop)
         set_peak(pool, stake, ask.peak)
         table.row_counters[pool.group][number] += pool.counters - before

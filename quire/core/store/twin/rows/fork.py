@@ -10,6 +10,7 @@ from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.reserve import Stake
 from quire.core.store.twin.pools.state import NO_ROOM, Row, State
 from quire.core.store.twin.rows.current import fork_current
+from quire.core.store.twin.rows.teach import set_fresh
 
 
 def fork(state: State, source: int, target: int) -> int:
@@ -29,6 +30,7 @@ def fork(state: State, source: int, target: int) -> int:
     table.handed[target] = table.handed[source]
     for pool in state.pools:
         before = pool.counters.copy()
+        set_fresh(state, pool, source)
         _share(state, pool, source, target)
         _mirror(state, pool, source, target)
         fork_current(state, pool, source, target)
@@ -66,7 +68,7 @@ def _second(old: Row) -> Row:
     """A row that has got as far as `old`, without its pages."""
     row = Row(old.chain.clone(), old.tip, old.keep, [Stake(stake.front, stake.base) for stake in old.stakes])
     for stake, model in zip(row.stakes, old.stakes, strict=True):
-        stake.shown = model.shown
+        stake.shown, stake.fresh = model.shown, model.fresh
     row.priority, row.duration, row.twins, row.ahead = old.priority, old.duration, old.twins, old.ahead
     row.reached = old.reached
     return row

@@ -9,6 +9,7 @@ from quire.core.store.twin.moves.evict import new_page
 from quire.core.store.twin.pools.pool import GROWN, Pool
 from quire.core.store.twin.pools.reserve import count_own
 from quire.core.store.twin.pools.state import NO_ROOM, State
+from quire.core.store.twin.rows.teach import set_fresh
 
 
 def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: int) -> int:
@@ -61,6 +62,7 @@ def grow_group(state: State, pool: Pool, number: int, length: int) -> int:
     new = _new_columns(state, pool, number, length)
     if state.groups[pool.group].current:
         new = new[: max(0, pool.available)]
+    set_fresh(state, pool, number)
     for column in new:
         state.table.set_column(pool.group, number, column, new_page(state, pool, row.priority, row.duration))
         pool.count(GROWN)

@@ -39,6 +39,6 @@ def unhold(state: State, group: int, pages: list[int], now: int) -> None:
     found = [pool.page(number) for number in pages]
     if any(page.holders == 0 for page in found):
         raise ValueError("a page has no holder to give up")
-    state.now = now
+    state.tell_time(now)
     for page in reversed(found):
         pool.let_go(page, now)

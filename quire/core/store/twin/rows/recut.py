@@ -6,6 +6,7 @@ Owns the count before the act. Knows nothing of who has found out.
 from quire.core.store.twin.moves.evict import new_page
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import NO_ROOM, State
+from quire.core.store.twin.rows.teach import set_fresh
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER
 from quire.core.store.twin.tree.traverse import ancestor
 
@@ -28,6 +29,7 @@ def recut(state: State, number: int, cut: int) -> int:
             assert old is not None
             pool.let_go(old, state.now)
     for pool, columns in zip(state.pools, wanted, strict=True):
+        set_fresh(state, pool, number)
         for column in columns:
             table.set_column(pool.group, number, column, new_page(state, pool, DEFAULT_PRIORITY, NEVER))
     table.handed[number] = table.computed[number] = min(int(table.computed[number]), cut * table.block_size)

@@ -19,7 +19,7 @@ def release(state: State, number: int, keep_tail: bool, now: int) -> None:
     """Give up a row, the deepest pages first; with `keep_tail` what it computed stays findable."""
     table = state.table
     row = table.row(number)
-    state.now = now
+    state.tell_time(now)
     for pool, stake in zip(state.pools, row.stakes, strict=True):
         set_peak(pool, stake, 0)
     if keep_tail:

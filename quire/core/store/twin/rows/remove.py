@@ -3,8 +3,10 @@
 Owns the order of removal. Refuses while a claim rests on what would go: the hit would be left with dead pages.
 """
 
+from quire.core.records.reuse import SPOILT
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.moves.attach import detach
+from quire.core.store.twin.moves.evict import bury
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node
 from quire.core.store.twin.tree.traverse import subtree
@@ -33,6 +35,9 @@ def clear(state: State) -> int:
         if row is not None:
             row.tip = None
     state.tree.forget_roots()
+    for pool in state.pools:
+        if pool.cells is not None:
+            pool.cells.ghosts.forget()
     state.log.log_cleared()
     return gone
 
@@ -74,6 +79,7 @@ def lose(state: State, group: int, number: int, stamp: int) -> bool:
     if page.holders == 0 and page.claims:
         raise ValueError(f"page {number} of group {group} is claimed: drop the claims first")
     if page.node is not None:
+        bury(state, pool, page, SPOILT)
         detach(state, pool, page, page.hottest)
     if page.holders:
         pool.drop_shadows(page)

@@ -16,6 +16,7 @@ from quire.core.store.twin.pools.pool import PARTIAL_FROM, REUSED_FROM, REUSED_F
 from quire.core.store.twin.pools.reserve import count_own, set_peak
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.rows.current import open_current
+from quire.core.store.twin.rows.teach import teach_new, teach_prompt, teach_reuse
 
 
 def settle(
@@ -25,13 +26,16 @@ def settle(
     row = state.table.row(number)
     _check(state, number, hit, asks, retention)
     row.priority, row.duration = decode
+    state.admissions += 1
     taken_over = retention.of_new(hit.blocks) if may_take_over(hit) else None
     for pool, ask in zip(state.pools, asks, strict=True):
         before, group = pool.counters.copy(), state.groups[pool.group]
+        teach_prompt(state, pool, number, hit, ask)
         reuse_full(state, pool, number, hit.held_blocks(pool.group), retention)
         if hit.source_pages:
             reuse_partial(state, pool, number, hit, taken_over)
         fill_holes(state, pool, number, (*range(min(group.sink, ask.first)), *range(ask.first, ask.stop)), retention)
+        teach_new(state, pool, number)
         for _ in range(ask.spare):
             row.spares[pool.group].append(new_page(state, pool, row.priority, row.duration))
         held = 0 if group.current else hit.end_of(pool.group)
@@ -58,6 +62,7 @@ def reuse_full(state: State, pool: Pool, number: int, held: Sequence[int], reten
     for block, page in pages:
         pool.count(REUSED_FULL)
         pool.count(REUSED_FROM + page.hottest)
+        teach_reuse(pool, page)
         asked = retention.asked(block)
         if asked is not None:
             set_priority(state, pool, page, asked[0])

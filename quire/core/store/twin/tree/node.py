@@ -15,7 +15,10 @@ NEVER = -1  # of durations and expiries
 class Page:
     """The KV of one block for one group: who holds it, where its copies are, how long it should stay."""
 
-    __slots__ = ("claims", "duration", "expiry", "holders", "node", "number", "priority", "slots", "stamp", "turn")
+    __slots__ = (
+        "claims", "duration", "expiry", "holders", "node", "number", "priority", "reuse", "slots", "stamp", "turn",
+        "used", "uses",
+    )  # fmt: skip
 
     def __init__(self, number: int, num_tiers: int) -> None:
         self.number = number
@@ -28,6 +31,9 @@ class Page:
         self.duration = NEVER
         self.expiry = NEVER
         self.turn = 0  # when the expiry was noted
+        self.uses = 0  # admissions that used its block; this and what follows is kept for the adaptive order only
+        self.reuse = 0  # its class
+        self.used = 0  # when an admission last used it
 
     @property
     def hottest(self) -> int:
@@ -50,7 +56,10 @@ class Page:
 class Node:
     """A block under its parent; a root is a node without one."""
 
-    __slots__ = ("alive", "children", "depth", "hash", "identity", "number", "order", "pages", "parent", "root", "tips")
+    __slots__ = (
+        "alive", "children", "depth", "hash", "identity", "key", "kids", "number", "order", "pages", "parent", "root",
+        "tips",
+    )  # fmt: skip
 
     def __init__(self, number: int, identity: bytes, parent: "Node | None", num_groups: int) -> None:
         self.number = number
@@ -63,6 +72,8 @@ class Node:
         self.pages: list[Page | None] = [None] * num_groups
         self.tips = 0
         self.hash = 0
+        self.key = 0  # private, of the chain up to here; kept for the adaptive order only
+        self.kids: list[list[int]] = []  # by group and tier: children whose hottest copy is there; kept likewise
         self.alive = True
 
     @property

@@ -6,7 +6,7 @@ beyond the number of tips on a node.
 
 from bisect import bisect_left, insort
 
-from quire.core.store.twin.keys.chain import decode
+from quire.core.store.twin.keys.chain import decode, next_key
 from quire.core.store.twin.keys.hash import event_hash, read_seed
 from quire.core.store.twin.tree.node import Node
 
@@ -14,10 +14,14 @@ from quire.core.store.twin.tree.node import Node
 class Tree:
     """All roots and the nodes under them."""
 
-    __slots__ = ("_hashed", "_next", "_num_groups", "_seed", "_touched", "identity_bytes", "num_nodes", "roots")
+    __slots__ = (
+        "_hashed", "_next", "_num_groups", "_seed", "_tiers_counted", "_touched", "identity_bytes", "num_nodes",
+        "roots",
+    )  # fmt: skip
 
-    def __init__(self, num_groups: int, hashed: bool, seed: bytes) -> None:
+    def __init__(self, num_groups: int, hashed: bool, seed: bytes, tiers_counted: int = 0) -> None:
         self._num_groups = num_groups
+        self._tiers_counted = tiers_counted  # of a node's children; 0 where no order asks for them
         self._hashed = hashed
         self._seed = read_seed(seed)  # of event hashes
         self._next = 0
@@ -29,6 +33,9 @@ class Tree:
     def _make(self, identity: bytes, parent: Node | None) -> Node:
         node = Node(self._next, identity, parent, self._num_groups)
         self._next += 1
+        if self._tiers_counted:
+            node.key = 0 if parent is None else next_key(parent.key, identity)
+            node.kids = [[0] * self._tiers_counted for _ in range(self._num_groups)]
         return node
 
     def new_root(self, number: int) -> Node:

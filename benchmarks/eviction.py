@@ -1,0 +1,205 @@
+"""Which eviction order saves more: generated workloads through a cache of one tier or two, by the clock of arrivals.
+
+    python benchmarks/eviction.py [--blocks 1000,3000,10000] [--host 0] [--seeds 3] [--workloads agents,pairs] [--json]
+
+Every workload is an hour of requests, about 45 blocks a second, so that with 1,000 blocks LRU keeps one for some twenty
+seconds. A request is admitted, computed and released at its arrival: nothing is held, nothing waits. Recorded traces
+are `quire replay`'s; benchmarks/README.md has the commands.
+
+    agents   steps of tool loops: one of five system prompts, then 2 to 6 blocks more with every step, 5 to 60 s apart
+    coding   a project's files (100 to 200 blocks), an edit behind them every 2 to 20 s; projects come and go
+    pairs    chats of two turns, 20 to 120 s apart: the second one is the first and a little more, then never again
+    scan     nine of ten requests are documents nobody asks for again; the others are chats that go on for minutes
+    change   pairs for half an hour, agents from then on
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+import numpy as np
+
+from quire import Cache, CacheConfig, Request, TierConfig
+from quire.core.records.config import Eviction
+
+BLOCK = 16
+HOUR = 3600.0
+Blocks = tuple[int, ...]
+Asked = tuple[float, Blocks]  # when, and which blocks
+
+
+class Names:
+    """Blocks that are like no others."""
+
+    def __init__(self) -> None:
+        self._next = count(1)
+
+    def some(self, number: int) -> Blocks:
+        """So many of them."""
+        return tuple(next(self._next) for _ in range(number))
+
+
+def agents(rng: Random, end: float = HOUR) -> Iterator[Asked]:
+    """Tool loops that grow."""
+    names = Names()
+    systems = [names.some(20) for _ in range(5)]
+
+    def begin(now: float) -> tuple[float, Blocks, int]:
+        return now, rng.choice(systems) + names.some(rng.randint(4, 12)), rng.randint(10, 40)
+
+    def go_on(text: Blocks) -> tuple[float, Blocks]:
+        return rng.uniform(5, 60), text + names.some(rng.randint(2, 6))
+
+    return _sessions(rng, begin, go_on, every=28.0, end=end)
+
+
+def coding(rng: Random, end: float = HOUR) -> Iterator[Asked]:
+    """Edits behind a project's files."""
+    names = Names()
+    projects = [names.some(rng.randint(100, 200)) for _ in range(12)]
+
+    def begin(now: float) -> tuple[float, Blocks, int]:
+        if rng.random() < 0.1:
+            projects[rng.randrange(len(projects))] = names.some(rng.randint(100, 200))
+        return now, rng.choice(projects) + names.some(rng.randint(5, 20)), rng.randint(3, 25)
+
+    def go_on(text: Blocks) -> tuple[float, Blocks]:
+        return rng.uniform(2, 20), text[: -rng.randint(1, 4)] + names.some(rng.randint(2, 5))
+
+    return _sessions(rng, begin, go_on, every=55.0, end=end)
+
+
+def pairs(rng: Random, end: float = HOUR) -> Iterator[Asked]:
+    """Chats of two turns."""
+    names = Names()
+
+    def begin(now: float) -> tuple[float, Blocks, int]:
+        return now, names.some(rng.randint(5, 20)), 2
+
+    def go_on(text: Blocks) -> tuple[float, Blocks]:
+        return rng.uniform(20, 120), text + names.some(rng.randint(1, 4))
+
+    return _sessions(rng, begin, go_on, every=0.6, end=end)
+
+
+def scan(rng: Random, end: float = HOUR) -> Iterator[Asked]:
+    """Documents asked for once, and some chats."""
+    names = Names()
+
+    def begin(now: float) -> tuple[float, Blocks, int]:
+        once = rng.random() < 0.9
+        return now, names.some(rng.randint(5, 30)), 1 if once else rng.randint(3, 10)
+
+    def go_on(text: Blocks) -> tuple[float, Blocks]:
+        return rng.uniform(20, 180), text + names.some(rng.randint(1, 4))
+
+    return _sessions(rng, begin, go_on, every=0.6, end=end)
+
+
+def change(rng: Random, end: float = HOUR) -> Iterator[Asked]:
+    """One kind of user goes, another one comes."""
+    yield from pairs(rng, end / 2)
+    for now, text in agents(rng, end / 2):
+        yield end / 2 + now, tuple(-block for block in text)
+
+
+WORKLOADS: dict[str, Callable[[Random], Iterator[Asked]]] = {
+    "agents": agents, "coding": coding, "pairs": pairs, "scan": scan, "change": change,
+}  # fmt: skip
+
+
+def _sessions(
+    rng: Random,
+    begin: Callable[[float], tuple[float, Blocks, int]],
+    go_on: Callable[[Blocks], tuple[float, Blocks]],
+    *,
+    every: float,
+    end: float,
+) -> Iterator[Asked]:
+    """Sessions that begin every so many seconds, on average, each with its turns; all in the order of time."""
+    waiting: list[tuple[float, int, Blocks, int]] = []
+    order, begins = count(), rng.expovariate(1 / every)
+    while True:
+        if not waiting or begins < waiting[0][0]:
+            now, text, turns = begin(begins)
+            begins += rng.expovariate(1 / every)
+        else:
+            now, _, text, turns = heappop(waiting)
+        if now >= end:
+            return
+        yield now, text
+        if turns > 1:
+            later, more = go_on(text)
+            heappush(waiting, (now + later, next(order), more, turns - 1))
+
+
+class Clock:
+    """The time of the request in hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def hit_rate(asked: list[Asked], blocks: int, host: int, eviction: Eviction) -> float:
+    """Share of all blocks that were found."""
+    clock = Clock()
+    longest = max(len(text) for _, text in asked) + 1
+    tiers = (TierConfig("device", blocks), *((TierConfig("host", host),) if host else ()))
+    config = CacheConfig(
+        tiers, BLOCK, max_sequences=2, max_length=longest * BLOCK, partial_reuse=False, eviction=eviction
+    )
+    cache = Cache(config, clock=clock)
+    found = total = 0
+    for clock.now, text in asked:
+        if len(text) >= blocks:
+            continue
+        tokens = np.append(np.repeat(np.array(text, np.int32), BLOCK), np.int32(0))  # the last one is always computed
+        batch = cache.add_sequence_batch([Request("r", tokens)])
+        (sequence,) = batch.sequences
+        found += sequence.start // BLOCK
+        total += len(text)
+        cache.finish(batch.plan)
+        cache.commit(sequence)
+        cache.release(sequence)
+    return found / total
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", default="1000,3000,10000")
+    parser.add_argument("--host", type=int, default=0, help="blocks of a second tier")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    rows = []
+    for name in options.workloads.split(","):
+        for blocks in map(int, options.blocks.split(",")):
+            rates: dict[Eviction, list[float]] = {"lru": [], "adaptive": []}
+            for seed in range(options.seeds):
+                asked = list(WORKLOADS[name](Random(seed)))
+                for eviction, found in rates.items():
+                    found.append(hit_rate(asked, blocks, options.host, eviction))
+            old, new = (statistics.mean(found) for found in rates.values())
+            worst = min(b / a if a else 1.0 for a, b in zip(*rates.values(), strict=True))
+            rows.append({"workload": name, "blocks": blocks, "lru": old, "adaptive": new, "worst": worst})
+            if not options.json:
+                print(f"{name:8}{blocks:7,} blocks   lru {old:7.2%}   adaptive {new:7.2%}   worst seed {worst:.3f}")
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+# Owns: the age and the class of a page as the adaptive order tells them apart: integers from a table.
+# Does not know: pages.
+
+cdef enum:
+    ONCE, CONTINUED, FEW, MANY    # classes: new text; new text behind known text; two or three uses; more
+    NUM_REUSE_CLASSES = 4
+    NUM_AGES = 40
+    NUM_CELLS = 160
+    FEW_USES = 3
+    MAX_USES = 255
+    MAX_CENSUS = 1 << 14      # pages, and ghosts, that a census looks at
+    AGING_TICKS = 250000      # pages go on to their next bins this often
+
+cdef enum:
+    EVICTED = 1               # why a page is gone
+    SPOILT = 2
+
+cdef int64_t[NUM_AGES - 1] EDGES
+
+for _nth, _edge in enumerate(AGE_EDGES):
+    EDGES[_nth] = _edge
+
+
+cdef inline int32_t age_bin(int64_t age) noexcept nogil:
+    """The bin of an age in ticks; a clock that went back makes no difference."""
+    cdef int32_t low = 0, high = NUM_AGES - 1, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if EDGES[middle] <= age:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef inline int32_t class_of(int32_t uses, int32_t fresh) noexcept nogil:
+    """The class of a page used so often; `fresh`: that of a page used once."""
+    return fresh if uses == 1 else FEW if uses <= FEW_USES else MANY
+
+
+cdef inline int32_t fresh_class(int64_t known, int64_t blocks) noexcept nogil:
+    """The class of new blocks of a prompt: whether half of it, or more, was known."""
+    return CONTINUED if known and 2 * known >= blocks else ONCE

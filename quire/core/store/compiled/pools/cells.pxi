@@ -1,0 +1,238 @@
+# Owns: what the adaptive order knows of one group: the time, each page's uses, the counts it learns from, the order it
+# has learned, ghosts; and the lists of cells: of each priority in use one for pages nobody can resume at and one per
+# cell, their sentinels behind those of the classes, with a bitmap of those that are not empty, in the learned order.
+# Does not know: the tree, when a page is used.
+
+cdef struct Memory:           # of a page
+    int64_t used              # when an admission last used it
+    int32_t kind              # the list its hottest copy waits in
+    unsigned char uses
+    unsigned char reuse       # class
+
+cdef struct Cells:
+    int64_t now               # the last time the store was told
+    int64_t aged              # when pages last went on to their next bins
+    int64_t inserted          # pages that took a place in the tree since the order was learned
+    int64_t due_after
+    int32_t fresh             # class of the pages that are being made: that of the row they are for
+    int32_t leaves_only       # the group needs all blocks: a parent does not go before its child
+    int32_t num_levels        # priorities that have lists
+    int32_t[MAX_PRIORITY + 1] level_of    # -1: none yet
+    int32_t[NUM_LISTS] list_at            # in the learned order
+    int32_t[NUM_LISTS] rank_of            # and the place of each list in it
+    int64_t[NUM_CELLS] hits
+    int64_t[NUM_CELLS] lost
+    unsigned char *met        # per column of the row in hand: uses of its block with this one, if it was there before
+    int32_t met_first         # columns of which it speaks
+    int32_t met_last
+    int64_t bin_used          # the last age looked at, and its bin: pages of one prompt are of one age
+    int64_t bin_now
+    int32_t bin
+    char *pages               # the memory of the first page, and how far it is from one to the next
+    Py_ssize_t stride
+    Ghosts ghosts
+
+
+cdef inline Memory *memory_at(Cells *c, int32_t p) noexcept nogil:
+    return <Memory *> (c.pages + p * c.stride)
+
+
+cdef int cells_open(Cells *c, int32_t num_pages, int32_t ghosts, int32_t columns, bint leaves_only) noexcept nogil:
+    """-1 without memory."""
+    cdef int32_t i
+    c.leaves_only, c.due_after = leaves_only, (<int64_t> num_pages + 1) // 2
+    for i in range(MAX_PRIORITY + 1):
+        c.level_of[i] = -1
+    c.list_at[0] = c.rank_of[0] = 0       # pages nobody can resume at go first
+    c.met = <unsigned char *> calloc(columns + 1, 1)
+    return -1 if c.met == NULL or ghosts_open(&c.ghosts, <int64_t> ghosts * num_pages) else 0
+
+
+cdef void cells_close(Cells *c) noexcept nogil:
+    free(c.met)
+    ghosts_close(&c.ghosts)
+
+
+cdef Py_ssize_t cells_bytes(Cells *c, int32_t num_tiers) noexcept nogil:
+    """All that the adaptive order takes besides what is in pages and nodes."""
+    cdef Py_ssize_t lists = c.num_levels * (sizeof(Level) + NUM_LISTS * sizeof(Slot))
+    return sizeof(Cells) + <Py_ssize_t> ghosts_bytes(&c.ghosts) + num_tiers * lists
+
+
+cdef inline Level *level_at(Order *o, int32_t kind) noexcept nogil:
+    return o.levels + (kind - NUM_CLASSES) // NUM_LISTS
+
+
+cdef inline void push_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
+    cdef Level *level = level_at(o, kind)
+    cdef int32_t end = o.size + kind, tail = o.slots[end].prev, i = (kind - NUM_CLASSES) % NUM_LISTS
+    cdef int32_t place = c.rank_of[i], above = FIRST + level.priority
+    o.slots[tail].next = slot
+    o.slots[slot].prev, o.slots[slot].next = tail, end
+    o.slots[end].prev = slot
+    level.filled[place >> 6] |= <uint64_t> 1 << (place & 63)
+    level.count += 1
+    o.filled[above >> 6] |= <uint64_t> 1 << (above & 63)
+    if level.cursor[i] == end:
+        level.cursor[i] = slot
+
+
+cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
+    """A page that its last child has released goes to the front of its cell if it is no younger than the first there:
+    the oldest go first, and what came together goes together. Else to the back."""
+    cdef int32_t end = o.size + kind, head = o.slots[end].next
+    if head < o.size and memory_at(c, o.slots[slot].page).used > memory_at(c, o.slots[head].page).used:
+        push_cell(o, c, slot, kind)
+        return
+    push_cell(o, c, slot, kind)
+    if head < o.size:
+        o.slots[o.slots[slot].prev].next = end    # out again at the back
+        o.slots[end].prev = o.slots[slot].prev
+        o.slots[slot].prev, o.slots[slot].next = end, head
+        o.slots[end].next = o.slots[head].prev = slot
+        level_at(o, kind).cursor[(kind - NUM_CLASSES) % NUM_LISTS] = slot
+
+
+cdef inline void unlist_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
+    cdef Level *level = level_at(o, kind)
+    cdef int32_t before = o.slots[slot].prev, after = o.slots[slot].next, i = (kind - NUM_CLASSES) % NUM_LISTS
+    cdef int32_t place = c.rank_of[i], above = FIRST + level.priority
+    o.slots[before].next, o.slots[after].prev = after, before
+    o.slots[slot].prev = -1
+    level.count -= 1
+    if level.cursor[i] == slot:
+        level.cursor[i] = after
+    if before == after:
+        level.filled[place >> 6] &= ~(<uint64_t> 1 << (place & 63))
+    if level.count == 0:
+        o.filled[above >> 6] &= ~(<uint64_t> 1 << (above & 63))
+
+
+cdef inline void rewind_cell(Order *o, int32_t kind) noexcept nogil:
+    """A page of this list is no longer claimed: it may lie before the cursor."""
+    level_at(o, kind).cursor[(kind - NUM_CLASSES) % NUM_LISTS] = o.slots[o.size + kind].next
+
+
+cdef void order_ranked(Order *o, Cells *c) noexcept nogil:
+    """The order of the lists has changed: their bitmaps follow."""
+    cdef int32_t k, i, place, end
+    for k in range(c.num_levels):
+        memset(o.levels[k].filled, 0, sizeof(o.levels[k].filled))
+        for i in range(NUM_LISTS):
+            end, place = o.size + NUM_CLASSES + k * NUM_LISTS + i, c.rank_of[i]
+            if o.slots[end].next != end:
+                o.levels[k].filled[place >> 6] |= <uint64_t> 1 << (place & 63)
+
+
+cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil:
+    """Pages at the front of a list that have become too old for it go to the back of the one they belong in now."""
+    cdef int32_t slot = o.slots[o.size + kind].next, older
+    cdef Memory *memory
+    while slot < o.size:
+        memory = memory_at(c, o.slots[slot].page)
+        older = age_bin(c.now - memory.used)
+        if older <= age:
+            return
+        unlist_cell(o, c, slot, kind)
+        memory.kind = kind + older - age
+        push_cell(o, c, slot, memory.kind)
+        slot = o.slots[o.size + kind].next
+
+
+cdef void age_order(Order *o, Cells *c) noexcept nogil:
+    """All pages in cells have become older; the oldest first: they come before those that follow."""
+    cdef int32_t k, reuse, bin
+    for k in range(c.num_levels):
+        if o.levels[k].count:
+            for reuse in range(NUM_REUSE_CLASSES):
+                for bin in range(NUM_AGES - 2, -1, -1):
+                    age_list(o, c, NUM_CLASSES + k * NUM_LISTS + 1 + reuse * NUM_AGES + bin, bin)
+
+
+cdef inline bint is_aging(Cells *c, int64_t now) noexcept nogil:
+    """Whether pages shall go on to their bins."""
+    if 0 <= now - c.aged < AGING_TICKS:
+        return False
+    c.aged = now
+    return True
+
+
+cdef inline int32_t bin_of(Cells *c, int64_t used) noexcept nogil:
+    """The bin of what was last used then."""
+    if used != c.bin_used or c.now != c.bin_now:
+        c.bin_used, c.bin_now, c.bin = used, c.now, age_bin(c.now - used)
+    return c.bin
+
+
+cdef inline int32_t cell(Cells *c, int32_t p) noexcept nogil:
+    """The cell a page belongs to now."""
+    return memory_at(c, p).reuse * NUM_AGES + bin_of(c, memory_at(c, p).used)
+
+
+cdef inline void begin(Cells *c, int32_t p, int32_t uses) noexcept nogil:
+    """A page is made; its block is used for the so-manieth time."""
+    cdef Memory *memory = memory_at(c, p)
+    memory.uses = <unsigned char> uses
+    memory.reuse = <unsigned char> class_of(uses, c.fresh)
+    memory.used = c.now
+
+
+cdef void use(Cells *c, int32_t p) noexcept nogil:
+    """An admission found the page."""
+    c.hits[cell(c, p)] += 1
+    begin(c, p, min(memory_at(c, p).uses + 1, MAX_USES))
+
+
+cdef bint meet(Cells *c, int32_t column, uint64_t key) noexcept nogil:
+    """An admission will make a page for a column: whether its block was there before; noted if so."""
+    cdef Ghosts *e = &c.ghosts
+    cdef int32_t place = take_ghost(e, key)
+    if place < 0:
+        return False
+    c.hits[(e.marks[place] & 15) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
+    c.met[column] = <unsigned char> min(e.uses[place] + 1, MAX_USES)
+    e.marks[place] = 0
+    if c.met_first >= c.met_last:
+        c.met_first = column
+    c.met_last = column + 1
+    return True
+
+
+cdef inline void forget_met(Cells *c) noexcept nogil:
+    if c.met_first < c.met_last:
+        memset(c.met + c.met_first, 0, c.met_last - c.met_first)
+    c.met_first = c.met_last = 0
+
+
+cdef void remember(Cells *c, int32_t p, uint64_t key, uint32_t admission, int32_t why) noexcept nogil:
+    """A page is gone for good."""
+    cdef Ghosts *e = &c.ghosts
+    cdef Memory *memory = memory_at(c, p)
+    cdef int32_t place
+    if e.room == 0:
+        return
+    place = make_place(e, key)
+    if e.marks[place]:
+        c.lost[(e.marks[place] & 15) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
+    e.used[place], e.rest[place] = memory.used, rest_of(memory.used, c.now)
+    e.admission[place], e.uses[place] = admission, memory.uses
+    e.marks[place] = <unsigned char> (memory.reuse | why << 4)
+
+
+cdef inline int32_t stride(int32_t number) noexcept nogil:
+    """Every how-manieth of so many a census looks at."""
+    return max(1, (number + MAX_CENSUS - 1) // MAX_CENSUS)
+
+
+cdef void count_ghosts(Cells *c, int64_t *census) noexcept nogil:
+    cdef Ghosts *e = &c.ghosts
+    cdef int32_t step = stride(e.room), place = 0
+    while place < e.room:
+        if e.marks[place]:
+            census[(e.marks[place] & 15) * NUM_AGES + age_bin(c.now - e.used[place])] += step
+        place += step
+
+
+cdef object cell_counts(int64_t *counts):
+    """A copy, [classes, ages]."""
+    return as_array(counts, NUM_CELLS, 8, np.int64).reshape(NUM_REUSE_CLASSES, NUM_AGES)

@@ -1,0 +1,306 @@
+# Owns: the pool of one group in one struct; where each slot of it is listed, and which is taken next. In the adaptive
+# order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child.
+# Does not know: the tree beyond a page's node and the parent of that, who holds a page, rows.
+
+cdef enum:
+    TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED
+    OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS
+    REUSED_FROM               # one per tier from here on
+    MAX_TIERS = 8
+    MAX_CLAIMS = 0xFFFFFF
+    PARTIAL_FROM = 20         # of those, partial hits
+    SKIPPED = 28              # snapshots not taken: the state may have gone on
+    NUM_COUNTERS = 29
+    MAX_RUN = 32
+
+cdef struct Pool:
+    char *pages
+    Py_ssize_t stride         # bytes of a page
+    int32_t num_pages
+    int32_t num_tiers
+    int32_t index             # of the group
+    int32_t tail              # blocks a hit needs before its end, -1: all
+    int32_t sink              # and at its start
+    int32_t keep              # blocks before its committed end that a row goes on holding, -1: all
+    int32_t every             # with `current`: a growing row gets a page in every so-manieth column, 0: in none
+    int32_t extra             # tokens of standing room behind a row's length
+    int32_t current           # 1: a row has one page outside its columns, which it goes on writing
+    int32_t free              # top of the free pages, or -1
+    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
+    int32_t reserved          # slots promised to rows
+    int32_t empty_class
+    int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
+    int32_t run_at
+    int32_t run_end
+    int64_t to_cut            # slots the present call will still cut
+    int32_t fetched           # evictions to come for which memory was fetched
+    int32_t ahead             # the node after them, -1: unknown
+    Order *tiers
+    Expiries times
+    Cells *cells              # of the adaptive order; NULL in others
+    Tree *tree
+    int64_t *counters         # NumPy memory from here on
+    int64_t *row_counters
+    int32_t *row_pages
+    int32_t *row_slots
+    int32_t *capacity
+    int32_t *currents         # per row: that page, or -1
+    int32_t *current_slots
+
+
+cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:
+    return <Page *> (g.pages + p * g.stride)
+
+
+cdef inline int32_t hottest(Pool *g, Page *page) noexcept nogil:
+    """The tier of the hottest copy; num_tiers when there is none."""
+    cdef int32_t t = 0
+    while t < g.num_tiers and page.slot[t] < 0:
+        t += 1
+    return t
+
+
+cdef inline void list_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
+    g.tiers[t].slots[slot].page = -1
+    push_back(g.tiers + t, slot, g.empty_class)
+    g.tiers[t].num_empty += 1
+    if t == 0:
+        g.available += 1
+
+
+cdef inline void unlist_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
+    unlist(g.tiers + t, slot, g.empty_class)
+    g.tiers[t].num_empty -= 1
+    if t == 0:
+        g.available -= 1
+
+
+cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
+    """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
+    cdef int32_t *kids
+    cdef int32_t u
+    if not g.cells.leaves_only or page.node < 0:
+        return False
+    kids = kids_at(g.tree, page.node, g.index)
+    for u in range(t + 1):
+        if kids[u]:
+            return True
+    return False
+
+
+cdef inline int32_t level_of(Pool *g, Page *page, int32_t p, int32_t t) noexcept nogil:
+    """The list in which an idle page belongs, with its hottest copy in tier t."""
+    if has_child(g, page, t):
+        return COVERED
+    return NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS + 1 + cell(g.cells, p)
+
+
+cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept nogil:
+    """An idle page goes to where it belongs; `released`: by its last child."""
+    cdef Order *o = g.tiers + t
+    cdef int32_t slot = page.slot[t], p = o.slots[slot].page, kind = level_of(g, page, p, t)
+    memory_at(g.cells, p).kind = kind
+    if kind == COVERED:
+        push_back(o, slot, COVERED)
+    elif released:
+        push_released(o, g.cells, slot, kind)
+    else:
+        push_cell(o, g.cells, slot, kind)
+
+
+cdef void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
+    cdef Order *o = g.tiers + t
+    cdef int32_t slot = page.slot[t], kind = memory_at(g.cells, o.slots[slot].page).kind
+    if kind == COVERED:
+        unlist(o, slot, COVERED)
+    else:
+        unlist_cell(o, g.cells, slot, kind)
+
+
+cdef inline void enter_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+    """The hottest copy of an idle page goes to the back of its class; what is counted is the caller's."""
+    if g.cells == NULL:
+        push_back(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+    else:
+        list_adaptive(g, t, page, False)
+
+
+cdef inline void leave_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+    """And out of it."""
+    if g.cells == NULL:
+        unlist(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+    else:
+        unlist_adaptive(g, t, page)
+
+
+cdef inline void list_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+    enter_idle(g, t, page)
+    g.tiers[t].num_idle += 1
+    if t == 0 and claims_of(page) == 0:
+        g.available += 1
+
+
+cdef inline void unlist_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+    leave_idle(g, t, page)
+    g.tiers[t].num_idle -= 1
+    if t == 0 and claims_of(page) == 0:
+        g.available -= 1
+
+
+cdef inline void list_shadow(Pool *g, int32_t t, Page *page) noexcept nogil:
+    push_back(g.tiers + t, page.slot[t], SHADOW)
+    g.tiers[t].num_shadow += 1
+
+
+cdef inline void unlist_shadow(Pool *g, int32_t t, Page *page) noexcept nogil:
+    unlist(g.tiers + t, page.slot[t], SHADOW)
+    g.tiers[t].num_shadow -= 1
+
+
+cdef inline void relist(Pool *g, int32_t t, Page *page) noexcept nogil:
+    """An idle page goes to the back of the class in which it belongs now."""
+    leave_idle(g, t, page)
+    enter_idle(g, t, page)
+
+
+cdef void look_at_parent(Pool *g, int32_t p) noexcept nogil:
+    """A child of an idle page has come or gone: it may belong in another class now."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t t = hottest(g, page)
+    cdef bint covered
+    if t == g.num_tiers:
+        return                # it is on its way somewhere
+    covered = has_child(g, page, t)
+    if (memory_at(g.cells, p).kind == COVERED) != covered:
+        unlist_adaptive(g, t, page)
+        list_adaptive(g, t, page, not covered)
+
+
+cdef inline void child_moved(Pool *g, int32_t node, int32_t source, int32_t target) noexcept nogil:
+    """The page of a node went from one tier to another (-1: it was not there, is not any more)."""
+    cdef int32_t parent = at(g.tree, node).parent, p
+    cdef int32_t *kids
+    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+        return
+    kids = kids_at(g.tree, parent, g.index)
+    if source >= 0:
+        kids[source] -= 1
+    if target >= 0:
+        kids[target] += 1
+    p = at(g.tree, parent).page[g.index]
+    if p >= 0 and page_at(g, p).holders == 0:
+        look_at_parent(g, p)
+
+
+cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nogil:
+    """Whether the idle page listed in a slot of a colder tier shall stay there rather than page p come."""
+    cdef int32_t q = g.tiers[u].slots[slot].page, there = priority_of(page_at(g, q)), mine = priority_of(page_at(g, p))
+    cdef int32_t kind
+    if g.cells == NULL:
+        return there > mine
+    kind = memory_at(g.cells, q).kind
+    if kind == COVERED or has_child(g, page_at(g, p), u):
+        return kind == COVERED
+    if there != mine:
+        return there > mine
+    return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[1 + cell(g.cells, p)]
+
+
+cdef int32_t pass_claimed(Pool *g, Order *o, int32_t slot) noexcept nogil:
+    """The first slot of a list, from this one on, whose page nobody claims; its sentinel when there is none."""
+    while slot < o.size and o.slots[slot].page >= 0 and claims_of(page_at(g, o.slots[slot].page)):
+        slot = o.slots[slot].next
+    return slot
+
+
+cdef int32_t pick_cell(Pool *g, Order *o, Level *level) noexcept nogil:
+    """The slot of a priority to take next, or -1."""
+    cdef uint64_t bits
+    cdef int32_t word, i
+    for word in range(3):
+        bits = level.filled[word]
+        while bits:
+            i = g.cells.list_at[64 * word + lowest_bit(bits)]
+            level.cursor[i] = pass_claimed(g, o, level.cursor[i])
+            if level.cursor[i] < o.size:
+                return level.cursor[i]
+            bits &= bits - 1
+    return -1
+
+
+cdef int32_t pick_adaptive(Pool *g, Order *o) noexcept nogil:
+    """The slot to take next, or -1, when none is empty: shadows, then cells by priority, then pages that are covered."""
+    cdef uint64_t bits
+    cdef int32_t word, kind, slot
+    for word in range(2):
+        bits = o.filled[word]
+        while bits:
+            kind = 64 * word + lowest_bit(bits)
+            if kind == SHADOW:
+                return o.cursor[kind]
+            if kind == COVERED:
+                slot = o.cursor[kind] = pass_claimed(g, o, o.cursor[kind])
+            else:
+                slot = pick_cell(g, o, o.levels + g.cells.level_of[kind - FIRST])
+            if 0 <= slot < o.size:
+                return slot
+            bits &= bits - 1
+    return -1
+
+
+cdef int32_t pick_page(Pool *g, Order *o) noexcept nogil:
+    cdef uint64_t bits
+    cdef int32_t word, kind, slot
+    for word in range(2):
+        bits = o.filled[word]
+        while bits:
+            kind = 64 * word + lowest_bit(bits)
+            slot = o.cursor[kind]
+            if kind != SHADOW:
+                while slot < o.size and o.slots[slot].page >= 0 and claims_of(page_at(g, o.slots[slot].page)):
+                    slot = o.slots[slot].next
+                o.cursor[kind] = slot
+            if slot < o.size:
+                return slot
+            bits &= bits - 1
+    return -1
+
+
+cdef inline int32_t pick(Pool *g, int32_t t) noexcept nogil:
+    """The slot to take next, or -1: classes ascending, front to back, no claimed pages (but shadows of them)."""
+    cdef Order *o = g.tiers + t
+    if o.filled[0] & 1:       # EMPTY
+        return o.cursor[EMPTY]
+    return pick_page(g, o) if g.cells == NULL else pick_adaptive(g, o)
+
+
+cdef void set_rank(Pool *g, const int32_t *cells) noexcept nogil:
+    """The order in which cells are evicted, in every tier."""
+    cdef int32_t i, t
+    for i in range(NUM_CELLS):
+        g.cells.list_at[i + 1] = cells[i] + 1
+        g.cells.rank_of[cells[i] + 1] = i + 1
+    for t in range(g.num_tiers):
+        order_ranked(g.tiers + t, g.cells)
+
+
+cdef void count_pages(Pool *g, int64_t *census) noexcept nogil:
+    """Pages in the tree by cell."""
+    cdef int32_t p = 0, step = stride(g.num_pages)
+    while p < g.num_pages:
+        if page_at(g, p).holders >= 0 and page_at(g, p).node >= 0:
+            census[cell(g.cells, p)] += step
+        p += step
+
+
+cdef int level_open(Pool *g, int32_t priority) noexcept nogil:
+    """Lists for the cells of a priority, in every tier, if there are none yet; -1 without memory."""
+    cdef int32_t t
+    if g.cells == NULL or g.cells.level_of[priority] >= 0:
+        return 0
+    for t in range(g.num_tiers):
+        if order_widen(g.tiers + t, g.cells.num_levels, priority):
+            return -1
+    g.cells.level_of[priority] = g.cells.num_levels
+    g.cells.num_levels += 1
+    return 0

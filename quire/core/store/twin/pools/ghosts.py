@@ -1,0 +1,74 @@
+"""Ghosts: what is known of pages that are gone, the last so many of a group.
+
+Owns the ring: first in, first out, found by key. A ghost that is taken, or whose block is gone again, leaves a gap that
+nobody fills before its turn. Knows nothing of pages that are there, nor of what a ghost is remembered for.
+"""
+
+from typing import NamedTuple
+
+from quire.core.records.retain import TICKS_PER_SECOND
+
+Key = tuple[int, int]  # of a block: its scope's name, its chain key
+MOST_GHOSTS = 1 << 30
+MAX_REST = (1 << 32) - 1
+TICKS_PER_MILLISECOND = TICKS_PER_SECOND // 1000
+
+
+class Ghost(NamedTuple):
+    """A page that is gone."""
+
+    key: Key
+    used: int  # when an admission last used it, in ticks
+    rest: int  # milliseconds from then on until it went
+    why: int
+    uses: int
+    reuse: int  # its class
+    admission: int  # admissions so far, the one it made room for included
+
+
+class Ghosts:
+    """A ring of so many places."""
+
+    __slots__ = ("_at", "_next", "places")
+
+    def __init__(self, room: int) -> None:
+        self.places: list[Ghost | None] = [None] * min(room, MOST_GHOSTS)
+        self._at: dict[Key, int] = {}  # key -> place
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def add(self, ghost: Ghost) -> Ghost | None:
+        """Remember a page; the ghost that falls out for it."""
+        if not self.places:
+            return None
+        self.take_ghost(ghost.key)  # an older one of the same block
+        place, self._next = self._next, (self._next + 1) % len(self.places)
+        old, self.places[place] = self.places[place], ghost
+        if old is not None:
+            del self._at[old.key]
+        self._at[ghost.key] = place
+        return old
+
+    def has(self, key: Key) -> bool:
+        return key in self._at
+
+    def take_ghost(self, key: Key) -> Ghost | None:
+        """The ghost of a key, which is none any more."""
+        place = self._at.pop(key, None)
+        if place is None:
+            return None
+        ghost, self.places[place] = self.places[place], None
+        return ghost
+
+    def forget(self) -> None:
+        """Forget all, as if none had ever been."""
+        self.places = [None] * len(self.places)
+        self._at.clear()
+        self._next = 0
+
+
+def rest_of(used: int, now: int) -> int:
+    """Whole milliseconds from a page's last use until now."""
+    return min(max(0, now - used) // TICKS_PER_MILLISECOND, MAX_REST)

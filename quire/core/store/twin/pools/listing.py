@@ -1,0 +1,119 @@
+"""The slots of one group: where each is listed, and which is taken next.
+
+Owns that listing and the count of device slots that can be had. In the adaptive order a page waits in a cell, or is
+covered: in a group that needs all blocks a parent does not go before its child. Knows nothing of the tree beyond a
+page's node and the parent of that, nor of who holds a page.
+"""
+
+from collections.abc import Sequence
+
+from quire.core.records.reuse import NUM_CELLS
+from quire.core.store.twin.pools.cells import Cells
+from quire.core.store.twin.pools.log import Place
+from quire.core.store.twin.pools.order import COVERED, IDLE, Order, cell_level
+from quire.core.store.twin.tree.node import Node, Page
+
+
+class Listing:
+    """Orders of one group, one per tier."""
+
+    __slots__ = ("cells", "group", "orders", "vacant")
+
+    def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
+        self.group = group
+        self.cells = cells  # of the adaptive order
+        self.orders = [Order(count, release_order) for count in slots]
+        self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
+
+    def owner(self, tier: int, slot: int) -> Page | None:
+        return self.orders[tier].owner[slot]
+
+    def place(self, page: Page) -> Place:
+        """Where the hottest copy is."""
+        tier = page.hottest
+        return tier, page.slots[tier]
+
+    def pick(self, tier: int) -> int:
+        """The slot of a tier to take next, -1 when every listed one is claimed."""
+        return self.orders[tier].first_unclaimed()
+
+    def unlist_slot(self, tier: int, slot: int) -> None:
+        order = self.orders[tier]
+        if tier == 0 and not order.is_claimed(slot):
+            self.vacant -= 1
+        order.unlist(slot)
+
+    def list_empty(self, tier: int, slot: int) -> None:
+        self.orders[tier].push_empty(slot)
+        if tier == 0:
+            self.vacant += 1
+
+    def list_idle(self, page: Page, released: bool = False) -> None:
+        """The hottest copy of an idle page goes to the back of its class.
+
+        One that its last child has `released` goes to the front of its cell instead if it is no younger than the first
+        there: the oldest go first, and what came together goes together.
+        """
+        tier, slot = self.place(page)
+        order, level = self.orders[tier], self.level_of(page, tier)
+        first = order.first_page(level) if released else None
+        order.push_idle(slot, level, released and (first is None or page.used <= first.used))
+        if tier == 0 and page.claims == 0:
+            self.vacant += 1
+
+    def unlist_idle(self, page: Page) -> None:
+        self.unlist_slot(*self.place(page))
+
+    def level_of(self, page: Page, tier: int) -> int:
+        """The class in which an idle page belongs, with its hottest copy in `tier`."""
+        if self.cells is None:
+            return IDLE + page.priority
+        if self.has_child(page, tier):
+            return COVERED
+        return cell_level(page.priority, self.cells.cell(page))
+
+    def has_child(self, page: Page, tier: int) -> bool:
+        """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
+        if self.cells is None or not self.cells.leaves_only or page.node is None:
+            return False
+        return any(page.node.kids[self.group][: tier + 1])
+
+    def child_moved(self, node: Node, source: int, target: int) -> None:
+        """The page of a node went from one tier to another (-1: it was not there, is not any more)."""
+        parent = node.parent
+        if self.cells is None or not self.cells.leaves_only or parent is None or parent.parent is None:
+            return
+        kids = parent.kids[self.group]
+        for tier, change in ((source, -1), (target, 1)):
+            if tier >= 0:
+                kids[tier] += change
+        page = parent.pages[self.group]
+        if page is None or not page.is_idle or page.hottest < 0:  # nobody's, in use, or on its way somewhere
+            return
+        tier, slot = self.place(page)
+        covered = self.has_child(page, tier)
+        if (self.orders[tier].level[slot] == COVERED) != covered:
+            self.relist(page, released=not covered)
+
+    def relist(self, page: Page, released: bool = False) -> None:
+        """An idle page goes to where it belongs now."""
+        self.unlist_idle(page)
+        self.list_idle(page, released)
+
+    def is_outranked(self, page: Page, tier: int, slot: int) -> bool:
+        """Whether the idle page listed in a slot of a colder tier shall stay there rather than this one come."""
+        order, there = self.orders[tier], self.owner(tier, slot)
+        if there is None or self.cells is None or order.rank is None:
+            return there is None or there.priority > page.priority
+        if order.level[slot] == COVERED or self.has_child(page, tier):
+            return order.level[slot] == COVERED
+        place = order.level[slot] - cell_level(there.priority, 0)
+        mine = order.rank.index(self.cells.cell(page))
+        return (there.priority, order.rank.index(place)) > (page.priority, mine)
+
+    def set_rank(self, cells: Sequence[int]) -> None:
+        """The order in which cells are evicted, in every tier."""
+        if self.cells is None or sorted(cells) != list(range(NUM_CELLS)):
+            raise ValueError(f"group {self.group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
+        for order in self.orders:
+            order.rank = list(cells)

@@ -1,0 +1,66 @@
+"""What an admission teaches the adaptive order: which blocks were used again, which of them were gone.
+
+Owns which blocks of a prompt count as known: those of the hit, and behind them those that are ghosts, as far as no new
+one lies between. Only admissions teach. Knows nothing of how pages are had.
+"""
+
+from collections.abc import Iterable
+
+from quire.core.store.twin.hits.walk_result import Hit
+from quire.core.store.twin.pools.ages import fresh_class
+from quire.core.store.twin.pools.ask import Ask
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Page
+
+
+def teach_prompt(state: State, pool: Pool, number: int, hit: Hit, ask: Ask) -> None:
+    """Before a seated row gets its pages: what of its prompt was there before, and so of which class new pages are."""
+    if pool.cells is None:
+        return
+    row = state.table.row(number)
+    columns = [*range(min(state.groups[pool.group].sink, ask.first)), *range(ask.first, ask.stop)]
+    if hit.source_node is not None:
+        columns = [column for column in columns if column != hit.blocks]
+    known = teach_columns(state, pool, number, columns)
+    stake = row.stakes[pool.group]
+    stake.fresh = fresh_class(max(hit.blocks, known), len(row.chain) // state.rules.block_size)
+    pool.cells.fresh = stake.fresh
+
+
+def teach_columns(state: State, pool: Pool, number: int, columns: Iterable[int]) -> int:
+    """Find the leading ones of the columns to be filled among the ghosts; the column after the last that was one."""
+    row, known = state.table.row(number), 0
+    set_fresh(state, pool, number)
+    if pool.cells is None or row.tip is None:
+        return 0
+    for column in columns:
+        if state.table.page(pool.group, number, column) is not None:
+            continue
+        if column >= len(row.chain) // state.rules.block_size:
+            break
+        if not pool.cells.meet(column, (row.tip.root.hash, row.chain.key(column))):
+            break
+        known = column + 1
+    return known
+
+
+def teach_new(state: State, pool: Pool, number: int) -> None:
+    """New pages of a row whose blocks were there before have their uses."""
+    for column, uses in pool.cells.met.items() if pool.cells is not None else ():
+        page = state.table.page(pool.group, number, column)
+        if pool.cells is not None and page is not None:
+            pool.cells.begin(page, uses)
+
+
+def teach_reuse(pool: Pool, page: Page) -> None:
+    """A page of the hit is used."""
+    if pool.cells is not None:
+        pool.cells.use(page)
+
+
+def set_fresh(state: State, pool: Pool, number: int) -> None:
+    """New pages are for this row from now on."""
+    if pool.cells is not None:
+        pool.cells.fresh = state.table.row(number).stakes[pool.group].fresh
+        pool.cells.met.clear()
