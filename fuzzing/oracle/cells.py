@@ -13,8 +13,8 @@ import numpy as np
 
 from fuzzing.oracle.page import Page
 from fuzzing.world.plain import TICKS, Path
-from quire.core.records.reuse import FIRST_RANK
 from quire.core.state.learner import Learner
+from quire.core.store.reuse import FIRST_RANK
 
 CLASSES, AGES = 4, 40
 ONCE, CONTINUED, FEW, MANY = range(4)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from quire import CacheConfig, InputError, TierConfig
-from quire.core.records.reuse import (
+from quire.core.state.learner import AHEAD, EXPECTED, MOST, PRIOR, WIDTHS, Floats, Learner, worth
+from quire.core.store import StoreName, open_store
+from quire.core.store.interface import Store
+from quire.core.store.reuse import (
     ADAPTIVE,
     FIRST_RANK,
     MAX_CENSUS,
@@ -16,9 +19,6 @@ from quire.core.records.reuse import (
     NUM_CELLS,
     NUM_REUSE_CLASSES,
 )
-from quire.core.state.learner import AHEAD, EXPECTED, MOST, PRIOR, WIDTHS, Floats, Learner, worth
-from quire.core.store import StoreName, open_store
-from quire.core.store.interface import Store
 
 SHAPE = (NUM_REUSE_CLASSES, NUM_AGES)
 

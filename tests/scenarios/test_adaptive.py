@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from quire import Cache, Request, Scope, check
-from quire.core.records.reuse import CONTINUED, FEW, MANY, ONCE
 from quire.core.store import StoreName
 from quire.core.store.dumped import DumpedCells, DumpedReuse
+from quire.core.store.reuse import CONTINUED, FEW, MANY, ONCE
 
 from .conftest import Clock, Ran, build, finish, keep, run, start_of, tokens
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.retain import TICKS_PER_SECOND
-from quire.core.records.reuse import AGE_EDGES, NUM_AGES, NUM_REUSE_CLASSES
 from quire.core.store.interface import Int32Array, Int64Array, Store
+from quire.core.store.reuse import AGE_EDGES, NUM_AGES, NUM_REUSE_CLASSES
 
 Floats = NDArray[np.float64]
 

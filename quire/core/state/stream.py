@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from quire.core.records.config import CacheConfig
 from quire.core.records.groups import LayerGroup
-from quire.core.records.reuse import ADAPTIVE, LRU, RELEASE_ORDER
 from quire.core.state.roots import Roots
+from quire.core.store.reuse import ADAPTIVE, LRU, RELEASE_ORDER
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Store

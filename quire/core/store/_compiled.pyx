@@ -21,7 +21,7 @@ from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from quire.core.records.errors import BrokenInvariant
-from quire.core.records.reuse import ADAPTIVE, AGE_EDGES, FIRST_RANK, LRU, RELEASE_ORDER
+from quire.core.store.reuse import ADAPTIVE, AGE_EDGES, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.dumped import (
     LOST, NONE, Dump, DumpedCells, DumpedGhost, DumpedGroup, DumpedNode, DumpedPage, DumpedReuse, DumpedRow, PageInfo,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quire.core.records.reuse import NUM_AGES, NUM_CELLS
+from quire.core.store.reuse import NUM_AGES, NUM_CELLS
 
 NONE = -1  # no node, no page, no slot, no duration
 LOST = -2  # a node that no root leads to

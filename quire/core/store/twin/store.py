@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from quire.core.records.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.dumped import Dump, PageInfo
 from quire.core.store.interface import (
     AskNumbers,
@@ -21,6 +20,7 @@ from quire.core.store.interface import (
     Need,
     SourceState,
 )
+from quire.core.store.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.hits import claim, walk
 from quire.core.store.twin.hits.walk_result import Hit

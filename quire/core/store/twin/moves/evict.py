@@ -10,7 +10,7 @@ caller has made sure that there is a slot to take.
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import Kind
-from quire.core.records.reuse import EVICTED
+from quire.core.store.reuse import EVICTED
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.events import log_moved
 from quire.core.store.twin.pools.log import Place

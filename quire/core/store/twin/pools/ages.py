@@ -5,7 +5,7 @@ Owns the arithmetic only. Knows nothing of pages.
 
 from bisect import bisect_right
 
-from quire.core.records.reuse import AGE_EDGES, CONTINUED, FEW, FEW_USES, MANY, NUM_AGES, ONCE
+from quire.core.store.reuse import AGE_EDGES, CONTINUED, FEW, FEW_USES, MANY, NUM_AGES, ONCE
 
 
 def age_bin(age: int) -> int:

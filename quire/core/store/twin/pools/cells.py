@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from quire.core.records.reuse import (
+from quire.core.store.interface import Int64Array
+from quire.core.store.reuse import (
     AGING_TICKS,
     EVICTED,
     MAX_CENSUS,
@@ -18,7 +19,6 @@ from quire.core.records.reuse import (
     NUM_REUSE_CLASSES,
     ONCE,
 )  # fmt: skip
-from quire.core.store.interface import Int64Array
 from quire.core.store.twin.pools.ages import age_bin, cell_number, class_of
 from quire.core.store.twin.pools.ghosts import Ghost, Ghosts, Key, rest_of
 from quire.core.store.twin.tree.node import Page

@@ -7,7 +7,7 @@ page's node and the parent of that, nor of who holds a page.
 
 from collections.abc import Sequence
 
-from quire.core.records.reuse import NUM_CELLS
+from quire.core.store.reuse import NUM_CELLS
 from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.order import COVERED, IDLE, Order, cell_level

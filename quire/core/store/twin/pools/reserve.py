@@ -4,7 +4,7 @@ Owns what a row has of one group, and the reserve that follows from it: the page
 its own. A page that leaves the row is room for all and promised again at once, so the sum stays.
 """
 
-from quire.core.records.reuse import ONCE
+from quire.core.store.reuse import ONCE
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.tree.node import Page
 

@@ -3,7 +3,7 @@
 Owns the order of removal. Refuses while a claim rests on what would go: the hit would be left with dead pages.
 """
 
-from quire.core.records.reuse import SPOILT
+from quire.core.store.reuse import SPOILT
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.evict import bury
