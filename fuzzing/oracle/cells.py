@@ -27,7 +27,7 @@ class Ghost(NamedTuple):
 
     path: Path
     used: int
-    rest: int  # milliseconds
+    rest: int  # quarters of a second
     why: int
     uses: int
     reuse: int
@@ -87,7 +87,7 @@ class Cells:
         if old is not None:
             self.reached["ghost lost"] += 1
             self.lost[self.cell(old.reuse, old.used)] += 1
-        rest = max(0, self.now - page.used) * 1000 // TICKS
+        rest = max(0, self.now - page.used) * 4 // TICKS
         self.ring[self.turn] = Ghost(page.path, page.used, rest, why, page.uses, page.reuse, admission)
         self.turn = (self.turn + 1) % len(self.ring)
 

@@ -29,12 +29,18 @@ cdef extern from *:
     }
     #endif
 
+    /* A read of memory that is there, for its line to come: unlike a prefetch it is not given up where no address
+       translation is at hand. */
+    static inline void quire_touch(const void *place) { (void) *(volatile const char *) place; }
+
     #if defined(__GNUC__)
     static inline void quire_prefetch(const void *place) { __builtin_prefetch(place, 1); }
     static inline int quire_lowest(uint64_t bits) { return __builtin_ctzll(bits); }
+    static inline int quire_highest(uint64_t bits) { return 63 - __builtin_clzll(bits); }
     #else
     static inline void quire_prefetch(const void *place) { (void) place; }
     static inline int quire_lowest(uint64_t bits) { int i = 0; while (!(bits >> i & 1)) i++; return i; }
+    static inline int quire_highest(uint64_t bits) { int i = 63; while (!(bits >> i & 1)) i--; return i; }
     #endif
 
     static inline uint64_t quire_pair(const int32_t *tokens) {
@@ -94,7 +100,9 @@ cdef extern from *:
     const uint64_t K3 "QUIRE_K3"
     uint64_t fold "quire_fold" (uint64_t a, uint64_t b) noexcept nogil
     void prefetch "quire_prefetch" (const void *place) noexcept nogil
+    void touch "quire_touch" (const void *place) noexcept nogil
     int lowest_bit "quire_lowest" (uint64_t bits) noexcept nogil
+    int highest_bit "quire_highest" (uint64_t bits) noexcept nogil
     bint same_tokens "quire_same" (const int32_t *a, const int32_t *b, Py_ssize_t n) noexcept nogil
     void copy_tokens "quire_copy" (int32_t *to, const int32_t *from_, Py_ssize_t n) noexcept nogil
     uint64_t pair "quire_pair" (const int32_t *tokens) noexcept nogil

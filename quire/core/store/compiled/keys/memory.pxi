@@ -1,6 +1,14 @@
 # Owns: growing a C block, borrowing a caller's buffer, handing out a copy as a NumPy array.
 # Does not know: what the bytes mean.
 
+cdef enum:
+    LINE = 64                 # bytes that come from memory together
+
+
+cdef inline char *on_line(void *memory) noexcept nogil:
+    """Where the first line begins; the memory has one more than is needed."""
+    return <char *> ((<size_t> memory + LINE - 1) & ~<size_t> (LINE - 1))
+
 
 cdef int reserve(void **block, Py_ssize_t *room, Py_ssize_t wanted, Py_ssize_t item) noexcept nogil:
     """Make room for `wanted` items; -1 without memory, and then nothing has changed."""

@@ -9,11 +9,6 @@ cdef void note_insert(Pool *g, int32_t p, int32_t node, int32_t before) noexcept
     child_moved(g, node, before, hottest(g, page_at(g, p)))
 
 
-cdef void note_removal(Pool *g, int32_t node, int32_t tier) noexcept nogil:
-    """The page of a node, in `tier`, has left it."""
-    child_moved(g, node, tier, -1)
-
-
 cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
     """An open page becomes the page of a node, which had none; the caller logs it."""
     at(&s.tree, node).page[g.index] = p
@@ -22,18 +17,23 @@ cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nog
         note_insert(g, p, node, -1)
 
 
-cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
+cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
     """A committed page, last told to be in `tier`, leaves its node; the node goes if that was all it was for."""
     cdef Page *page = page_at(g, p)
     cdef int32_t node = page.node
     at(&s.tree, node).page[g.index] = -1
     page.node = -1
     s.tree.epoch += 1
-    if g.cells != NULL:
-        note_removal(g, node, tier)
     if s.log.batches != NULL:
         log_removed(&s.log, g.index, s.tree.hashes[node], facts_of(s, page, node, tier))
     prune(&s.tree, node)
+
+
+cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
+    """The same of a page that counted as a child until now."""
+    if g.cells != NULL:
+        child_moved(g, page_at(g, p).node, tier, -1)
+    leave_node(s, g, p, tier)
 
 
 cdef bint displaces(Pool *g, int32_t p, int32_t q) noexcept nogil:

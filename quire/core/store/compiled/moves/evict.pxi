@@ -153,7 +153,7 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     for i in range(count if count > empty else 0):
         p = o.slots[slots[i]].page
         if p >= 0:
-            prefetch(s.tree.index + (at(&s.tree, page_at(g, p).node).key & s.tree.mask))
+            touch(s.tree.index + (at(&s.tree, page_at(g, p).node).key & s.tree.mask))
     o.num_empty -= empty
     o.num_idle -= count - empty
     g.available -= count
@@ -162,43 +162,101 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     return count
 
 
-cdef void fetch_parent(State *s, Pool *g) noexcept nogil:
-    """Fetch what evicting the page of node `ahead` will touch; its parent is next."""
-    cdef int32_t node = g.ahead
-    if node < 0 or at(&s.tree, node).flags & ROOT or at(&s.tree, node).page[g.index] < 0:
-        g.ahead = -1
-        return
-    prefetch(s.tree.index + (at(&s.tree, node).key & s.tree.mask))
-    prefetch(page_at(g, at(&s.tree, node).page[g.index]))
-    fetch_ghost(&g.cells.ghosts, key_at(&s.tree, node))
-    g.ahead = at(&s.tree, node).parent
-    g.fetched += 1
+cdef void fetch_covered(Pool *g, int32_t p) noexcept nogil:
+    """Pages above p, which is covered, will be released after it one by one. They mostly lie behind it in their list,
+    too, and there more than one can be fetched at a time; what does not follow was fetched in vain."""
+    cdef Order *o = g.tiers
+    cdef int32_t[MAX_RUN] found
+    cdef int32_t slot = page_at(g, p).slot[0], i, count = 0
+    while count < MAX_RUN and 0 <= slot < o.size:
+        found[count] = o.slots[slot].page
+        prefetch(page_at(g, found[count]))
+        slot = o.slots[slot].next
+        count += 1
+    for i in range(count):
+        prefetch(at(g.tree, page_at(g, found[i]).node))
 
 
-cdef void fetch_victims(State *s, Pool *g) noexcept nogil:
-    """Far memory is slow, but comes while others are evicted: that of a page is fetched some evictions ahead. After a
-    page mostly goes its parent; if others do, it was fetched in vain."""
-    cdef int32_t slot, i
-    if g.fetched == 0:
-        slot = pick(g, 0)
-        g.ahead = -1 if slot < 0 or g.tiers.slots[slot].page < 0 else page_at(g, g.tiers.slots[slot].page).node
-        for i in range(MAX_RUN // 4):
-            fetch_parent(s, g)
-    fetch_parent(s, g)
-    g.fetched = max(0, g.fetched - 1)
+cdef int32_t parent_of(Pool *g, int32_t p) noexcept nogil:
+    """The page of the parent's block if it is covered, or -1."""
+    cdef int32_t parent = at(g.tree, page_at(g, p).node).parent, q
+    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+        return -1
+    q = at(g.tree, parent).page[g.index]
+    return q if q >= 0 and page_at(g, q).holders == 0 else -1
+
+
+cdef void uncover(Pool *g, int32_t p) noexcept nogil:
+    """A page of a lone tier that its last child has released goes to where it belongs."""
+    unlist(g.tiers, page_at(g, p).slot[0], COVERED)
+    list_adaptive(g, 0, page_at(g, p), True)
+
+
+cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
+    """Take a page of a lone tier out of the order. If its parent goes next, being released by it into the list `kind`
+    from which p was picked: the parent, which stays among the covered. Else -1; it is listed where it belongs."""
+    cdef int32_t parent = at(g.tree, page_at(g, p).node).parent, q, head
+    cdef Page *page
+    leave_idle(g, 0, page_at(g, p))
+    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+        return -1
+    kids_at(g.tree, parent, g.index)[0] -= 1
+    q = at(g.tree, parent).page[g.index]
+    if q < 0 or kids_at(g.tree, parent, g.index)[0] or page_at(g, q).holders:
+        return -1
+    page = page_at(g, q)
+    head = g.tiers.slots[g.tiers.size + kind].next
+    if (claims_of(page) == 0 and level_of(g, page, q, 0) == kind
+            and (head >= g.tiers.size or memory_at(g.cells, q).used <= memory_at(g.cells, g.tiers.slots[head].page).used)):
+        return q
+    uncover(g, q)
+    return -1
+
+
+cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
+    """`cut_slots` for cells: what evicting the pages changes in the order is done here, the rest by the caller."""
+    cdef Order *o = g.tiers
+    cdef uint64_t[MAX_RUN] keys
+    cdef int32_t slot, kind = 0, count = 0, p = -1, q, i
+    while count < wanted:
+        if p < 0:
+            slot = pick(g, 0)
+            if slot < 0:
+                break
+            p = o.slots[slot].page
+            kind = memory_at(g.cells, p).kind
+            q = parent_of(g, p)
+            if q >= 0:
+                fetch_covered(g, q)
+        slots[count] = page_at(g, p).slot[0]
+        count += 1
+        p = cut_page(g, p, kind)
+    if p >= 0:
+        uncover(g, p)
+    for i in range(count):
+        keys[i] = key_at(&s.tree, page_at(g, o.slots[slots[i]].page).node)
+        fetch_home(&g.cells.ghosts, keys[i])
+        touch(s.tree.index + (keys[i] & s.tree.mask))
+    for i in range(count):
+        fetch_next(&g.cells.ghosts, keys[i])
+    o.num_idle -= count
+    g.available -= count
+    g.counters[TOTAL] += count
+    return count
 
 
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
     """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none.
-    With colder tiers, and from cells, they are taken one by one: an eviction may change the order."""
+    With colder tiers they are taken one by one: an eviction may change the order there."""
+    cdef int32_t wanted = <int32_t> min(g.to_cut, <int64_t> MAX_RUN)
     g.run_at = 0
-    if g.num_tiers > 1 or (g.cells != NULL and not g.tiers.filled[0] & 1):
-        if g.cells != NULL:
-            fetch_victims(s, g)
+    if g.num_tiers > 1:
         g.run[0] = take(s, g)
         g.run_end = g.run[0] >= 0
+    elif g.cells == NULL or g.tiers.filled[0] & 1:
+        g.run_end = cut_slots(s, g, wanted, g.run)
     else:
-        g.run_end = cut_slots(s, g, <int32_t> min(g.to_cut, MAX_RUN), g.run)
+        g.run_end = cut_cells(s, g, wanted, g.run)
     g.to_cut -= g.run_end
     return 0 if g.run_end else -1
 

@@ -15,22 +15,22 @@ cdef enum:
     EVICTED = 1               # why a page is gone
     SPOILT = 2
 
-cdef int64_t[NUM_AGES - 1] EDGES
+cdef int64_t[NUM_AGES + 2] EDGES          # first tick of each bin but the first; then more than there ever are
+cdef int32_t[64] FIRST_BIN                # of the ages whose highest bit is this one; they reach into three more at most
 
-for _nth, _edge in enumerate(AGE_EDGES):
-    EDGES[_nth] = _edge
+for _nth in range(NUM_AGES + 2):
+    EDGES[_nth] = AGE_EDGES[_nth] if _nth < len(AGE_EDGES) else 2**63 - 1
+for _nth in range(64):
+    FIRST_BIN[_nth] = sum([_edge <= 2**_nth for _edge in AGE_EDGES])
 
 
 cdef inline int32_t age_bin(int64_t age) noexcept nogil:
     """The bin of an age in ticks; a clock that went back makes no difference."""
-    cdef int32_t low = 0, high = NUM_AGES - 1, middle
-    while low < high:
-        middle = (low + high) >> 1
-        if EDGES[middle] <= age:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    cdef int32_t bin
+    if age <= 0:
+        return 0
+    bin = FIRST_BIN[highest_bit(age)]
+    return bin + (EDGES[bin] <= age) + (EDGES[bin + 1] <= age) + (EDGES[bin + 2] <= age)
 
 
 cdef inline int32_t class_of(int32_t uses, int32_t fresh) noexcept nogil:

@@ -3,11 +3,11 @@
 # cell, their sentinels behind those of the classes, with a bitmap of those that are not empty, in the learned order.
 # Does not know: the tree, when a page is used.
 
-cdef struct Memory:           # of a page
-    int64_t used              # when an admission last used it
-    int32_t kind              # the list its hottest copy waits in
+cdef packed struct Memory:    # of a page, right behind it: 32 bytes together where there is one tier
+    int16_t kind              # the list its hottest copy waits in
     unsigned char uses
     unsigned char reuse       # class
+    int64_t used              # when an admission last used it
 
 cdef struct Cells:
     int64_t now               # the last time the store was told
@@ -134,7 +134,7 @@ cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil
         if older <= age:
             return
         unlist_cell(o, c, slot, kind)
-        memory.kind = kind + older - age
+        memory.kind = <int16_t> (kind + older - age)
         push_cell(o, c, slot, memory.kind)
         slot = o.slots[o.size + kind].next
 
@@ -189,9 +189,9 @@ cdef bint meet(Cells *c, int32_t column, uint64_t key) noexcept nogil:
     cdef int32_t place = take_ghost(e, key)
     if place < 0:
         return False
-    c.hits[(e.marks[place] & 15) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
-    c.met[column] = <unsigned char> min(e.uses[place] + 1, MAX_USES)
-    e.marks[place] = 0
+    c.hits[reuse_of(e, place) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
+    c.met[column] = <unsigned char> min(uses_of(e, place) + 1, MAX_USES)
+    e.facts[place] = 0
     if c.met_first >= c.met_last:
         c.met_first = column
     c.met_last = column + 1
@@ -212,11 +212,10 @@ cdef void remember(Cells *c, int32_t p, uint64_t key, uint32_t admission, int32_
     if e.room == 0:
         return
     place = make_place(e, key)
-    if e.marks[place]:
-        c.lost[(e.marks[place] & 15) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
-    e.used[place], e.rest[place] = memory.used, rest_of(memory.used, c.now)
-    e.admission[place], e.uses[place] = admission, memory.uses
-    e.marks[place] = <unsigned char> (memory.reuse | why << 4)
+    if e.facts[place]:
+        c.lost[reuse_of(e, place) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
+    e.used[place], e.admission[place] = memory.used, admission
+    e.facts[place] = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | memory.reuse)
 
 
 cdef inline int32_t stride(int32_t number) noexcept nogil:
@@ -228,8 +227,8 @@ cdef void count_ghosts(Cells *c, int64_t *census) noexcept nogil:
     cdef Ghosts *e = &c.ghosts
     cdef int32_t step = stride(e.room), place = 0
     while place < e.room:
-        if e.marks[place]:
-            census[(e.marks[place] & 15) * NUM_AGES + age_bin(c.now - e.used[place])] += step
+        if e.facts[place]:
+            census[reuse_of(e, place) * NUM_AGES + age_bin(c.now - e.used[place])] += step
         place += step
 
 

@@ -1,20 +1,35 @@
-# Owns: what is known of pages that are gone, the last so many of a group: a ring, first in, first out, in columns of 26
-# bytes a ghost, and an index of not quite 6: buckets of one line of memory, a ghost's place and as much of its key as
-# fits in each entry. A ghost that is taken leaves a gap in the ring.
+# Owns: what is known of pages that are gone, the last so many of a group: a ring, first in, first out, in columns of 24
+# bytes a ghost, and an index of 8: buckets of one line of memory, a ghost's place and as much of its key as fits in each
+# entry. A ghost that is taken leaves a gap in the ring. The entry of one that falls out stays behind: it
+# is known to be dead by its place and the turn of the ring in which it was made, and the next that needs room takes it.
 # Does not know: pages that are there, what a ghost is remembered for.
 
 cdef extern from *:
     """
-    /* Which of 16 numbers are `wanted` where `mask` has ones: bit i for number i. */
+    /* Of the 16 numbers of a bucket, bit i for number i. Matches: those that are `wanted` where `mask` has ones. Free:
+       those whose place (+ 1, in the bits of `places`) is 0, or was made in another turn of the ring than what is there:
+       up to `last` that is the turn with this `turn` bit, behind it the other. */
     #if defined(__GNUC__)
     typedef uint32_t quire_four __attribute__((vector_size(16), aligned(4), may_alias));
+    static inline uint32_t quire_bits(quire_four a, quire_four b, quire_four c, quire_four d) {
+        const quire_four bits = {1, 2, 4, 8};
+        quire_four all = (a & bits) | (b & (bits << 4)) | (c & (bits << 8)) | (d & (bits << 12));
+        return all[0] | all[1] | all[2] | all[3];
+    }
     static inline uint32_t quire_matches(const uint32_t *numbers, uint32_t mask, uint32_t wanted) {
-        const quire_four *x = (const quire_four *) numbers, bits = {1, 2, 4, 8};
-        quire_four found = (quire_four) ((x[0] & mask) == wanted) & bits;
-        found |= (quire_four) ((x[1] & mask) == wanted) & (bits << 4);
-        found |= (quire_four) ((x[2] & mask) == wanted) & (bits << 8);
-        found |= (quire_four) ((x[3] & mask) == wanted) & (bits << 12);
-        return found[0] | found[1] | found[2] | found[3];
+        const quire_four *x = (const quire_four *) numbers;
+        return quire_bits((quire_four) ((x[0] & mask) == wanted), (quire_four) ((x[1] & mask) == wanted),
+                          (quire_four) ((x[2] & mask) == wanted), (quire_four) ((x[3] & mask) == wanted));
+    }
+    static inline quire_four quire_dead(quire_four x, uint32_t places, uint32_t last, uint32_t bit, uint32_t turn) {
+        quire_four place = x & places, early = (quire_four) (place <= last), same = (quire_four) ((x & bit) == turn);
+        return (quire_four) (place == 0) | (early ^ same);
+    }
+    static inline uint32_t quire_free(const uint32_t *numbers, uint32_t places, uint32_t last, uint32_t turn) {
+        const quire_four *x = (const quire_four *) numbers;
+        uint32_t bit = places + 1;
+        return quire_bits(quire_dead(x[0], places, last, bit, turn), quire_dead(x[1], places, last, bit, turn),
+                          quire_dead(x[2], places, last, bit, turn), quire_dead(x[3], places, last, bit, turn));
     }
     #else
     static inline uint32_t quire_matches(const uint32_t *numbers, uint32_t mask, uint32_t wanted) {
@@ -22,31 +37,39 @@ cdef extern from *:
         for (int i = 0; i < 16; i++) found |= (uint32_t) ((numbers[i] & mask) == wanted) << i;
         return found;
     }
+    static inline uint32_t quire_free(const uint32_t *numbers, uint32_t places, uint32_t last, uint32_t turn) {
+        uint32_t found = 0, bit = places + 1;
+        for (int i = 0; i < 16; i++) {
+            uint32_t place = numbers[i] & places;
+            found |= (uint32_t) (place == 0 || (place <= last) != ((numbers[i] & bit) == turn)) << i;
+        }
+        return found;
+    }
     #endif
     """
     uint32_t matches "quire_matches"(const uint32_t *numbers, uint32_t mask, uint32_t wanted) noexcept nogil
+    uint32_t free_entries "quire_free"(const uint32_t *numbers, uint32_t places, uint32_t last,
+                                       uint32_t turn) noexcept nogil
 
 cdef enum:
     MOST_GHOSTS = 1 << 30
-    TICKS_PER_MILLISECOND = 1000
-    MAX_REST = 0xFFFFFFFF
+    MAX_REST = 0xFFFFF
     BUCKET = 16               # numbers: what found no room in it, then entries
     ENTRIES = 0xFFFE          # which of them those are, as bits
-    FILL = 11                 # of them in use, on average
-    SPILLED = 1 << 16         # of what found no room: how many, and below how many buckets on the farthest of them is
+    FILL = 8                  # of them in use, on average
+    FAR_BITS = 12             # of what found no room: how many buckets on the farthest is, and the turn of the last one
 
 cdef struct Ghosts:
     uint64_t *keys            # of the block under its parents and its scope
     int64_t *used             # when an admission last used it
-    uint32_t *rest            # milliseconds from then on until it went
     uint32_t *admission       # admissions so far, the one it made room for included
-    unsigned char *uses
-    unsigned char *marks      # class | why << 4; 0: a gap
-    uint32_t *index           # low bits of the key | place + 1; 0: free
+    uint32_t *facts           # quarters of a second that it rested until it went << 12 | uses << 4 | why << 2 | class
+    uint32_t *index           # low bits of the key | turn & 1 | place + 1; 0: free
     void *index_memory        # where it was had
     int64_t num_buckets
     uint32_t places           # mask of a place in an entry
-    int32_t bits              # of it
+    int32_t bits              # of it and the turn
+    uint32_t turn             # of the ring
     int32_t room
     int32_t next
     int32_t count
@@ -55,126 +78,134 @@ cdef struct Ghosts:
 cdef int ghosts_open(Ghosts *e, int64_t room) noexcept nogil:
     """-1 without memory."""
     cdef Py_ssize_t n = <Py_ssize_t> min(room, <int64_t> MOST_GHOSTS)
-    e.room, e.num_buckets = <int32_t> n, n // FILL + 1
-    while n >> e.bits:
+    e.room, e.num_buckets, e.bits = <int32_t> n, max(<int64_t> 2, 2 * ((n + 2 * FILL - 1) // (2 * FILL))), 1
+    while n >> e.bits - 1:
         e.bits += 1
-    e.places = (<uint32_t> 1 << e.bits) - 1
+    e.places = (<uint32_t> 1 << e.bits - 1) - 1
     e.keys = <uint64_t *> malloc(8 * n + 1)
     e.used = <int64_t *> malloc(8 * n + 1)
-    e.rest = <uint32_t *> malloc(4 * n + 1)
     e.admission = <uint32_t *> malloc(4 * n + 1)
-    e.uses = <unsigned char *> malloc(n + 1)
-    e.marks = <unsigned char *> calloc(n + 1, 1)
-    e.index_memory = calloc(e.num_buckets + 1, 4 * BUCKET)
-    e.index = <uint32_t *> ((<size_t> e.index_memory + 63) & ~<size_t> 63)
-    return 0 if e.keys and e.used and e.rest and e.admission and e.uses and e.marks and e.index_memory else -1
+    e.facts = <uint32_t *> calloc(n + 1, 4)
+    e.index_memory = calloc(4 * BUCKET * e.num_buckets + LINE, 1)
+    e.index = <uint32_t *> on_line(e.index_memory)
+    return 0 if e.keys and e.used and e.admission and e.facts and e.index_memory else -1
 
 
 cdef void ghosts_close(Ghosts *e) noexcept nogil:
     free(e.keys)
     free(e.used)
-    free(e.rest)
     free(e.admission)
-    free(e.uses)
-    free(e.marks)
+    free(e.facts)
     free(e.index_memory)
 
 
 cdef inline int64_t ghosts_bytes(Ghosts *e) noexcept nogil:
-    return 26 * <int64_t> e.room + 4 * BUCKET * e.num_buckets
+    return 24 * <int64_t> e.room + 4 * BUCKET * e.num_buckets
 
 
 cdef inline int64_t ghost_home(Ghosts *e, uint64_t key) noexcept nogil:
     return <int64_t> ((key >> 32) * <uint64_t> e.num_buckets >> 32)
 
 
-cdef inline void fetch_ghost(Ghosts *e, uint64_t key) noexcept nogil:
-    prefetch(e.index + BUCKET * ghost_home(e, key))
-
-
 cdef inline uint32_t *bucket_at(Ghosts *e, int64_t home, int64_t far) noexcept nogil:
-    cdef int64_t bucket = home + far
-    return e.index + BUCKET * (bucket if bucket < e.num_buckets else bucket - e.num_buckets)
+    """The bucket where a ghost finds room, if not at home: its neighbour, then those behind."""
+    cdef int64_t bucket = home ^ far if far < 2 else home + far
+    return e.index + BUCKET * (bucket if bucket < e.num_buckets else bucket % e.num_buckets)
 
 
-cdef int32_t find_ghost(Ghosts *e, uint64_t key) noexcept nogil:
-    """The place of a key's ghost, or -1."""
+cdef inline int32_t farthest(Ghosts *e, uint32_t *bucket) noexcept nogil:
+    """How far on ghosts of a bucket may be; what went elsewhere is forgotten two turns later."""
+    cdef uint32_t since = (e.turn - (bucket[0] >> FAR_BITS)) << FAR_BITS
+    return 0 if since >= <uint32_t> 2 << FAR_BITS else bucket[0] & (1 << FAR_BITS) - 1
+
+
+cdef inline void fetch_home(Ghosts *e, uint64_t key) noexcept nogil:
+    touch(e.index + BUCKET * ghost_home(e, key))
+
+
+cdef inline void fetch_next(Ghosts *e, uint64_t key) noexcept nogil:
+    """After that: the neighbour too, if a ghost may be there."""
+    if farthest(e, e.index + BUCKET * ghost_home(e, key)):
+        touch(bucket_at(e, ghost_home(e, key), 1))
+
+
+cdef uint32_t *find_entry(Ghosts *e, uint64_t key) noexcept nogil:
+    """The entry of a key's ghost, or NULL."""
     cdef int64_t home = ghost_home(e, key), far
-    cdef uint32_t found, entry, tag = <uint32_t> key << e.bits
+    cdef uint32_t found, place, mask = ~(2 * e.places + 1), tag = <uint32_t> key << e.bits
     cdef uint32_t *bucket = bucket_at(e, home, 0)
-    cdef int32_t last = bucket[0] % SPILLED
-    for far in range(last + 1):
+    for far in range(farthest(e, bucket) + 1):
         bucket = bucket_at(e, home, far)
-        found = matches(bucket, ~e.places, tag) & ENTRIES
+        found = matches(bucket, mask, tag) & ENTRIES
         while found:
-            entry = bucket[lowest_bit(found)] & e.places
-            if entry and e.keys[entry - 1] == key:
-                return <int32_t> entry - 1
+            place = bucket[lowest_bit(found)] & e.places
+            if place and e.keys[place - 1] == key and e.facts[place - 1]:
+                return bucket + lowest_bit(found)
             found &= found - 1
-    return -1
+    return NULL
 
 
-cdef void count_spill(uint32_t *home, uint32_t far, bint comes) noexcept nogil:
-    """An entry of a bucket comes into another so far on, or goes from there."""
-    if comes:
-        home[0] = max(home[0] % SPILLED, far) + (home[0] // SPILLED + 1) * SPILLED
-    else:
-        home[0] -= SPILLED
-        if home[0] < SPILLED:
-            home[0] = 0
-
-
-cdef void replace_entry(Ghosts *e, uint64_t key, uint32_t old, uint32_t new) noexcept nogil:
-    """An entry with this key, which is there, becomes another: one goes (to 0), or comes (from 0)."""
+cdef void add_entry(Ghosts *e, uint64_t key, int32_t place) noexcept nogil:
+    """A key, of which there is none, is at a place, the next one, from now on."""
     cdef int64_t home = ghost_home(e, key), far = 0
+    cdef uint32_t turn = (e.turn & 1) << e.bits - 1, now = e.turn << FAR_BITS
     cdef uint32_t *bucket = bucket_at(e, home, 0)
-    cdef uint32_t found = matches(bucket, 0xFFFFFFFF, old) & ENTRIES
+    cdef uint32_t *first = bucket
+    cdef uint32_t found = free_entries(bucket, e.places, place, turn) & ENTRIES
     while found == 0:
         far += 1
         bucket = bucket_at(e, home, far)
-        found = matches(bucket, 0xFFFFFFFF, old) & ENTRIES
-    bucket[lowest_bit(found)] = new
+        found = free_entries(bucket, e.places, place, turn) & ENTRIES
+    bucket[lowest_bit(found)] = <uint32_t> key << e.bits | turn | <uint32_t> (place + 1)
     if far:
-        count_spill(bucket_at(e, home, 0), <uint32_t> far, new != 0)
-
-
-cdef inline uint32_t entry_of(Ghosts *e, uint64_t key, int32_t place) noexcept nogil:
-    return <uint32_t> key << e.bits | <uint32_t> (place + 1)
+        first[0] = now | <uint32_t> max(far, <int64_t> farthest(e, first))
 
 
 cdef int32_t take_ghost(Ghosts *e, uint64_t key) noexcept nogil:
-    """The place of a key's ghost, which is found no more and whose mark the caller has to erase; or -1."""
-    cdef int32_t place = find_ghost(e, key)
-    if place >= 0:
-        replace_entry(e, key, entry_of(e, key, place), 0)
-        e.count -= 1
+    """The place of a key's ghost, which is found no more and whose facts the caller has to erase; or -1."""
+    cdef uint32_t *entry = find_entry(e, key)
+    cdef int32_t place
+    if entry == NULL:
+        return -1
+    place = <int32_t> (entry[0] & e.places) - 1
+    entry[0] = 0
+    e.count -= 1
     return place
 
 
 cdef int32_t make_place(Ghosts *e, uint64_t key) noexcept nogil:
-    """The place of the next ghost, for a key. A ghost that still has its mark there has fallen out for it."""
-    cdef int32_t old = take_ghost(e, key), place = e.next, ahead = place + 8
+    """The place of the next ghost, for a key. A ghost that still has its facts there has fallen out for it."""
+    cdef int32_t old = take_ghost(e, key), place = e.next
     if old >= 0:
-        e.marks[old] = 0      # of the same block
-    e.next = e.next + 1 if e.next + 1 < e.room else 0
-    if e.marks[place]:
-        replace_entry(e, e.keys[place], entry_of(e, e.keys[place], place), 0)
+        e.facts[old] = 0      # of the same block
+    if e.facts[place]:
         e.count -= 1
-        if ahead < e.room:
-            fetch_ghost(e, e.keys[ahead])         # it falls out soon
     e.keys[place] = key
-    replace_entry(e, key, 0, entry_of(e, key, place))
+    add_entry(e, key, place)
     e.count += 1
+    e.next += 1
+    if e.next == e.room:
+        e.next = 0
+        e.turn += 1
     return place
 
 
 cdef void ghosts_clear(Ghosts *e) noexcept nogil:
     """Forget all, as if none had ever been."""
-    memset(e.marks, 0, e.room)
+    memset(e.facts, 0, 4 * <Py_ssize_t> e.room)
     memset(e.index, 0, 4 * BUCKET * e.num_buckets)
-    e.next = e.count = 0
+    e.next = e.count = e.turn = 0
 
 
 cdef inline uint32_t rest_of(int64_t used, int64_t now) noexcept nogil:
-    """Whole milliseconds from a page's last use until now."""
-    return <uint32_t> min(max(<int64_t> 0, now - used) // TICKS_PER_MILLISECOND, <int64_t> MAX_REST)
+    """Whole quarters of a second from a page's last use until now."""
+    return <uint32_t> min(max(<int64_t> 0, now - used) // AGING_TICKS, <int64_t> MAX_REST)
+
+
+cdef inline int32_t uses_of(Ghosts *e, int32_t place) noexcept nogil:
+    return e.facts[place] >> 4 & 0xFF
+
+
+cdef inline int32_t reuse_of(Ghosts *e, int32_t place) noexcept nogil:
+    """The class."""
+    return e.facts[place] & 3

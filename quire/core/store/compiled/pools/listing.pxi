@@ -15,6 +15,7 @@ cdef enum:
 
 cdef struct Pool:
     char *pages
+    void *pages_memory        # where they were had
     Py_ssize_t stride         # bytes of a page
     int32_t num_pages
     int32_t num_tiers
@@ -33,8 +34,6 @@ cdef struct Pool:
     int32_t run_at
     int32_t run_end
     int64_t to_cut            # slots the present call will still cut
-    int32_t fetched           # evictions to come for which memory was fetched
-    int32_t ahead             # the node after them, -1: unknown
     Order *tiers
     Expiries times
     Cells *cells              # of the adaptive order; NULL in others
@@ -99,7 +98,7 @@ cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept 
     """An idle page goes to where it belongs; `released`: by its last child."""
     cdef Order *o = g.tiers + t
     cdef int32_t slot = page.slot[t], p = o.slots[slot].page, kind = level_of(g, page, p, t)
-    memory_at(g.cells, p).kind = kind
+    memory_at(g.cells, p).kind = <int16_t> kind
     if kind == COVERED:
         push_back(o, slot, COVERED)
     elif released:

@@ -152,11 +152,12 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
     cdef int32_t p, t, slot
     g.stride = sizeof(Page) + 4 * (g.num_tiers - 1)
     if adaptive:
-        g.stride = ((g.stride + 7) & ~7) + sizeof(Memory)
+        g.stride = (g.stride + sizeof(Memory) + 7) & ~7
     g.empty_class = empty_class
-    g.pages = <char *> calloc(max(1, g.num_pages), g.stride)
+    g.pages_memory = calloc(g.num_pages * g.stride + LINE, 1)
+    g.pages = on_line(g.pages_memory)
     g.tiers = <Order *> calloc(g.num_tiers, sizeof(Order))
-    if g.pages == NULL or g.tiers == NULL:
+    if g.pages_memory == NULL or g.tiers == NULL:
         return -1
     for t in range(g.num_tiers):
         if order_open(g.tiers + t, sizes[t]):
@@ -179,7 +180,7 @@ cdef void pool_close(Pool *g) noexcept nogil:
             free(g.tiers[t].slots)
             free(g.tiers[t].levels)
     free(g.tiers)
-    free(g.pages)
+    free(g.pages_memory)
     free(g.times.duration)
     free(g.times.heap)
     if g.cells != NULL:

@@ -6,12 +6,11 @@ nobody fills before its turn. Knows nothing of pages that are there, nor of what
 
 from typing import NamedTuple
 
-from quire.core.records.retain import TICKS_PER_SECOND
+from quire.core.store.reuse import AGING_TICKS
 
 Key = tuple[int, int]  # of a block: its scope's name, its chain key
 MOST_GHOSTS = 1 << 30
-MAX_REST = (1 << 32) - 1
-TICKS_PER_MILLISECOND = TICKS_PER_SECOND // 1000
+MAX_REST = (1 << 20) - 1
 
 
 class Ghost(NamedTuple):
@@ -19,7 +18,7 @@ class Ghost(NamedTuple):
 
     key: Key
     used: int  # when an admission last used it, in ticks
-    rest: int  # milliseconds from then on until it went
+    rest: int  # quarters of a second from then on until it went
     why: int
     uses: int
     reuse: int  # its class
@@ -70,5 +69,5 @@ class Ghosts:
 
 
 def rest_of(used: int, now: int) -> int:
-    """Whole milliseconds from a page's last use until now."""
-    return min(max(0, now - used) // TICKS_PER_MILLISECOND, MAX_REST)
+    """Whole quarters of a second from a page's last use until now."""
+    return min(max(0, now - used) // AGING_TICKS, MAX_REST)
