@@ -17,6 +17,16 @@ cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nog
         note_insert(g, p, node, -1)
 
 
+cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node, int32_t parent) noexcept nogil:
+    """The same below a page that the same row has just attached: held, it is not listed."""
+    at(&s.tree, node).page[g.index] = p
+    page_at(g, p).node = node
+    if g.cells != NULL:
+        g.cells.inserted += 1
+        if g.cells.leaves_only:
+            kids_at(&s.tree, parent, g.index)[hottest(g, page_at(g, p))] += 1
+
+
 cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
     """A committed page, last told to be in `tier`, leaves its node; the node goes if that was all it was for."""
     cdef Page *page = page_at(g, p)
@@ -80,7 +90,10 @@ cdef int32_t attach_row(State *s, Pool *g, int32_t row, int32_t first, int32_t l
     for i in range(last - first):
         p, q = pages[i], at(&s.tree, path[i]).page[g.index]
         if q < 0 and p >= 0 and page_at(g, p).node < 0:
-            attach(s, g, p, path[i])
+            if run:
+                attach_next(s, g, p, path[i], path[i - 1])
+            else:
+                attach(s, g, p, path[i])
             run += 1
             stored += 1
             continue

@@ -55,7 +55,7 @@ cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t l
             set_column(s, g, row, b, -1)
             if stake.kept and b >= stake.base and page_at(g, p).holders > 1:
                 keep_more(g, stake, -1)           # what was set aside for it is used now
-            let_go(g, p, s.now)
+            let_go(g, p, s.now, False)
             if b >= stake.base:
                 count_own(g, stake, -1)
 
@@ -63,13 +63,20 @@ cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t l
 cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
     """Let go of the row's pages from the last column down to `keep`; the number of them."""
     cdef int32_t *pages = pages_of(s, g, row)
-    cdef int32_t b, dropped = 0, columns = g.capacity[row]
+    cdef int32_t b, p, dropped = 0, columns = g.capacity[row]
+    cdef bint covers = g.cells != NULL and g.cells.leaves_only, covered = False
+    cdef Page *page
     if columns <= keep:
         return 0
     for b in range(columns - 1, keep - 1, -1):
-        if pages[b] >= 0:
-            let_go(g, pages[b], s.now)
-            dropped += 1
+        p = pages[b]
+        if p < 0:
+            covered = False
+            continue
+        let_go(g, p, s.now, covered)
+        dropped += 1
+        page = page_at(g, p)
+        covered = covers and page.node >= 0 and page.holders >= 0 and page.slot[0] >= 0     # so is the one before it
     memset(pages + keep, 0xFF, 4 * (columns - keep))
     memset(slots_of(s, g, row) + keep, 0xFF, 4 * (columns - keep))
     g.capacity[row] = keep

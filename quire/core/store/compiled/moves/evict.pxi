@@ -31,7 +31,7 @@ cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int3
     """An idle page that has just lost (t, slot), its only copy, goes on at (u, room)."""
     log_copy(s, g, OFFLOAD, p, t, slot, u, room)
     put_copy(g, p, u, room)
-    list_idle(g, u, page_at(g, p))
+    list_idle(g, u, page_at(g, p), False)
     log_page(s, g, page_at(g, p), MOVED, t, u)
     note_move(g, p, t, u)
     g.counters[OFFLOADED] += 1
@@ -85,7 +85,7 @@ cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
     u = hottest(g, page)
     if u < g.num_tiers:
         unlist_shadow(g, u, page)
-        list_idle(g, u, page)
+        list_idle(g, u, page, False)
         log_page(s, g, page, MOVED, t, u)
         note_move(g, p, t, u)
         g.counters[DEMOTED] += 1

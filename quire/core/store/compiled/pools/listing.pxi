@@ -51,6 +51,11 @@ cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:
     return <Page *> (g.pages + p * g.stride)
 
 
+cdef inline Memory *memory_behind(Pool *g, Page *page) noexcept nogil:
+    """What the adaptive order knows of a page."""
+    return <Memory *> (<char *> page + g.stride - sizeof(Memory))
+
+
 cdef inline int32_t hottest(Pool *g, Page *page) noexcept nogil:
     """The tier of the hottest copy; num_tiers when there is none."""
     cdef int32_t t = 0
@@ -107,13 +112,18 @@ cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept 
         push_cell(o, g.cells, slot, kind)
 
 
-cdef void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
-    cdef Order *o = g.tiers + t
-    cdef int32_t slot = page.slot[t], kind = memory_at(g.cells, o.slots[slot].page).kind
+cdef inline void list_covered(Pool *g, int32_t t, Page *page) noexcept nogil:
+    """The same of a page that is known to be covered."""
+    memory_behind(g, page).kind = COVERED
+    push_back(g.tiers + t, page.slot[t], COVERED)
+
+
+cdef inline void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
+    cdef int32_t kind = memory_behind(g, page).kind
     if kind == COVERED:
-        unlist(o, slot, COVERED)
+        unlist(g.tiers + t, page.slot[t], COVERED)
     else:
-        unlist_cell(o, g.cells, slot, kind)
+        unlist_cell(g.tiers + t, g.cells, page.slot[t], kind)
 
 
 cdef inline void enter_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
@@ -132,8 +142,12 @@ cdef inline void leave_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
         unlist_adaptive(g, t, page)
 
 
-cdef inline void list_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
-    enter_idle(g, t, page)
+cdef inline void list_idle(Pool *g, int32_t t, Page *page, bint covered) noexcept nogil:
+    """A page has become idle; `covered`: it is known that it is."""
+    if covered:
+        list_covered(g, t, page)
+    else:
+        enter_idle(g, t, page)
     g.tiers[t].num_idle += 1
     if t == 0 and claims_of(page) == 0:
         g.available += 1

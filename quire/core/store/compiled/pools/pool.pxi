@@ -38,10 +38,6 @@ cdef inline void set_duration(Pool *g, int32_t p, int64_t duration) noexcept nog
         g.times.duration[p] = duration
 
 
-cdef void first_use(Pool *g, int32_t p) noexcept nogil:
-    begin(g.cells, p, 1)
-
-
 cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t duration) noexcept nogil:
     """The page id is handed out: an open page without copies, held once."""
     cdef Page *page = page_at(g, p)
@@ -57,7 +53,7 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
         g.times.duration[p] = duration
         g.times.expiry[p] = -1
     if g.cells != NULL:
-        first_use(g, p)
+        begin(g.cells, p, 1)
 
 
 cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
@@ -100,8 +96,8 @@ cdef inline void hold_page(Pool *g, int32_t p) noexcept nogil:
             g.times.expiry[p] = -1
 
 
-cdef inline void let_go(Pool *g, int32_t p, int64_t now) noexcept nogil:
-    """One holder less; the last one leaves a committed page idle, an open one free."""
+cdef inline void let_go(Pool *g, int32_t p, int64_t now, bint covered) noexcept nogil:
+    """One holder less; the last one leaves a committed page idle, an open one free. `covered`: it is known to be."""
     cdef Page *page = page_at(g, p)
     page.holders -= 1
     if page.holders:
@@ -109,7 +105,7 @@ cdef inline void let_go(Pool *g, int32_t p, int64_t now) noexcept nogil:
     if page.node < 0:
         free_page(g, p, False)
         return
-    list_idle(g, hottest(g, page), page)
+    list_idle(g, hottest(g, page), page, covered)
     if g.times.duration != NULL and g.times.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
         g.times.expiry[p] = <int64_t> (<uint64_t> now + <uint64_t> g.times.duration[p])
         heap_note(&g.times, p)

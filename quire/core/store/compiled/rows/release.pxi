@@ -78,7 +78,7 @@ cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
         spares = s.spares + row * s.num_groups + i
         while spares.count:
             spares.count -= 1
-            let_go(s.pools + i, spares.pages[spares.count], s.now)
+            let_go(s.pools + i, spares.pages[spares.count], s.now, False)
         drop_columns(s, s.pools + i, row, 0)
         close_current(s, s.pools + i, row)
     s.length[row] = s.handed[row] = s.computed[row] = s.committed[row] = 0

@@ -61,16 +61,20 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
     """The pages of the hit are used."""
     cdef Run run = runs_of(path, g)
     cdef int32_t *pages = pages_of(s, g, row)
-    cdef int32_t b, now, last = 0
+    cdef int32_t b, now, uses, last = 0
     cdef int64_t count = 0    # of pages of one cell, one after the other: mostly all of them
+    cdef Memory *memory
     if g.cells == NULL:
         return
     while next_run(s, path, g, &run):
         for b in range(run.first, run.last):
-            now = cell(g.cells, pages[b])
+            memory = memory_at(g.cells, pages[b])
+            now = memory.reuse * NUM_AGES + bin_of(g.cells, memory.used)
             if now != last:
                 g.cells.hits[last] += count
                 last, count = now, 0
             count += 1
-            begin(g.cells, pages[b], min(memory_at(g.cells, pages[b]).uses + 1, MAX_USES))
+            uses = memory.uses + (memory.uses < MAX_USES)
+            memory.uses, memory.used = <unsigned char> uses, g.cells.now
+            memory.reuse = FEW if uses <= FEW_USES else MANY
     g.cells.hits[last] += count
