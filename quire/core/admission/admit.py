@@ -90,8 +90,9 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     parts += _settle(registry, claims._claims, sequences, ends)
     settle(claims)
     if registry.learners and sequences:
-        for pool, learner in zip(setup.pools, registry.learners, strict=True):
-            learn(pool.store, pool.place, learner)
+        for (store, place), learner in registry.learners:
+            if store.is_due(place):
+                learn(store, place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
     return Batch(sequences, parts, registry.take_plan(), refused, waiting)

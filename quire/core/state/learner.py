@@ -51,9 +51,8 @@ class Learner:
 
 
 def learn(store: Store, group: int, learner: Learner) -> None:
-    """Give a group of a store a new order, if it has seen enough since the last one."""
-    if store.is_due(group):
-        store.set_rank(group, learner.order(*store.take_counts(group)))
+    """Give a group of a store a new order."""
+    store.set_rank(group, learner.order(*store.take_counts(group)))
 
 
 def worth(hits: Floats, waiting: Floats) -> Floats:

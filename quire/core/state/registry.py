@@ -37,7 +37,7 @@ class Registry:
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
         adaptive = setup.config.eviction == "adaptive"
-        self.learners = tuple(Learner() for _ in setup.pools) if adaptive else ()  # by group
+        self.learners = tuple((pool, Learner()) for pool in setup.pools) if adaptive else ()
         self.timed = adaptive  # the stores must know the time: some page may have a duration, or all grow older
         self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out
 

@@ -139,14 +139,33 @@ cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil
         slot = o.slots[o.size + kind].next
 
 
+cdef void age_level(Order *o, Cells *c, int32_t k) noexcept nogil:
+    """Pages of a level have become older; the oldest first: they come before those that follow."""
+    cdef uint64_t[3] filled   # lists that are, by their numbers
+    cdef uint64_t bits
+    cdef int32_t word, i, first = NUM_CLASSES + k * NUM_LISTS
+    filled[0] = filled[1] = filled[2] = 0
+    for word in range(3):
+        bits = o.levels[k].filled[word]
+        while bits:
+            i = c.list_at[64 * word + lowest_bit(bits)]
+            filled[i >> 6] |= <uint64_t> 1 << (i & 63)
+            bits &= bits - 1
+    filled[0] &= ~<uint64_t> 1            # pages nobody can resume at have no age
+    for word in range(2, -1, -1):
+        while filled[word]:
+            i = 64 * word + highest_bit(filled[word])
+            if (i - 1) % NUM_AGES < NUM_AGES - 1:
+                age_list(o, c, first + i, (i - 1) % NUM_AGES)
+            filled[word] &= ~(<uint64_t> 1 << (i & 63))
+
+
 cdef void age_order(Order *o, Cells *c) noexcept nogil:
-    """All pages in cells have become older; the oldest first: they come before those that follow."""
-    cdef int32_t k, reuse, bin
+    """All pages in cells have become older."""
+    cdef int32_t k
     for k in range(c.num_levels):
         if o.levels[k].count:
-            for reuse in range(NUM_REUSE_CLASSES):
-                for bin in range(NUM_AGES - 2, -1, -1):
-                    age_list(o, c, NUM_CLASSES + k * NUM_LISTS + 1 + reuse * NUM_AGES + bin, bin)
+            age_level(o, c, k)
 
 
 cdef inline bint is_aging(Cells *c, int64_t now) noexcept nogil:
