@@ -1,6 +1,23 @@
 # Owns: growing a C block, borrowing a caller's buffer, handing out a copy as a NumPy array.
 # Does not know: what the bytes mean.
 
+cdef extern from *:
+    """
+    /* What is read here and there all over a large block is found sooner if the system gives it large pages. It may
+       decline; nothing is lost then. */
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    static inline void quire_scattered(void *block, size_t bytes) {
+        const size_t large = (size_t) 2 << 20;
+        size_t from = ((size_t) block + large - 1) & ~(large - 1), to = ((size_t) block + bytes) & ~(large - 1);
+        if (block && from < to) (void) madvise((void *) from, to - from, MADV_HUGEPAGE);
+    }
+    #else
+    static inline void quire_scattered(void *block, size_t bytes) { (void) block; (void) bytes; }
+    #endif
+    """
+    void scattered "quire_scattered"(void *block, size_t bytes) noexcept nogil
+
 cdef enum:
     LINE = 64                 # bytes that come from memory together
 

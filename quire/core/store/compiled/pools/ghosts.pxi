@@ -88,6 +88,7 @@ cdef int ghosts_open(Ghosts *e, int64_t room) noexcept nogil:
     e.facts = <uint32_t *> calloc(n + 1, 4)
     e.index_memory = calloc(4 * BUCKET * e.num_buckets + LINE, 1)
     e.index = <uint32_t *> on_line(e.index_memory)
+    scattered(e.index_memory, 4 * BUCKET * e.num_buckets)
     return 0 if e.keys and e.used and e.admission and e.facts and e.index_memory else -1
 
 

@@ -152,6 +152,7 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
     g.empty_class = empty_class
     g.pages_memory = calloc(g.num_pages * g.stride + LINE, 1)
     g.pages = on_line(g.pages_memory)
+    scattered(g.pages_memory, g.num_pages * g.stride)
     g.tiers = <Order *> calloc(g.num_tiers, sizeof(Order))
     if g.pages_memory == NULL or g.tiers == NULL:
         return -1

@@ -174,6 +174,8 @@ cdef int tree_expect(Tree *t, Py_ssize_t nodes) noexcept nogil:
     t.nodes = <char *> malloc(nodes * t.stride)
     if t.nodes == NULL or tree_widen(t, nodes) or tree_reserve(t, nodes, False):
         return -1
+    scattered(t.nodes, nodes * t.stride)
+    scattered(t.index, (t.mask + 1) * 8)
     memset(t.nodes, 0, nodes * t.stride)
     memset(t.tokens, 0, nodes * t.block_size * 4)
     memset(t.index, 0, (t.mask + 1) * 8)
