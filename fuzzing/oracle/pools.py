@@ -368,10 +368,13 @@ class Pools:
         self.count(ONBOARDED)
 
     def offload_early(self, limit: int) -> None:
-        """The next victims of the device get shadows, in empty slots only."""
+        """The next victims of the device get shadows, in empty slots only; in the adaptive order the last of those that
+        were used often enough do."""
         waiting = [page for page in self.owner[0] if page and page.idle and not page.claims and len(page.copies) == 1]
         worthy = [page for page in waiting if page.priority >= self.world.offload_min]
-        for page in sorted(worthy, key=self.early_turn)[:limit]:
+        if self.cells is not None:
+            worthy = [page for page in worthy if page.uses >= self.world.min_uses]
+        for page in sorted(worthy, key=self.early_turn, reverse=self.cells is not None)[:limit]:
             room = self.first_empty()
             if room is None:
                 return

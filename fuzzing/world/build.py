@@ -45,6 +45,7 @@ def config(world: World) -> CacheConfig:
         offload_min_priority=world.offload_min,
         eviction="adaptive" if world.adaptive else "release_order" if world.release_order else "lru",
         ghosts=world.ghosts,
+        min_uses=world.min_uses,
         events=True,
         event_seed=SEED,
     )

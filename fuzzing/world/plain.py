@@ -57,6 +57,7 @@ class World:
     release_order: bool = False
     adaptive: bool = False
     ghosts: int = 0  # per slot, in the adaptive order
+    min_uses: int = 1  # of a page that is copied down early, in the adaptive order
     planes: int = 2  # strips of a page; 0: it cannot be split
     flaky: bool = False  # colder tiers may fail, and moves may be doubted
     groups: tuple[Group, ...] = ()  # none given: all full

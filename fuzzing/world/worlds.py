@@ -38,6 +38,7 @@ def random_world(rng: Random, mix: str = "any") -> World:
         release_order=(order := rng.random()) < 0.15,
         adaptive=order > 0.5,
         ghosts=rng.choice((0, 1, 1, 2, 4)),
+        min_uses=rng.choice((1, 1, 2, 3)) if order > 0.5 else 1,
         planes=rng.choice((0, 1, 2)),
         flaky=rng.random() < (0.75 if cold else 0.5),
         groups=() if groups in ((FULL,), (FULL, FULL)) else groups,

@@ -224,7 +224,8 @@ class Cache:
             return clear_tree(self._registry)
 
     def offload(self, num_pages: int, group: int = 0) -> Plan:
-        """Copy the next eviction victims down early, into empty slots, so that evicting them later is free."""
+        """Copy idle pages down early, into empty slots, so that evicting them later is free: the next victims, with
+        eviction="adaptive" those that would go last and were used at least `min_uses` times."""
         self._check(group)
         if type(num_pages) is not int or num_pages < 0:
             raise InputError(say(f"offload of {shown(num_pages)} pages", "that is no number", "pass 0 or more"))

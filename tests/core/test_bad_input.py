@@ -355,6 +355,8 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     "no length": (lambda: CacheConfig(DEVICE, max_length=0), "max_length 0"),
     "no events to hold": (lambda: CacheConfig(DEVICE, max_events=0), "max_events 0"),
     "an order nobody knows": (lambda: untyped.CacheConfig(DEVICE, eviction="random"), "eviction 'random'"),
+    "pages that were never used": (lambda: CacheConfig(DEVICE, eviction="adaptive", min_uses=0), "min_uses 0"),
+    "uses that nobody counts": (lambda: CacheConfig(DEVICE, min_uses=2), "min_uses 2 with eviction 'lru'"),
     "a limit beyond all priorities": (
         lambda: CacheConfig(DEVICE, offload_min_priority=102),
         "offload_min_priority 102",

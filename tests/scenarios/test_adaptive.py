@@ -131,6 +131,22 @@ def test_in_a_colder_tier_only_what_is_worth_less_makes_way(store: StoreName) ->
     assert [ghost.used for ghost in cells(cache).ghosts if ghost] == [30_000_000]
 
 
+@pytest.mark.parametrize(
+    ("options", "copied"), [({"eviction": "lru"}, [1, 2]), ({"min_uses": 1}, [0, 2]), ({"min_uses": 2}, [0])]
+)
+def test_early_copies_begin_with_what_is_worth_most(
+    store: StoreName, options: dict[str, Any], copied: list[int]
+) -> None:
+    """adapt-10: the last to go first, and with `min_uses` of 2 only what was used again; lru copies the next to go."""
+    cache, clock = adaptive(store, 4, 2, partial_reuse=False, **options)
+    for clock.now, name, prompt in ((0, "a", tokens(range(8))), (10, "c", C), (20, "again", tokens(range(4), 9))):
+        run(cache, Request(name, prompt))
+    plan = cache.offload(4)
+    assert [move.src for move in plan] == [(0, slot) for slot in copied]
+    assert (cache.usage(1).shadows, cache.usage(1).empty) == (len(copied), 2 - len(copied))
+    finish(cache, plan)
+
+
 @pytest.mark.parametrize(("eviction", "least", "most"), [("lru", 0, 0), ("adaptive", 150, 400)])
 def test_it_learns_that_chats_come_back_late(store: StoreName, eviction: str, least: int, most: int) -> None:
     """adapt-09: every chat asks again after 40 others: LRU with 24 slots never has it; learned, old ones are kept."""

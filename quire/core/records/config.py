@@ -17,6 +17,7 @@ LARGEST = 1 << 31  # the store counts in 32 bits
 MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
 MOST_GHOSTS = 64  # of a slot
+MOST_USES = 255  # that are counted of a page
 SEED_BYTES = 16
 Eviction = Literal["lru", "adaptive", "release_order"]
 RENAMED = {"empty_first": "lru"}  # orders, by their old names
@@ -56,6 +57,7 @@ class CacheConfig:
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
     eviction: Eviction = "lru"  # which idle page goes first; adaptive learns it from what is asked again
     ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order
+    min_uses: int = 1  # of a page that `offload` copies down early; for the adaptive order
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
@@ -84,6 +86,14 @@ class CacheConfig:
         if type(self.ghosts) is not int or not 0 <= self.ghosts <= MOST_GHOSTS:
             fact = f"it must be a whole number from 0 to {MOST_GHOSTS}"
             raise InputError(say(f"ghosts {shown(self.ghosts)}", fact, "8 of them per slot serve well"))
+        if type(self.min_uses) is not int or not 1 <= self.min_uses <= MOST_USES:
+            fact, cure = f"it must be a whole number from 1 to {MOST_USES}", "2: pages that were used again"
+            raise InputError(say(f"min_uses {shown(self.min_uses)}", fact, cure))
+        if self.min_uses > 1 and self.eviction != "adaptive":
+            ask = f"min_uses {self.min_uses} with eviction '{self.eviction}'"
+            raise InputError(
+                say(ask, "only the adaptive order counts uses", "use eviction='adaptive', or leave it at 1")
+            )
 
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):

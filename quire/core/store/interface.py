@@ -134,7 +134,7 @@ class Store(Protocol):
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
-        seed: bytes = ..., ghosts: int = 0,
+        seed: bytes = ..., ghosts: int = 0, min_uses: int = 1,
     ) -> None: ...  # fmt: skip
 
     # Arrays
@@ -283,7 +283,7 @@ class Store(Protocol):
         """Give up a shadow; False when the page has none on that tier."""
 
     def offload(self, group: int, limit: int) -> int:
-        """Copy the next victims down ahead of their eviction; how many."""
+        """Copy pages down ahead of their eviction: the next victims, or in the adaptive order the last; how many."""
 
     def refresh(self, now: int) -> None:
         """Idle pages whose time is over fall back to the default priority; in the adaptive order all become older."""

@@ -22,7 +22,7 @@ cdef class Store:
 
     def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
                   int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16),
-                  int32_t ghosts=0):
+                  int32_t ghosts=0, int32_t min_uses=1):
         cdef State *s = &self.state
         if (not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or ghosts < 0
                 or order not in (LRU, RELEASE_ORDER, ADAPTIVE)):
@@ -30,7 +30,7 @@ cdef class Store:
                              f"ghosts {ghosts} or {len(groups)} groups: out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
-        s.tails = tails
+        s.tails, s.min_uses = tails, min_uses
         s.tree.num_tiers = s.num_tiers if order == ADAPTIVE else 0
         read_seed(s.tree.seed, seed)
         self.hashes = {}
@@ -248,7 +248,8 @@ cdef class Store:
         return 0 <= tier < g.num_tiers and drop_copy(g, page, tier)
 
     def offload(self, Py_ssize_t group, int32_t limit):
-        """Copy up to `limit` idle pages down ahead of their eviction; the number of them."""
+        """Copy up to `limit` idle pages down ahead of their eviction: the next to go, or in the adaptive order the last;
+        the number of them."""
         cdef Pool *g = check_group(&self.state, group)
         limit = min(limit, g.tiers.num_idle)
         if moves_reserve(&self.state.log, limit):

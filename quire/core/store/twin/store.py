@@ -50,12 +50,12 @@ class Store:
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
-        seed: bytes = bytes(16), ghosts: int = 0,
+        seed: bytes = bytes(16), ghosts: int = 0, min_uses: int = 1,
     ) -> None:  # fmt: skip
         check_groups(groups)
         if block_size < 1 or rows < 0 or columns < 0 or order not in (LRU, RELEASE_ORDER, ADAPTIVE) or ghosts < 0:
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=}, {ghosts=} is out of range")
-        rules = Rules(block_size, bool(shadows), offload_min, bool(tails))
+        rules = Rules(block_size, bool(shadows), offload_min, bool(tails), min_uses)
         num_tiers = len(groups[0][-1])
         tree = Tree(len(groups), bool(events), seed, num_tiers if order == ADAPTIVE else 0)
         moves = Moves(block_size)

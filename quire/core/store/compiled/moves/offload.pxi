@@ -26,38 +26,56 @@ cdef int32_t empty_below(Pool *g, int32_t *tier) noexcept nogil:
     return -1
 
 
+cdef bint is_early(State *s, Pool *g, Page *page) noexcept nogil:
+    """Whether a page may be copied down early."""
+    if claims_of(page) or priority_of(page) < s.offload_min or has_shadow(g, page):
+        return False
+    return g.cells == NULL or memory_behind(g, page).uses >= s.min_uses
+
+
 cdef bint offload_list(State *s, Pool *g, int32_t kind, int32_t limit, int32_t *done) noexcept nogil:
-    """Early copies of the pages of one list; False: enough, or no room."""
+    """Early copies of the pages of one list, front to back, in the adaptive order back to front; False: enough, or no
+    room."""
     cdef Order *o = g.tiers
-    cdef int32_t slot = o.slots[o.size + kind].next, p, u = 0, room
-    cdef Page *page
+    cdef int32_t end = o.size + kind, slot = o.slots[end].next if g.cells == NULL else o.slots[end].prev, p, u = 0, room
     while slot < o.size:
         p = o.slots[slot].page
-        page = page_at(g, p)
-        if p >= 0 and claims_of(page) == 0 and priority_of(page) >= s.offload_min and not has_shadow(g, page):
+        if p >= 0 and is_early(s, g, page_at(g, p)):
             room = empty_below(g, &u) if done[0] < limit else -1
             if room < 0:
                 return False
             unlist_empty(g, u, room)
             log_copy(s, g, OFFLOAD, p, 0, slot, u, room)
             put_copy(g, p, u, room)
-            list_shadow(g, u, page)
+            list_shadow(g, u, page_at(g, p))
             g.counters[OFFLOADED] += 1
             done[0] += 1
-        slot = o.slots[slot].next
+        slot = o.slots[slot].next if g.cells == NULL else o.slots[slot].prev
     return True
 
 
+cdef void offload_cells(State *s, Pool *g, int32_t limit, int32_t *done) noexcept nogil:
+    """Early copies in the adaptive order, from its end."""
+    cdef int32_t priority, i, first
+    if not offload_list(s, g, COVERED, limit, done):
+        return
+    for priority in range(MAX_PRIORITY, -1, -1):
+        if g.cells.level_of[priority] < 0:
+            continue
+        first = NUM_CLASSES + g.cells.level_of[priority] * NUM_LISTS
+        for i in range(NUM_LISTS - 1, -1, -1):
+            if not offload_list(s, g, first + g.cells.list_at[i], limit, done):
+                return
+
+
 cdef int32_t offload(State *s, Pool *g, int32_t limit) noexcept nogil:
-    """Early copies: shadows, in empty slots, of up to `limit` idle pages in the order of their eviction."""
-    cdef int32_t kind, i, first, done = 0
-    for kind in range(FIRST, NUM_CLASSES):
-        if g.cells == NULL or kind == COVERED:
-            if not offload_list(s, g, kind, limit, &done):
-                return done
-        elif g.cells.level_of[kind - FIRST] >= 0:
-            first = NUM_CLASSES + g.cells.level_of[kind - FIRST] * NUM_LISTS
-            for i in range(NUM_LISTS):
-                if not offload_list(s, g, first + g.cells.list_at[i], limit, &done):
-                    return done
+    """Early copies: shadows, in empty slots, of up to `limit` idle pages, the next victims; in the adaptive order, which
+    knows what is worth most, of those that go last and were used often enough."""
+    cdef int32_t kind, done = 0
+    if g.cells != NULL:
+        offload_cells(s, g, limit, &done)
+        return done
+    for kind in range(FIRST, COVERED):
+        if not offload_list(s, g, kind, limit, &done):
+            break
     return done

@@ -3,6 +3,8 @@
 Owns which pages get one, and where. Knows nothing of who asks for it.
 """
 
+from collections.abc import Iterable
+
 from quire.core.records.plan import Kind
 from quire.core.store.twin.pools.pool import OFFLOADED, Pool
 from quire.core.store.twin.pools.state import State
@@ -14,10 +16,19 @@ def has_shadow(page: Page) -> bool:
     return any(slot >= 0 for slot in page.slots[page.hottest + 1 :])
 
 
+def early_pages(state: State, pool: Pool) -> Iterable[Page]:
+    """Pages that may be copied down early: the next victims first. The adaptive order, which knows what is worth most,
+    begins at its other end, with pages that were used often enough."""
+    pages = pool.orders[0].idle_pages(state.rules.offload_min)
+    if pool.cells is None:
+        return pages
+    return [page for page in reversed(list(pages)) if page.uses >= state.rules.min_uses]
+
+
 def offload(state: State, pool: Pool, limit: int) -> int:
-    """Copy the next device victims down into EMPTY slots, so that evicting them later moves nothing."""
+    """Copy device pages down into EMPTY slots, so that evicting them later moves nothing."""
     copied = 0
-    for page in pool.orders[0].idle_pages(state.rules.offload_min):
+    for page in early_pages(state, pool):
         if copied >= limit:
             break
         if page.claims or has_shadow(page):

@@ -29,6 +29,7 @@ class Rules:
     shadows: bool
     offload_min: int
     tails: bool  # a released row's last, partial block becomes findable
+    min_uses: int  # of a page that is copied down early, in the adaptive order
 
 
 class Row:
