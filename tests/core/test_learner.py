@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,31 @@ def test_of_many_pages_a_census_looks_at_some_the_same_in_both_stores() -> None:
     for one, other in zip(*counts, strict=True):
         assert one.dtype == other.dtype == np.int64 and np.array_equal(one, other)
     assert abs(int(counts[0][2].sum()) - slots - slots // 2) <= 6  # every third stands for three
+
+
+def test_ghosts_are_the_same_in_both_stores_over_many_turns_of_their_ring() -> None:
+    """Prompts of two blocks that come again and again: ghosts are met, fall out, and are made a second time."""
+    names: tuple[StoreName, ...] = ("twin", "compiled")
+    modules = [open_store(name) for name in names]
+    group = (-1, 0, -1, 1, 0, 0, [48])
+    stores = [module.Store(1, [group], 2, 4, ADAPTIVE, False, 0, False, 10, True, bytes(16), 8) for module in modules]
+    roots, dice, met = [store.new_root(7) for store in stores], Random(5), 0
+    for turn in range(6000):
+        prompt = np.array([dice.randrange(40), dice.randrange(100, 140), 999], np.int32)
+        for module, store, root in zip(modules, stores, roots, strict=True):
+            chain = module.Chain(1, prompt)
+            hit = store.walk(chain, root, 2, 0)
+            store.claim(hit)
+            store.refresh(turn * 100_000)
+            store.seat(hit, 0, chain, root, True)
+            store.settle(0, hit, [(hit.blocks, 3, 0, 0)], None, None, 35, -1)
+            store.commit_row(0, 2)
+            store.release(0, True, turn * 100_000)
+        if turn % 500 == 499:
+            one, other = (store.dump().groups[0].cells for store in stores)
+            assert one is not None and one == other
+            met += sum(ghost is None for ghost in one.ghosts)
+    assert met > 500
 
 
 @pytest.mark.parametrize("name", ["twin", "compiled"])
