@@ -61,20 +61,25 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
     """The pages of the hit are used."""
     cdef Run run = runs_of(path, g)
     cdef int32_t *pages = pages_of(s, g, row)
-    cdef int32_t b, now, uses, last = 0
-    cdef int64_t count = 0    # of pages of one cell, one after the other: mostly all of them
+    cdef Cells *c = g.cells
+    cdef int32_t b, here, uses, age = 0, last = 0
+    cdef int64_t now, used = -1, count = 0        # of pages of one cell, one after the other: mostly all of them
     cdef Memory *memory
-    if g.cells == NULL:
+    if c == NULL:
         return
+    now = c.now
     while next_run(s, path, g, &run):
         for b in range(run.first, run.last):
-            memory = memory_at(g.cells, pages[b])
-            now = memory.reuse * NUM_AGES + bin_of(g.cells, memory.used)
-            if now != last:
-                g.cells.hits[last] += count
-                last, count = now, 0
+            memory = memory_at(c, pages[b])
+            if memory.used != used or used < 0:
+                used = memory.used
+                age = age_bin(now - used)
+            here = memory.reuse * NUM_AGES + age
+            if here != last:
+                c.hits[last] += count
+                last, count = here, 0
             count += 1
             uses = memory.uses + (memory.uses < MAX_USES)
-            memory.uses, memory.used = <unsigned char> uses, g.cells.now
-            memory.reuse = FEW if uses <= FEW_USES else MANY
-    g.cells.hits[last] += count
+            memory.uses, memory.used = <unsigned char> uses, now
+            memory.reuse = FEW + (uses > FEW_USES)
+    c.hits[last] += count
