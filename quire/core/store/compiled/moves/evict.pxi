@@ -52,8 +52,17 @@ cdef void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
         remember(g.cells, p, key_at(&s.tree, node), s.admissions, why)
 
 
+cdef void fetch_key(State *s, Pool *g, int32_t node) noexcept nogil:
+    """Fetch what finds a block, and will its ghost."""
+    cdef uint64_t key = key_at(&s.tree, node)
+    fetch_home(&g.cells.ghosts, key)
+    touch(s.tree.index + (key & s.tree.mask))
+
+
 cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
     """The last copy of an idle page, in `tier`, is gone."""
+    if g.cells != NULL:
+        fetch_key(s, g, at(&s.tree, page_at(g, p).node).parent)   # mostly the next to go
     bury(s, g, p, EVICTED)
     detach(s, g, p, tier)
     push_page(g, p)
@@ -162,12 +171,21 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     return count
 
 
-cdef void fetch_covered(Pool *g, int32_t p) noexcept nogil:
-    """Pages above p, which is covered, will be released after it one by one. They mostly lie behind it in their list,
-    too, and there more than one can be fetched at a time; what does not follow was fetched in vain."""
+cdef int32_t parent_of(Pool *g, int32_t p) noexcept nogil:
+    """The page of the parent's block if it is idle, and waits for p in a group that needs all blocks; or -1."""
+    cdef int32_t parent = at(g.tree, page_at(g, p).node).parent, q
+    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+        return -1
+    q = at(g.tree, parent).page[g.index]
+    return q if q >= 0 and page_at(g, q).holders == 0 else -1
+
+
+cdef void fetch_above(Pool *g, int32_t p) noexcept nogil:
+    """The pages above p, the next victim of a lone tier, will be released one by one. They mostly lie behind each other
+    among the covered ones, too, and there more than one can be fetched at a time; where not, it was in vain."""
     cdef Order *o = g.tiers
     cdef int32_t[MAX_RUN] found
-    cdef int32_t slot = page_at(g, p).slot[0], i, count = 0
+    cdef int32_t q = parent_of(g, p), slot = page_at(g, q).slot[0] if q >= 0 else -1, count = 0, i
     while count < MAX_RUN and 0 <= slot < o.size:
         found[count] = o.slots[slot].page
         prefetch(page_at(g, found[count]))
@@ -175,15 +193,6 @@ cdef void fetch_covered(Pool *g, int32_t p) noexcept nogil:
         count += 1
     for i in range(count):
         prefetch(at(g.tree, page_at(g, found[i]).node))
-
-
-cdef int32_t parent_of(Pool *g, int32_t p) noexcept nogil:
-    """The page of the parent's block if it is covered, or -1."""
-    cdef int32_t parent = at(g.tree, page_at(g, p).node).parent, q
-    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
-        return -1
-    q = at(g.tree, parent).page[g.index]
-    return q if q >= 0 and page_at(g, q).holders == 0 else -1
 
 
 cdef void uncover(Pool *g, int32_t p) noexcept nogil:
@@ -216,8 +225,8 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
 cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
     """`cut_slots` for cells: what evicting the pages changes in the order is done here, the rest by the caller."""
     cdef Order *o = g.tiers
-    cdef uint64_t[MAX_RUN] keys
-    cdef int32_t slot, kind = 0, count = 0, p = -1, q, i
+    cdef int32_t[MAX_RUN] pages
+    cdef int32_t slot, kind = 0, count = 0, p = -1, i
     while count < wanted:
         if p < 0:
             slot = pick(g, 0)
@@ -225,20 +234,16 @@ cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
                 break
             p = o.slots[slot].page
             kind = memory_at(g.cells, p).kind
-            q = parent_of(g, p)
-            if q >= 0:
-                fetch_covered(g, q)
-        slots[count] = page_at(g, p).slot[0]
+            fetch_above(g, p)
+        pages[count], slots[count] = p, page_at(g, p).slot[0]
         count += 1
         p = cut_page(g, p, kind)
     if p >= 0:
         uncover(g, p)
     for i in range(count):
-        keys[i] = key_at(&s.tree, page_at(g, o.slots[slots[i]].page).node)
-        fetch_home(&g.cells.ghosts, keys[i])
-        touch(s.tree.index + (keys[i] & s.tree.mask))
+        fetch_key(s, g, page_at(g, pages[i]).node)
     for i in range(count):
-        fetch_next(&g.cells.ghosts, keys[i])
+        fetch_next(&g.cells.ghosts, key_at(&s.tree, page_at(g, pages[i]).node))
     o.num_idle -= count
     g.available -= count
     g.counters[TOTAL] += count
