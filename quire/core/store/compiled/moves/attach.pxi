@@ -17,14 +17,18 @@ cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nog
         note_insert(g, p, node, -1)
 
 
-cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node, int32_t parent) noexcept nogil:
-    """The same below a page that the same row has just attached: held, it is not listed."""
+cdef inline bint follows_own(State *s, Pool *g, int32_t node, int32_t before) noexcept nogil:
+    """Whether the parent of a node has the page that a row has in the column before."""
+    return before >= 0 and at(&s.tree, at(&s.tree, node).parent).page[g.index] == before
+
+
+cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
+    """In the adaptive order, below a page of the same row: it is held, and so not listed."""
     at(&s.tree, node).page[g.index] = p
     page_at(g, p).node = node
-    if g.cells != NULL:
-        g.cells.inserted += 1
-        if g.cells.leaves_only:
-            kids_at(&s.tree, parent, g.index)[hottest(g, page_at(g, p))] += 1
+    g.cells.inserted += 1
+    if g.cells.leaves_only:
+        kids_at(&s.tree, at(&s.tree, node).parent, g.index)[hottest(g, page_at(g, p))] += 1
 
 
 cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
@@ -90,8 +94,8 @@ cdef int32_t attach_row(State *s, Pool *g, int32_t row, int32_t first, int32_t l
     for i in range(last - first):
         p, q = pages[i], at(&s.tree, path[i]).page[g.index]
         if q < 0 and p >= 0 and page_at(g, p).node < 0:
-            if run:
-                attach_next(s, g, p, path[i], path[i - 1])
+            if g.cells != NULL and first + i and follows_own(s, g, path[i], pages[i - 1]):
+                attach_next(s, g, p, path[i])
             else:
                 attach(s, g, p, path[i])
             run += 1

@@ -75,6 +75,8 @@ cdef inline void push_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexc
     o.filled[above >> 6] |= <uint64_t> 1 << (above & 63)
     if level.cursor[i] == end:
         level.cursor[i] = slot
+    if tail == end:
+        level.due[i] = UNSEEN
 
 
 cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
@@ -91,6 +93,7 @@ cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) n
         o.slots[slot].prev, o.slots[slot].next = end, head
         o.slots[end].next = o.slots[head].prev = slot
         level_at(o, kind).cursor[(kind - NUM_CLASSES) % NUM_LISTS] = slot
+        level_at(o, kind).due[(kind - NUM_CLASSES) % NUM_LISTS] = UNSEEN
 
 
 cdef inline void unlist_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
@@ -102,6 +105,8 @@ cdef inline void unlist_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noe
     level.count -= 1
     if level.cursor[i] == slot:
         level.cursor[i] = after
+    if before >= o.size:
+        level.due[i] = UNSEEN
     if before == after:
         level.filled[place >> 6] &= ~(<uint64_t> 1 << (place & 63))
     if level.count == 0:
@@ -132,6 +137,7 @@ cdef void age_list(Order *o, Cells *c, int32_t kind, int32_t age) noexcept nogil
         memory = memory_at(c, o.slots[slot].page)
         older = age_bin(c.now - memory.used)
         if older <= age:
+            level_at(o, kind).due[(kind - NUM_CLASSES) % NUM_LISTS] = memory.used + EDGES[age]
             return
         unlist_cell(o, c, slot, kind)
         memory.kind = <int16_t> (kind + older - age)
@@ -155,7 +161,7 @@ cdef void age_level(Order *o, Cells *c, int32_t k) noexcept nogil:
     for word in range(2, -1, -1):
         while filled[word]:
             i = 64 * word + highest_bit(filled[word])
-            if (i - 1) % NUM_AGES < NUM_AGES - 1:
+            if (i - 1) % NUM_AGES < NUM_AGES - 1 and o.levels[k].due[i] <= c.now:
                 age_list(o, c, first + i, (i - 1) % NUM_AGES)
             filled[word] &= ~(<uint64_t> 1 << (i & 63))
 

@@ -11,6 +11,8 @@ cdef enum:
     NUM_CLASSES = 104
     NUM_LISTS = 161           # of a level: pages nobody can resume at, then cells
 
+cdef int64_t UNSEEN = -(2**63)
+
 cdef struct Slot:
     int32_t prev              # -1: not listed
     int32_t next
@@ -21,6 +23,7 @@ cdef struct Level:            # the lists of one priority
     int32_t priority
     int32_t count             # pages in them
     int32_t[NUM_LISTS] cursor
+    int64_t[NUM_LISTS] due    # when the first page is too old for the list; UNSEEN: nobody has looked at it
 
 cdef struct Order:
     Slot *slots               # `size` slots, then NUM_CLASSES sentinels, then NUM_LISTS for each level
