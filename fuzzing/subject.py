@@ -11,6 +11,7 @@ import numpy as np
 from fuzzing.compare import Mismatch, same
 from fuzzing.engine import Engine
 from fuzzing.mirror import Mirror
+from fuzzing.receipts import receipt_facts
 from fuzzing.world import build
 from fuzzing.world.content import Content
 from fuzzing.world.plain import (
@@ -23,6 +24,7 @@ from fuzzing.world.plain import (
     Identity,
     Outlook,
     PlanFacts,
+    ReceiptFacts,
     RefusalFacts,
     SetbackFacts,
     World,
@@ -73,7 +75,9 @@ class Subject:
     ) -> tuple[tuple[ClaimFacts, ...], tuple[RefusalFacts, ...]]:
         """Phase 1 of a batch, kept under a key."""
         claims = self.claims[key] = self.cache.claim([self._request(ask) for ask in asks], purpose)
-        return tuple(_claim_facts(claim) for claim in claims), _refusals(claims.refused)
+        told = [receipt_facts(claim.receipt) if self.world.receipts else None for claim in claims]
+        facts = tuple(_claim_facts(claim, receipt) for claim, receipt in zip(claims, told, strict=True))
+        return facts, _refusals(claims.refused)
 
     def drop_claim(self, key: str) -> None:
         """Give a batch back."""
@@ -113,6 +117,7 @@ class Subject:
                 for group, (rows, place) in enumerate(counters)
             ),
             waiting=tuple(str(sequence.id) for sequence in batch.waiting),
+            receipts=tuple(map(receipt_facts, batch.receipts)) if self.world.receipts else None,
         )
 
     def _request(self, ask: Ask) -> Request | Prepared:
@@ -142,7 +147,8 @@ class Subject:
         self._learn_key(ask, found)
         spans = tuple(map(_runs, found.spans))
         numbers = (found.start, found.hit_blocks, found.held_blocks, spans, found.onboards, found.slots_now)
-        return Outlook(*numbers, found.slots_to_completion if self.world.is_plain else ())
+        receipt = receipt_facts(self.cache.explain(build.request(ask), purpose))
+        return Outlook(*numbers, found.slots_to_completion if self.world.is_plain else (), receipt)
 
     def _learn_key(self, ask: Ask, found: Probe) -> None:
         """The key of the first missing block: equal for equal prefixes, and only for those."""
@@ -296,8 +302,9 @@ def _runs(spans: Sequence[Span]) -> Blocks:
     return tuple((span.start, span.end) for span in spans)
 
 
-def _claim_facts(claim: Claim) -> ClaimFacts:
+def _claim_facts(claim: Claim, receipt: ReceiptFacts | None) -> ClaimFacts:
     return ClaimFacts(
         str(claim.request.id), claim.start, claim._hit.blocks, claim.onboards, claim.slots_needed,
         tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wanted_blocks)),
+        receipt,
     )  # fmt: skip

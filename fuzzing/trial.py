@@ -16,7 +16,18 @@ from fuzzing.oracle.state import State
 from fuzzing.subject import StoreName, Subject
 from fuzzing.world.build import Known
 from fuzzing.world.content import encoded, values
-from fuzzing.world.plain import Admission, Ask, Closing, Misuse, Path, PlanFacts, World
+from fuzzing.world.plain import (
+    Admission,
+    Ask,
+    ClaimFacts,
+    Closing,
+    Misuse,
+    Outlook,
+    Path,
+    PlanFacts,
+    ReceiptFacts,
+    World,
+)
 from quire import QuireError, check
 
 TRACE = 30  # calls kept for the report
@@ -102,6 +113,8 @@ class Trial:
             if isinstance(plan, PlanFacts) and plan.moves:
                 self.unrun.append(plan)
                 self.reached.update(KINDS[move[0]] for move in plan.moves)
+        for receipt in receipts_in(answer):
+            self.reached.update(f"missed: {miss.cause}" for miss in receipt.misses)
         if isinstance(answer, Admission):
             self.reached["admitted"] += len(answer.rows)
             hits = sum(start > 0 for _, _, start in answer.rows)
@@ -239,6 +252,16 @@ class Trial:
                 pages = {self.hashes.of(path): pages[place] for path, pages in stream.tree.at.items()}
                 facts = {name: (page.hottest, page.priority) for name, page in pages.items() if page}
                 same(f"mirror of group {stream.groups[place]} of {subject.store}", known, facts)
+
+
+def receipts_in(answer: Any) -> list[ReceiptFacts]:
+    """Receipts of an admission, of a probe, or of a batch of claims."""
+    if isinstance(answer, Outlook):
+        return [answer.receipt] if answer.receipt is not None else []
+    if isinstance(answer, Admission):
+        return list(answer.receipts or ())
+    claims = answer[0] if isinstance(answer, tuple) and answer and isinstance(answer[0], tuple) else ()
+    return [claim.receipt for claim in claims if isinstance(claim, ClaimFacts) and claim.receipt is not None]
 
 
 def firm(answer: Any) -> Any:

@@ -24,6 +24,7 @@ from quire.core.records.events import Cleared, Created, Event, EventBatch, Moved
 from quire.core.records.groups import LayerGroup
 from quire.core.records.identity import Media, Scope
 from quire.core.records.plan import Kind, Move, Plan
+from quire.core.records.receipt import ClientMiss, ClientReceipt, Miss, Receipt
 from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
@@ -41,11 +42,11 @@ logging.getLogger("quire").addHandler(logging.NullHandler())  # quiet, unless a 
 
 __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
-    "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ConfigWarning", "Counts",
-    "Created", "Encoder", "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind", "LayerGroup", "Media",
-    "MissingExtra", "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError", "Refusal", "Removed", "Request",
-    "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback", "Span", "StateError", "Stored",
-    "TierConfig", "UnknownError", "Usage", "check",
+    "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
+    "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind",
+    "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError",
+    "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback",
+    "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",
 ]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
     wants = [claims.wants(model.own, claim, group) for group in range(model.world.num_own)]
     wants += [encoder_wants(model, claim) for _ in groups[model.world.num_own :]]
     facts = (spans(model, claim), tuple(wants))
-    return ClaimFacts(claim.ask.name, claim.start, claim.blocks, onboards(model, claim), slots, *facts)
+    return ClaimFacts(claim.ask.name, claim.start, claim.blocks, onboards(model, claim), slots, *facts, claim.receipt)
 
 
 def onboards(model: Model, claim: Claim) -> tuple[int, ...]:
@@ -65,7 +65,8 @@ def outlook(model: Model, claim: Claim) -> Outlook:
         longest = min(ask.room + ask.max_new_tokens, max(ask.room, model.world.max_length))
         more = -(-longest // size) + (ask.room + ask.extra_tokens) // -size
         later = tuple(now + max(more, 0) * ask.beams for now in slots)
-    return Outlook(claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
+    facts = (claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
+    return Outlook(*facts, claim.receipt)
 
 
 def encoder_span(model: Model, claim: Claim) -> Blocks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzzing.oracle import claims as claiming
-from fuzzing.oracle import life, reach
+from fuzzing.oracle import life, reach, receipts
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.model import Model
@@ -149,4 +149,6 @@ def look_again(model: Model, claim: Claim) -> SetbackFacts:
     for name in ("start", "blocks", "source", "pages", "sources", "found", "walked", "across"):
         setattr(claim, name, getattr(found, name))
     claiming.hold(claim)
+    if model.world.receipts:
+        claim.receipt = receipts.explain(model.own, claim)
     return "claim", claim.ask.name, old, claim.start, False

@@ -247,6 +247,7 @@ def clear(state: State) -> int:
     for pools in state.pools:
         if pools.cells is not None:
             pools.cells.forget()
+        pools.gone.forget()
     return gone
 
 

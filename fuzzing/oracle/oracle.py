@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuzzing.oracle import admission, claims, faults, forks, life, reach, seating
+from fuzzing.oracle import admission, claims, faults, forks, life, reach, receipts, seating
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.facts import claim_facts, dump, outlook, row_facts, usage
@@ -41,7 +41,7 @@ class Oracle:
         self, key: str, asks: Sequence[Ask], purpose: str
     ) -> tuple[tuple[ClaimFacts, ...], tuple[RefusalFacts, ...]]:
         """Phase 1 of a batch, kept under a key."""
-        batch = self.model.batches[key] = admission.open_batch(self.model, list(asks), purpose)
+        batch = self.model.batches[key] = self._open(asks, purpose)
         return tuple(claim_facts(self.model, claim) for claim in batch.claims), tuple(batch.refused)
 
     def drop_claim(self, key: str) -> None:
@@ -57,7 +57,13 @@ class Oracle:
 
     def add(self, asks: Sequence[Ask], budget: Budget, continuing: Sequence[str]) -> Admission:
         """Both phases at once."""
-        return self._admit(admission.open_batch(self.model, list(asks), "compute"), budget, continuing)
+        return self._admit(self._open(asks, "compute"), budget, continuing)
+
+    def _open(self, asks: Sequence[Ask], purpose: str) -> Batch:
+        batch = admission.open_batch(self.model, list(asks), purpose)
+        for claim in batch.claims if self.world.receipts else ():
+            claim.receipt = receipts.explain(self.state, claim)
+        return batch
 
     def _admit(self, batch: Batch, budget: Budget, continuing: Sequence[str]) -> Admission:
         model, own = self.model, self.state
@@ -87,7 +93,11 @@ class Oracle:
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
         refused = admission.left_out(model, out, lacked) + refused
         waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
-        return Admission(seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting)
+        told = tuple(claim.receipt for claim in batch.claims if claim.receipt is not None)
+        return Admission(
+            seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting,
+            told if self.world.receipts else None,
+        )  # fmt: skip
 
     def _seat(self, claim: Claim) -> Row:
         number = self.model.free_rows.pop()
@@ -108,7 +118,9 @@ class Oracle:
     def probe(self, ask: Ask, purpose: str) -> Outlook:
         """What a claim would find now and an admission take."""
         admission.check(self.model, ask)
-        return outlook(self.model, self.model.find(ask, purpose))
+        claim = self.model.find(ask, purpose)
+        claim.receipt = receipts.explain(self.state, claim)
+        return outlook(self.model, claim)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -204,8 +216,7 @@ class Oracle:
 
     def ghosts(self) -> tuple[int, ...]:
         """Pages that are gone and remembered, by group."""
-        cells = [stream.pools[place].cells for stream, place in self.model.groups()]
-        return tuple([0 if one is None else sum(ghost is not None for ghost in one.ring) for one in cells])
+        return tuple([len(receipts.remembered(stream.pools[place])) for stream, place in self.model.groups()])
 
     def usage(self) -> tuple[int, ...]:
         """Where the slots of every tier are."""

@@ -6,6 +6,7 @@ A slot's stamp is renewed whenever it joins a class: becomes empty, a shadow, th
 from __future__ import annotations
 
 from fuzzing.oracle.cells import AGES, CLASSES, EVICTED, Cells
+from fuzzing.oracle.gone import Gone, Loss
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.tree import Tree
 from fuzzing.world.plain import TICKS, Move, Path, World
@@ -36,6 +37,8 @@ class Pools:
         self.counts = [0] * NUM_COUNTS
         full = world.kinds[self.number].kind in ("full", "cross")
         self.cells = Cells(sum(sizes), world.ghosts, full) if world.adaptive else None
+        self.gone = Gone(world.ghosts * sum(sizes) if world.receipts and not world.adaptive else 0)
+        self.now = 0  # as the cache was last told
         self.admissions = 0  # rows settled so far
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -140,6 +143,7 @@ class Pools:
         assert path is not None
         if self.cells is not None and why and len(path[-1]) == self.world.block_size:
             self.cells.bury(page, self.admissions, why)
+        self.gone.note(path, Loss(self.now, why, self.admissions) if why else None, self.world.block_size)
         self.tree.detach(page)
         self.see(page, path)
 
@@ -227,6 +231,7 @@ class Pools:
 
     def tell_time(self, now: int) -> None:
         """It is `now`."""
+        self.now = now
         if self.cells is not None:
             self.cells.now = now
 

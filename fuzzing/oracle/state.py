@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.pools import Pools
 from fuzzing.oracle.tree import Tree
-from fuzzing.world.plain import TICKS, Ask, Identity, Move, Path, RefusalFacts, World
+from fuzzing.world.plain import TICKS, Ask, Identity, Move, Path, ReceiptFacts, RefusalFacts, World
 
 Done = tuple[Move, tuple[Page, ...]]
 
@@ -77,6 +77,7 @@ class Claim:
     found: list[dict[int, Page]] = field(default_factory=list)  # per group: all pages along its tokens, when it looked
     walked: int = 0  # blocks that exist along its tokens
     across: Claim | None = None  # the same in the encoder's stream
+    receipt: ReceiptFacts | None = None
 
     @property
     def held(self) -> list[Page]:

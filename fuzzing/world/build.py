@@ -46,6 +46,8 @@ def config(world: World) -> CacheConfig:
         eviction="adaptive" if world.adaptive else "release_order" if world.release_order else "lru",
         ghosts=world.ghosts,
         min_uses=world.min_uses,
+        receipts=world.receipts,
+        receipt_scopes=world.scopes,
         events=True,
         event_seed=SEED,
     )
@@ -133,6 +135,13 @@ def named(ask: Ask, block_size: int) -> Ask:
     ORIGINS[root] = (ask.scope, ask.encoder)
     known = places(ask.encoder, block_size)
     return replace(ask, identities=mine, places=known, root=root, scope_root=ROOTS[ask.scope])
+
+
+def space(given: plain.Encoder | None) -> object:
+    """What sets text over an encoder's input apart from other text of its scope."""
+    read = encoder(given)
+    scope = None if read is None else read._scope(SCOPES[0])
+    return None if scope is None else scope.space
 
 
 def _root(ask: Ask) -> int:

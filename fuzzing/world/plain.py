@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 Identity = tuple[int, int, int, int]  # token and its three extra words: what makes two tokens the same
 Block = tuple[Identity, ...]
@@ -56,13 +56,15 @@ class World:
     offload_min: int = 30
     release_order: bool = False
     adaptive: bool = False
-    ghosts: int = 0  # per slot, in the adaptive order
+    ghosts: int = 0  # per slot, in the adaptive order and with receipts
     min_uses: int = 1  # of a page that is copied down early, in the adaptive order
     planes: int = 2  # strips of a page; 0: it cannot be split
     flaky: bool = False  # colder tiers may fail, and moves may be doubted
     groups: tuple[Group, ...] = ()  # none given: all full
     max_chunk: int | None = None
     encoder_most: int | None = None  # longest encoder input; None: as long as sequences
+    receipts: bool = False  # every claim says why it missed what it missed
+    scopes: int = 0  # other scopes in which a receipt looks
     snug: Ask | None = None  # a request for which the device pools are just large enough
 
     kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group
@@ -179,6 +181,27 @@ class Budget:
     all_or_nothing: bool = False
 
 
+class MissFacts(NamedTuple):
+    """Tokens that were not reused for one reason."""
+
+    cause: str
+    start: int
+    stop: int
+    group: int | None = None
+    ticks: int | None = None  # since they went
+    admission: int | None = None
+    request: str | None = None  # who computes them
+
+
+class ReceiptFacts(NamedTuple):
+    """What of a prompt was reused, and why the rest was not."""
+
+    length: int
+    reused: int
+    hits: tuple[tuple[tuple[int, int], int], ...]  # tokens by tier and group
+    misses: tuple[MissFacts, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
     """What a claim found."""
@@ -190,6 +213,7 @@ class ClaimFacts:
     slots: Numbers  # slots it needs at its peak
     spans: tuple[Blocks, ...]  # per group: what there is of what the prompt's end needs, in tokens
     wants: tuple[Blocks, ...]  # per group: what the prompt's end needs and the claim does not hold, in blocks
+    receipt: ReceiptFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +226,7 @@ class Admission:
     plan: PlanFacts
     counts: tuple[tuple[int, ...], ...]  # per new sequence and group
     waiting: tuple[str, ...]  # continuing ones without a span
+    receipts: tuple[ReceiptFacts, ...] | None = None  # of the new sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +240,7 @@ class Outlook:
     onboards: Numbers
     slots: tuple[int, ...]  # by how much the free counts would go down
     slots_to_completion: tuple[int, ...]
+    receipt: ReceiptFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from quire.core.admission.admit import Batch, admit_batch, check_open
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.prepare import ready_for
-from quire.core.admission.probe import Probe, probe_batch, slots_to_completion
+from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
 from quire.core.life.commit import commit_batch
 from quire.core.life.finish import Finished, finish_plan
 from quire.core.life.fork import fork_sequence
@@ -29,6 +29,7 @@ from quire.core.records.config import CacheConfig
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
 from quire.core.records.plan import Plan
+from quire.core.records.receipt import Receipt
 from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
 from quire.core.records.stats import NUM_COUNTERS, Counts, Usage, counts
@@ -96,6 +97,14 @@ class Cache:
         """What a claim would find now; holds nothing and changes nothing."""
         with self._asked():
             return probe_batch(self._setup, requests, purpose)
+
+    def explain(self, request: Request | Prepared, purpose: Purpose = "compute") -> Receipt:
+        """Why a claim would miss what it would miss now, token by token; holds nothing and changes nothing.
+
+        What is gone is known where it is remembered: with receipts on, and with the adaptive eviction order.
+        """
+        with self._asked():
+            return explain_request(self._registry, request, purpose)
 
     def claim(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> Claims:
         """Phase 1: hold every reusable page of the batch. Use it in a `with` block, or admit or drop the claims."""

@@ -85,6 +85,8 @@ def objects(store: StoreName) -> list[Any]:
     cache.drop(held)
     cache.release(sequence)
     plan = cache.offload(1)
+    receipt = cache.explain(request)
+    made += [receipt, *receipt.misses, receipt.client(), *receipt.client().misses]
     return [*made, plan, *plan, *(move.kind for move in plan), cache.take_events(whole=True)]
 
 

@@ -18,8 +18,10 @@ VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "config.json")
 MEASURED = {"requests_per_second", "wall_requests_per_second", "cache_seconds", "wall_seconds", "series"}
 
 # Changed on purpose, by the version that wrote it.
-NEW_FIELDS = {"0.1.0": {"event_seed", "ghosts", "min_uses"}}  # 0.2.0 keys event hashes, has an order that remembers
-NOW_SHOWN = {"0.1.0": ("eviction='empty_first'", "eviction='lru', ghosts=8, min_uses=1")}  # in a config's repr
+NEW_FIELDS = {"0.1.0": {"event_seed", "ghosts", "min_uses", "receipts", "receipt_scopes"}}  # keyed hashes, memory
+NOW_SHOWN = {
+    "0.1.0": ("eviction='empty_first'", "eviction='lru', ghosts=8, min_uses=1, receipts=False, receipt_scopes=0")
+}  # in a config's repr
 NOW_CALLED = {"0.1.0": {"empty_first": "lru"}}  # the order, in a replay's settings; the old name is read with a warning
 SECRET = {"event_seed"}  # bytes: in no file
 NOT_FOLLOWED = {"0.1.0": "it speaks version 1 of our field, we read 2"}  # for the same reason: its hashes have no key

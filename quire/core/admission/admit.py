@@ -14,9 +14,10 @@ from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.probe import probe_batch
 from quire.core.records.errors import StateError, UnknownError, say, shown
 from quire.core.records.plan import Plan
+from quire.core.records.receipt import Receipt
 from quire.core.records.span import Span
 from quire.core.records.step import Step
-from quire.core.state.claim import Claim, Refusal
+from quire.core.state.claim import RECEIPTS_OFF, Claim, Refusal
 from quire.core.state.claims import Claims, drop_from, settle
 from quire.core.state.learner import learn
 from quire.core.state.registry import Registry
@@ -36,7 +37,7 @@ class SequenceSpan(NamedTuple):
 class Batch:
     """What one admission decided: sequences in order, the span each computes now, the moves, who stays out."""
 
-    __slots__ = ("_parts", "_spans", "plan", "refused", "sequences", "waiting")
+    __slots__ = ("_claims", "_parts", "_spans", "plan", "refused", "sequences", "waiting")
 
     def __init__(
         self,
@@ -45,12 +46,14 @@ class Batch:
         plan: Plan,
         refused: list[Refusal],
         waiting: list[Sequence],
+        claims: list[Claim] | None = None,
     ) -> None:
         self.sequences = sequences
         self.plan = plan
         self.refused = refused
         self.waiting = waiting  # continuing ones without a span: no budget left, or open claims hold what they need
         self._parts = parts
+        self._claims = claims  # of the sequences, for their receipts; None: there are none
         self._spans: dict[Sequence, Span] | None = None
 
     @property
@@ -59,6 +62,13 @@ class Batch:
         if self._spans is None:
             self._spans = {sequence: Span(start, end) for sequence, start, end in self._parts}
         return self._spans
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """Why each of the sequences missed what it missed, as things were when it was claimed; in their order."""
+        if self._claims is None:
+            raise StateError(RECEIPTS_OFF)
+        return tuple(claim.receipt for claim in self._claims)
 
     @property
     def num_tokens(self) -> int:
@@ -88,6 +98,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     if registry.timed and sequences:  # a batch that is refused leaves everything as it was
         setup.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
+    admitted = list(claims._claims) if setup.config.receipts else None
     settle(claims)
     if registry.learners and sequences:
         for (store, place), learner in registry.learners:
@@ -95,7 +106,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
                 learn(store, place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
-    return Batch(sequences, parts, registry.take_plan(), refused, waiting)
+    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
 
 
 def check_open(registry: Registry, claims: Claims) -> None:

@@ -16,6 +16,7 @@ from quire.core.records.errors import say
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Refusal, let_go
 from quire.core.state.claims import Claims
+from quire.core.state.explained import explain_hit, usable_tokens
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
@@ -35,7 +36,10 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
         for prepared in ready:
             never = never_fits(setup, prepared, purpose)
             if never is None:
-                batch._claims.append(claim_one(setup, prepared, purpose))
+                claim = claim_one(setup, prepared, purpose)
+                batch._claims.append(claim)
+                if setup.config.receipts:
+                    note_facts(registry, claim)
                 registry.timed = registry.timed or prepared._timed
             else:
                 batch.refused.append(never)
@@ -56,9 +60,7 @@ def look_up(setup: Setup, claim: Claim) -> None:
     """Find the hit of a claim's request and hold it."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
-    usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
-    if prepared.request.reuse_limit is not None:
-        usable = min(usable, prepared.request.reuse_limit)
+    usable = usable_tokens(prepared, claim.purpose)
     if computes or not setup.groups_differ:
         claim._hit = hit = store.walk(prepared._chain, root, usable, setup.partial_policy)
         claim._cold = store.claim(hit)
@@ -74,6 +76,12 @@ def look_up(setup: Setup, claim: Claim) -> None:
     claim.num_tokens = prepared.end - hit.start if computes else 0
     claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
     claim.onboards = _from_below(setup, claim) if len(setup.config.tiers) > 1 else claim._cold
+
+
+def note_facts(registry: Registry, claim: Claim) -> None:
+    """What the claim's receipt will say: later calls change the tree, and rows get other sequences."""
+    claim._receipt = None
+    claim._facts = explain_hit(registry.setup, claim.prepared, claim.purpose, claim._hit, registry.sequence_in)
 
 
 def _source_in_the_way(setup: Setup, hit: Hit) -> bool:

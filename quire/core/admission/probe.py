@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quire.core.admission.claim import claim_one
+from quire.core.admission.claim import claim_one, note_facts
 from quire.core.admission.prepare import ready_for
+from quire.core.records.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.state.claim import Spans, let_go
 from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
 
@@ -39,6 +41,17 @@ def probe_batch(setup: Setup, requests: Iterable[Request | Prepared], purpose: P
     """What a claim would find now: claim, count, give back."""
     ready = ready_for(setup, requests, purpose)
     return [_probe(setup, prepared, purpose) for prepared in ready]
+
+
+def explain_request(registry: Registry, request: Request | Prepared, purpose: Purpose) -> Receipt:
+    """Why a claim would miss what it would miss now: claim, look, give back."""
+    (prepared,) = ready_for(registry.setup, [request], purpose)
+    claim = claim_one(registry.setup, prepared, purpose)
+    try:
+        note_facts(registry, claim)
+    finally:
+        let_go(claim)
+    return claim.receipt
 
 
 def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:

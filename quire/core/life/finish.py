@@ -8,7 +8,7 @@ from typing import NamedTuple, SupportsIndex
 
 import numpy as np
 
-from quire.core.admission.claim import look_up
+from quire.core.admission.claim import look_up, note_facts
 from quire.core.life.release import release_sequence, suspended
 from quire.core.records.errors import InputError, StateError, listed, say, shown
 from quire.core.records.plan import Kind, Plan
@@ -88,7 +88,7 @@ def _give_up(registry: Registry, plan: Plan, places: list[int]) -> tuple[Setback
         store.lose(place, page, stamp)
     setbacks = _hold_setbacks(registry, lost)
     setbacks += [_recut(registry, row, cut) for row, cut in sorted(cuts.items())]
-    setbacks += [_reclaim(setup, claim) for claim in claims]
+    setbacks += [_reclaim(registry, claim) for claim in claims]
     return tuple(setbacks)
 
 
@@ -177,7 +177,9 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
     return Setback(sequence, old, sequence.computed)
 
 
-def _reclaim(setup: Setup, claim: Claim) -> Setback:
+def _reclaim(registry: Registry, claim: Claim) -> Setback:
     old = claim.start
-    look_up(setup, claim)
+    look_up(registry.setup, claim)
+    if claim._facts is not None:
+        note_facts(registry, claim)
     return Setback(claim, old, claim.start)

@@ -18,6 +18,7 @@ MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
 MOST_GHOSTS = 64  # of a slot
 MOST_USES = 255  # that are counted of a page
+MOST_SCOPES = 64  # that a receipt looks into
 SEED_BYTES = 16
 Eviction = Literal["lru", "adaptive", "release_order"]
 RENAMED = {"empty_first": "lru"}  # orders, by their old names
@@ -56,8 +57,10 @@ class CacheConfig:
     shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
     eviction: Eviction = "lru"  # which idle page goes first; adaptive learns it from what is asked again
-    ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order
+    ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order and receipts
     min_uses: int = 1  # of a page that `offload` copies down early; for the adaptive order
+    receipts: bool = False  # every claim says why it missed what it missed; gone pages are remembered in every order
+    receipt_scopes: int = 0  # in so many other scopes, at most 64, a receipt looks for what is new in its own
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
@@ -70,6 +73,7 @@ class CacheConfig:
         self._check_tiers()
         self._check_pools()
         self._check_eviction()
+        self._check_receipts()
         if type(self.offload_min_priority) is not int or not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
             fact, cure = f"priorities go from {LOWEST} to {HIGHEST}", f"use one of them; {HIGHEST + 1} offloads nothing"
             raise InputError(say(f"offload_min_priority {shown(self.offload_min_priority)}", fact, cure))
@@ -94,6 +98,13 @@ class CacheConfig:
             raise InputError(
                 say(ask, "only the adaptive order counts uses", "use eviction='adaptive', or leave it at 1")
             )
+
+    def _check_receipts(self) -> None:
+        if type(self.receipts) is not bool:
+            raise InputError(say(f"receipts {shown(self.receipts)}", "they are on or off", "pass True or False"))
+        if type(self.receipt_scopes) is not int or not 0 <= self.receipt_scopes <= MOST_SCOPES:
+            fact = f"it must be a whole number from 0 to {MOST_SCOPES}"
+            raise InputError(say(f"receipt_scopes {shown(self.receipt_scopes)}", fact, "0 looks into no other scope"))
 
     def _check_sizes(self) -> None:
         if not isinstance(self.groups, tuple) or not all(isinstance(group, LayerGroup) for group in self.groups):
@@ -163,6 +174,11 @@ class CacheConfig:
             if total > MOST_SLOTS:
                 fact = f"it has {shown(total)} slots in all tiers, the store counts to {MOST_SLOTS:,}"
                 raise InputError(say(f"group {shown(layer.name)}", fact, "give it fewer"))
+
+    @property
+    def _remembered(self) -> int:
+        """Ghosts per slot that the stores keep: none where nobody asks for them."""
+        return self.ghosts if self.receipts or self.eviction == "adaptive" else 0
 
     @property
     def _columns(self) -> int:

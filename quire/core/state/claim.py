@@ -8,15 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from quire.core.records.errors import shown
+from quire.core.records.errors import StateError, say, shown
+from quire.core.records.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.records.span import Span, merged, without
+from quire.core.state.explained import ClaimFacts, receipt_of
 from quire.core.state.prepared import Prepared, Purpose
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Hit
 
 Spans = tuple[Span, ...]
+RECEIPTS_OFF = say("a receipt", "this cache makes none", "build it with CacheConfig(receipts=True), or ask explain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ class Claim:
     `prepared` is the request made ready, for `gains_from` of other claims; `purpose` is what it was claimed for.
     """
 
-    __slots__ = ("_cold", "_cross_hit", "_hit", "_takes", "num_tokens", "onboards", "prepared", "purpose")
+    __slots__ = (
+        "_cold", "_cross_hit", "_facts", "_hit", "_receipt", "_takes", "num_tokens", "onboards", "prepared", "purpose",
+    )  # fmt: skip
 
     prepared: Prepared
     purpose: Purpose
@@ -55,9 +60,13 @@ class Claim:
     _cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
     _takes: tuple[int, ...]  # slots per group at the peak; a partial hit's copy is one of them
 
+    _facts: ClaimFacts | None  # what its receipt says; None: receipts are off
+    _receipt: Receipt | None  # made when somebody asks for it
+
     def __init__(self, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
         self.purpose = purpose
+        self._facts = self._receipt = None
 
     @property
     def request(self) -> Request:
@@ -68,6 +77,15 @@ class Claim:
     def start(self) -> int:
         """First token to compute: every group can resume here."""
         return self._hit.start
+
+    @property
+    def receipt(self) -> Receipt:
+        """Why it missed what it missed, as things were when it was claimed; for the operator."""
+        if self._facts is None:
+            raise StateError(RECEIPTS_OFF)
+        if self._receipt is None:
+            self._receipt = receipt_of(self.prepared, self.purpose, self._facts)
+        return self._receipt
 
     @property
     def encoder_start(self) -> int:

@@ -38,7 +38,8 @@ class Registry:
         self.next_plan = 0
         adaptive = setup.config.eviction == "adaptive"
         self.learners = tuple((pool, Learner()) for pool in setup.pools) if adaptive else ()
-        self.timed = adaptive  # the stores must know the time: some page may have a duration, or all grow older
+        # the stores must know the time: some page may have a duration, all grow older, or are remembered when they go
+        self.timed = adaptive or setup.config.receipts
         self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out
 
     def check_commits(self, sequence: Sequence) -> None:
@@ -48,6 +49,10 @@ class Registry:
             self.commit_checked[sequence.row] = sequence
         else:
             self.commit_checked.pop(sequence.row, None)
+
+    def sequence_in(self, row: int) -> Hashable:
+        """The id of the live sequence in a row; the latest are asked first."""
+        return next(name for name, sequence in reversed(self.sequences.items()) if sequence.row == row)
 
     def take_plan(self) -> Plan:
         """Everything the stores decided to move since the last plan; one without moves needs no finishing."""

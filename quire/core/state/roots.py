@@ -33,6 +33,11 @@ class Roots:
         """The root of a scope, NO_ROOT when nothing was ever stored in it."""
         return self._nodes.get(key, NO_ROOT)
 
+    def others(self, scope: Scope, most: int) -> list[tuple[int, Scope]]:
+        """Roots of the `most` scopes that came up last besides this one; streams of the cache's own stay apart."""
+        named = [(node, other) for node, (_, other) in self._scopes.items() if other.space == scope.space]
+        return [(node, other) for node, other in named[::-1] if other.key != scope.key][:most]
+
     def make(self, key: bytes, scope: Scope) -> int:
         """The root of a scope, new if need be."""
         node = self._nodes.get(key, NO_ROOT)

@@ -57,6 +57,7 @@ include "compiled/hits/walk_result.pxi"       # Hit: what a walk found, and whic
 include "compiled/hits/partial.pxi"           # the partial hit: found, taken over, copied
 include "compiled/hits/walk.pxi"              # which leading blocks of a chain are cached
 include "compiled/hits/claim.pxi"             # claim, unclaim
+include "compiled/hits/explain.pxi"           # why the blocks behind a hit are missing
 include "compiled/rows/current.pxi"           # pages outside the columns
 include "compiled/rows/seat.pxi"              # a claimed hit becomes a row
 include "compiled/rows/teach.pxi"             # what an admission teaches the adaptive order

@@ -25,6 +25,7 @@ GroupNumbers = tuple[int, int, int, int, int, int, Sequence[int]]  # tail, sink,
 AskNumbers = tuple[int, int, int, int]  # of one group: columns from first to stop, peak, spare
 Need = tuple[int, int, int]  # of one group: blocks before sink, and from first to stop
 SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # leaf; per group: held, claims, tier
+Explained = tuple[bytes, bytes, int]  # runs of causes, tokens by group and tier, the row that computes them (-1: none)
 EventArrays = tuple[Int64Array, UInt64Array, Int32Array, Int32Array, int]  # records, hashes, details, tokens, lost
 
 
@@ -209,6 +210,10 @@ class Store(Protocol):
 
     def source_state(self, hit: Hit) -> SourceState:
         """Of the source now: is a leaf; and per group: its page is held, its claims, its hottest tier."""
+
+    def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> Explained:
+        """Why the whole blocks before `usable` behind a hit, just found, are missing: int64 runs (`causes.py`); and
+        tokens of the pages it reads, int64 [groups, tiers]. `scope` is the event hash of a scope without root."""
 
     # Phase 2
 

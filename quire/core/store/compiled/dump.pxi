@@ -159,6 +159,8 @@ cdef tuple nbytes(State *s):
             total += (g.tiers[k].size + NUM_CLASSES) * sizeof(Slot)
         if g.cells != NULL:
             total += cells_bytes(g.cells, g.num_tiers)
+        elif g.ghosts != NULL:
+            total += <Py_ssize_t> ghosts_bytes(g.ghosts)
     return total, t.room * t.block_size * 4 + 24 * <Py_ssize_t> t.num_extras
 
 

@@ -44,6 +44,8 @@ cdef class Store:
                       order == ADAPTIVE)
             if order == ADAPTIVE:
                 make_cells(s, i, ghosts)
+            elif ghosts:
+                make_ghosts(s, i, ghosts)
         if tree_expect(&s.tree, max([sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 
@@ -99,6 +101,13 @@ cdef class Store:
         if hit.store is not self or hit.path.source < 0:
             return 0, (), (), ()
         return source_state(&self.state, hit.path.source)
+
+    def explain(self, Hit hit not None, Chain chain not None, int32_t root, uint64_t scope, Py_ssize_t usable):
+        """Why the whole blocks before `usable` behind a hit, just found, are missing; `interface.py` says more."""
+        check_chain(&self.state, chain, root)
+        if hit.store is not self or hit.chain is not chain:
+            raise ValueError("explain: the hit is not of this chain, or not of this store")
+        return explain_hit(&self.state, &chain.text, &hit.path, root, scope, usable)
 
     # rows and what they get
 
@@ -297,9 +306,9 @@ cdef class Store:
     def ghost_room(self, Py_ssize_t group):
         """Ghosts there are, and the bytes that all there can be take."""
         cdef Pool *g = check_group(&self.state, group)
-        if g.cells == NULL:
+        if g.ghosts == NULL:
             return 0, 0
-        return g.cells.ghosts.count, ghosts_bytes(&g.cells.ghosts)
+        return g.ghosts.count, ghosts_bytes(g.ghosts)
 
     # log
 

@@ -13,6 +13,7 @@ from quire.core.store.dumped import Dump, PageInfo
 from quire.core.store.interface import (
     AskNumbers,
     EventArrays,
+    Explained,
     GroupNumbers,
     Int16Array,
     Int32Array,
@@ -22,7 +23,7 @@ from quire.core.store.interface import (
 )
 from quire.core.store.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.twin.dump import dump, page_info
-from quire.core.store.twin.hits import claim, walk
+from quire.core.store.twin.hits import claim, explain, walk
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.moves import priority
@@ -31,6 +32,7 @@ from quire.core.store.twin.moves.offload import offload
 from quire.core.store.twin.pools.ask import Ask, Retention
 from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.checks import check_chain, check_end, check_vacant
+from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.group import ALL, Group, check_groups
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.pool import Pool
@@ -57,7 +59,8 @@ class Store:
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=}, {ghosts=} is out of range")
         rules = Rules(block_size, bool(shadows), offload_min, bool(tails), min_uses)
         num_tiers = len(groups[0][-1])
-        tree = Tree(len(groups), bool(events), seed, num_tiers if order == ADAPTIVE else 0)
+        adaptive = order == ADAPTIVE
+        tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)
         moves = Moves(block_size)
         log = Log(len(groups), bool(events), max_events)
         pools = [_pool(number, group, order, ghosts) for number, group in enumerate(groups)]
@@ -99,6 +102,12 @@ class Store:
 
     def source_state(self, hit: Hit) -> SourceState:
         return claim.source_state(hit)
+
+    def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> Explained:
+        """Why what lies behind a hit that was just found is missing."""
+        check_chain(self._state, chain)
+        top = None if root == seat.NO_ROOT else self._state.tree.root(root)
+        return explain.explain(self._state, hit, chain, top, scope, usable)
 
     # Phase 2
 
@@ -245,8 +254,8 @@ class Store:
 
     def ghost_room(self, group: int) -> tuple[int, int]:
         """Ghosts there are, and roughly the bytes that all there can be take."""
-        cells = self._state.pools[group].cells
-        return (0, 0) if cells is None else (len(cells.ghosts), 300 * len(cells.ghosts.places))
+        ghosts = self._state.pools[group].ghosts
+        return (0, 0) if ghosts is None else (len(ghosts), 300 * len(ghosts.places))
 
     # Questions
 
@@ -293,7 +302,8 @@ class Store:
 def _pool(number: int, group: GroupNumbers, order: int, ghosts: int) -> Pool:
     tail, *_, slots = group
     if order != ADAPTIVE:
-        return Pool(number, slots, order == RELEASE_ORDER)
+        remembered = Ghosts(ghosts * sum(slots)) if ghosts else None
+        return Pool(number, slots, order == RELEASE_ORDER, None, remembered)
     pool = Pool(number, slots, False, Cells(sum(slots), ghosts, tail == ALL))
     pool.set_rank(FIRST_RANK)
     return pool

@@ -51,6 +51,14 @@ cdef int32_t best_partial(State *s, int32_t parent, Query *q, int policy, int32_
     return best
 
 
+cdef int32_t nearest_common(Tree *t, int32_t parent, Query *q) noexcept nogil:
+    """The most leading tokens that any child shares with a query: one of its neighbours in their order has them."""
+    cdef int32_t before, after
+    last_before(t, parent, q, True, &before)
+    first_after(t, parent, q, False, &after)
+    return max(before, after)
+
+
 cdef bint may_take_over(State *s, int32_t source) noexcept nogil:
     """An idle leaf nobody else claims need not be copied."""
     cdef int32_t i, p
@@ -73,6 +81,7 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
         use(g.cells, p)
     if page.slot[0] < 0 and onboard(s, g, p):
         return -1
+    unbury(s, g, page.node)
     detach(s, g, p, 0)
     drop_shadows(g, page, 0)
     put_priority(page, priority_at(ask, path.blocks))

@@ -48,8 +48,18 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
 cdef void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
     """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
     cdef int32_t node = page_at(g, p).node
-    if g.cells != NULL and at(&s.tree, node).size == s.block_size:
+    if g.ghosts == NULL or at(&s.tree, node).size != s.block_size:
+        return
+    if g.cells != NULL:
         remember(g.cells, p, key_at(&s.tree, node), s.admissions, why)
+    else:
+        add_ghost(g.ghosts, key_at(&s.tree, node), s.now, s.admissions, why)
+
+
+cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
+    """The page of a node goes for another reason: what is remembered of an older one is not so any more."""
+    if g.cells == NULL and g.ghosts != NULL and at(&s.tree, node).size == s.block_size:
+        drop_ghost(g.ghosts, key_at(&s.tree, node))
 
 
 cdef void fetch_key(State *s, Pool *g, int32_t node) noexcept nogil:

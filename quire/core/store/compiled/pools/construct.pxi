@@ -112,10 +112,20 @@ cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
     if (g.cells == NULL or cells_open(g.cells, g.num_pages, ghosts, s.num_columns, g.tail < 0)
             or level_open(g, DEFAULT_PRIORITY)):
         raise MemoryError(f"group {g.index}: no memory for what its order learns")
+    g.ghosts = &g.cells.ghosts
     g.cells.pages, g.cells.stride = g.pages + g.stride - sizeof(Memory), g.stride
     for i in range(NUM_CELLS):
         rank[i] = FIRST_RANK[i]
     set_rank(g, rank)
+    return 0
+
+
+cdef int make_ghosts(State *s, int32_t index, int32_t ghosts) except -1:
+    """Room for what is remembered of a group whose order learns nothing."""
+    cdef Pool *g = s.pools + index
+    g.ghosts = <Ghosts *> calloc(1, sizeof(Ghosts))
+    if g.ghosts == NULL or ghosts_open(g.ghosts, <int64_t> ghosts * g.num_pages):
+        raise MemoryError(f"group {g.index}: no memory for its ghosts")
     return 0
 
 

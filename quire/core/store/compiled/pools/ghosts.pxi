@@ -174,6 +174,12 @@ cdef int32_t take_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     return place
 
 
+cdef int32_t find_ghost(Ghosts *e, uint64_t key) noexcept nogil:
+    """The place of a key's ghost, or -1."""
+    cdef uint32_t *entry = find_entry(e, key) if e.count else NULL
+    return -1 if entry == NULL else <int32_t> (entry[0] & e.places) - 1
+
+
 cdef int32_t make_place(Ghosts *e, uint64_t key) noexcept nogil:
     """The place of the next ghost, for a key. A ghost that still has its facts there has fallen out for it."""
     cdef int32_t old = take_ghost(e, key), place = e.next
@@ -191,6 +197,22 @@ cdef int32_t make_place(Ghosts *e, uint64_t key) noexcept nogil:
     return place
 
 
+cdef void add_ghost(Ghosts *e, uint64_t key, int64_t now, uint32_t admission, int32_t why) noexcept nogil:
+    """A page is gone now; no order learns from it."""
+    cdef int32_t place
+    if e.room == 0:
+        return
+    place = make_place(e, key)
+    e.used[place], e.admission[place], e.facts[place] = now, admission, <uint32_t> why << 2
+
+
+cdef void drop_ghost(Ghosts *e, uint64_t key) noexcept nogil:
+    """The ghost of a key, if there is one, is none any more."""
+    cdef int32_t place = take_ghost(e, key)
+    if place >= 0:
+        e.facts[place] = 0
+
+
 cdef void ghosts_clear(Ghosts *e) noexcept nogil:
     """Forget all, as if none had ever been."""
     memset(e.facts, 0, 4 * <Py_ssize_t> e.room)
@@ -201,6 +223,15 @@ cdef void ghosts_clear(Ghosts *e) noexcept nogil:
 cdef inline uint32_t rest_of(int64_t used, int64_t now) noexcept nogil:
     """Whole quarters of a second from a page's last use until now."""
     return <uint32_t> min(max(<int64_t> 0, now - used) // AGING_TICKS, <int64_t> MAX_REST)
+
+
+cdef inline int64_t gone_at(Ghosts *e, int32_t place) noexcept nogil:
+    """The tick at which a page went, to a quarter of a second."""
+    return e.used[place] + (e.facts[place] >> 12) * <int64_t> AGING_TICKS
+
+
+cdef inline int32_t why_of(Ghosts *e, int32_t place) noexcept nogil:
+    return e.facts[place] >> 2 & 3
 
 
 cdef inline int32_t uses_of(Ghosts *e, int32_t place) noexcept nogil:

@@ -37,6 +37,7 @@ cdef struct Pool:
     Order *tiers
     Expiries times
     Cells *cells              # of the adaptive order; NULL in others
+    Ghosts *ghosts            # its own, or those of an order that learns nothing; NULL: what is gone is not remembered
     Tree *tree
     int64_t *counters         # NumPy memory from here on
     int64_t *row_counters

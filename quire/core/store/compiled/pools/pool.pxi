@@ -183,3 +183,6 @@ cdef void pool_close(Pool *g) noexcept nogil:
     if g.cells != NULL:
         cells_close(g.cells)
         free(g.cells)
+    elif g.ghosts != NULL:
+        ghosts_close(g.ghosts)
+        free(g.ghosts)

@@ -42,6 +42,7 @@ cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
         g, p = s.pools + i, at(&s.tree, n).page[i]
         if p < 0:
             continue
+        unbury(s, g, n)
         at(&s.tree, n).page[i] = -1
         page_at(g, p).node = -1
         s.tree.epoch += 1
@@ -132,8 +133,8 @@ cdef int32_t clear(State *s) noexcept nogil:
             count += remove_subtree(s, leftmost(&s.tree, at(&s.tree, s.tree.first_root).child), False)
         free_root(&s.tree, s.tree.first_root)
     for i in range(s.num_groups):
-        if s.pools[i].cells != NULL:
-            ghosts_clear(&s.pools[i].cells.ghosts)
+        if s.pools[i].ghosts != NULL:
+            ghosts_clear(s.pools[i].ghosts)
     if s.log.batches != NULL:
         log_cleared(&s.log)
     return count

@@ -217,6 +217,12 @@ cdef int32_t num_children(Tree *t, int32_t n) noexcept nogil:
     return count
 
 
+cdef inline uint64_t seed_of_scope(uint64_t hash) noexcept nogil:
+    """What the keys of a scope of that event hash are mixed with: of the scope, and not of its root's number, which may
+    be another's later."""
+    return fold(SECRET[7] ^ hash, SECRET[0])
+
+
 cdef int32_t new_root(Tree *t, uint64_t hash) noexcept nogil:
     """A root of that event hash at the end of the list of roots; -1 without memory."""
     cdef uint64_t seed
@@ -226,7 +232,7 @@ cdef int32_t new_root(Tree *t, uint64_t hash) noexcept nogil:
     n = new_node(t, -1)
     at(t, n).flags = ROOT
     at(t, n).size = 0
-    seed = fold(SECRET[7] ^ hash, SECRET[0])      # of the scope, not of the number, which may be another's later
+    seed = seed_of_scope(hash)
     at(t, n).key, at(t, n).high = <uint32_t> seed, <uint32_t> (seed >> 32)
     at(t, n).left = t.last_root
     if t.last_root >= 0:

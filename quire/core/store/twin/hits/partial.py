@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import common_tokens
 from quire.core.store.twin.moves.attach import detach
-from quire.core.store.twin.moves.evict import copy_part, new_page
+from quire.core.store.twin.moves.evict import copy_part, new_page, unbury
 from quire.core.store.twin.moves.onboard import onboard
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
@@ -49,6 +49,12 @@ def _outward(parent: Node, query: bytes) -> Iterator[tuple[Node, int]]:
             right += 1
 
 
+def nearest_common(parent: Node, query: bytes) -> int:
+    """The most leading tokens that any child shares with `query`: one of its neighbours in their order has them."""
+    place = bisect_right(parent.order, query)
+    return max((common_tokens(other, query) for other in parent.order[max(0, place - 1) : place + 1]), default=0)
+
+
 def qualifies(child: Node, policy: int) -> bool:
     return child.has_all_pages() and (policy == 2 or (not child.children and not child.is_held))
 
@@ -77,6 +83,8 @@ def take_source(state: State, pool: Pool, page: Page, retention: tuple[int, int]
         pool.cells.use(page)
     if page.hottest > 0:
         onboard(state, pool, page)
+    if page.node is not None:
+        unbury(state, pool, page.node)
     detach(state, pool, page, page.hottest)
     pool.drop_shadows(page)
     page.priority, page.duration = retention

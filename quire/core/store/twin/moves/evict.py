@@ -13,6 +13,7 @@ from quire.core.records.plan import Kind
 from quire.core.store.reuse import EVICTED
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.events import log_moved
+from quire.core.store.twin.pools.ghosts import Ghost
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.pool import (
     COPIED,
@@ -26,7 +27,7 @@ from quire.core.store.twin.pools.pool import (
     Pool,
 )
 from quire.core.store.twin.pools.state import State
-from quire.core.store.twin.tree.node import Page
+from quire.core.store.twin.tree.node import Node, Page
 
 
 def pick_device(pool: Pool) -> int:
@@ -100,8 +101,19 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
 def bury(state: State, pool: Pool, page: Page, why: int) -> None:
     """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
     node = page.node
-    if pool.cells is not None and node is not None and node.size == state.rules.block_size:
-        pool.cells.remember(page, (node.root.hash, node.key), state.admissions, why)
+    if pool.ghosts is None or node is None or node.size != state.rules.block_size:
+        return
+    key = (node.root.hash, node.key)
+    if pool.cells is not None:
+        pool.cells.remember(page, key, state.admissions, why)
+    else:
+        pool.ghosts.add(Ghost(key, state.now, 0, why, 0, 0, state.admissions))
+
+
+def unbury(state: State, pool: Pool, node: Node) -> None:
+    """The page of a node goes for another reason: what is remembered of an older one is not so any more."""
+    if pool.cells is None and pool.ghosts is not None and node.size == state.rules.block_size:
+        pool.ghosts.take_ghost((node.root.hash, node.key))
 
 
 def note_move(pool: Pool, page: Page, source: int, target: int) -> None:

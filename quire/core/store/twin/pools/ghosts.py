@@ -53,6 +53,11 @@ class Ghosts:
     def has(self, key: Key) -> bool:
         return key in self._at
 
+    def find_ghost(self, key: Key) -> Ghost | None:
+        """The ghost of a key."""
+        place = self._at.get(key)
+        return None if place is None else self.places[place]
+
     def take_ghost(self, key: Key) -> Ghost | None:
         """The ghost of a key, which is none any more."""
         place = self._at.pop(key, None)
@@ -71,3 +76,8 @@ class Ghosts:
 def rest_of(used: int, now: int) -> int:
     """Whole quarters of a second from a page's last use until now."""
     return min(max(0, now - used) // AGING_TICKS, MAX_REST)
+
+
+def gone_at(ghost: Ghost) -> int:
+    """The tick at which a page went, to a quarter of a second."""
+    return ghost.used + ghost.rest * AGING_TICKS

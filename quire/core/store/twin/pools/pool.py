@@ -12,6 +12,7 @@ from quire.core.records.errors import BrokenInvariant
 from quire.core.store.interface import Int64Array
 from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.expiry import Expiries
+from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.listing import Listing
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Page
 
@@ -26,10 +27,18 @@ NUM_COUNTERS = 29
 class Pool(Listing):
     """Pages and slots of one group."""
 
-    __slots__ = ("counters", "expiries", "free_pages", "pages", "reserved")
+    __slots__ = ("counters", "expiries", "free_pages", "ghosts", "pages", "reserved")
 
-    def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
+    def __init__(
+        self,
+        group: int,
+        slots: Sequence[int],
+        release_order: bool,
+        cells: Cells | None = None,
+        ghosts: Ghosts | None = None,
+    ) -> None:
         super().__init__(group, slots, release_order, cells)
+        self.ghosts = ghosts if cells is None else cells.ghosts  # None: what is gone is not remembered
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
         self.reserved = 0  # of the vacant slots: promised to rows

@@ -6,7 +6,7 @@ Owns the order of removal. Refuses while a claim rests on what would go: the hit
 from quire.core.store.reuse import SPOILT
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.moves.attach import detach
-from quire.core.store.twin.moves.evict import bury
+from quire.core.store.twin.moves.evict import bury, unbury
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node
 from quire.core.store.twin.tree.traverse import subtree
@@ -36,8 +36,8 @@ def clear(state: State) -> int:
             row.tip = None
     state.tree.forget_roots()
     for pool in state.pools:
-        if pool.cells is not None:
-            pool.cells.ghosts.forget()
+        if pool.ghosts is not None:
+            pool.ghosts.forget()
     state.log.log_cleared()
     return gone
 
@@ -54,6 +54,7 @@ def _remove(state: State, tops: list[Node], quiet: bool = False) -> int:
             page = node.pages[pool.group]
             if page is None:
                 continue
+            unbury(state, pool, node)
             detach(state, pool, page, page.hottest, quiet)
             gone += 1
             if page.holders == 0:

@@ -72,8 +72,10 @@ class Node:
         self.pages: list[Page | None] = [None] * num_groups
         self.tips = 0
         self.hash = 0
-        self.key = 0  # private, of the chain up to here; kept for the adaptive order only
-        self.kids: list[list[int]] = []  # by group and tier: children whose hottest copy is there; kept likewise
+        self.key = 0  # private, of the chain up to here; kept where what is gone is remembered
+        self.kids: list[
+            list[int]
+        ] = []  # by group and tier: children whose hottest copy is there; of the adaptive order
         self.alive = True
 
     @property

@@ -15,14 +15,15 @@ class Tree:
     """All roots and the nodes under them."""
 
     __slots__ = (
-        "_hashed", "_next", "_num_groups", "_seed", "_tiers_counted", "_touched", "identity_bytes", "num_nodes",
-        "roots",
+        "_hashed", "_keyed", "_next", "_num_groups", "_seed", "_tiers_counted", "_touched", "identity_bytes",
+        "num_nodes", "roots",
     )  # fmt: skip
 
-    def __init__(self, num_groups: int, hashed: bool, seed: bytes, tiers_counted: int = 0) -> None:
+    def __init__(self, num_groups: int, hashed: bool, seed: bytes, tiers_counted: int = 0, keyed: bool = False) -> None:
         self._num_groups = num_groups
         self._tiers_counted = tiers_counted  # of a node's children; 0 where no order asks for them
         self._hashed = hashed
+        self._keyed = keyed  # nodes know their keys: what is gone is remembered by them
         self._seed = read_seed(seed)  # of event hashes
         self._next = 0
         self._touched: dict[Node, None] = {}  # roots that lost a child or a tip, in the order of the first loss
@@ -33,8 +34,9 @@ class Tree:
     def _make(self, identity: bytes, parent: Node | None) -> Node:
         node = Node(self._next, identity, parent, self._num_groups)
         self._next += 1
-        if self._tiers_counted:
+        if self._keyed:
             node.key = 0 if parent is None else next_key(parent.key, identity)
+        if self._tiers_counted:
             node.kids = [[0] * self._tiers_counted for _ in range(self._num_groups)]
         return node
 

@@ -1,0 +1,197 @@
+"""Receipts by definition: the cause of every missed token, asked of each by itself; then equal neighbours are one."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from fuzzing.oracle import claims, reach
+from fuzzing.oracle.cells import SPOILT
+from fuzzing.oracle.gone import Loss
+from fuzzing.oracle.pools import Pools
+from fuzzing.oracle.state import Claim, Row, State
+from fuzzing.oracle.tree import common_tokens, path_of
+from fuzzing.world import build
+from fuzzing.world.plain import TICKS, MissFacts, Path, ReceiptFacts
+
+Reason = tuple[str, int | None, int | None, int | None, str | None]  # cause, group, ticks, admission, request
+SHORT: Reason = ("short", None, None, None, None)
+NEW: Reason = ("new", None, None, None, None)
+
+
+def remembered(pools: Pools) -> dict[Path, Loss]:
+    """By path: what is known of a group's pages that are gone."""
+    if pools.cells is not None:
+        ghosts = [ghost for ghost in pools.cells.ring if ghost is not None]
+        return {one.path: Loss(one.used + one.rest * (TICKS // 4), one.why, one.admission) for one in ghosts}
+    return pools.gone.recent()
+
+
+def explain(state: State, claim: Claim) -> ReceiptFacts:
+    """The receipt of a claim that was just found."""
+    ask, why = claim.ask, Why(state, claim)
+    reasons = [(why.reason(token), token) for token in range(claim.start, ask.compute_end)]
+    misses: list[MissFacts] = []
+    for (cause, group, ticks, admission, request), run in groupby(reasons, lambda item: item[0]):
+        tokens = [token for _, token in run]
+        misses.append(MissFacts(cause, tokens[0], tokens[-1] + 1, group, ticks, admission, request))
+    return ReceiptFacts(ask.compute_end, claim.start, tuple(sorted(hits(state, claim).items())), tuple(misses))
+
+
+def hits(state: State, claim: Claim) -> dict[tuple[int, int], int]:
+    """Tokens of the pages that going on at its start reads, by tier and group; a state stands for all before it."""
+    size, count = state.world.block_size, dict[tuple[int, int], int]()
+    for group, kind in enumerate(state.kinds):
+        for block in reach.needed(kind, claim.blocks * size, size):
+            place = (claim.found[group][block].hottest, group)
+            count[place] = count.get(place, 0) + (claim.blocks * size if kind.kind == "state" else size)
+        if claim.sources:
+            place = (claim.sources[group].hottest, group)
+            count[place] = count.get(place, 0) + claim.start - claim.blocks * size
+    return count
+
+
+class Why:
+    """Everything that tells why a claim has not more."""
+
+    def __init__(self, state: State, claim: Claim) -> None:
+        self.state, self.claim, self.ask = state, claim, claim.ask
+        self.size = size = state.world.block_size
+        self.reads = state.world.reuse and claim.ask.keeps
+        last = claim.ask.compute_end - (claim.purpose == "compute")
+        limit = claim.ask.reuse_limit
+        self.usable = last if limit is None else min(last, limit)
+        self.path = path_of(claim.ask.root, claim.ask.identities[: self.usable // size * size], size)
+        self.whole = len(self.path) - 1
+        self.found = claims.pages_along(state, self.path)
+        self.walked = state.tree.depth(self.path)
+        self.losses = [remembered(pools) for pools in state.pools]
+        self.known = self.how_far_known()
+        self.row = self.who_computes()
+        self.parted = self.where_parted()
+        self.blocks: dict[int, Reason] = {}  # asked so far
+
+    def prefix(self, block: int) -> Path:
+        """The path up to and with a block."""
+        return self.path[: block + 2]
+
+    def how_far_known(self) -> int:
+        """Blocks in the tree, and ghosts behind them: up to two in a row that nobody knows; all, if states are kept."""
+        known, patience = self.walked, self.whole if self.state.world.has_state else 2
+        block = known
+        while block < min(self.whole, known + patience):
+            if any(self.prefix(block) in losses for losses in self.losses):
+                known = block + 1
+            block += 1
+        return known
+
+    def shares(self, row: Row) -> int:
+        """Leading whole blocks that a row has too."""
+        theirs = path_of(row.ask.root, row.tokens[: len(row.tokens) // self.size * self.size], self.size)
+        same = [self.path[:blocks] == theirs[:blocks] for blocks in range(min(len(self.path), len(theirs)) + 1)]
+        return sum(same) - 2  # nothing, and the scope, are no blocks
+
+    def hidden_from(self, row: Row, group: int) -> int:
+        """The first block of a row that the tree has not been offered."""
+        return row.committed if self.state.kinds[group].kind == "state" else row.showns[group]
+
+    def who_computes(self) -> Row | None:
+        """The row with most of the prompt that has some of it to come, beyond what the claim has."""
+        able = [row for row in self.state.rows.values() if row.tip is not None and row.keep]
+        groups = range(len(self.state.kinds))
+        busy = [row for row in able if min(self.hidden_from(row, group) for group in groups) < self.shares(row)]
+        useful = [row for row in busy if self.shares(row) > self.claim.blocks]
+        return max(useful, key=lambda row: (self.shares(row), -row.number), default=None)
+
+    def where_parted(self) -> int:
+        """The first token that no path in the tree has."""
+        identities = self.ask.identities[: self.whole * self.size]
+        others = [path for path in self.state.tree.exists() if path[0] == self.ask.root]
+        flat = [tuple(token for block in path[1:] for token in block) for path in others]
+        return max((common_tokens(tokens, identities) for tokens in flat), default=0)
+
+    # -- one token ---------------------------------------------------------------------------------------------------
+
+    def reason(self, token: int) -> Reason:
+        """The first that applies."""
+        limit = self.ask.reuse_limit
+        if not self.reads or (limit is not None and token >= limit):
+            return ("policy", None, None, None, None)
+        if token >= self.usable:
+            return ("last_token", None, None, None, None)
+        if token >= self.whole * self.size:
+            return SHORT
+        block = token // self.size
+        reason = self.blocks[block] = self.blocks.get(block) or self.reason_of_block(block)
+        return self.nothing_known(token, block) if reason == NEW else reason
+
+    def reason_of_block(self, block: int) -> Reason:
+        """What the group to blame for it says."""
+        group, bound = self.culprit(block)
+        if self.state.kinds[group].kind == "state":
+            return self.no_snapshot(group, block, bound)
+        return self.no_page(group, block)
+
+    def nothing_known(self, token: int, block: int) -> Reason:
+        """What a block shares with others is not new, but no whole block; what others have is not new to all."""
+        if token < self.parted and block == self.walked:
+            return SHORT
+        elsewhere = max(map(self.has, self.others()), default=0) if self.state.world.scopes else 0
+        return ("other_scope", None, None, None, None) if block < elsewhere else NEW
+
+    def culprit(self, block: int) -> tuple[int, int]:
+        """The group to blame for a block, and the edge below which it could not resume."""
+        bound, groups = self.whole, range(len(self.state.kinds))
+        while True:
+            points = [self.own_point(group, bound) for group in groups]
+            if min(points) <= block:
+                return points.index(min(points)), bound
+            bound = min(points)
+
+    def own_point(self, group: int, bound: int) -> int:
+        """The last edge up to `bound` at which a group could resume by itself."""
+        edges = range(min(bound, self.walked), -1, -1)
+        return next(edge for edge in edges if claims.resumable(self.state, self.found, group, edge))
+
+    def no_page(self, group: int, block: int) -> Reason:
+        """Of what resuming behind a block needs, the last block that is not there."""
+        kind = self.state.kinds[group]
+        needed = reach.needed(kind, (block + 1) * self.size, self.size)
+        missing = [other for other in needed if other not in self.found[group]] if block < self.walked else [block]
+        hole = missing[-1]
+        if self.row is not None and self.hidden_from(self.row, group) <= hole < self.shares(self.row):
+            return ("under_way", group, None, None, self.row.ask.name)
+        if hole < self.known:
+            loss = self.losses[group].get(self.prefix(hole))
+            unknown: Reason = ("window" if kind.kind == "window" else "forgotten", group, None, None, None)
+            return unknown if loss is None else self.lost(loss, group)
+        return NEW
+
+    def lost(self, loss: Loss, group: int) -> Reason:
+        """A page that is gone."""
+        cause = "failed" if loss.why == SPOILT else "evicted"
+        return (cause, group, max(0, self.state.now() - loss.when), loss.admission, None)
+
+    def no_snapshot(self, group: int, block: int, bound: int) -> Reason:
+        """The nearest snapshot from a block on that was there, or that somebody will take."""
+        for ahead in range(block, bound):
+            row = self.row
+            to_come = row is not None and self.hidden_from(row, group) <= ahead < self.shares(row)
+            if row is not None and to_come and row.pages[group][ahead : ahead + 1] not in ([], [None]):
+                return ("under_way", group, None, None, row.ask.name)
+            loss = self.losses[group].get(self.prefix(ahead)) if ahead < self.known else None
+            if loss is not None:
+                return self.lost(loss, group)
+        return ("snapshot", group, None, None, None) if block < self.known else NEW
+
+    # -- other scopes ------------------------------------------------------------------------------------------------
+
+    def others(self) -> list[int]:
+        """Scopes besides its own that have something, over the same encoder's input."""
+        roots = {path[0] for path in self.state.tree.at} - {self.ask.root}
+        mine = build.space(self.ask.encoder)
+        return [root for root in roots if build.space(build.ORIGINS[root][1]) == mine]
+
+    def has(self, root: int) -> int:
+        """Leading blocks of the prompt after which every group could go on in another scope."""
+        path = (root, *self.path[1:])
+        return claims.longest(self.state, claims.pages_along(self.state, path), self.state.tree.depth(path))

@@ -1,0 +1,126 @@
+"""What a claim's receipt will say: noted at the claim, made into a Receipt when somebody asks. Knows no claims.
+
+The store explains whole blocks (`quire.core.store.causes`); the tokens that no whole block has are accounted for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from quire.core.records.identity import Scope
+from quire.core.records.receipt import Cause, Miss, Receipt
+from quire.core.records.retain import TICKS_PER_SECOND
+from quire.core.state.prepared import Prepared, Purpose
+from quire.core.state.roots import NO_ROOT
+from quire.core.state.setup import Setup
+from quire.core.store import causes
+
+if TYPE_CHECKING:
+    from quire.core.store.interface import Hit
+
+NAMES: dict[int, Cause] = {
+    causes.UNDER_WAY: "under_way",
+    causes.EVICTED: "evicted",
+    causes.FAILED: "failed",
+    causes.FORGOTTEN: "forgotten",
+    causes.WINDOW: "window",
+    causes.SNAPSHOT: "snapshot",
+    causes.SHORT: "short",
+    causes.NEW: "new",
+}
+REMEMBERED = (causes.EVICTED, causes.FAILED)
+
+
+class Elsewhere(NamedTuple):
+    """Another scope that has text which is new in this one."""
+
+    scope: Scope
+    end: int  # first token it has not
+
+
+ClaimFacts = tuple[int, bytes, bytes, int, Hashable, Elsewhere | None]
+# reused tokens, runs of causes, tokens by group and tier, the tick, who computes what is under way, other scope
+
+
+def usable_tokens(prepared: Prepared, purpose: Purpose) -> int:
+    """Leading tokens that may be reused: the last one of a prompt is always computed, it makes the logits."""
+    usable, limit = prepared.end - (purpose == "compute"), prepared.request.reuse_limit
+    return usable if limit is None else min(usable, limit)
+
+
+def explain_hit(
+    setup: Setup, prepared: Prepared, purpose: Purpose, hit: Hit, sequence_in: Callable[[int], Hashable]
+) -> ClaimFacts:
+    """What is to be said of a hit that was just found."""
+    usable, scope, now = usable_tokens(prepared, purpose), prepared._scope, setup.now()
+    root, name = NO_ROOT, 0
+    if prepared._keep and scope is not None:
+        root = setup.roots.find(prepared._scope_key)
+        if root == NO_ROOT:
+            name = scope.event_hash(setup.config.event_seed)
+    else:
+        usable = 0
+    runs, tokens, row = setup.store.explain(hit, prepared._chain, root, name, usable)
+    elsewhere = _look_elsewhere(setup, prepared, scope, runs) if setup.config.receipt_scopes and scope else None
+    return hit.start, runs, tokens, now, sequence_in(row) if row >= 0 else None, elsewhere
+
+
+def _look_elsewhere(setup: Setup, prepared: Prepared, scope: Scope, runs: bytes) -> Elsewhere | None:
+    """The scope that has most of what is new, the latest of equals."""
+    told = _rows(runs)
+    if not told or told[-1][0] != causes.NEW:
+        return None
+    _, new, end, *_ = told[-1]
+    best: Elsewhere | None = None
+    for root, other in setup.roots.others(scope, setup.config.receipt_scopes):
+        found = setup.store.walk(prepared._chain, root, end, 0).start
+        if found > (new if best is None else best.end):
+            best = Elsewhere(other, found)
+    return best
+
+
+def receipt_of(prepared: Prepared, purpose: Purpose, facts: ClaimFacts) -> Receipt:
+    """The receipt of a claim."""
+    config, (reused, runs, tokens, now, computing, elsewhere) = prepared._setup.config, facts
+    misses: list[Miss] = []
+    for code, start, stop, group, gone, admission in _rows(runs):
+        miss = Miss(NAMES[code], start, stop, None if group < 0 else group)
+        if code in REMEMBERED:
+            ago = max(0, now - gone) / TICKS_PER_SECOND
+            miss = Miss(miss.cause, start, stop, group, seconds=ago, admission=admission)
+        elif code == causes.UNDER_WAY:
+            miss = Miss(miss.cause, start, stop, group, request=computing)
+        elif code == causes.NEW and elsewhere is not None:
+            misses.append(Miss("other_scope", start, elsewhere.end, scope=elsewhere.scope))
+            miss = Miss(miss.cause, elsewhere.end, stop)
+        misses.append(miss)
+    misses += _beyond_blocks(prepared, purpose, reused)
+    table = np.frombuffer(tokens, np.int64).reshape(-1, len(config.tiers)).tolist()
+    hits = {(tier, group): n for group, row in enumerate(table) for tier, n in enumerate(row) if n}
+    return Receipt(
+        length=prepared.end,
+        reused=reused,
+        hits=hits,
+        misses=tuple(miss for miss in misses if miss.start < miss.stop),
+        tiers=tuple(tier.name for tier in config.tiers),
+        groups=tuple(group.name for group in config.groups),
+    )
+
+
+def _beyond_blocks(prepared: Prepared, purpose: Purpose, reused: int) -> list[Miss]:
+    """Tokens that no whole block has, and those that were not to be reused."""
+    end, size, limit = prepared.end, prepared._setup.block_size, prepared.request.reuse_limit
+    if not prepared._keep:
+        return [Miss("policy", 0, end)]
+    usable = usable_tokens(prepared, purpose)
+    short = Miss("short", max(reused, usable // size * size), usable)
+    limited = limit is not None and limit < end
+    return [short, Miss("policy" if limited else "last_token", usable, end)]
+
+
+def _rows(runs: bytes) -> list[list[int]]:
+    rows: list[list[int]] = np.frombuffer(runs, np.int64).reshape(-1, causes.NUM_RUN_FIELDS).tolist()
+    return rows

@@ -1,0 +1,336 @@
+# Owns: why the blocks behind a hit are missing: one cause for each, and the group that lacks it; their order.
+# Does not know: the tokens that no whole block has. It changes nothing.
+
+cdef enum:                    # causes, as `causes.py` numbers them
+    LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
+    RUN_FIELDS = 6
+    MOST_UNKNOWN = 2          # blocks in a row that are no ghosts: behind them nobody looks for more, but for snapshots
+
+cdef struct Cause:            # of one block
+    int64_t gone              # the tick at which its page went
+    uint32_t admission
+    int32_t code
+    int32_t group             # -1: of none
+
+cdef struct Look:             # a prompt along the tree, and what is remembered behind it
+    State *s
+    Text *text
+    int32_t *nodes
+    int32_t root
+    int32_t blocks            # of the hit
+    int32_t whole             # blocks that are looked at
+    int32_t walked            # of them in the tree, with pages or without
+    int32_t known             # and what is remembered behind those
+    int32_t row               # that has most of the prompt behind the hit and will make it findable, -1: none
+    int32_t shared            # blocks it has in common
+    uint64_t seed             # of the scope
+    Cause *causes             # of the blocks from the hit's end to `told`; those behind are new
+    int32_t told
+
+
+cdef inline bint is_there(Look *look, Pool *g, int32_t block) noexcept nogil:
+    """Whether a group has a page of a block."""
+    return block < look.walked and at(&look.s.tree, look.nodes[block]).page[g.index] >= 0
+
+
+cdef int walk_on(Look *look, Path *path) noexcept nogil:
+    """All blocks of the prompt that are in the tree, beyond where the walk for the hit ended; -1 without memory."""
+    cdef Tree *t = &look.s.tree
+    cdef int32_t n = path.num_nodes, node
+    look.walked = n
+    if look.root < 0 or n >= look.whole:
+        return 0
+    if reserve(<void **> &path.nodes, &path.room, look.whole, 4):
+        return -1
+    look.nodes = path.nodes
+    node = look.nodes[n - 1] if n else look.root
+    while n < look.whole:
+        if text_keys(look.text, n + 1):
+            return -1
+        node = find_block(t, node, <uint32_t> (look.text.keys[n] ^ look.seed),
+                          look.text.tokens + <Py_ssize_t> n * t.block_size, extras_of(look.text, n))
+        if node < 0:
+            break
+        look.nodes[n] = node
+        n += 1
+    look.walked = n
+    return 0
+
+
+cdef inline int32_t ghost_at(Look *look, Pool *g, int32_t block) noexcept nogil:
+    """The place of a block's ghost, or -1; keys have been made."""
+    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys[block] ^ look.seed)
+
+
+cdef bint is_remembered(Look *look, int32_t block) noexcept nogil:
+    cdef int32_t i
+    for i in range(look.s.num_groups):
+        if ghost_at(look, look.s.pools + i, block) >= 0:
+            return True
+    return False
+
+
+cdef int recall(Look *look) noexcept nogil:
+    """How much of the prompt was there once, as far as anybody remembers; -1 without memory."""
+    cdef int32_t i, block, unknown = 0, most = look.whole if look.s.num_current else MOST_UNKNOWN
+    cdef int64_t count = 0
+    look.known = look.walked
+    for i in range(look.s.num_groups):
+        count += look.s.pools[i].ghosts.count if look.s.pools[i].ghosts != NULL else 0
+    if count == 0:
+        return 0
+    if text_keys(look.text, look.whole if look.s.num_current else min(look.whole, look.walked + most)):
+        return -1
+    for block in range(look.walked, look.whole):
+        if text_keys(look.text, block + 1):
+            return -1
+        if is_remembered(look, block):
+            look.known, unknown = block + 1, 0
+        else:
+            unknown += 1
+            if unknown == most:
+                return 0
+    return 0
+
+
+cdef inline int32_t offered(State *s, Pool *g, int32_t row) noexcept nogil:
+    """Blocks of a row that the tree has been offered."""
+    return s.committed[row] if g.current else stake_of(s, g, row).shown
+
+
+cdef bint same_block(Text *one, Text *other, int32_t block) noexcept nogil:
+    cdef Py_ssize_t size = one.block_size, i
+    cdef const uint64_t *a = extras_of(one, block)
+    cdef const uint64_t *b = extras_of(other, block)
+    if not same_tokens(one.tokens + block * size, other.tokens + block * size, size):
+        return False
+    for i in range(size if a != NULL or b != NULL else 0):
+        if compare_extras(a, b, i):
+            return False
+    return True
+
+
+cdef int32_t common_blocks(Text *one, Text *other, int32_t most) noexcept nogil:
+    """Leading whole blocks that two texts share."""
+    cdef int32_t count = <int32_t> min(<Py_ssize_t> most, one.length // one.block_size), block = 0
+    while block < count and same_block(one, other, block):
+        block += 1
+    return block
+
+
+cdef void find_row(Look *look) noexcept nogil:
+    """The running row that has most of the prompt behind the hit and will make it findable; the first of equals."""
+    cdef State *s = look.s
+    cdef int32_t row, i, shared, least
+    look.row, look.shared = -1, look.blocks
+    for row in range(s.num_rows if look.root >= 0 else 0):
+        if s.rows[row].chain == NULL or s.rows[row].root != look.root or not s.rows[row].keep or s.rows[row].tip < 0:
+            continue
+        if look.shared >= look.whole or s.rows[row].text.length < (look.shared + 1) * <Py_ssize_t> s.block_size:
+            continue
+        if not same_block(s.rows[row].text, look.text, look.shared):
+            continue          # it has no more of it than another
+        shared, least = common_blocks(s.rows[row].text, look.text, look.whole), look.whole
+        for i in range(s.num_groups):
+            least = min(least, offered(s, s.pools + i, row))
+        if shared > look.shared and least < shared:
+            look.row, look.shared = row, shared
+
+
+cdef int32_t last_hole(Look *look, Pool *g, int32_t edge) noexcept nogil:
+    """Of the blocks a group with a tail needs at an edge the last that is missing, or -1."""
+    cdef int32_t first = max(0, edge - g.tail), b
+    for b in range(edge - 1, first - 1, -1):
+        if not is_there(look, g, b):
+            return b
+    for b in range(min(g.sink, first) - 1, -1, -1):
+        if not is_there(look, g, b):
+            return b
+    return -1
+
+
+cdef int32_t resume_point(Look *look, Pool *g, int32_t bound) noexcept nogil:
+    """The last block edge up to `bound` at which a group could resume by itself."""
+    cdef int32_t edge = min(bound, look.walked), b = look.blocks, hole
+    if g.tail < 0:
+        while b < edge and is_there(look, g, b):
+            b += 1
+        return b
+    while edge:
+        hole = last_hole(look, g, edge)
+        if hole < 0:
+            return edge
+        edge = hole           # those between need it too
+    return 0
+
+
+cdef inline Cause cause_of(int32_t code, int32_t group) noexcept nogil:
+    cdef Cause cause
+    cause.code, cause.group, cause.gone, cause.admission = code, group, 0, 0
+    return cause
+
+
+cdef Cause ghost_cause(Pool *g, int32_t place) noexcept nogil:
+    cdef Ghosts *e = g.ghosts
+    cdef Cause cause = cause_of(LACK_FAILED if why_of(e, place) == SPOILT else LACK_EVICTED, g.index)
+    cause.gone, cause.admission = gone_at(e, place), e.admission[place]
+    return cause
+
+
+cdef Cause page_missed(Look *look, Pool *g, int32_t block) noexcept nogil:
+    """Why a group has no page of a block."""
+    cdef int32_t place
+    if look.row >= 0 and offered(look.s, g, look.row) <= block < look.shared:
+        return cause_of(LACK_UNDER_WAY, g.index)
+    if block >= look.known:
+        return cause_of(LACK_NEW, -1)
+    place = ghost_at(look, g, block)
+    if place >= 0:
+        return ghost_cause(g, place)
+    return cause_of(LACK_FORGOTTEN if g.tail < 0 else LACK_WINDOW, g.index)
+
+
+cdef void pages_missed(Look *look, Pool *g, int32_t first, int32_t stop) noexcept nogil:
+    """Of a group that reads pages: the last missing block of those that resuming right behind a block would need; the
+    first block is missing itself."""
+    cdef int32_t block, hole, last = first, told = -1
+    cdef Cause cause
+    for block in range(first, stop):
+        if not is_there(look, g, block):
+            last = block
+        hole = last           # in the tail, or else among the sinks
+        if g.tail >= 0 and block < look.walked and last <= block - g.tail:
+            hole = last_hole(look, g, block + 1)
+        if hole != told:
+            cause, told = page_missed(look, g, hole), hole
+        look.causes[block - look.blocks] = cause
+
+
+cdef void snapshots_missed(Look *look, Pool *g, int32_t first, int32_t stop) noexcept nogil:
+    """Of a state group: the next snapshot that was there, or will be; one saves all that is before it."""
+    cdef Cause ahead = cause_of(LACK_NEW, -1)
+    cdef int32_t block, place
+    for block in range(stop - 1, first - 1, -1):
+        place = ghost_at(look, g, block) if block < look.known else -1
+        if (look.row >= 0 and offered(look.s, g, look.row) <= block < look.shared
+                and pages_of(look.s, g, look.row)[block] >= 0):
+            ahead = cause_of(LACK_UNDER_WAY, g.index)
+        elif place >= 0:
+            ahead = ghost_cause(g, place)
+        elif ahead.code == LACK_NEW and block < look.known:
+            ahead = cause_of(LACK_SNAPSHOT, g.index)
+        look.causes[block - look.blocks] = ahead
+
+
+cdef void explain_blocks(Look *look) noexcept nogil:
+    """To blame for a missing block is the group whose own resume point is lowest; then those for what is left."""
+    cdef int32_t bound = look.whole, i, point, lowest, culprit
+    while bound > look.blocks:
+        lowest, culprit = bound, 0
+        for i in range(look.s.num_groups):
+            point = look.blocks if look.s.num_groups == 1 else resume_point(look, look.s.pools + i, bound)
+            if point < lowest:
+                lowest, culprit = point, i
+        if look.s.pools[culprit].current:
+            snapshots_missed(look, look.s.pools + culprit, lowest, min(bound, look.told))
+        else:
+            pages_missed(look, look.s.pools + culprit, lowest, min(bound, look.told))
+        bound = lowest
+
+
+cdef inline int64_t *put_run(int64_t *run, Cause *cause, int64_t start, int64_t stop) noexcept nogil:
+    run[0], run[1], run[2], run[3], run[4], run[5] = cause.code, start, stop, cause.group, cause.gone, cause.admission
+    return run + RUN_FIELDS
+
+
+cdef int64_t parting(Look *look, int32_t block) noexcept nogil:
+    """Where the first new block parts from what is in the tree."""
+    cdef int64_t first = block * <int64_t> look.s.block_size
+    cdef Query q
+    if block > look.walked or look.root < 0:
+        return first
+    q.tokens, q.size = look.text.tokens + first, look.s.block_size
+    q.extras = NULL if look.text.extras == NULL else look.text.extras + 3 * first
+    return first + nearest_common(&look.s.tree, look.nodes[block - 1] if block else look.root, &q)
+
+
+cdef inline bint same_cause(Cause *a, Cause *b) noexcept nogil:
+    return a.code == b.code and a.group == b.group and a.gone == b.gone and a.admission == b.admission
+
+
+cdef int64_t *put_new(Look *look, int64_t *run, int32_t block, int64_t start) noexcept nogil:
+    """All blocks from one on are new; what the first of them shares with others is not, but no whole block."""
+    cdef Cause cause = cause_of(LACK_SHORT, -1)
+    cdef int64_t parted = max(start, parting(look, block))
+    if parted > start:
+        run = put_run(run, &cause, start, parted)
+    cause.code = LACK_NEW
+    return put_run(run, &cause, parted, look.whole * <int64_t> look.s.block_size)
+
+
+cdef int64_t *put_runs(Look *look, int64_t *run, int64_t start) noexcept nogil:
+    """Blocks of one cause in a row as one run of tokens, the first from `start` on; what follows the last run."""
+    cdef int32_t n = look.told - look.blocks, i
+    cdef int64_t stop
+    cdef Cause *causes = look.causes
+    for i in range(n):
+        if causes[i].code == LACK_NEW:
+            return put_new(look, run, look.blocks + i, start)
+        if i + 1 == n or not same_cause(causes + i, causes + i + 1):
+            stop = (look.blocks + i + 1) * <int64_t> look.s.block_size
+            run = put_run(run, causes + i, start, stop)
+            start = stop
+    return put_new(look, run, look.told, start) if look.told < look.whole else run
+
+
+cdef void count_tokens(State *s, Path *path, int64_t *found) noexcept nogil:
+    """By group and tier: tokens of the pages that resuming at the hit's end reads; a snapshot stands for all."""
+    cdef int32_t i, b, first, size = s.block_size
+    cdef Pool *g
+    cdef int64_t *tiers
+    memset(found, 0, 8 * <size_t> s.num_groups * s.num_tiers)
+    for i in range(s.num_groups):
+        g, tiers = s.pools + i, found + i * s.num_tiers
+        first = max(0, path.blocks - g.tail) if g.tail >= 0 else 0
+        if s.num_tiers == 1:
+            tiers[0] = (path.blocks - first + min(g.sink, first)) * <int64_t> size
+        else:
+            for b in range(path.blocks):
+                if b < g.sink or b >= first:
+                    tiers[hottest(g, page_at(g, node_page(s, g, path, b)))] += size
+        if g.current and path.blocks:
+            for b in range(s.num_tiers):
+                tiers[b] *= path.blocks
+        if path.source >= 0:
+            tiers[hottest(g, page_at(g, at(&s.tree, path.source).page[i]))] += path.matched
+
+
+cdef object explain_hit(State *s, Text *text, Path *path, int32_t root, uint64_t scope, Py_ssize_t usable):
+    """(runs, tokens by group and tier, row)."""
+    cdef Look look
+    cdef int64_t *runs
+    cdef int64_t *end
+    cdef Py_ssize_t room, tiers = s.num_groups * s.num_tiers
+    look.s, look.text, look.root, look.nodes, look.blocks = s, text, root, path.nodes, path.blocks
+    look.whole = <int32_t> (max(<Py_ssize_t> 0, min(usable, text.length)) // s.block_size)
+    look.seed = seed_of(&s.tree, root) if root >= 0 else seed_of_scope(scope)
+    if walk_on(&look, path) or recall(&look):
+        raise MemoryError("no memory for an explanation")
+    look.row, look.shared = -1, look.blocks
+    if look.blocks < look.whole:
+        find_row(&look)
+    look.told = min(look.whole, max(look.known, look.shared))
+    room = max(0, look.told - look.blocks) + 3
+    runs = <int64_t *> malloc(8 * tiers + room * (8 * RUN_FIELDS + sizeof(Cause)))
+    if runs == NULL:
+        raise MemoryError("no memory for an explanation")
+    look.causes = <Cause *> (runs + tiers + room * RUN_FIELDS)
+    count_tokens(s, path, runs)
+    end = runs + tiers
+    if look.blocks < look.whole:
+        explain_blocks(&look)
+        end = put_runs(&look, end, path.blocks * <int64_t> s.block_size + path.matched)
+    try:
+        return ((<char *> (runs + tiers))[:8 * (end - runs - tiers)], (<char *> runs)[:8 * tiers], look.row)
+    finally:
+        free(runs)
