@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cachebench.peers import Peer
 from cachebench.samples import ROWS, Samples, fewest_us
-from cachebench.workload import EVICTION
+from cachebench.workload import EVICTION, RECEIPTS
 
 HERE = Path(__file__).resolve()
 
@@ -34,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", default=",".join(ROWS), help="some of: " + ", ".join(ROWS))
     parser.add_argument("--eviction", help="order of NEW; without it the default")
+    parser.add_argument("--receipts", action="store_true", help="NEW makes receipts")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)  # we are one of the two
     options = parser.parse_args(argv)
@@ -44,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("it takes two trees, at least one round, and rows that exist")
     with contextlib.ExitStack() as open_trees:
         trees = [open_trees.enter_context(tree(name)) for name in options.trees]
-        found = compare(trees, rows, options.rounds, options.eviction)
+        chosen = {EVICTION: options.eviction} if options.eviction else {}
+        found = compare(trees, rows, options.rounds, chosen | ({RECEIPTS: "1"} if options.receipts else {}))
     print(json.dumps(found, indent=2) if options.json else render(options.trees, found))
     return 0
 
@@ -69,14 +71,14 @@ def tree(name: str) -> Iterator[Path]:
             subprocess.run([*git, "worktree", "remove", "--force", str(there)], check=True)
 
 
-def compare(
-    trees: list[Path], rows: list[str], rounds: int, eviction: str | None = None
-) -> dict[str, dict[str, float]]:
-    """Per row: the minimum of each tree, their ratio, and the middle 80 % of the rounds' own ratios."""
+def compare(trees: list[Path], rows: list[str], rounds: int, chosen: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Per row: the minimum of each tree, their ratio, and the middle 80 % of the rounds' own ratios.
+
+    `chosen` is for the new one only.
+    """
     command = [sys.executable, str(HERE), "--answer"]
-    orders = [{}, {} if eviction is None else {EVICTION: eviction}]
     paths = [{"PYTHONPATH": str(folder)} for folder in trees]
-    sides = [Peer(command, os.environ | path | order) for path, order in zip(paths, orders, strict=True)]
+    sides = [Peer(command, os.environ | paths[0]), Peer(command, os.environ | paths[1] | chosen)]
     taken: dict[str, tuple[list[float], list[float]]] = {row: ([], []) for row in rows}
     for number in range(rounds + 1):  # the first one warms up: caches are made in it
         for row in rows:

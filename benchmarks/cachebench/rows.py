@@ -73,6 +73,22 @@ class Rows:
         self.cache.truncate(Request("t", tokens))
         return took
 
+    def life_1k_us(self) -> int:
+        """Claim, admit, commit and release a prompt of 1,024 tokens of which half is cached."""
+        tokens, cache = np.concatenate([self.halves[0][:512], self.fresh(512)]), self.cache
+        began = perf_counter_ns()
+        with cache.claim([Request("r", tokens)]) as claims:
+            batch = cache.admit(claims)
+        sequence = batch.sequences[0]
+        cache.commit(sequence)
+        cache.release(sequence)
+        took = perf_counter_ns() - began
+        if sequence.start != 512:
+            raise RuntimeError(f"hit {sequence.start}, expected 512")
+        cache.finish(batch.plan)
+        cache.truncate(Request("t", tokens), 512)
+        return took
+
     def admit_64x8k_us(self) -> int:
         """Two phases and the commit for 64 requests whose first half is cached; run after `fill`: the rest evicts."""
         tokens = [np.concatenate([half, self.fresh(HALF)]) for half in self.halves]

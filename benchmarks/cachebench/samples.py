@@ -15,6 +15,7 @@ ROWS = (
     "cold_8k_us",
     "hit90_8k_us",
     "release_8k_us",
+    "life_1k_us",
     "full_8k_us",
     "admit_64x8k_us",
     "decode_1024_us",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ BLOCK, SLOTS, PROMPT, VOCABULARY = 16, 100_000, 8192, 128_000
 SYSTEMS, TALKS, SHARED, OWN = 50, 40, 32, 40
 WARM = 89_500  # blocks cached and idle
 EVICTION = "QUIRE_BENCH_EVICTION"  # names the order; without it the default of the tree that is measured
+RECEIPTS = "QUIRE_BENCH_RECEIPTS"  # set: every claim makes a receipt
 HIT = PROMPT * 9 // 10 // BLOCK * BLOCK
 BATCH, HALF = 64, PROMPT // 2
 
@@ -34,8 +36,10 @@ def text(seed: int, num_tokens: int) -> Int32:
 def make_cache(*, slots: int = SLOTS, host: int = 0, events: bool = False, rows: int = 1100) -> Cache:
     """An empty cache of the benchmark's shape."""
     tiers = (TierConfig("device", slots), *((TierConfig("host", host),) if host else ()))
-    order = {"eviction": os.environ[EVICTION]} if EVICTION in os.environ else {}
-    config = CacheConfig(tiers, BLOCK, max_sequences=rows, max_length=16384, events=events, **order)
+    chosen: dict[str, Any] = {"eviction": os.environ[EVICTION]} if EVICTION in os.environ else {}
+    if RECEIPTS in os.environ:
+        chosen["receipts"] = True  # a tree before them has no such field
+    config = CacheConfig(tiers, BLOCK, max_sequences=rows, max_length=16384, events=events, **chosen)
     return Cache(config, clock=count(0.0, 0.1).__next__)  # a tenth of a second whenever it is read: pages grow older
 
 

@@ -80,15 +80,10 @@ class Pools:
 
     def usage(self, tier: int) -> tuple[int, int, int]:
         """Empty slots, idle pages, shadows."""
-        empty = idle = shadows = 0
-        for page in self.owner[tier]:
-            if page is None:
-                empty += 1
-            elif tier > page.hottest:
-                shadows += 1
-            elif page.idle:
-                idle += 1
-        return empty, idle, shadows
+        pages = [page for page in self.owner[tier] if page is not None]
+        shadows = sum(tier > page.hottest for page in pages)
+        idle = sum(tier == page.hottest and page.idle for page in pages)
+        return len(self.owner[tier]) - len(pages), idle, shadows
 
     # -- slots -------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from quire.core.records.errors import say
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Refusal, let_go
 from quire.core.state.claims import Claims
-from quire.core.state.explained import explain_hit, usable_tokens
+from quire.core.state.explained import look_elsewhere, usable_tokens
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
@@ -31,15 +31,16 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     setup = registry.setup
     ready = ready_for(setup, requests, purpose)
     check_ids(registry, ready)
+    now = setup.now() if setup.config.receipts else None  # before the first change: a caller's clock may raise
     batch = Claims(setup.lock, registry.open_claims, registry.abandoned)
     try:
         for prepared in ready:
             never = never_fits(setup, prepared, purpose)
             if never is None:
-                claim = claim_one(setup, prepared, purpose)
+                claim = claim_one(setup, prepared, purpose, now is not None)
                 batch._claims.append(claim)
-                if setup.config.receipts:
-                    note_facts(registry, claim)
+                if now is not None:
+                    note_facts(registry, claim, now)
                 registry.timed = registry.timed or prepared._timed
             else:
                 batch.refused.append(never)
@@ -49,15 +50,15 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     return batch
 
 
-def claim_one(setup: Setup, prepared: Prepared, purpose: Purpose) -> Claim:
+def claim_one(setup: Setup, prepared: Prepared, purpose: Purpose, explains: bool = False) -> Claim:
     """Find and hold what the cache has for one request."""
     claim = Claim(prepared, purpose)
-    look_up(setup, claim)
+    look_up(setup, claim, explains)
     return claim
 
 
-def look_up(setup: Setup, claim: Claim) -> None:
-    """Find the hit of a claim's request and hold it."""
+def look_up(setup: Setup, claim: Claim, explains: bool = False) -> None:
+    """Find the hit of a claim's request and hold it; `explains`: and why there is no more."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
     usable = usable_tokens(prepared, claim.purpose)
@@ -76,12 +77,18 @@ def look_up(setup: Setup, claim: Claim) -> None:
     claim.num_tokens = prepared.end - hit.start if computes else 0
     claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
     claim.onboards = _from_below(setup, claim) if len(setup.config.tiers) > 1 else claim._cold
+    if explains:
+        name = 0 if root != NO_ROOT or prepared._scope is None else prepared._scope.event_hash(setup.config.event_seed)
+        claim._explained = store.explain(hit, prepared._chain, root, name, usable)
 
 
-def note_facts(registry: Registry, claim: Claim) -> None:
-    """What the claim's receipt will say: later calls change the tree, and rows get other sequences."""
+def note_facts(registry: Registry, claim: Claim, now: int) -> None:
+    """What else its receipt will say: later calls change the tree, and rows get other sequences."""
+    runs, _, row = claim._explained
+    computing = registry.sequence_in(row) if row >= 0 else None
+    scopes = registry.setup.config.receipt_scopes
+    claim._noted = now, computing, look_elsewhere(claim.prepared, runs, scopes) if scopes else None
     claim._receipt = None
-    claim._facts = explain_hit(registry.setup, claim.prepared, claim.purpose, claim._hit, registry.sequence_in)
 
 
 def _source_in_the_way(setup: Setup, hit: Hit) -> bool:

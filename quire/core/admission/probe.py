@@ -46,9 +46,10 @@ def probe_batch(setup: Setup, requests: Iterable[Request | Prepared], purpose: P
 def explain_request(registry: Registry, request: Request | Prepared, purpose: Purpose) -> Receipt:
     """Why a claim would miss what it would miss now: claim, look, give back."""
     (prepared,) = ready_for(registry.setup, [request], purpose)
-    claim = claim_one(registry.setup, prepared, purpose)
+    now = registry.setup.now()
+    claim = claim_one(registry.setup, prepared, purpose, True)
     try:
-        note_facts(registry, claim)
+        note_facts(registry, claim, now)
     finally:
         let_go(claim)
     return claim.receipt

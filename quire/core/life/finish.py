@@ -69,13 +69,14 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finish
     if places and not 0 <= places[0] <= places[-1] < len(plan):
         fact = f"the plan has {len(plan)} moves"
         raise InputError(say(f"failed moves {shown(named)}", fact, "pass indices of its moves"))
+    now = registry.setup.now() if places else 0  # before the first change: a caller's clock may raise
     registry.close_plan(plan.number)
     if not places:
         return NOTHING
-    return Finished(_give_up(registry, plan, places), registry.take_plan())
+    return Finished(_give_up(registry, plan, places, now), registry.take_plan())
 
 
-def _give_up(registry: Registry, plan: Plan, places: list[int]) -> tuple[Setback, ...]:
+def _give_up(registry: Registry, plan: Plan, places: list[int], now: int) -> tuple[Setback, ...]:
     """Lose what the failed moves should have brought, and change every promise that rests on it."""
     setup = registry.setup
     lost = _lost_pages(setup, plan, places)
@@ -88,7 +89,7 @@ def _give_up(registry: Registry, plan: Plan, places: list[int]) -> tuple[Setback
         store.lose(place, page, stamp)
     setbacks = _hold_setbacks(registry, lost)
     setbacks += [_recut(registry, row, cut) for row, cut in sorted(cuts.items())]
-    setbacks += [_reclaim(registry, claim) for claim in claims]
+    setbacks += [_reclaim(registry, claim, now) for claim in claims]
     return tuple(setbacks)
 
 
@@ -177,9 +178,10 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
     return Setback(sequence, old, sequence.computed)
 
 
-def _reclaim(registry: Registry, claim: Claim) -> Setback:
+def _reclaim(registry: Registry, claim: Claim, now: int) -> Setback:
     old = claim.start
-    look_up(registry.setup, claim)
-    if claim._facts is not None:
-        note_facts(registry, claim)
+    explains = claim._noted is not None
+    look_up(registry.setup, claim, explains)
+    if explains:
+        note_facts(registry, claim, now)
     return Setback(claim, old, claim.start)

@@ -12,11 +12,11 @@ from quire.core.records.errors import StateError, say, shown
 from quire.core.records.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.records.span import Span, merged, without
-from quire.core.state.explained import ClaimFacts, receipt_of
+from quire.core.state.explained import Noted, receipt_of
 from quire.core.state.prepared import Prepared, Purpose
 
 if TYPE_CHECKING:
-    from quire.core.store.interface import Hit
+    from quire.core.store.interface import Explained, Hit
 
 Spans = tuple[Span, ...]
 RECEIPTS_OFF = say("a receipt", "this cache makes none", "build it with CacheConfig(receipts=True), or ask explain")
@@ -48,7 +48,8 @@ class Claim:
     """
 
     __slots__ = (
-        "_cold", "_cross_hit", "_facts", "_hit", "_receipt", "_takes", "num_tokens", "onboards", "prepared", "purpose",
+        "_cold", "_cross_hit", "_explained", "_hit", "_noted", "_receipt", "_takes", "num_tokens", "onboards",
+        "prepared", "purpose",
     )  # fmt: skip
 
     prepared: Prepared
@@ -60,13 +61,14 @@ class Claim:
     _cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
     _takes: tuple[int, ...]  # slots per group at the peak; a partial hit's copy is one of them
 
-    _facts: ClaimFacts | None  # what its receipt says; None: receipts are off
+    _explained: Explained  # what its receipt says, of the store
+    _noted: Noted | None  # and what else; None: receipts are off
     _receipt: Receipt | None  # made when somebody asks for it
 
     def __init__(self, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
         self.purpose = purpose
-        self._facts = self._receipt = None
+        self._noted = self._receipt = None
 
     @property
     def request(self) -> Request:
@@ -81,10 +83,10 @@ class Claim:
     @property
     def receipt(self) -> Receipt:
         """Why it missed what it missed, as things were when it was claimed; for the operator."""
-        if self._facts is None:
+        if self._noted is None:
             raise StateError(RECEIPTS_OFF)
         if self._receipt is None:
-            self._receipt = receipt_of(self.prepared, self.purpose, self._facts)
+            self._receipt = receipt_of(self.prepared, self.purpose, self.start, self._explained, self._noted)
         return self._receipt
 
     @property

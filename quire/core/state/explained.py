@@ -5,7 +5,7 @@ The store explains whole blocks (`quire.core.store.causes`); the tokens that no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,12 +14,10 @@ from quire.core.records.identity import Scope
 from quire.core.records.receipt import Cause, Miss, Receipt
 from quire.core.records.retain import TICKS_PER_SECOND
 from quire.core.state.prepared import Prepared, Purpose
-from quire.core.state.roots import NO_ROOT
-from quire.core.state.setup import Setup
 from quire.core.store import causes
 
 if TYPE_CHECKING:
-    from quire.core.store.interface import Hit
+    from quire.core.store.interface import Explained
 
 NAMES: dict[int, Cause] = {
     causes.UNDER_WAY: "under_way",
@@ -41,8 +39,7 @@ class Elsewhere(NamedTuple):
     end: int  # first token it has not
 
 
-ClaimFacts = tuple[int, bytes, bytes, int, Hashable, Elsewhere | None]
-# reused tokens, runs of causes, tokens by group and tier, the tick, who computes what is under way, other scope
+Noted = tuple[int, Hashable, Elsewhere | None]  # the tick, who computes what is under way, other scope
 
 
 def usable_tokens(prepared: Prepared, purpose: Purpose) -> int:
@@ -51,42 +48,25 @@ def usable_tokens(prepared: Prepared, purpose: Purpose) -> int:
     return usable if limit is None else min(usable, limit)
 
 
-def explain_hit(
-    setup: Setup, prepared: Prepared, purpose: Purpose, hit: Hit, sequence_in: Callable[[int], Hashable]
-) -> ClaimFacts:
-    """What is to be said of a hit that was just found."""
-    usable, scope, now = usable_tokens(prepared, purpose), prepared._scope, setup.now()
-    root, name = NO_ROOT, 0
-    if prepared._keep and scope is not None:
-        root = setup.roots.find(prepared._scope_key)
-        if root == NO_ROOT:
-            name = scope.event_hash(setup.config.event_seed)
-    else:
-        usable = 0
-    runs, tokens, row = setup.store.explain(hit, prepared._chain, root, name, usable)
-    elsewhere = _look_elsewhere(setup, prepared, scope, runs) if setup.config.receipt_scopes and scope else None
-    return hit.start, runs, tokens, now, sequence_in(row) if row >= 0 else None, elsewhere
-
-
-def _look_elsewhere(setup: Setup, prepared: Prepared, scope: Scope, runs: bytes) -> Elsewhere | None:
-    """The scope that has most of what is new, the latest of equals."""
-    told = _rows(runs)
-    if not told or told[-1][0] != causes.NEW:
+def look_elsewhere(prepared: Prepared, runs: bytes, most: int) -> Elsewhere | None:
+    """Of so many other scopes the one that has most of what is new, the latest of equals."""
+    setup, scope, told = prepared._setup, prepared._scope, _rows(runs)
+    if scope is None or not prepared._keep or not told or told[-1][0] != causes.NEW:
         return None
     _, new, end, *_ = told[-1]
     best: Elsewhere | None = None
-    for root, other in setup.roots.others(scope, setup.config.receipt_scopes):
+    for root, other in setup.roots.others(scope, most):
         found = setup.store.walk(prepared._chain, root, end, 0).start
         if found > (new if best is None else best.end):
             best = Elsewhere(other, found)
     return best
 
 
-def receipt_of(prepared: Prepared, purpose: Purpose, facts: ClaimFacts) -> Receipt:
+def receipt_of(prepared: Prepared, purpose: Purpose, reused: int, explained: Explained, noted: Noted) -> Receipt:
     """The receipt of a claim."""
-    config, (reused, runs, tokens, now, computing, elsewhere) = prepared._setup.config, facts
+    config, (runs, tokens, _), (now, computing, elsewhere) = prepared._setup.config, explained, noted
     misses: list[Miss] = []
-    for code, start, stop, group, gone, admission in _rows(runs):
+    for code, start, stop, group, gone, admission in _rows(runs) if prepared._keep else ():
         miss = Miss(NAMES[code], start, stop, None if group < 0 else group)
         if code in REMEMBERED:
             ago = max(0, now - gone) / TICKS_PER_SECOND

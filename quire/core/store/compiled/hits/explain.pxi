@@ -1,6 +1,22 @@
 # Owns: why the blocks behind a hit are missing: one cause for each, and the group that lacks it; their order.
 # Does not know: the tokens that no whole block has. It changes nothing.
 
+cdef extern from *:
+    """
+    /* The first number from `at` on that is at least `least`, or n: sixteen at a time, most are smaller. */
+    static inline int32_t quire_next_of(const int32_t *numbers, int32_t at, int32_t n, int32_t least) {
+        while (at + 16 <= n) {
+            int32_t any = 0;
+            for (int i = 0; i < 16; i++) any |= numbers[at + i] >= least;
+            if (any) break;
+            at += 16;
+        }
+        while (at < n && numbers[at] < least) at++;
+        return at;
+    }
+    """
+    int32_t next_of "quire_next_of"(const int32_t *numbers, int32_t at, int32_t n, int32_t least) noexcept nogil
+
 cdef enum:                    # causes, as `causes.py` numbers them
     LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
     RUN_FIELDS = 6
@@ -121,12 +137,12 @@ cdef int32_t common_blocks(Text *one, Text *other, int32_t most) noexcept nogil:
 cdef void find_row(Look *look) noexcept nogil:
     """The running row that has most of the prompt behind the hit and will make it findable; the first of equals."""
     cdef State *s = look.s
-    cdef int32_t row, i, shared, least
-    look.row, look.shared = -1, look.blocks
-    for row in range(s.num_rows if look.root >= 0 else 0):
-        if s.rows[row].chain == NULL or s.rows[row].root != look.root or not s.rows[row].keep or s.rows[row].tip < 0:
-            continue
-        if look.shared >= look.whole or s.rows[row].text.length < (look.shared + 1) * <Py_ssize_t> s.block_size:
+    cdef int32_t row = -1, i, shared, least
+    while look.root >= 0 and look.shared < look.whole:
+        row = next_of(s.length, row + 1, s.num_rows, (look.shared + 1) * s.block_size)
+        if row >= s.num_rows:
+            return
+        if s.rows[row].root != look.root or not s.rows[row].keep or s.rows[row].tip < 0:
             continue
         if not same_block(s.rows[row].text, look.text, look.shared):
             continue          # it has no more of it than another
