@@ -168,7 +168,7 @@ def _told(reused: int, length: int) -> str:
 
 def _facts(misses: list[Miss]) -> str:
     """What a line says besides: of several the latest."""
-    last = min(misses, key=lambda miss: (miss.seconds or 0.0, miss.start))
+    last = min(misses, key=lambda miss: (miss.seconds or 0.0, -(miss.admission or 0), miss.start))
     if last.seconds is not None:
         ago = f" {last.seconds:,.1f} s ago for admission {last.admission:,}"
         return ago if len(misses) == 1 else f",{ago.replace(' s ago', ' s ago and before,', 1)}"

@@ -1,0 +1,212 @@
+"""Receipts: one reason for every token that was not reused. Rows `why`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quire import (
+    Cache,
+    CacheConfig,
+    Kind,
+    LayerGroup,
+    Miss,
+    Receipt,
+    Request,
+    Scope,
+    StateError,
+    TierConfig,
+    check,
+)
+from quire.core.records.receipt import check_receipt
+from quire.core.store import StoreName
+
+from .conftest import Clock, admit, build, compute, decode, finish, keep, release, run, tokens
+
+A, B = range(12), range(50, 62)
+
+
+def explaining(store: StoreName, slots: int | tuple[int, ...], host: Any = 0, **options: Any) -> tuple[Cache, Clock]:
+    clock = Clock()
+    return build(store, slots, host, clock=clock, **{"receipts": True} | options), clock
+
+
+def why(cache: Cache, *parts: Any, **options: Any) -> list[Miss]:
+    """The misses of a prompt, as things are."""
+    return list(receipt_of(cache, *parts, **options).misses)
+
+
+def receipt_of(cache: Cache, *parts: Any, **options: Any) -> Receipt:
+    receipt = cache.explain(Request("why", tokens(*parts), **options))
+    check_receipt(receipt)
+    with cache.claim([Request("why", tokens(*parts), **options)]) as claims:
+        assert [claim.receipt for claim in claims] == [receipt] * len(claims)  # none, when it can never fit
+    check(cache)
+    return receipt
+
+
+def told(misses: list[Miss]) -> list[tuple[str, int, int]]:
+    return [(miss.cause, miss.start, miss.stop) for miss in misses]
+
+
+def test_what_no_block_has(store: StoreName) -> None:
+    """why-01: policy before the last token, that before what is no whole block, and that before all else."""
+    cache, _ = explaining(store, 8)
+    assert told(why(cache, 1)) == [("last_token", 0, 1)]
+    assert told(why(cache, range(11))) == [("new", 0, 8), ("short", 8, 10), ("last_token", 10, 11)]
+    assert told(why(cache, range(11), reuse=False)) == [("policy", 0, 11)]
+    assert told(why(cache, range(11), reuse_limit=6)) == [("new", 0, 4), ("short", 4, 6), ("policy", 6, 11)]
+    assert told(why(cache, range(11), reuse_limit=10)) == [("new", 0, 8), ("short", 8, 10), ("policy", 10, 11)]
+    with cache.claim([Request(0, tokens(range(8)))], "decode") as claims:
+        assert told(list(claims[0].receipt.misses)) == [("new", 0, 8)]
+
+
+def test_where_new_text_parts(store: StoreName) -> None:
+    """why-02: the hit takes the shared tokens of a block along; where it may not, they are no whole block."""
+    for partial, misses in ((True, [("new", 6, 12)]), (False, [("short", 4, 6), ("new", 6, 12)])):
+        cache, _ = explaining(store, 8, partial_reuse=partial)
+        run(cache, Request(0, tokens(A)))
+        found = receipt_of(cache, range(6), range(90, 97))
+        assert told(list(found.misses)) == [*misses, ("last_token", 12, 13)]
+        assert found.reused == found.hits[0, 0] == misses[0][1]
+
+
+@pytest.mark.parametrize("eviction", ["lru", "release_order", "adaptive"])
+def test_what_was_evicted(store: StoreName, eviction: str) -> None:
+    """why-03: when, and for which admission; found again by key, whatever order made it go."""
+    cache, clock = explaining(store, 4, eviction=eviction)
+    run(cache, Request(0, tokens(A)))
+    clock.now = 10.0
+    run(cache, Request(1, tokens(B)))
+    clock.now = 12.5
+    assert why(cache, A, 99)[:-1] == [Miss("evicted", 4, 12, 0, seconds=2.5, admission=2)]
+    assert told(why(cache, A, 99, scope=Scope(salt="b")))[:-1] == [("new", 0, 12)]
+
+
+def test_what_nobody_remembers(store: StoreName) -> None:
+    """why-04: forgotten is what the ghost or page of a child tells of; the rest is new."""
+    cache, _ = explaining(store, 3, ghosts=1, partial_reuse=False)
+    run(cache, Request(0, tokens(A), retention=keep(0, 90, 90)))
+    for number in range(4):
+        run(cache, Request(1 + number, tokens(range(100 + 10 * number, 104 + 10 * number)), retention=keep(0)))
+    assert told(why(cache, A, 99)) == [("forgotten", 0, 12), ("last_token", 12, 13)]
+    without, _ = explaining(store, 3, ghosts=0, partial_reuse=False)
+    run(without, Request(0, tokens(A)))
+    run(without, Request(1, tokens(B)))
+    assert told(why(without, A, 99)) == [("new", 0, 12), ("last_token", 12, 13)]
+
+
+def test_what_is_under_way(store: StoreName) -> None:
+    """why-05: whoever computes it is named; what was evicted and is computed again is under way."""
+    cache, _ = explaining(store, 12)
+    (first,) = admit(cache, Request("first", tokens(A, 1)))
+    assert why(cache, A, 99)[:-1] == [Miss("under_way", 0, 12, 0, request="first")]
+    assert told(why(cache, range(8), range(90, 96)))[:-1] == [("under_way", 0, 8), ("new", 8, 12), ("short", 12, 13)]
+    compute(cache, first, 8)
+    assert why(cache, A, 99)[:-1] == [Miss("under_way", 8, 12, 0, request="first")]
+    release(cache, first, store=False)
+    assert told(why(cache, A, 99))[:-1] == [("new", 8, 12)]
+
+
+def test_a_move_that_failed(store: StoreName) -> None:
+    """why-06: the page whose bytes never came, and not those that were there."""
+    cache, clock = explaining(store, 4, 8, shadows=False, partial_reuse=False)
+    run(cache, Request(0, tokens(A)))
+    run(cache, Request(1, tokens(B, range(62, 66))))
+    batch = cache.add_sequence_batch([Request(2, tokens(A, 1))])
+    (sequence,) = batch.sequences
+    second = [number for number, move in enumerate(batch.plan) if move.kind is Kind.ONBOARD][1]
+    clock.now = 2.0
+    (setback,) = cache.finish(batch.plan, [second]).setbacks
+    assert (setback.holder, setback.start, setback.lost) == (sequence, 4, False)
+    release(cache, sequence, store=False)
+    clock.now = 5.0
+    assert why(cache, A, 99)[:-1] == [Miss("failed", 4, 12, 0, seconds=5.0, admission=3)]
+
+
+def test_the_group_whose_resume_point_is_lowest(store: StoreName) -> None:
+    """why-07: to blame is the group that alone could go on from the least."""
+    groups = (LayerGroup("full"), LayerGroup("local", window=5))
+    cache, _ = explaining(store, (16, 6), groups=groups)
+    for number, prompt in enumerate((range(16), range(70, 90), range(100, 120))):
+        run(cache, Request(number, tokens(prompt)))
+    found = receipt_of(cache, range(16), 99)
+    assert found.misses[:-1] == (
+        Miss("evicted", 0, 12, 1, seconds=0.0, admission=2),
+        Miss("evicted", 12, 16, 1, seconds=0.0, admission=3),
+    )
+    assert "16 evicted, 0.0 s ago and before, for admission 3 (group local)" in found.text()
+    assert told(why(cache, range(8), range(90, 97)))[:2] == [("evicted", 0, 8), ("new", 8, 12)]
+
+
+def test_snapshots(store: StoreName) -> None:
+    """why-08: none was ever taken there; one that was evicted is missed by all tokens before it."""
+    groups = (LayerGroup("full"), LayerGroup("ssm", snapshot_every=0))
+    cache, clock = explaining(store, (16, 2), groups=groups)
+    for at, prompt in ((0.0, range(17)), (1.0, range(70, 75))):
+        clock.now = at
+        (sequence,) = admit(cache, Request(at, tokens(prompt)))
+        while sequence.computed < sequence.prompt_end:
+            cache.commit(sequence)
+            if sequence.computed < sequence.prompt_end:
+                finish(cache, cache.add_sequence_batch([], continuing=[sequence]).plan)
+        release(cache, sequence)
+    clock.now = 3.0
+    assert why(cache, range(17))[:-1] == [Miss("evicted", 0, 16, 1, seconds=2.0, admission=2)]
+    assert told(why(cache, range(70, 74), 1, 2, 3, 4, 5))[:-1] == [("new", 4, 8)]
+    assert told(why(cache, range(9)))[:-1] == [("snapshot", 0, 8)]
+
+
+def test_other_scopes(store: StoreName) -> None:
+    """why-09: only when it is turned on, and never told to a client."""
+    for scopes, cause in ((0, "new"), (4, "other_scope")):
+        cache, _ = explaining(store, 8, receipt_scopes=scopes)
+        run(cache, Request(0, tokens(A), scope=Scope(salt="a")))
+        found = receipt_of(cache, A, 99)
+        assert told(list(found.misses))[:-1] == [(cause, 0, 12)]
+        assert [(miss.cause, miss.start, miss.stop) for miss in found.client().misses] == [
+            ("new", 0, 12),
+            ("policy", 12, 13),
+        ]
+
+
+def test_tiers_and_text(store: StoreName) -> None:
+    """why-10: where it was, in words for people; a client hears of its own tokens only."""
+    cache, clock = explaining(store, 4, 2)
+    run(cache, Request(0, tokens(A)))
+    clock.now = 1.0
+    run(cache, Request(1, tokens(B)))
+    clock.now = 3.0
+    found = receipt_of(cache, A, range(90, 95))
+    assert found.hits == {(0, 0): 4, (1, 0): 8}
+    assert str(found).splitlines() == [
+        "12 of 17 tokens reused (4 device, 8 host)",
+        "4 new: parted at 12",
+        "1 always computed: the last token",
+    ]
+    run(cache, Request(2, tokens(range(70, 86))))
+    clock.now = 4.5
+    found = receipt_of(cache, A, range(90, 95))
+    assert f"{found.missed('evicted')} evicted 1.5 s ago for admission 3" in found.text()
+    assert "admission" not in repr(found.client().misses) and "1.5" not in repr(found.client().misses)
+
+
+def test_when_a_receipt_is_made(store: StoreName) -> None:
+    """why-11: at the claim, in the order of the batch; without receipts there are none, and explain is there."""
+    cache, _ = explaining(store, 12)
+    run(cache, Request(0, tokens(A)))
+    with cache.claim([Request(1, tokens(B, 1)), Request(2, tokens(A, 1))]) as claims:
+        batch = cache.admit(claims)
+    finish(cache, batch.plan)
+    for sequence in batch.sequences:
+        decode(cache, sequence, 7)
+    assert [receipt.reused for receipt in batch.receipts] == [0, 12]
+    off = Cache(CacheConfig((TierConfig("device", 8),), 4), store=store)
+    with off.claim([Request(0, tokens(A))]) as claims:
+        with pytest.raises(StateError, match="receipts=True"):
+            _ = claims[0].receipt
+        batch = off.admit(claims)
+    with pytest.raises(StateError, match="receipts=True"):
+        _ = batch.receipts
+    assert off.explain(Request(1, tokens(A))).missed("under_way") == 8
