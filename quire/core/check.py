@@ -11,6 +11,7 @@ import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.records.errors import BrokenInvariant
+from quire.core.records.receipt import check_receipt
 from quire.core.state.claim import hit_of
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
@@ -31,6 +32,17 @@ def check(cache: Cache) -> None:
             the_tree_is_whole(dump, setup.block_size)
             lengths_are_ordered(setup, stream, dump)
         rows_belong_to_sequences(registry, dumps)
+        receipts_account_for_every_token(registry)
+
+
+def receipts_account_for_every_token(registry: Registry) -> None:
+    """The misses of an open claim cover what it has not, each token once."""
+    for claims in registry.open_claims.values():
+        for claim in claims:
+            if claim._noted is not None:
+                check_receipt(claim.receipt)
+                if claim.receipt.reused != claim.start:
+                    raise BrokenInvariant(f"{claim!r} has a receipt of {claim.receipt.reused} reused tokens")
 
 
 class GroupView:

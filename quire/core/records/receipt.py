@@ -15,13 +15,13 @@ Cause = Literal[
 ]  # fmt: skip
 ClientCause = Literal["policy", "short", "under_way", "gone", "new"]
 
-COUNTERFACTUALS: dict[Cause, str | None] = {  # what would have to be otherwise for the token to be reused
-    "policy": "reuse on, without limit",
+COUNTERFACTUALS: dict[Cause, str | None] = {  # what would save the token; None: nothing is known to
+    "policy": None,
     "last_token": None,
     "short": None,
     "under_way": "the request later, when that is committed",
     "evicted": "more slots for the group",
-    "failed": "no failed move",
+    "failed": "no failed move, and slots to keep it in",
     "forgotten": "more slots for the group",
     "window": "a group that reads everything, with slots for it",
     "snapshot": "snapshots at every block edge, with slots for them",
@@ -81,7 +81,7 @@ class Miss:
 
     @property
     def counterfactual(self) -> str | None:
-        """What would have to be otherwise for them to be reused; None: nothing could."""
+        """What would have to be otherwise for them to be reused; None: no one thing is known to help."""
         return COUNTERFACTUALS[self.cause]
 
 
