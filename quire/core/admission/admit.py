@@ -96,7 +96,8 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     waiting = _left_out(continuing, parts) if continuing else []
     sequences = _seat(registry, claims._claims)
     if registry.timed and sequences:  # a batch that is refused leaves everything as it was
-        setup.refresh(now)
+        for stream in setup.streams:
+            stream.store.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
     admitted = list(claims._claims) if setup.config.receipts else None
     settle(claims)

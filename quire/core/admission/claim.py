@@ -78,7 +78,7 @@ def look_up(setup: Setup, claim: Claim, explains: bool = False) -> None:
     claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
     claim.onboards = _from_below(setup, claim) if len(setup.config.tiers) > 1 else claim._cold
     if explains:
-        name = 0 if root != NO_ROOT or prepared._scope is None else prepared._scope.event_hash(setup.config.event_seed)
+        name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
         claim._explained = store.explain(hit, prepared._chain, root, name, usable)
 
 

@@ -33,6 +33,10 @@ class Roots:
         """The root of a scope, NO_ROOT when nothing was ever stored in it."""
         return self._nodes.get(key, NO_ROOT)
 
+    def name(self, scope: Scope | None) -> int:
+        """The number that events name a scope with, and that what is gone from it is remembered by."""
+        return 0 if scope is None else scope.event_hash(self._seed)
+
     def others(self, scope: Scope, most: int) -> list[tuple[int, Scope]]:
         """Roots of the `most` scopes that came up last besides this one; streams of the cache's own stay apart."""
         named = [(node, other) for node, (_, other) in self._scopes.items() if other.space == scope.space]
