@@ -97,6 +97,18 @@ def test_what_nobody_remembers(store: StoreName) -> None:
     assert told(why(without, A, 99)) == [("new", 0, 12), ("last_token", 12, 13)]
 
 
+def test_a_gap_in_what_is_remembered(store: StoreName) -> None:
+    """why-12: a later block's ghost tells of one that left none; behind two such blocks nobody looks."""
+    cache, _ = explaining(store, 6, partial_reuse=False)
+    run(cache, Request(0, tokens(A, range(12, 20))))
+    run(cache, Request(1, tokens(range(50, 58))))
+    assert told(why(cache, A, range(12, 20), 99))[:-1] == [("evicted", 16, 20)]
+    cache.truncate(Request(2, tokens(A, range(12, 16))), 12)
+    assert told(why(cache, A, range(12, 20), 99))[:-1] == [("forgotten", 12, 16), ("evicted", 16, 20)]
+    cache.truncate(Request(3, tokens(A)), 8)
+    assert told(why(cache, A, range(12, 20), 99))[:-1] == [("new", 8, 20)]
+
+
 def test_what_is_under_way(store: StoreName) -> None:
     """why-05: whoever computes it is named; what was evicted and is computed again is under way."""
     cache, _ = explaining(store, 12)
