@@ -132,7 +132,8 @@ class Advance:
                 return
             branch.append([token])
             answer.tokens.append(token)
-            answer.logprobs += logprobs[place - 1 : place]
+            if logprobs:
+                answer.logprobs.append(logprobs[place - 1])
             if finish is None and branch.mask is not None and branch.mask.complete:
                 finish = "stop"  # whatever came next would be wrong
             answer.finish = finish if place == len(tokens) else None

@@ -43,35 +43,41 @@ def _sampled(
 ) -> tuple[dict[Branch, list[int]], dict[Branch, list[TokenLogprobs]]]:
     wanted: list[SampleRow] = []
     places: list[int] = []
-    spans: dict[Branch, slice] = {}
+    ends: list[int] = []
     for branch in branches:
         first, last = rows[branch].start, rows[branch].end
-        mine = _sample_rows(branch, last - first)
-        spans[branch] = slice(len(places), len(places) + len(mine))
-        wanted += mine
-        places += [first] * len(mine) if splits(branch) else range(first, last)
+        run, made = branch.run, branch.length - len(branch.run.prompt)
+        if splits(branch):
+            mask = None if branch.mask is None else branch.mask.words()
+            wanted += [
+                SampleRow(run.sampling, run.seed, nth, made, run.rules, mask=mask) for nth in range(run.sampling.n)
+            ]
+            places += [first] * run.sampling.n
+        else:
+            if run.rules is None and branch.mask is None:
+                wanted += [SampleRow(run.sampling, run.seed, branch.index, made + nth) for nth in range(last - first)]
+            else:
+                wanted += _ruled_rows(branch, made, last - first)
+            places += range(first, last)
+        ends.append(len(places))
     if not places:
         return {}, {}
     whole = places == list(range(len(logits)))
     table = logits if whole else logits[torch.tensor(places, device=logits.device)]
     tokens = sample(table, wanted)
+    spans = dict(zip(branches, map(slice, [0, *ends], ends), strict=True))
     asked = {branch: span for branch, span in spans.items() if branch.run.sampling.logprobs is not None}
     return {branch: tokens[span] for branch, span in spans.items()}, _logprobs(table, tokens, asked)
 
 
-def _sample_rows(branch: Branch, count: int) -> list[SampleRow]:
-    """How the tokens of `count` positions are chosen: behind the answer, and behind each draft as if it were right."""
-    run, made = branch.run, branch.length - len(branch.run.prompt)
-    sampling, seed, rules = run.sampling, run.seed, run.rules
-    mask = None if branch.mask is None else branch.mask.words()
-    if splits(branch):
-        return [SampleRow(sampling, seed, nth, made, rules, mask=mask) for nth in range(sampling.n)]
-    if mask is not None:  # it has no drafts
-        return [SampleRow(sampling, seed, branch.index, made, rules, branch.answer, mask)]
-    if rules is None:
-        return [SampleRow(sampling, seed, branch.index, made + nth) for nth in range(count)]
+def _ruled_rows(branch: Branch, made: int, count: int) -> list[SampleRow]:
+    """Rows behind an answer of `made` tokens, and behind each draft as if it were right; with a mask there are none."""
+    run, mask = branch.run, None if branch.mask is None else branch.mask.words()
     text = np.concatenate([branch.answer, branch.drafts])
-    return [SampleRow(sampling, seed, branch.index, made + nth, rules, text[: made + nth]) for nth in range(count)]
+    return [
+        SampleRow(run.sampling, run.seed, branch.index, made + nth, run.rules, text[: made + nth], mask)
+        for nth in range(count)
+    ]
 
 
 def _logprobs(table: torch.Tensor, tokens: list[int], asked: dict[Branch, slice]) -> dict[Branch, list[TokenLogprobs]]:

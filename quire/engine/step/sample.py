@@ -31,7 +31,7 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     if not rows:
         return []
     tokens = _best(logits)
-    special = [nth for nth, row in enumerate(rows) if row.edited or not row.sampling.greedy]
+    special = [nth for nth, row in enumerate(rows) if row.sampling.temperature or row.edited]
     if special:
         chosen = _chosen(logits[special].float(), [rows[nth] for nth in special])
         for nth, token in zip(special, chosen, strict=True):
@@ -40,19 +40,20 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
 
 
 def _chosen(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """Tokens of rows with rules or by chance; `logits` is a copy that may be changed."""
+    """Tokens of rows that are edited or by chance; `logits` is a copy that may be changed."""
+    found: list[int]
+    if not any(row.edited for row in rows):
+        found = _drawn(logits, rows).tolist()
+        return found
+    edit(logits, rows)
+    best, tokens = logits.max(dim=-1)
+    none_left = best == -torch.inf
+    logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
     by_chance = [nth for nth, row in enumerate(rows) if not row.sampling.greedy]
-    tokens = torch.zeros(len(rows), dtype=torch.int64, device=logits.device)
-    none_left = tokens.bool()
-    if any(row.edited for row in rows):
-        edit(logits, rows)
-        best, tokens = logits.max(dim=-1)
-        none_left = best == -torch.inf
-        logits.masked_fill_(none_left[:, None], 0)  # whatever is drawn there is thrown away
     if by_chance:
         some = logits if len(by_chance) == len(rows) else logits[by_chance]
         tokens[by_chance] = _drawn(some, [rows[nth] for nth in by_chance])
-    found: list[int] = torch.where(none_left, NO_TOKEN, tokens).tolist()
+    found = torch.where(none_left, NO_TOKEN, tokens).tolist()
     return found
 
 
