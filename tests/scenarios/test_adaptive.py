@@ -147,6 +147,17 @@ def test_early_copies_begin_with_what_is_worth_most(
     finish(cache, plan)
 
 
+def test_claimed_parents_are_passed_over(store: StoreName) -> None:
+    """adapt-11: two children go, their parents are claimed: next is the leaf of a younger prompt."""
+    cache, clock = adaptive(store, 6, partial_reuse=False)
+    for clock.now, name, prompt in ((0, "a", tokens(range(16))), (60, "b", tokens(range(100, 108)))):
+        run(cache, Request(name, prompt))
+    clock.now = 70
+    with cache.claim([Request("waits", tokens(range(8), 9))]):
+        assert run(cache, Request("c", tokens(range(200, 212)))) == Ran(0, [3, 2, 5])
+    assert [start_of(cache, prompt) for prompt in (tokens(range(17)), tokens(range(100, 109)))] == [8, 4]
+
+
 @pytest.mark.parametrize(("eviction", "least", "most"), [("lru", 0, 0), ("adaptive", 150, 400)])
 def test_it_learns_that_chats_come_back_late(store: StoreName, eviction: str, least: int, most: int) -> None:
     """adapt-09: every chat asks again after 40 others: LRU with 24 slots never has it; learned, old ones are kept."""
