@@ -114,7 +114,7 @@ class Chat:
             self.tell(f"{wrong} (/new forgets the conversation)")
             return
         except QuireError as wrong:
-            print(end="\n" if pieces else "", flush=True)  # what came of the answer stands on a line of its own
+            print(end="\n" if any(pieces) else "", flush=True)  # what came of the answer stands on a line of its own
             self.tell(str(wrong))
             return
         print(flush=True)
