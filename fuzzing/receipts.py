@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzzing.compare import Mismatch, same
 from fuzzing.world.plain import TICKS, MissFacts, ReceiptFacts
 from quire import Miss, Receipt
-from quire.core.records.receipt import check_receipt
+from quire.core.records.reports.receipt import check_receipt
 
 CLIENT = {"policy", "short", "under_way", "gone", "new"}
 

@@ -32,7 +32,7 @@ from fuzzing.world.plain import (
 from quire import Batch, Cache, Claim, Claims, Hold, Plan, Prepared, Probe, Refusal, Request, Span, StateError
 from quire import Sequence as Live
 from quire.core.records.errors import ConfigWarning
-from quire.core.records.stats import NUM_COUNTERS
+from quire.core.records.reports.stats import NUM_COUNTERS
 from quire.core.store import open_store
 from quire.core.store.dumped import Dump
 

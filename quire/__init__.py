@@ -24,11 +24,11 @@ from quire.core.records.events import Cleared, Created, Event, EventBatch, Moved
 from quire.core.records.groups import LayerGroup
 from quire.core.records.identity import Media, Scope
 from quire.core.records.plan import Kind, Move, Plan
-from quire.core.records.receipt import ClientMiss, ClientReceipt, Miss, Receipt
+from quire.core.records.reports.receipt import ClientMiss, ClientReceipt, Miss, Receipt
+from quire.core.records.reports.stats import Counts, Usage
 from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
-from quire.core.records.stats import Counts, Usage
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold

@@ -14,7 +14,7 @@ Graph = Mapping[str, set[str]]
 
 # Inside a ring, from the ground up. A room may import itself and those before it; a|b share a floor.
 LADDERS = {
-    "core": ["records", "store", "state", "admission", "life", "cache", "check"],
+    "core": ["records", "store", "state", "admission", "life", "trace", "cache", "check"],
     "events": ["wire", "publish|follow"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "tools.replay": [

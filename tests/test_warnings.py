@@ -20,7 +20,7 @@ def say(words: str, kind: type[Warning], module: str) -> None:
     ("kind", "module"),
     [
         (UserWarning, "quire"),
-        (RuntimeWarning, "quire.engine.step.sample"),
+        (RuntimeWarning, "quire.engine.choose.sample"),
         (DeprecationWarning, "tests.core.test_life"),
         (ConfigWarning, "somebody"),
         (ResourceWarning, "asyncio.events"),
@@ -40,7 +40,7 @@ def test_ours_are_errors(kind: type[Warning], module: str) -> None:
         ("careful", FutureWarning, "transformers.utils"),
         ("careful", RuntimeWarning, "quirement.parts"),
         (TORCH, UserWarning, "torch.nn.modules.linear"),
-        (TORCH, UserWarning, "quire.engine.step.sample"),  # C++ code names whichever line of Python called it
+        (TORCH, UserWarning, "quire.engine.choose.sample"),  # C++ code names whichever line of Python called it
     ],
 )
 def test_those_of_others_are_not(words: str, kind: type[Warning], module: str) -> None:

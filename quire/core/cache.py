@@ -29,10 +29,10 @@ from quire.core.records.config import CacheConfig
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
 from quire.core.records.plan import Plan
-from quire.core.records.receipt import Receipt
+from quire.core.records.reports.receipt import Receipt
+from quire.core.records.reports.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
-from quire.core.records.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.step import Step
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold

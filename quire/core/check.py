@@ -11,7 +11,7 @@ import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.records.errors import BrokenInvariant
-from quire.core.records.receipt import check_receipt
+from quire.core.records.reports.receipt import check_receipt
 from quire.core.state.claim import hit_of
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup

@@ -9,6 +9,9 @@ except ImportError as missing:
     cure = f"{install_line('torch')}; without a GPU install the CPU build of torch first, as pytorch.org tells"
     raise MissingExtra(say("quire.engine", f"it needs torch and transformers ({missing})", cure)) from missing
 
+from quire.engine.choose.logprobs import TokenLogprobs
+from quire.engine.choose.sampling import Sampling
+from quire.engine.choose.structured import StructuredOutputs
 from quire.engine.connector import Connector
 from quire.engine.engine import Engine
 from quire.engine.fitting import fitting
@@ -19,13 +22,10 @@ from quire.engine.llm import LLM, Output
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load, of
 from quire.engine.publishing import EnginePublisher
-from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run
-from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.report import Stats, StepReport
 from quire.engine.step.times import RunTimes
-from quire.engine.structured import StructuredOutputs
 from quire.engine.submission import EngineBusy
 
 __all__ = [

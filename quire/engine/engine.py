@@ -25,16 +25,18 @@ from quire.core.records.retain import Retention
 from quire.core.records.span import Span
 from quire.core.trace.block_ids import read_key
 from quire.core.trace.recorder import TraceRecorder
+from quire.engine.choose.grammar import Grammars
+from quire.engine.choose.sampling import Sampling, checked_sampling
+from quire.engine.choose.token_mask import TokenMask
+from quire.engine.choose.token_rules import check_ids, rules_of
 from quire.engine.connector import Connector, StepParticipant
 from quire.engine.connector_side import ConnectorSide
 from quire.engine.fitting import memory_in_words
-from quire.engine.grammar import Grammars
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
 from quire.engine.recording import RunRecorder
-from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.settings import EngineConfig
 from quire.engine.step.advance import Advance
 from quire.engine.step.beam import beams_of
@@ -42,8 +44,6 @@ from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
 from quire.engine.step.plan_runner import PlanRunner
 from quire.engine.step.report import Stats, StepReport, Stopwatch
 from quire.engine.step.schedule import Scheduler, Turn
-from quire.engine.step.token_mask import TokenMask
-from quire.engine.step.token_rules import check_ids, rules_of
 from quire.engine.submission import (
     LESS,
     EngineBusy,
@@ -113,9 +113,7 @@ class Engine:
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         check_ids(sampling, self.vocabulary)
         rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
-        if mask is None and sampling.structured_outputs is not None:
-            mask = self.grammars.mask(sampling.structured_outputs)
-        check_mask(mask, sampling)
+        mask = self._mask(mask, sampling)
         number = next(self._numbers)
         request = Request(
             (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
@@ -135,6 +133,13 @@ class Engine:
             self.scheduler.put(branch)
             branch.prepared = prepared
         return run
+
+    def _mask(self, given: TokenMask | None, sampling: Sampling) -> TokenMask | None:
+        """The one that was given, or that of `structured_outputs`."""
+        wanted = sampling.structured_outputs
+        mask = self.grammars.mask(wanted) if given is None and wanted is not None else given
+        check_mask(mask, sampling)
+        return mask
 
     def record(self, path: str | Path, *, key_file: str | Path | None = None) -> TraceRecorder:
         """Write a trace of what is served from now on: when it came, how long it was, keyed ids of its blocks.

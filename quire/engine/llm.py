@@ -12,6 +12,8 @@ import torch
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.trace.recorder import TraceRecorder
+from quire.engine.choose.logprobs import TokenLogprobs
+from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
@@ -24,10 +26,8 @@ from quire.engine.model.hub_cache import is_hub_id
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load
 from quire.engine.publishing import EnginePublisher
-from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Run
-from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.times import RunTimes
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Output:
         return self.texts[0]
 
 
-class Memory(TypedDict, total=False):
+class ModelMemory(TypedDict, total=False):
     """Where a model and its pages are: "cpu", "float32", "512MiB" and 0 if nothing else is said."""
 
     device: str
@@ -82,9 +82,9 @@ class LLM:
     def __init__(
         self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None,
         prefill_peer: PrefillPeer | None = None, publish: str | None = None, replay: str | None = None,
-        tell: Callable[[str], None] = lambda _: None, **memory: Unpack[Memory],
+        tell: Callable[[str], None] = lambda _: None, **memory: Unpack[ModelMemory],
     ) -> None:  # fmt: skip
-        check_names(memory, Memory.__optional_keys__)
+        check_names(memory, ModelMemory.__optional_keys__)
         device = memory.get("device", "cpu")
         for name, given, kind in (("config", config, EngineConfig), ("prefill_peer", prefill_peer, PrefillPeer)):
             if given is not None and not isinstance(given, kind):

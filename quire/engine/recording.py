@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from quire.core.trace.recorder import Ticket, TraceRecorder
+from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 from quire.engine.step.branch import Run
 
 
 class RunRecorder:
-    """Keeps a ticket for every run inside the engine."""
+    """Keeps when every run came, while it is inside the engine."""
 
     def __init__(self, recorder: TraceRecorder) -> None:
         self.recorder = recorder
-        self._open: dict[object, Ticket] = {}
+        self._open: dict[object, ArrivedRequest] = {}
 
     def submitted(self, run: Run) -> None:
         """A run has come."""
@@ -19,7 +19,7 @@ class RunRecorder:
 
     def finished(self, run: Run) -> None:
         """It is over, one way or another; one that came before the recording began is not in it."""
-        ticket = self._open.pop(run.id, None)
-        if ticket is not None:
+        arrived = self._open.pop(run.id, None)
+        if arrived is not None:
             made = sum(len(answer.tokens) for answer in run.answers)
-            self.recorder.add(ticket, run.request.tokens, made, run.request.scope)
+            self.recorder.add(arrived, run.request.tokens, made, run.request.scope)

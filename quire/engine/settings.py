@@ -10,8 +10,8 @@ from quire.core.records.config import EVENT_SEED, CacheConfig, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
 from quire.core.records.tuples import keep_tuples
-from quire.engine.sampling import brief
-from quire.engine.sampling_checks import LARGEST
+from quire.engine.choose.sampling import brief
+from quire.engine.choose.sampling_checks import LARGEST
 
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
 _SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")

@@ -15,10 +15,10 @@ from quire.core.records.request import Int32, Request
 from quire.core.records.retain import Retention
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
+from quire.engine.choose.sampling import Sampling
+from quire.engine.choose.token_mask import TokenMask
 from quire.engine.model.layers import Model
-from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
-from quire.engine.step.token_mask import TokenMask
 
 LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
 

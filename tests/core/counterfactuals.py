@@ -31,7 +31,7 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.core.records.receipt import check_receipt
+from quire.core.records.reports.receipt import check_receipt
 
 SIZE, PLENTY = 4, 2000
 Failures = list[tuple[Miss, Receipt | None]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from quire.core.records.receipt import COUNTERFACTUALS
+from quire.core.records.reports.receipt import COUNTERFACTUALS
 
 from .counterfactuals import Failures, try_one
 

@@ -15,12 +15,12 @@ import torch
 
 import quire
 from quire.engine import Model, of
+from quire.engine.choose.sample import sample
+from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
-from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.engine.step.branch import Branch, Run
 from quire.engine.step.report import StepReport
-from quire.engine.step.sample import sample
 
 from . import families
 from .reference import Reference, assert_same

@@ -19,8 +19,8 @@ import numpy as np
 import quire
 from quire.core.records.groups import Lengths
 from quire.engine import Model
+from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
-from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 

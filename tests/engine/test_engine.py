@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 
 from quire import ConfigWarning, InputError, Retention, StateError  # noqa: E402
 from quire.engine import EngineBusy, Model, of  # noqa: E402
+from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
 
 from . import families  # noqa: E402

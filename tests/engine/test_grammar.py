@@ -19,10 +19,10 @@ pytest.importorskip("transformers")
 from quire import InputError, MissingExtra  # noqa: E402
 from quire.core.records.request import Int32  # noqa: E402
 from quire.engine import LLM, Engine, EngineConfig, Model, RunFailed, Sampling, StructuredOutputs, load, of  # noqa: E402
-from quire.engine.grammar import Grammars  # noqa: E402
+from quire.engine.choose.edit_logits import edit  # noqa: E402
+from quire.engine.choose.grammar import Grammars  # noqa: E402
+from quire.engine.choose.sample_row import SampleRow  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
-from quire.engine.step.edit_logits import edit  # noqa: E402
-from quire.engine.step.sample_row import SampleRow  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import finish, open_engine, words  # noqa: E402

@@ -20,10 +20,10 @@ pytest.importorskip("msgspec")
 from quire import InputError, Scope, StateError, check  # noqa: E402
 from quire.core.records.request import PLAIN  # noqa: E402
 from quire.engine import of  # noqa: E402
+from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.disagg import orders  # noqa: E402
 from quire.engine.disagg.peer import Peer  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
-from quire.engine.sampling import Sampling  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.transfer import Aux, Key, Limits, TcpLink, with_logits  # noqa: E402
 

@@ -13,8 +13,8 @@ pytest.importorskip("msgspec")
 
 from quire import InputError, StateError
 from quire.engine import LLM, EnginePublisher, of
+from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
-from quire.engine.sampling import Sampling
 from quire.engine.settings import EngineConfig
 from quire.events import Follower, Index, Publisher, Status
 

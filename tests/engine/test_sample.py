@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from quire.core.records.errors import InputError  # noqa: E402
-from quire.engine.sampling import Sampling  # noqa: E402
-from quire.engine.step import sample as sampler  # noqa: E402
-from quire.engine.step.chance import uniform  # noqa: E402
-from quire.engine.step.sample import broken, log_probs, sample  # noqa: E402
-from quire.engine.step.sample_row import SampleRow  # noqa: E402
-from quire.engine.step.token_rules import TokenRules  # noqa: E402
+from quire.engine.choose import sample as sampler  # noqa: E402
+from quire.engine.choose.chance import uniform  # noqa: E402
+from quire.engine.choose.sample import broken, log_probs, sample  # noqa: E402
+from quire.engine.choose.sample_row import SampleRow  # noqa: E402
+from quire.engine.choose.sampling import Sampling  # noqa: E402
+from quire.engine.choose.token_rules import TokenRules  # noqa: E402
 
 
 def draws(row: list[float], sampling: Sampling, count: int, seed: int = 1) -> list[int]:

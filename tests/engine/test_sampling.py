@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from quire.core.records.errors import InputError, shown
-from quire.engine.sampling import Sampling
-from quire.engine.sampling_checks import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS
+from quire.engine.choose.sampling import Sampling
+from quire.engine.choose.sampling_checks import LONGEST_STOP, MOST_STOP_IDS, MOST_STOPS
 
 
 def test_by_default_greedy() -> None:

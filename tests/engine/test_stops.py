@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from quire.engine.choose.sampling import Sampling
+from quire.engine.choose.sampling_checks import LONGEST_STOP, MOST_STOPS
 from quire.engine.front import stops as stops_file
 from quire.engine.front import text as text_file
 from quire.engine.front.stops import ROOT, Stops
 from quire.engine.front.text import Transcript
-from quire.engine.sampling import Sampling
-from quire.engine.sampling_checks import LONGEST_STOP, MOST_STOPS
 
 from .words import byte_tokenizer
 

@@ -13,12 +13,12 @@ pytest.importorskip("transformers")
 
 from quire.core.records.errors import InputError  # noqa: E402
 from quire.engine import LLM, EngineConfig, Model, of  # noqa: E402
-from quire.engine.sampling import Sampling  # noqa: E402
-from quire.engine.step.edit_logits import edit  # noqa: E402
-from quire.engine.step.logprobs import logprobs_of  # noqa: E402
-from quire.engine.step.sample import NO_TOKEN, sample  # noqa: E402
-from quire.engine.step.sample_row import SampleRow  # noqa: E402
-from quire.engine.step.token_rules import TokenRules, bad_word_ids  # noqa: E402
+from quire.engine.choose.edit_logits import edit  # noqa: E402
+from quire.engine.choose.logprobs import logprobs_of  # noqa: E402
+from quire.engine.choose.sample import NO_TOKEN, sample  # noqa: E402
+from quire.engine.choose.sample_row import SampleRow  # noqa: E402
+from quire.engine.choose.sampling import Sampling  # noqa: E402
+from quire.engine.choose.token_rules import TokenRules, bad_word_ids  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import assert_exact, finish, open_engine, words  # noqa: E402

@@ -19,7 +19,7 @@ from quire import (
     TierConfig,
     check,
 )
-from quire.core.records.receipt import check_receipt
+from quire.core.records.reports.receipt import check_receipt
 from quire.core.store import StoreName
 
 from .conftest import Clock, admit, build, compute, decode, finish, keep, release, run, tokens

@@ -150,8 +150,8 @@ def greeting_target() -> Target:
 
 def order_target() -> Target:
     from quire.core.records.identity import Scope
+    from quire.engine.choose.sampling import Sampling
     from quire.engine.disagg import orders
-    from quire.engine.sampling import Sampling
 
     tokens = np.arange(9, dtype=np.int32)
     scopes = [Scope(), Scope("lora", b"salt", 3), Scope(5, "x", None)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from quire.core.admission.claim import claim_one, note_facts
 from quire.core.admission.prepare import ready_for
-from quire.core.records.receipt import Receipt
+from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.state.claim import Spans, let_go
 from quire.core.state.prepared import Prepared, Purpose

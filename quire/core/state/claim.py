@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quire.core.records.errors import StateError, say, shown
-from quire.core.records.receipt import Receipt
+from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.records.span import Span, merged, without
 from quire.core.state.explained import Noted, receipt_of

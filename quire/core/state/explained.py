@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from quire.core.records.identity import Scope
-from quire.core.records.receipt import Cause, Miss, Receipt
+from quire.core.records.reports.receipt import Cause, Miss, Receipt
 from quire.core.records.retain import TICKS_PER_SECOND
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.store import causes

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.records.errors import StateError, UnknownError, say, shown
+from quire.core.records.reports.stats import Counts, counts
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
-from quire.core.records.stats import Counts, counts
 from quire.core.state.prepared import Prepared
 from quire.core.state.setup import GroupPool, Setup
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.core.records.config import CacheConfig
 from quire.core.records.groups import LayerGroup
+from quire.core.records.reports.stats import Usage
 from quire.core.records.retain import TICKS_PER_SECOND
-from quire.core.records.stats import Usage
 from quire.core.state.roots import Roots
 from quire.core.state.stream import TokenStream, open_stream
 from quire.core.store import StoreName, open_store

@@ -1,6 +1,6 @@
 """TraceRecorder: a trace of the requests that something serves, written meanwhile. Knows no cache and no engine.
 
-    arrive -> ticket ... add(ticket, tokens, output) -> queue -> [ a thread: ids, lines, file ] -> close: the end mark
+    arrive -> arrived ... add(arrived, tokens, output) -> queue -> [ a thread: ids, lines, file ] -> close: the end mark
 
 Whoever serves never waits for it and never fails because of it: what finds the queue full is lost and counted, and a
 disk that is full ends the recording, with a warning. Tokens leave the process as keyed ids only.
@@ -31,7 +31,7 @@ IDLE = 1.0  # seconds without a request, after which others can read what was wr
 _log = logging.getLogger("quire.trace")
 
 
-class Ticket(NamedTuple):
+class ArrivedRequest(NamedTuple):
     """A request that has come: which one, and when."""
 
     number: int
@@ -41,7 +41,7 @@ class Ticket(NamedTuple):
 class _Served(NamedTuple):
     """A request that was served."""
 
-    ticket: Ticket
+    arrived: ArrivedRequest
     tokens: Int32
     scope: Scope
     output: int
@@ -92,24 +92,26 @@ class TraceRecorder:
         """Whether it still records."""
         return not self._closed and self.error is None
 
-    def arrive(self) -> Ticket:
+    def arrive(self) -> ArrivedRequest:
         """A request has come; what becomes of it is told by `add`, or `forget`."""
         now = self._began + (self._clock() - self._start) * 1000
         with self._lock:
             self._numbers += 1
-            return Ticket(self._numbers - 1, now)
+            return ArrivedRequest(self._numbers - 1, now)
 
-    def add(self, ticket: Ticket, tokens: Int32, output: int, scope: Scope = PLAIN, words: Words | None = None) -> None:
+    def add(
+        self, arrived: ArrivedRequest, tokens: Int32, output: int, scope: Scope = PLAIN, words: Words | None = None
+    ) -> None:
         """It was served; `tokens` are those of its prompt, and nobody may change them. Returns at once."""
         with self._lock:
             taken = self.error is None and not self._closed and self._waiting + len(tokens) <= MOST_TOKENS
             self._waiting += len(tokens) if taken else 0
             self.num_lost += not taken
-            self._queue.put(_Served(ticket, tokens, scope, output, words) if taken else ticket.number)
+            self._queue.put(_Served(arrived, tokens, scope, output, words) if taken else arrived.number)
 
-    def forget(self, ticket: Ticket) -> None:
+    def forget(self, arrived: ArrivedRequest) -> None:
         """It is not served after all."""
-        self._queue.put(ticket.number)
+        self._queue.put(arrived.number)
 
     def close(self) -> None:
         """Write what waits and the end mark: the file gets its name. Closing again does nothing."""
@@ -148,7 +150,7 @@ class TraceRecorder:
 
     def _put(self, item: _Served | int) -> None:
         """Into the trace, in order of arrival as far as few are held."""
-        number, record = (item, None) if isinstance(item, int) else (item.ticket.number, self._made(item))
+        number, record = (item, None) if isinstance(item, int) else (item.arrived.number, self._made(item))
         if number < self._next:  # those behind it could not wait
             self._write(record)
             return
@@ -164,7 +166,7 @@ class TraceRecorder:
         scope = None if item.scope == PLAIN else self._key.scope_id(item.scope)
         with self._lock:
             self._waiting -= len(item.tokens)
-        return TraceRecord(item.ticket.time_ms, len(item.tokens), item.output, ids, scope)
+        return TraceRecord(item.arrived.time_ms, len(item.tokens), item.output, ids, scope)
 
     def _write(self, record: TraceRecord | None) -> None:
         if record is None:

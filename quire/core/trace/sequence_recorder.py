@@ -9,17 +9,17 @@ from collections.abc import Hashable, Iterable
 
 from quire.core.records.identity import Scope
 from quire.core.state.sequence import Sequence
-from quire.core.trace.recorder import Ticket, TraceRecorder
+from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 
 MOST_OPEN = 1 << 16  # sequences, suspended ones included
 
 
 class SequenceRecorder:
-    """Keeps a ticket for every sequence that was admitted and not released."""
+    """Keeps a arrived for every sequence that was admitted and not released."""
 
     def __init__(self, recorder: TraceRecorder) -> None:
         self._recorder = recorder
-        self._open: dict[Hashable, tuple[Ticket, int]] = {}  # and the length of its prompt
+        self._open: dict[Hashable, tuple[ArrivedRequest, int]] = {}  # and the length of its prompt
 
     def admitted(self, sequences: Iterable[Sequence]) -> None:
         """New ones; those that come back are known."""
@@ -27,19 +27,19 @@ class SequenceRecorder:
             if sequence.request.scope.space is None and sequence.id not in self._open:
                 self._open[sequence.id] = self._recorder.arrive(), sequence.prompt_end
         while len(self._open) > MOST_OPEN:  # suspended, and nobody came back for them
-            ticket, _ = self._open.pop(next(iter(self._open)))
-            self._recorder.forget(ticket)
+            arrived, _ = self._open.pop(next(iter(self._open)))
+            self._recorder.forget(arrived)
 
     def ending(self, sequence: Sequence) -> None:
         """It is about to be released, for good."""
         if not sequence.live or (known := self._open.pop(sequence.id, None)) is None:
             return
-        ticket, prompt = known
+        arrived, prompt = known
         request = sequence.request
         words = request.words()
         scope = sequence.prepared._scope if request.reuse else None  # with an encoder's input, if it reads one
-        scope = Scope(space=ticket.number) if scope is None else scope  # it shares nothing
+        scope = Scope(space=arrived.number) if scope is None else scope  # it shares nothing
         self._recorder.add(
-            ticket, request.tokens[:prompt].copy(), max(sequence.length - prompt, 0), scope,
+            arrived, request.tokens[:prompt].copy(), max(sequence.length - prompt, 0), scope,
             None if words is None else words[:prompt],
         )  # fmt: skip

@@ -11,7 +11,7 @@ from msgspec import Meta
 from quire.core.records.errors import InputError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32
-from quire.engine.sampling import Sampling
+from quire.engine.choose.sampling import Sampling
 
 
 class _OrderMessage(msgspec.Struct, frozen=True, array_like=True):

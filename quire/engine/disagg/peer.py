@@ -25,12 +25,12 @@ from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN, Int32, Request
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence as Live
+from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg import orders
 from quire.engine.disagg.prefills import Prefills
 from quire.engine.disagg.staging import addressable
 from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
-from quire.engine.sampling import Sampling
 from quire.engine.step.branch import Branch, Run
 from quire.engine.step.schedule import Turn
 from quire.engine.submission import checked_prompt

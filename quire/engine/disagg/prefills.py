@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from quire.core.records.errors import QuireError
 from quire.core.records.request import Int32
 from quire.core.state.sequence import Sequence as Live
+from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg import orders
 from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
-from quire.engine.sampling import Sampling
 from quire.engine.step.branch import Run
 from quire.transfer import Aux, EndpointThread, Key, Sending, with_logits
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
+from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg.peer import LinkMaker, Peer
 from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
 from quire.engine.model.layers import Model
-from quire.engine.sampling import Sampling
 from quire.engine.settings import PrefillPeer
 from quire.engine.step.branch import Run
 from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls

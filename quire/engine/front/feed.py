@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Condition
 
+from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.front.text import Transcript
 from quire.engine.step.branch import Finish, Run
-from quire.engine.step.logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)

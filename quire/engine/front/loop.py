@@ -17,12 +17,12 @@ from typing import Any
 
 from quire.core.records.errors import InputError, StateError, listed, say
 from quire.core.records.request import Int32
+from quire.engine.choose.sampling import Sampling, checked_sampling
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.front.admission_gate import AdmissionGate, patience
 from quire.engine.front.feed import Feed
 from quire.engine.front.stream import Stream
 from quire.engine.front.text import Tokenizer, Transcript
-from quire.engine.sampling import Sampling, checked_sampling
 from quire.engine.step.branch import Run
 from quire.engine.submission import EngineBusy
 

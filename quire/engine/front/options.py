@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.retain import Retention
-from quire.engine.sampling import Sampling, checked_sampling
-from quire.engine.structured import StructuredOutputs
+from quire.engine.choose.sampling import Sampling, checked_sampling
+from quire.engine.choose.structured import StructuredOutputs
 
 
 class Options(TypedDict, total=False):

@@ -17,10 +17,10 @@ from quire.core.cache import Cache
 from quire.core.records.errors import InputError
 from quire.core.records.plan import Plan
 from quire.core.records.span import Span
+from quire.engine.choose.logprobs import TokenLogprobs
+from quire.engine.choose.sample import NO_TOKEN, broken
 from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
-from quire.engine.step.logprobs import TokenLogprobs
 from quire.engine.step.read_logits import LogitRows, NextTokens, read_logits, splits
-from quire.engine.step.sample import NO_TOKEN, broken
 from quire.engine.step.schedule import Scheduler, Work
 
 LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.engine.sampling import Sampling
+from quire.engine.choose.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)

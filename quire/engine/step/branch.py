@@ -15,16 +15,16 @@ import numpy as np
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
-from quire.engine.sampling import Sampling
+from quire.engine.choose.sampling import Sampling
 from quire.engine.step.times import RunTimes, Times
 
 if TYPE_CHECKING:
     import torch
 
+    from quire.engine.choose.logprobs import TokenLogprobs
+    from quire.engine.choose.token_mask import TokenMask
+    from quire.engine.choose.token_rules import TokenRules
     from quire.engine.step.beam import Beams
-    from quire.engine.step.logprobs import TokenLogprobs
-    from quire.engine.step.token_mask import TokenMask
-    from quire.engine.step.token_rules import TokenRules
 
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from quire.core.records.span import Span
+from quire.engine.choose.logprobs import TokenLogprobs, logprobs_of
+from quire.engine.choose.sample import log_probs, sample
+from quire.engine.choose.sample_row import SampleRow
 from quire.engine.step.branch import Branch
-from quire.engine.step.logprobs import TokenLogprobs, logprobs_of
-from quire.engine.step.sample import log_probs, sample
-from quire.engine.step.sample_row import SampleRow
 
 LogitRows = dict[Branch, Span]  # which rows of a step's logits are a branch's
 

@@ -20,7 +20,7 @@ OUTPUT_COLUMNS = (*OUTPUT_COUNTS, "response tokens", "response length", "output"
 CURE = "name columns as in TIMESTAMP,ContextTokens,GeneratedTokens"
 
 
-class Lengths:
+class LengthLog:
     """Reads line after line; every block it makes is like no other."""
 
     def __init__(self, times: ArrivalTimes, block_size: int | None) -> None:

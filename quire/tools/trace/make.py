@@ -20,7 +20,7 @@ from quire.tools.replay.workload.streams import STDIN, BrokenStream, open_lines
 from quire.tools.trace.arrival_order import ArrivalOrder
 from quire.tools.trace.fields import INPUT_COUNTS, Fields, body_of, count_of
 from quire.tools.trace.joined import JoinedTraces
-from quire.tools.trace.lengths import Lengths
+from quire.tools.trace.lengths import LengthLog
 from quire.tools.trace.prompt_tokenizer import PromptTokenizer
 from quire.tools.trace.request_log import RequestLog
 from quire.tools.trace.request_maker import RequestMaker
@@ -81,7 +81,7 @@ class Maker:
         log = RequestLog(times, options.scope_fields)
         opener = None if folder is None else lambda: PromptTokenizer(folder)
         self._requests = RequestMaker(log, opener, key, size, self._order.add)
-        self._lengths = Lengths(times, options.block_size)
+        self._lengths = LengthLog(times, options.block_size)
         self._joined = JoinedTraces(write, options.block_size, alone)
         self._writer: TraceWriter | None = None
         self._began = 0.0

@@ -8,9 +8,9 @@ from typing import Any
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.tuples import keep_tuples
-from quire.engine import sampling_checks as checks
-from quire.engine.sampling_checks import LARGEST, wrong
-from quire.engine.structured import StructuredOutputs
+from quire.engine.choose import sampling_checks as checks
+from quire.engine.choose.sampling_checks import LARGEST, wrong
+from quire.engine.choose.structured import StructuredOutputs
 
 _WHOLE = {  # least and most
     "max_tokens": (1, LARGEST), "top_k": (0, LARGEST), "n": (1, checks.MOST), "beams": (1, checks.MOST),

@@ -15,7 +15,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, MissingExtra, install_line, say
 from quire.core.records.request import Int32
-from quire.engine.structured import ASK, StructuredOutputs
+from quire.engine.choose.structured import ASK, StructuredOutputs
 
 KEPT = 16  # compiled grammars
 SPACES = {"whitespace_pattern": r"( |\n[ \t]{0,16})?"}  # in JSON: a model must not go on with spaces for ever

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from quire.core.records.request import Int32
-from quire.engine.step.sample_row import SampleRow
-from quire.engine.step.token_rules import TokenRules
+from quire.engine.choose.sample_row import SampleRow
+from quire.engine.choose.token_rules import TokenRules
 
 LARGEST = torch.finfo(torch.float32).max  # beyond it there is only inf, which is no logit
 Values = NDArray[np.float32]

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 
 from quire.core.records.errors import InputError, say
-from quire.engine.sampling import Sampling
-from quire.engine.step.chance import uniform
-from quire.engine.step.edit_logits import edit
-from quire.engine.step.sample_row import SampleRow
+from quire.engine.choose.chance import uniform
+from quire.engine.choose.edit_logits import edit
+from quire.engine.choose.sample_row import SampleRow
+from quire.engine.choose.sampling import Sampling
 
 HEAD = 256  # tokens looked at first for top-k and top-p: almost always enough, and far cheaper than a full sort
 WIDER = 16  # times as many, when they are not

@@ -9,7 +9,7 @@ import numpy as np
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
-from quire.engine.sampling import Sampling
+from quire.engine.choose.sampling import Sampling
 
 NO_IDS: Int32 = np.empty(0, np.int32)
 Ids = tuple[int, ...]

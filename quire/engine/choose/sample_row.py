@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quire.core.records.request import Int32
-from quire.engine.sampling import Sampling
-from quire.engine.step.token_rules import NO_IDS, TokenRules
+from quire.engine.choose.sampling import Sampling
+from quire.engine.choose.token_rules import NO_IDS, TokenRules
 
 
 class SampleRow(NamedTuple):

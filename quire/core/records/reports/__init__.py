@@ -1,0 +1,1 @@
+"""What a cache says of itself: counts, use of its memory, why tokens were missed."""
