@@ -291,4 +291,4 @@ def test_a_coroutine_waits_no_longer_than_it_wants() -> None:
         found.append(await gate.enter_async(0))
         return found
 
-    assert asyncio.run(act()) == [True, False, False, True]
+    assert asyncio.run(asyncio.wait_for(act(), PATIENCE)) == [True, False, False, True]
