@@ -91,6 +91,12 @@ class Cells:
         self.ring[self.turn] = Ghost(page.path, page.used, rest, why, page.uses, page.reuse, admission)
         self.turn = (self.turn + 1) % len(self.ring)
 
+    def used_often(self, pages: list[Page], uses: int) -> list[Page]:
+        """Those of some pages that were used so often."""
+        found = [page for page in pages if page.uses >= uses]
+        self.reached["used too seldom to be copied"] += len(pages) - len(found)
+        return found
+
     def forget(self) -> None:
         """All ghosts go."""
         self.ring, self.turn = [None] * len(self.ring), 0

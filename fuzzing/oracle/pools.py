@@ -368,12 +368,11 @@ class Pools:
         self.count(ONBOARDED)
 
     def offload_early(self, limit: int) -> None:
-        """The next victims of the device get shadows, in empty slots only; in the adaptive order the last of those that
-        were used often enough do."""
+        """The next victims of the device get shadows, in empty slots only; in the adaptive order the last ones do."""
         waiting = [page for page in self.owner[0] if page and page.idle and not page.claims and len(page.copies) == 1]
         worthy = [page for page in waiting if page.priority >= self.world.offload_min]
         if self.cells is not None:
-            worthy = [page for page in worthy if page.uses >= self.world.min_uses]
+            worthy = self.cells.used_often(worthy, self.world.min_uses)
         for page in sorted(worthy, key=self.early_turn, reverse=self.cells is not None)[:limit]:
             room = self.first_empty()
             if room is None:
@@ -381,6 +380,8 @@ class Pools:
             self.move(OFFLOAD, (0, page.copies[0]), room, page)
             self.put(page, *room)
             self.count(OFFLOADED)
+            if self.cells is not None:
+                self.cells.reached["worth most copied early"] += 1
 
     def early_turn(self, page: Page) -> tuple[tuple[int, int], int]:
         """Sorts device pages in the order of their eviction."""

@@ -85,8 +85,8 @@ cdef object dump_cells(Pool *g):
     cdef int32_t p, i
     pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse, memory_at(c, p).used)
              for p in range(g.num_pages) if page_at(g, p).holders >= 0}
-    ghosts = [DumpedGhost(e.used[i], e.facts[i] >> 12, e.facts[i] >> 2 & 3, uses_of(e, i), reuse_of(e, i), e.admission[i])
-              if e.facts[i] else None for i in range(e.room)]
+    ghosts = [None if e.facts[i] == 0 else DumpedGhost(e.used[i], e.facts[i] >> 12, e.facts[i] >> 2 & 3, uses_of(e, i),
+                                                       reuse_of(e, i), e.admission[i]) for i in range(e.room)]
     return DumpedCells(pages, ghosts, [c.hits[i] for i in range(NUM_CELLS)], [c.lost[i] for i in range(NUM_CELLS)],
                        c.inserted, c.aged, [c.list_at[i + 1] - 1 for i in range(NUM_CELLS)])
 

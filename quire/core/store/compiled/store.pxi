@@ -257,8 +257,8 @@ cdef class Store:
         return 0 <= tier < g.num_tiers and drop_copy(g, page, tier)
 
     def offload(self, Py_ssize_t group, int32_t limit):
-        """Copy up to `limit` idle pages down ahead of their eviction: the next to go, or in the adaptive order the last;
-        the number of them."""
+        """Copy up to `limit` idle pages down ahead of their eviction, the next to go or in the adaptive order the
+        last; the number of them."""
         cdef Pool *g = check_group(&self.state, group)
         limit = min(limit, g.tiers.num_idle)
         if moves_reserve(&self.state.log, limit):

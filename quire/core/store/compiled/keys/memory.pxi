@@ -7,6 +7,8 @@ cdef extern from *:
        decline; nothing is lost then. */
     #if defined(__linux__)
     #include <sys/mman.h>
+    #endif
+    #if defined(MADV_HUGEPAGE)
     static inline void quire_scattered(void *block, size_t bytes) {
         const size_t large = (size_t) 2 << 20;
         size_t from = ((size_t) block + large - 1) & ~(large - 1), to = ((size_t) block + bytes) & ~(large - 1);

@@ -230,6 +230,7 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
     """Take a page of a lone tier out of the order. If its parent goes next, being released by it into the list `kind`
     from which p was picked: the parent, which stays among the covered. Else -1; it is listed where it belongs."""
     cdef int32_t parent = at(g.tree, page_at(g, p).node).parent, q, head
+    cdef Order *o = g.tiers
     cdef Page *page
     leave_idle(g, 0, page_at(g, p))
     if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
@@ -239,9 +240,9 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
     if q < 0 or kids_at(g.tree, parent, g.index)[0] or page_at(g, q).holders:
         return -1
     page = page_at(g, q)
-    head = g.tiers.slots[g.tiers.size + kind].next
+    head = o.slots[o.size + kind].next
     if (claims_of(page) == 0 and level_of(g, page, q, 0) == kind
-            and (head >= g.tiers.size or memory_at(g.cells, q).used <= memory_at(g.cells, g.tiers.slots[head].page).used)):
+            and (head >= o.size or memory_at(g.cells, q).used <= memory_at(g.cells, o.slots[head].page).used)):
         return q
     uncover(g, q)
     return -1

@@ -69,8 +69,8 @@ cdef void offload_cells(State *s, Pool *g, int32_t limit, int32_t *done) noexcep
 
 
 cdef int32_t offload(State *s, Pool *g, int32_t limit) noexcept nogil:
-    """Early copies: shadows, in empty slots, of up to `limit` idle pages, the next victims; in the adaptive order, which
-    knows what is worth most, of those that go last and were used often enough."""
+    """Early copies: shadows, in empty slots, of up to `limit` idle pages, the next victims; in the adaptive order,
+    which knows what is worth most, of those that go last and were used often enough."""
     cdef int32_t kind, done = 0
     if g.cells != NULL:
         offload_cells(s, g, limit, &done)

@@ -16,7 +16,7 @@ cdef enum:
     SPOILT = 2
 
 cdef int64_t[NUM_AGES + 2] EDGES          # first tick of each bin but the first; then more than there ever are
-cdef int32_t[64] FIRST_BIN                # of the ages whose highest bit is this one; they reach into three more at most
+cdef int32_t[64] FIRST_BIN                # of the ages whose highest bit is this one; they reach at most three on
 
 for _nth in range(NUM_AGES + 2):
     EDGES[_nth] = AGE_EDGES[_nth] if _nth < len(AGE_EDGES) else 2**63 - 1

@@ -1,13 +1,13 @@
 # Owns: what is known of pages that are gone, the last so many of a group: a ring, first in, first out, in columns of 24
-# bytes a ghost, and an index of 8: buckets of one line of memory, a ghost's place and as much of its key as fits in each
-# entry. A ghost that is taken leaves a gap in the ring. The entry of one that falls out stays behind: it
-# is known to be dead by its place and the turn of the ring in which it was made, and the next that needs room takes it.
+# bytes a ghost, and an index of 8: buckets of one line of memory, a ghost's place and as much of its key as fits in
+# each entry. A ghost that is taken leaves a gap in the ring. The entry of one that falls out stays behind: it is known
+# to be dead by its place and the turn of the ring in which it was made, and the next that needs room takes it.
 # Does not know: pages that are there, what a ghost is remembered for.
 
 cdef extern from *:
     """
     /* Of the 16 numbers of a bucket, bit i for number i. Matches: those that are `wanted` where `mask` has ones. Free:
-       those whose place (+ 1, in the bits of `places`) is 0, or was made in another turn of the ring than what is there:
+       those whose place (+ 1, in the bits of `places`) is 0, or whose turn of the ring is not that of what is there:
        up to `last` that is the turn with this `turn` bit, behind it the other. */
     #if defined(__GNUC__)
     typedef uint32_t quire_four __attribute__((vector_size(16), aligned(4), may_alias));
@@ -133,7 +133,7 @@ cdef inline void fetch_next(Ghosts *e, uint64_t key) noexcept nogil:
 cdef uint32_t *find_entry(Ghosts *e, uint64_t key) noexcept nogil:
     """The entry of a key's ghost, or NULL."""
     cdef int64_t home = ghost_home(e, key), far
-    cdef uint32_t found, place, mask = ~(2 * e.places + 1), tag = <uint32_t> key << e.bits
+    cdef uint32_t found, place, mask = ~(2 * e.places + 1), tag = <uint32_t> (key << e.bits)
     cdef uint32_t *bucket = bucket_at(e, home, 0)
     for far in range(farthest(e, bucket) + 1):
         bucket = bucket_at(e, home, far)
@@ -157,7 +157,7 @@ cdef void add_entry(Ghosts *e, uint64_t key, int32_t place) noexcept nogil:
         far += 1
         bucket = bucket_at(e, home, far)
         found = free_entries(bucket, e.places, place, turn) & ENTRIES
-    bucket[lowest_bit(found)] = <uint32_t> key << e.bits | turn | <uint32_t> (place + 1)
+    bucket[lowest_bit(found)] = <uint32_t> (key << e.bits) | turn | <uint32_t> (place + 1)
     if far:
         first[0] = now | <uint32_t> max(far, <int64_t> farthest(e, first))
 

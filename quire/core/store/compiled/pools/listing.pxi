@@ -243,7 +243,7 @@ cdef int32_t pick_cell(Pool *g, Order *o, Level *level) noexcept nogil:
 
 
 cdef int32_t pick_adaptive(Pool *g, Order *o) noexcept nogil:
-    """The slot to take next, or -1, when none is empty: shadows, then cells by priority, then pages that are covered."""
+    """The slot to take next, or -1, when none is empty: shadows, then cells by priority, then covered pages."""
     cdef uint64_t bits
     cdef int32_t word, kind, slot
     for word in range(2):

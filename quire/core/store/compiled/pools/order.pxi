@@ -1,6 +1,6 @@
 # Owns: the slots of one tier and the order in which they are taken: one circular list per class, its sentinel behind
-# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed. In the
-# adaptive order a priority has a level, a list for every cell, instead of one class.
+# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed. In
+# the adaptive order a priority has a level, a list for every cell, instead of one class.
 # Does not know: pages beyond their number and whether they are claimed.
 
 cdef enum:
