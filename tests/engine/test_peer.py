@@ -135,8 +135,8 @@ def test_several_answers_and_beams_over_a_transfer(name: str) -> None:
     asks = []
     many = [Sampling(max_tokens=6, n=3, temperature=0.9, seed=5), Sampling(max_tokens=6, beams=3), Sampling(n=2)]
     # fields that an order does not carry
-    many += [Sampling(max_tokens=6, logit_bias={30: 4.0, 40: 5.0}, repetition_penalty=2.0, min_tokens=3, logprobs=2)]
-    many += [Sampling(max_tokens=6, temperature=1.5, min_p=0.4, seed=3)]
+    many += [Sampling(max_tokens=6, logit_bias={30: 40.0}, repetition_penalty=2.0, min_tokens=3)]
+    many += [Sampling(max_tokens=6, temperature=30.0, min_p=0.95, seed=3), Sampling(max_tokens=3, logprobs=2)]
     for nth, sampling in enumerate(many):
         prompt = words(0, 20 + 9 * nth) + words(nth, 6)
         run = here.decode(Key(f"r{nth}"), prompt, sampling, source=there.link.address, order=True)
