@@ -39,7 +39,7 @@ def receipts_account_for_every_token(registry: Registry) -> None:
     """The misses of an open claim cover what it has not, each token once."""
     for claims in registry.open_claims.values():
         for claim in claims:
-            if claim._noted is not None:
+            if claim._explains:
                 check_receipt(claim.receipt)
                 if claim.receipt.reused != claim.start:
                     raise BrokenInvariant(f"{claim!r} has a receipt of {claim.receipt.reused} reused tokens")

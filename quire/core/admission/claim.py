@@ -16,7 +16,7 @@ from quire.core.records.errors import say
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Refusal, let_go
 from quire.core.state.claims import Claims
-from quire.core.state.explained import look_elsewhere, usable_tokens
+from quire.core.state.explained import look_elsewhere
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
@@ -61,7 +61,9 @@ def look_up(setup: Setup, claim: Claim, explains: bool = False) -> None:
     """Find the hit of a claim's request and hold it; `explains`: and why there is no more."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
-    usable = usable_tokens(prepared, claim.purpose)
+    usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
+    if prepared.request.reuse_limit is not None:
+        usable = min(usable, prepared.request.reuse_limit)
     if computes or not setup.groups_differ:
         claim._hit = hit = store.walk(prepared._chain, root, usable, setup.partial_policy)
         claim._cold = store.claim(hit)
@@ -88,7 +90,7 @@ def note_facts(registry: Registry, claim: Claim, now: int) -> None:
     computing = registry.sequence_in(row) if row >= 0 else None
     scopes = registry.setup.config.receipt_scopes
     claim._noted = now, computing, look_elsewhere(claim.prepared, runs, scopes) if scopes else None
-    claim._receipt = None
+    claim._receipt = None  # of what it found before it had to look again
 
 
 def _source_in_the_way(setup: Setup, hit: Hit) -> bool:

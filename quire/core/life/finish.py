@@ -180,7 +180,7 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
 
 def _reclaim(registry: Registry, claim: Claim, now: int) -> Setback:
     old = claim.start
-    explains = claim._noted is not None
+    explains = claim._explains
     look_up(registry.setup, claim, explains)
     if explains:
         note_facts(registry, claim, now)

@@ -61,14 +61,13 @@ class Claim:
     _cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
     _takes: tuple[int, ...]  # slots per group at the peak; a partial hit's copy is one of them
 
-    _explained: Explained  # what its receipt says, of the store
-    _noted: Noted | None  # and what else; None: receipts are off
+    _explained: Explained  # what its receipt says, of the store; set, as the next two are, where receipts are made
+    _noted: Noted  # and what else
     _receipt: Receipt | None  # made when somebody asks for it
 
     def __init__(self, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
         self.purpose = purpose
-        self._noted = self._receipt = None
 
     @property
     def request(self) -> Request:
@@ -81,9 +80,14 @@ class Claim:
         return self._hit.start
 
     @property
+    def _explains(self) -> bool:
+        """Whether it makes a receipt."""
+        return hasattr(self, "_noted")
+
+    @property
     def receipt(self) -> Receipt:
         """Why it missed what it missed, as things were when it was claimed; for the operator."""
-        if self._noted is None:
+        if not self._explains:
             raise StateError(RECEIPTS_OFF)
         if self._receipt is None:
             self._receipt = receipt_of(self.prepared, self.purpose, self.start, self._explained, self._noted)

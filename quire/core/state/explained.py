@@ -42,8 +42,8 @@ class Elsewhere(NamedTuple):
 Noted = tuple[int, Hashable, Elsewhere | None]  # the tick, who computes what is under way, other scope
 
 
-def usable_tokens(prepared: Prepared, purpose: Purpose) -> int:
-    """Leading tokens that may be reused: the last one of a prompt is always computed, it makes the logits."""
+def _usable_tokens(prepared: Prepared, purpose: Purpose) -> int:
+    """Leading tokens that the claim looked at."""
     usable, limit = prepared.end - (purpose == "compute"), prepared.request.reuse_limit
     return usable if limit is None else min(usable, limit)
 
@@ -95,7 +95,7 @@ def _beyond_blocks(prepared: Prepared, purpose: Purpose, reused: int) -> list[Mi
     end, size, limit = prepared.end, prepared._setup.block_size, prepared.request.reuse_limit
     if not prepared._keep:
         return [Miss("policy", 0, end)]
-    usable = usable_tokens(prepared, purpose)
+    usable = _usable_tokens(prepared, purpose)
     short = Miss("short", max(reused, usable // size * size), usable)
     limited = limit is not None and limit < end
     return [short, Miss("policy" if limited else "last_token", usable, end)]
