@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cachebench.peers import Peer
-from cachebench.samples import ROWS, Samples, fewest_us
+from cachebench.samples import LOOKS, ROWS, Samples, fewest_us
 from cachebench.workload import EVICTION, RECEIPTS
 
 HERE = Path(__file__).resolve()
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.answer:
         return answer()
     rows = options.rows.split(",")
-    if len(options.trees) != 2 or options.rounds < 1 or not set(rows) <= set(ROWS):
+    if len(options.trees) != 2 or options.rounds < 1 or not set(rows) <= {*ROWS, *LOOKS}:
         parser.error("it takes two trees, at least one round, and rows that exist")
     with contextlib.ExitStack() as open_trees:
         trees = [open_trees.enter_context(tree(name)) for name in options.trees]

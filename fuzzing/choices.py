@@ -9,7 +9,7 @@ from fuzzing.ending import Last
 from fuzzing.player import Player
 from fuzzing.subject import StoreName
 from fuzzing.trial import Bad
-from fuzzing.weights import random_habits
+from fuzzing.weights import HOST, random_habits
 from fuzzing.world.asks import Asks
 from fuzzing.world.plain import Ask, Budget
 from fuzzing.world.worlds import is_cold, random_world
@@ -26,7 +26,7 @@ class Choices:
     ) -> None:
         self.rng = Random(seed)
         self.world = random_world(self.rng, mix)
-        self.habits = random_habits(self.rng, is_cold(self.world))
+        self.habits = random_habits(self.rng, is_cold(self.world)) if any(self.world.tiers[0]) else HOST
         self.shares = self.habits.shares
         self.due: dict[str, int] = {}  # open batch -> call before which it is not admitted
         self.burst = 0  # runs of plans that are still to fail

@@ -9,9 +9,11 @@ from fuzzing.misuse import misuses
 from fuzzing.oracle.reach import bounded
 from fuzzing.player import NO_LIMITS
 from fuzzing.weights import VERBS
-from fuzzing.world.plain import Admission, Budget
+from fuzzing.world.build import PATTERNS
+from fuzzing.world.plain import Admission, Budget, Skip
 
 MAX_HELD = 3  # readers of prompts
+MAX_FOUND = 3
 
 
 class Driver(Choices):
@@ -197,6 +199,67 @@ class Driver(Choices):
         for key in self.some(self.player.held, 1):
             self.player.drop_hold(key)
 
+    # -- from and for outside ----------------------------------------------------------------------------------------
+
+    def find(self) -> None:
+        """Somebody looks for pages to read himself, often behind tokens he has."""
+        ask, key = (
+            self.asks.make(self.player.name("o"), self.asks.cold_path() if self.chance(0.5) else None),
+            self.player.name("q"),
+        )
+        from_ = self.rng.randint(0, len(ask.tokens)) if self.chance(0.5) else 0
+        if self.chance(0.2):
+            self.player.find_in_vain(key, ask, from_)
+        elif len(self.player.found) < MAX_FOUND:
+            self.player.find(key, ask, from_)
+
+    def use_find(self) -> None:
+        """What was found has served."""
+        for key in self.some(self.player.found, 1):
+            self.player.use_find(key)
+
+    def close_find(self) -> None:
+        """A reader is done."""
+        for key in self.some(self.player.found, 1):
+            self.player.close_find(key)
+
+    def write(self) -> None:
+        """Somebody has bytes of a text; sometimes none yet."""
+        ask, tier = self.asks.make(self.player.name("o")), self.rng.randrange(len(self.world.tiers))
+        end = self.rng.choice((0, len(ask.tokens), len(ask.tokens), self.rng.randint(0, len(ask.tokens))))
+        if len(self.player.writing) < MAX_FOUND:
+            self.player.write(self.player.name("y"), ask, tier, end, self.left_out())
+
+    def left_out(self) -> Skip:
+        """Mostly nothing."""
+        groups = [group for group in range(self.world.num_own) if self.chance(0.2)]
+        return tuple((group, tuple(self.rng.sample(range(8), 3))) for group in groups)
+
+    def extend_writer(self) -> None:
+        """More of such a text."""
+        for key in self.some(self.player.writing, 1):
+            tokens = [self.asks.token() for _ in range(self.rng.randint(0, 5))]
+            self.player.extend_writer(key, tokens, self.left_out())
+
+    def written(self) -> None:
+        """Bytes have come, all or some."""
+        for key in self.some(self.player.writing, 1):
+            length = len(self.trial.oracle.model.writers[key].text)
+            self.player.written(key, self.rng.choice((length, self.rng.randint(0, length))), self.left_out())
+
+    def close_writer(self) -> None:
+        """The rest will not come."""
+        for key in self.some(self.player.writing, 1):
+            self.player.close_writer(key)
+
+    def lose(self) -> None:
+        """Somebody reports pages as bad, mostly such as there are."""
+        group, tier = self.rng.randrange(self.world.num_groups), self.rng.randrange(len(self.world.tiers))
+        stream, place = self.trial.oracle.model.place(group)
+        owners = stream.pools[place].owner[tier]
+        slots = [slot for slot, page in enumerate(owners) if page is not None or self.chance(0.1)]
+        self.player.lose(group, self.rng.sample(slots, min(len(slots), self.rng.choice((1, 1, 2)))), tier)
+
     # -- tree, tiers, time -------------------------------------------------------------------------------------------
 
     def truncate(self) -> None:
@@ -207,6 +270,10 @@ class Driver(Choices):
     def clear(self) -> None:
         """Forget everything."""
         self.player.clear()
+
+    def forget(self) -> None:
+        """Forget a LoRA, a salt or an epoch."""
+        self.player.forget(self.rng.randrange(len(PATTERNS)))
 
     def offload(self) -> None:
         """Early shadows."""

@@ -28,6 +28,10 @@ def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None
     """End everything: prompts first, with holds in place; then one sequence alone; then requests alone."""
     for key in list(player.open):
         player.drop_claim(key)
+    for key in list(player.found):
+        player.close_find(key)
+    for key in list(player.writing):
+        player.close_writer(key)
     finish_prompts(player, chunk)
     for key in list(player.held):
         player.drop_hold(key)

@@ -33,7 +33,7 @@ class Mirror:
                 self.created += 1
             case Stored(hashes=hashes, priorities=priorities):
                 self._stored(event, known)
-                known.update((name, (0, priority)) for name, priority in zip(hashes, priorities, strict=True))
+                known.update((name, (event.tier, priority)) for name, priority in zip(hashes, priorities, strict=True))
             case Moved(hash=name, source=source, target=target):
                 if not known[name][0] == source != target:
                     raise Mismatch(f"{event}: it is in tier {known[name][0]}")

@@ -10,7 +10,7 @@ import numpy as np
 from fuzzing.subject import Subject
 from fuzzing.world import build
 from fuzzing.world.plain import Ask
-from quire import Encoder, Plan, QuireError, Sequence, Span
+from quire import Encoder, Plan, QuireError, Scope, Sequence, Span
 
 Wrong = tuple[str, Callable[[], object]]
 
@@ -21,9 +21,6 @@ def misuses(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     yield from _wrong_for_groups(subject, ask)
     if subject.live:
         yield from _wrong_with(subject, ask, min(subject.live.items())[1])
-    if subject.claims:
-        yield "clear under claims", subject.cache.clear
-        yield "truncate under claims", lambda: subject.cache.truncate(build.request(ask))
     if subject.plans:
         plan = min(subject.plans.items())[1]
         yield "finish with a move it has not", lambda: subject.cache.finish(plan, [len(plan)])
@@ -37,6 +34,7 @@ def _wrong_anytime(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     yield "finish a plan to come", lambda: cache.finish(Plan(1 << 30, np.empty((0, 11), np.int32)))
     yield "grow a row that does not live", lambda: cache.grow(np.array([subject.world.rows], np.int32))
     yield "keep less than nothing", lambda: cache.truncate(request, -1)
+    yield "forget nobody in particular", lambda: cache.forget(Scope())
     yield "ask for nobody", lambda: cache.sequence("nobody")
 
 

@@ -15,7 +15,7 @@ from fuzzing.oracle.pools import OFFLOAD
 from fuzzing.trial import Bad
 from fuzzing.view import View
 from fuzzing.world import build
-from fuzzing.world.plain import Admission, Ask, Budget
+from fuzzing.world.plain import Admission, Ask, Budget, Skip
 
 NO_LIMITS = Budget()
 AGES = (10, 30)  # calls after which a claim counts as kept open
@@ -88,6 +88,10 @@ class Player(View):
         if self.world.has_state and self.trial.oracle.state.moves:
             self.trial.do("offload", 0, 0)  # a snapshot is copied before its state moves on
         self.trial.settle_plans(bad, doubted)
+        return self._look_after_losses()
+
+    def _look_after_losses(self) -> list[str]:
+        """Sequences that are lost wait to be asked for again; those that were set back, which are told, ran nothing."""
         lost = self.trial.oracle.model.lost
         self.waiting += [build.resumed(row.ask, tuple(row.tokens), row.kept) for row in lost.values()]
         lost.clear()
@@ -215,19 +219,94 @@ class Player(View):
         self.held.remove(key)
         self.trial.do("drop", key)
 
+    # -- from and for outside ----------------------------------------------------------------------------------------
+
+    @recorded
+    def find(self, key: str, ask: Ask, from_: int = 0) -> None:
+        """Hold what there is behind some tokens; nothing else may have changed."""
+        facts = self.trial.do("find", key, ask, from_)
+        if facts is not None:
+            self.found.append(key)
+            self.trial.reached["found something"] += facts[1] > facts[0]
+            self.trial.reached["found behind own tokens"] += facts[1] > facts[0] > 0
+
+    @recorded
+    def find_in_vain(self, key: str, ask: Ask, from_: int = 0) -> None:
+        """Find and close: nothing at all may have changed."""
+        with self.trial.nothing_changes():
+            if self.trial.do("find", key, ask, from_) is not None:
+                self.trial.do("close_find", key)
+
+    @recorded
+    def use_find(self, key: str) -> None:
+        """What was found has served."""
+        self.trial.do("use_find", key)
+
+    @recorded
+    def close_find(self, key: str) -> None:
+        """Its reader is done."""
+        self.found.remove(key)
+        self.trial.do("close_find", key)
+
+    @recorded
+    def write(self, key: str, ask: Ask, tier: int = 0, end: int = 0, skip: Skip = ()) -> None:
+        """Slots for blocks that somebody brings; a refusal changes nothing."""
+        refused: list[bool] = []
+        with self.trial.nothing_changes(unless=refused):
+            told = self.trial.do("write", key, ask, tier, min(end, ask.compute_end), skip)
+            refused += [True] if told is not None and told[1] is not None else []
+        if refused:
+            self.writing.append(key)
+            self.trial.reached["slots to write into"] += sum(map(len, told[0]))
+        elif told is not None:
+            self.trial.reached["writer refused"] += 1
+
+    @recorded
+    def extend_writer(self, key: str, tokens: Sequence[int] = (), skip: Skip = ()) -> None:
+        """More of such a text."""
+        self.trial.do("extend_writer", key, tokens, skip)
+
+    @recorded
+    def written(self, key: str, end: int = 0, skip: Skip = ()) -> None:
+        """Bytes come, and are found from now on."""
+        end = min(end, len(self.trial.oracle.model.writers[key].text))
+        self.trial.fill(key, end)
+        self.trial.reached["written page"] += self.trial.do("written", key, end, skip)
+
+    @recorded
+    def close_writer(self, key: str) -> None:
+        """The rest of the bytes will not come."""
+        self.writing.remove(key)
+        self.trial.do("close_writer", key)
+
+    @recorded
+    def lose(self, group: int = 0, slots: Sequence[int] = (), tier: int = 0) -> None:
+        """The pages in some slots are bad: everything that rests on them is set back at once."""
+        closing = self.trial.do("lose", group, slots, tier)
+        self.trial.reached["lost a page"] += closing.plan is not None
+        self._look_after_losses()
+
     # -- tree, tiers, time -------------------------------------------------------------------------------------------
 
     @recorded
     def truncate(self, ask: Ask, keep: int = 0) -> None:
-        """Forget the end of something, unless claims are open."""
-        if not self.open:
-            self.trial.do("truncate", ask, keep)
+        """Forget the end of something; open claims keep what they found."""
+        if self.open:
+            self.trial.reached["truncated under claims"] += 1
+        self.trial.do("truncate", ask, keep)
 
     @recorded
     def clear(self) -> None:
-        """Forget everything, unless claims are open."""
-        if not self.open:
-            self.trial.do("clear")
+        """Forget everything; open claims keep what they found."""
+        if self.open:
+            self.trial.reached["cleared under claims"] += 1
+        self.trial.do("clear")
+
+    @recorded
+    def forget(self, pattern: int = 0) -> None:
+        """Forget all of some scopes."""
+        if self.trial.do("forget", pattern):
+            self.trial.reached["scope forgotten"] += 1
 
     @recorded
     def offload(self, num_pages: int = 0, group: int = 0) -> None:
@@ -249,6 +328,7 @@ class Player(View):
     def probe(self, ask: Ask, purpose: str = "compute", then_add: bool = False) -> None:
         """Ask without asking for; what was told must come true when it is added right after."""
         with self.trial.nothing_changes():
+            self.trial.do("explain", ask, purpose)
             told = self.trial.do("probe", ask, purpose)
         if then_add and purpose == "compute" and told is not None:
             before = self.trial.oracle.brief()

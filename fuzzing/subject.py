@@ -8,6 +8,7 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
+from fuzzing.answers import claim_facts, refusal_facts, runs
 from fuzzing.compare import Mismatch, same
 from fuzzing.engine import Engine
 from fuzzing.mirror import Mirror
@@ -17,19 +18,37 @@ from fuzzing.world.content import Content
 from fuzzing.world.plain import (
     Admission,
     Ask,
-    Blocks,
     Budget,
     ClaimFacts,
     Closing,
+    FoundFacts,
     Identity,
     Outlook,
     PlanFacts,
     ReceiptFacts,
     RefusalFacts,
     SetbackFacts,
+    Skip,
     World,
+    WriterFacts,
 )
-from quire import Batch, Cache, Claim, Claims, Hold, Plan, Prepared, Probe, Refusal, Request, Span, StateError
+from quire import (
+    Batch,
+    Cache,
+    Claim,
+    Claims,
+    Finished,
+    Found,
+    Hold,
+    Plan,
+    Prepared,
+    Probe,
+    Refusal,
+    Request,
+    Span,
+    StateError,
+    Writer,
+)  # fmt: skip
 from quire import Sequence as Live
 from quire.core.records.errors import ConfigWarning
 from quire.core.records.reports.stats import NUM_COUNTERS
@@ -63,6 +82,8 @@ class Subject:
         self.live: dict[str, Live] = {}
         self.claims: dict[str, Claims] = {}
         self.holds: dict[str, Hold] = {}
+        self.finds: dict[str, Found] = {}
+        self.writers: dict[str, Writer] = {}
         self.plans: dict[int, Plan] = {}  # not finished yet
         self.keys: dict[int, Any] = {}
         self.prefixes: dict[Any, int] = {}
@@ -76,8 +97,8 @@ class Subject:
         """Phase 1 of a batch, kept under a key."""
         claims = self.claims[key] = self.cache.claim([self._request(ask) for ask in asks], purpose)
         told = [receipt_facts(claim.receipt) if self.world.receipts else None for claim in claims]
-        facts = tuple(_claim_facts(claim, receipt) for claim, receipt in zip(claims, told, strict=True))
-        return facts, _refusals(claims.refused)
+        facts = tuple(claim_facts(claim, receipt) for claim, receipt in zip(claims, told, strict=True))
+        return facts, refusal_facts(claims.refused)
 
     def drop_claim(self, key: str) -> None:
         """Give a batch back."""
@@ -109,7 +130,7 @@ class Subject:
         return Admission(
             rows=tuple((str(sequence.id), sequence.row, sequence.start) for sequence in batch.sequences),
             spans=tuple((str(sequence.id), span.start, span.end) for sequence, span in batch.spans.items()),
-            refused=_refusals(batch.refused),
+            refused=refusal_facts(batch.refused),
             plan=self._plan(batch.plan),
             counts=tuple(
                 tuple(rows[place][s.row].tolist() if s.request.encoder or not self._crosses(group) else NO_COUNTS)
@@ -129,7 +150,13 @@ class Subject:
 
     def finish(self, number: int, failed: Sequence[int]) -> Closing:
         """A plan has run, but for these moves."""
-        finished = self.cache.finish(self.plans.pop(number), failed)
+        return self._set_back(self.cache.finish(self.plans.pop(number), failed))
+
+    def lose(self, group: int, slots: Sequence[int], tier: int) -> Closing:
+        """The pages in some slots are bad."""
+        return self._set_back(self.cache.lose(group, slots, tier))
+
+    def _set_back(self, finished: Finished) -> Closing:
         setbacks: list[SetbackFacts] = []
         for item in finished.setbacks:
             kind, name = self._holder(item.holder)
@@ -145,10 +172,13 @@ class Subject:
         """What a claim would find now and an admission take."""
         (found,) = self.cache.probe([build.request(ask)], purpose)
         self._learn_key(ask, found)
-        spans = tuple(map(_runs, found.spans))
+        spans = tuple(map(runs, found.spans))
         numbers = (found.start, found.hit_blocks, found.held_blocks, spans, found.onboards, found.slots_now)
-        receipt = receipt_facts(self.cache.explain(build.request(ask), purpose))
-        return Outlook(*numbers, found.slots_to_completion if self.world.is_plain else (), receipt)
+        return Outlook(*numbers, found.slots_to_completion if self.world.is_plain else ())
+
+    def explain(self, ask: Ask, purpose: Any) -> ReceiptFacts:
+        """Why a claim would not find more now."""
+        return receipt_facts(self.cache.explain(build.request(ask), purpose))
 
     def _learn_key(self, ask: Ask, found: Probe) -> None:
         """The key of the first missing block: equal for equal prefixes, and only for those."""
@@ -160,9 +190,70 @@ class Subject:
             same("the prefix of a key", self.keys.setdefault(found.next_key, prefix), prefix)
             same("the key of a prefix", self.prefixes.setdefault(prefix, found.next_key), found.next_key)
 
+    def find(self, key: str, ask: Ask, from_: int) -> FoundFacts:
+        """Hold what is there behind some tokens, under a key."""
+        self.finds[key] = self.cache.find(self._request(ask), from_)
+        return self.found(key)
+
+    def found(self, key: str) -> FoundFacts:
+        """What such a find holds now."""
+        found, groups = self.finds[key], range(self.world.num_groups)
+        places = [(found.blocks(group), found.tiers(group), found.slots(group)) for group in groups]
+        return found.start, found.end, tuple(tuple(zip(*map(np.ndarray.tolist, some), strict=True)) for some in places)
+
+    def use_find(self, key: str) -> None:
+        """It was used."""
+        self.finds[key].used()
+
+    def close_find(self, key: str) -> None:
+        """Give it back."""
+        self.finds.pop(key).close()
+
+    def write(self, key: str, ask: Ask, tier: int, end: int, skip: Skip) -> tuple[Any, PlanFacts | None]:
+        """Slots for pages that somebody brings, under a key; or what they lack."""
+        made = self.cache.writer(self._request(ask), tier=tier, end=end, skip=dict(skip))
+        if isinstance(made, Refusal):
+            return (made.group, made.need, made.have), None
+        self.writers[key] = made
+        return self.writing(key), self._plan(made.plan)
+
+    def extend_writer(self, key: str, tokens: Sequence[int], skip: Skip) -> tuple[Any, PlanFacts | None]:
+        """More of such a text."""
+        writer = self.writers[key]
+        lack = writer.extend(build.int32(list(tokens)), skip=dict(skip))
+        if lack is not None:
+            return (lack.group, lack.need, lack.have), None
+        return self.writing(key), self._plan(writer.plan)
+
+    def writing(self, key: str) -> WriterFacts:
+        """What waits for its bytes."""
+        writer, groups = self.writers[key], range(self.world.num_own)
+        places = [(writer.blocks(group).tolist(), writer.slots(group).tolist()) for group in groups]
+        return tuple(tuple(zip(*some, strict=True)) for some in places)
+
+    def fill(self, key: str, numbers: list[int], end: int) -> None:
+        """Somebody writes the bytes of the blocks before `end`."""
+        size, tier = self.world.block_size, self.writers[key].tier
+        for group, places in enumerate(self.writing(key)):
+            for block, slot in places:
+                if (block + 1) * size <= end:
+                    self.content.put(group, (tier, slot), numbers[block * size : (block + 1) * size])
+
+    def written(self, key: str, end: int, skip: Skip) -> int:
+        """Some bytes are there."""
+        return self.writers[key].written(end, dict(skip))
+
+    def close_writer(self, key: str) -> None:
+        """The rest will not come."""
+        self.writers.pop(key).close()
+
     # -- life --------------------------------------------------------------------------------------------------------
 
-    def _holder(self, holder: Live | Claim | Hold) -> tuple[str, object]:
+    def _holder(self, holder: Live | Claim | Hold | Found | Writer) -> tuple[str, object]:
+        if isinstance(holder, Writer):
+            return "writer", next(key for key, writer in self.writers.items() if writer is holder)
+        if isinstance(holder, Found):
+            return "find", next(key for key, found in self.finds.items() if found is holder)
         if isinstance(holder, Hold):
             return "hold", next(key for key, held in self.holds.items() if held is holder)
         return ("sequence", holder.id) if isinstance(holder, Live) else ("claim", holder.request.id)
@@ -235,6 +326,10 @@ class Subject:
         """Forget everything."""
         return self.cache.clear()
 
+    def forget(self, pattern: int) -> int:
+        """Forget some scopes."""
+        return self.cache.forget(build.PATTERNS[pattern][0])
+
     def offload(self, num_pages: int, group: int) -> PlanFacts:
         """Shadows for the next victims."""
         return self._plan(self.cache.offload(num_pages, group))
@@ -270,7 +365,7 @@ class Subject:
             same("a snapshot that cannot wait", self.world.kinds[group].kind == "state" and to_come[group] > 0, False)
             pages, slots = tuple(live.pages(group).tolist()), tuple(live.slots(group).tolist())
             same("the slot of a state", live.state_slot(group), self.cache.state_table(group)[live.row])
-            facts.append((pages, slots, live.state_slot(group), _runs(live.held(group))))
+            facts.append((pages, slots, live.state_slot(group), runs(live.held(group))))
         return live.start, live.length, live.computed, live.committed, live.encoder_computed, tuple(facts)
 
     def dump(self) -> list[Dump]:
@@ -289,22 +384,3 @@ class Subject:
     def _plan(self, plan: Plan) -> PlanFacts:
         self.plans[plan.number] = plan
         return PlanFacts(plan.number, tuple((*row[:8], row[9]) for row in plan.moves.tolist()))
-
-
-def _refusals(refused: Sequence[Refusal]) -> tuple[RefusalFacts, ...]:
-    return tuple(
-        (str(item.request.id), item.reason, item.need, item.have, item.never, -1 if item.group is None else item.group)
-        for item in refused
-    )
-
-
-def _runs(spans: Sequence[Span]) -> Blocks:
-    return tuple((span.start, span.end) for span in spans)
-
-
-def _claim_facts(claim: Claim, receipt: ReceiptFacts | None) -> ClaimFacts:
-    return ClaimFacts(
-        str(claim.request.id), claim.start, claim._hit.blocks, claim.onboards, claim.slots_needed,
-        tuple(map(_runs, claim.spans)), tuple(map(_runs, claim.wanted_blocks)),
-        receipt,
-    )  # fmt: skip

@@ -13,6 +13,7 @@ from fuzzing.compare import Mismatch, same
 from fuzzing.mirror import Hashes
 from fuzzing.oracle import Oracle
 from fuzzing.oracle.state import State
+from fuzzing.oracle.tree import path_of
 from fuzzing.subject import StoreName, Subject
 from fuzzing.world.build import Known
 from fuzzing.world.content import encoded, values
@@ -22,7 +23,6 @@ from fuzzing.world.plain import (
     ClaimFacts,
     Closing,
     Misuse,
-    Outlook,
     Path,
     PlanFacts,
     ReceiptFacts,
@@ -185,6 +185,15 @@ class Trial:
                 wrong = engine.wrong(live, row.ask, numbers)
                 same(f"what {name} reads wrong of {end} transferred tokens ({subject.store})", wrong, None)
 
+    def fill(self, key: str, end: int) -> None:
+        """Somebody brings the bytes of a writer's blocks before `end`; what makes room for them has run."""
+        self.run_plans()
+        writing = self.oracle.model.writers[key]
+        numbers = values(writing.ask.root, writing.text)
+        self.trace.append(("fill", (key, end)))
+        for subject in self.subjects:
+            subject.fill(key, numbers, end)
+
     # -- comparisons -------------------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
@@ -208,6 +217,12 @@ class Trial:
         for stream, facts in zip(dumps[0], expected, strict=True):
             rows = {number: row._replace(twins=0) for number, row in stream.rows.items()}  # the oracle counts none
             same("dump", stream._replace(rows=rows), facts)
+        for key in self.oracle.model.finds:
+            for subject in self.subjects:
+                same(f"find {key} of {subject.store}", subject.found(key), self.oracle.found(key))
+        for key in self.oracle.model.writers:
+            for subject in self.subjects:
+                same(f"writer {key} of {subject.store}", subject.writing(key), self.oracle.writing(key))
         for name in self.oracle.state.rows:
             for subject in self.subjects:
                 same(f"sequence {name} of {subject.store}", subject.row(name), self.oracle.row(name))
@@ -218,6 +233,7 @@ class Trial:
             check(subject.cache)
             if not self.unrun and not self.unfinished and not any(stream.moves for stream in self.oracle.model.streams):
                 self._check_copies(subject)
+                self._check_finds(subject)
 
     def _check_copies(self, subject: Subject) -> None:
         for stream, place in self.oracle.model.groups():
@@ -227,6 +243,17 @@ class Trial:
                     slots = [page.copies.get(tier, -1) for tier in range(len(pools.owner))]
                     wrong = subject.content.wrong_copy(pools.number, self._numbers(stream, page.path), slots)
                     same(f"tier of page {page.number} of {subject.store} that has wrong bytes", wrong, None)
+
+    def _check_finds(self, subject: Subject) -> None:
+        """What a find of text holds is what it was, in the tree or not, but for pages that were told to be bad."""
+        for key, hit in self.oracle.model.finds.items():
+            path = path_of(hit.ask.root, hit.ask.identities, self.world.block_size)
+            for group, pages in enumerate(hit.pages):
+                for block, page in pages.items():
+                    slots = [page.copies.get(tier, -1) for tier in range(len(self.world.tiers))]
+                    numbers = self._numbers(self.oracle.state, path[: block + 2])
+                    wrong = None if page in hit.lost else subject.content.wrong_copy(group, numbers, slots)
+                    same(f"tier in which find {key} of {subject.store} reads block {block} wrong", wrong, None)
 
     def _numbers(self, stream: State, path: Path) -> list[int]:
         """What a page of the last block of a path holds."""
@@ -255,9 +282,9 @@ class Trial:
 
 
 def receipts_in(answer: Any) -> list[ReceiptFacts]:
-    """Receipts of an admission, of a probe, or of a batch of claims."""
-    if isinstance(answer, Outlook):
-        return [answer.receipt] if answer.receipt is not None else []
+    """Receipts that were asked for, of an admission, or of a batch of claims."""
+    if isinstance(answer, ReceiptFacts):
+        return [answer]
     if isinstance(answer, Admission):
         return list(answer.receipts or ())
     claims = answer[0] if isinstance(answer, tuple) and answer and isinstance(answer[0], tuple) else ()

@@ -24,6 +24,8 @@ class View:
         self.open: list[str] = []  # claimed batches
         self.opened: dict[str, int] = {}  # at which call each was claimed
         self.held: list[str] = []
+        self.found: list[str] = []
+        self.writing: list[str] = []
         self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
         self.forked: set[str] = set()  # sequences whose beams have come
         self.count = 0

@@ -13,7 +13,9 @@ WEIGHTS = {
     "add": 11.0, "claim": 8.0, "admit": 9.0, "drop_claim": 2.0, "step": 25.0, "tell": 3.0, "go_on": 3.0, "grow": 10.0,
     "trim": 3.0, "fork": 4.0, "release": 18.0, "suspend": 2.0, "hold": 2.0, "drop_hold": 8.0, "truncate": 0.6,
     "clear": 0.1, "offload": 2.0, "refresh": 2.0, "flush": 2.0, "probe": 3.0, "misuse": 1.0, "run_plans": 2.0,
-    "retry": 4.0, "hold_prompt": 3.0, "overtell": 1.0, "beams": 2.0, "serve": 1.0,
+    "retry": 4.0, "hold_prompt": 3.0, "overtell": 1.0, "beams": 2.0, "serve": 1.0, "forget": 1.0,
+    "find": 6.0, "use_find": 3.0, "close_find": 5.0, "lose": 1.0,
+    "write": 6.0, "extend_writer": 3.0, "written": 8.0, "close_writer": 2.0,
 }  # fmt: skip
 VERBS = list(WEIGHTS)
 
@@ -44,6 +46,10 @@ KEEPER = Habits(
 UNLUCKY = Habits(
     (*FEW, ("serve", 16.0), ("claim", 14.0), ("run_plans", 6.0), ("drop_claim", 1.0), ("release", 22.0)),
     cold=0.8, fail=0.7, burst=0.1, keep=10, most_open=5,
+)  # fmt: skip
+HOST = Habits(  # nothing is admitted where there is no device
+    (("add", 1.0), ("claim", 1.0), ("write", 20.0), ("written", 25.0), ("extend_writer", 10.0), ("find", 20.0),
+     ("use_find", 10.0), ("close_find", 15.0), ("lose", 4.0)), cold=0.6,
 )  # fmt: skip
 IN_COLD = (KEEPER, CARRIER, UNLUCKY)
 

@@ -5,10 +5,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from quire.core.admission.admit import Batch
+from quire.core.admission.find import Found
 from quire.core.admission.probe import Probe
 from quire.core.cache import Cache
 from quire.core.check import check
-from quire.core.life.finish import Finished, Setback
+from quire.core.life.setbacks import Finished, Setback
+from quire.core.life.writer import Writer
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.encoder import Encoder
 from quire.core.records.errors import (
@@ -43,10 +45,10 @@ logging.getLogger("quire").addHandler(logging.NullHandler())  # quiet, unless a 
 __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
-    "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Hold", "InputError", "Kind",
-    "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError",
+    "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
+    "Kind", "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError",
     "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback",
-    "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "check",
+    "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check",
 ]  # fmt: skip
 
 

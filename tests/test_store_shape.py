@@ -122,10 +122,11 @@ def test_the_rules_see_the_whole_of_both_stores() -> None:
 
 
 INNER = {  # names of the twin that only its own parts use
-    "Chain": {"append", "block", "block_size", "span", "truncate"},
+    "Chain": {"block", "block_size", "span"},
     "Hit": {
-        "blocks_for", "end_of", "front", "groups", "has_needs", "held_blocks", "mark", "nodes", "num_cold", "pages",
-        "pages_held", "pages_of_source", "row", "seated", "set_source", "settled", "source_node", "source_pages",
+        "blocks_for", "end_of", "front", "frozen", "groups", "has_needs", "held_blocks", "mark", "nodes", "num_cold",
+        "pages_for", "pages_held", "pages_of_source", "row", "seated", "set_source", "settled", "source_node",
+        "source_pages",
     },
     "Ledger": set(),
     "Store": set(),

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from cachebench import workload as load
 from cachebench.peers import Peer, open_floor, open_vllm
 from cachebench.rows import Rows
-from cachebench.samples import ROWS, Samples, fewest_us
+from cachebench.samples import LOOKS, ROWS, Samples, fewest_us
 
 Numbers = dict[str, float]
 BLOCKS = load.PROMPT // load.BLOCK
@@ -33,7 +33,7 @@ def measure(rounds: int, vllm_python: str | None, *, quick: bool) -> Numbers:
     peers = [peer for peer in (open_floor(rounds), open_vllm(vllm_python, rounds)) if peer is not None]
     for number in range(rounds):
         _progress(number, rounds)
-        for name in ROWS:
+        for name in ROWS + LOOKS:
             best.take(name, *samples.row(name))
         for peer in peers:
             _merge(best.numbers, peer)
@@ -43,6 +43,8 @@ def measure(rounds: int, vllm_python: str | None, *, quick: bool) -> Numbers:
     for short, row in (("cold", "cold_8k_us"), ("hit", "hit75_8k_us"), ("decode", "decode_1024_us")):
         three, one = numbers.pop(f"three_groups_{row}"), numbers.pop(f"one_group_{row}")
         numbers[f"groups_{short}_factor"] = three / one
+    for row in LOOKS[1:]:
+        numbers[row.replace("_8k_us", "_factor")] = numbers.pop(row) / numbers["claim_drop_8k_us"]
     numbers["bytes_per_block"] = _bytes_per_block(samples.plain)
     numbers["gc_ms"] = _gc_ms(samples.plain)
     if not quick:

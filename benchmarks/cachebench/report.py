@@ -9,6 +9,7 @@ ROWS = {
     "admit_64x8k_us": "two-phase admission of 64 x 8k, half cached, committed",
     "decode_1024_us": "decode step of 1,024 sequences: commit, append, table",
     "release_8k_us": "release 8k",
+    "claim_drop_8k_us": "claim 7k cached tokens, and drop",
 }
 FACTS = {
     "tiers_events_factor": "cold row with a host tier and events on, over without",
@@ -16,6 +17,8 @@ FACTS = {
     "groups_cold_factor": "8k prompt in 4 chunks, full + window + state, over full alone",
     "groups_hit_factor": "the same, three quarters cached",
     "groups_decode_factor": "decode step of 1,024, full + window + state, over full alone",
+    "find_factor": "find the same and close, over claim and drop",
+    "probe_factor": "probe for the same, over claim and drop",
     "bytes_per_block": "metadata bytes per cached block, beyond its tokens",
     "scale_1m_over_10k": "cost at 1M indexed blocks over 10k (worse of cold and hit)",
     "gc_ms": "full garbage collection beside 89k cached blocks, ms",

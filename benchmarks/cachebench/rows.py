@@ -116,6 +116,27 @@ class Rows:
         self.cache.release(sequence)
         return took
 
+    def claim_drop_8k_us(self) -> int:
+        """Claim 7k cached tokens of an 8k prompt and give them back."""
+        request = Request("r", self.document)
+        began = perf_counter_ns()
+        self.cache.claim([request]).drop()
+        return perf_counter_ns() - began
+
+    def find_8k_us(self) -> int:
+        """Find the same and close."""
+        request = Request("r", self.document)
+        began = perf_counter_ns()
+        self.cache.find(request).close()
+        return perf_counter_ns() - began
+
+    def probe_8k_us(self) -> int:
+        """Probe for the same."""
+        request = Request("r", self.document)
+        began = perf_counter_ns()
+        self.cache.probe([request])
+        return perf_counter_ns() - began
+
     def fill(self) -> None:
         """Leave no slot empty."""
         while self.cache.usage().empty:

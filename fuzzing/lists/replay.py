@@ -102,11 +102,31 @@ def _is_open(player: Player, args: Args) -> bool:
 
 
 def _is_new(player: Player, args: Args) -> bool:
-    return args["key"] not in (*player.open, *player.held)
+    return args["key"] not in (*player.open, *player.held, *player.found, *player.writing)
 
 
 def _is_held(player: Player, args: Args) -> bool:
     return args["key"] in player.held
+
+
+def _is_found(player: Player, args: Args) -> bool:
+    return args["key"] in player.found
+
+
+def _are_slots(player: Player, args: Args) -> bool:
+    group, tier = args.get("group", 0), args.get("tier", 0)
+    if group >= player.world.num_groups or tier >= len(player.world.tiers):
+        return False
+    args["slots"] = [slot for slot in args.get("slots", ()) if slot < player.world.tiers[tier][group]]
+    return True
+
+
+def _is_written(player: Player, args: Args) -> bool:
+    return args["key"] in player.writing
+
+
+def _can_write(player: Player, args: Args) -> bool:
+    return _is_new(player, args) and args.get("tier", 0) < len(player.world.tiers)
 
 
 def _is_settled(player: Player, args: Args) -> bool:
@@ -145,15 +165,16 @@ def _can_be_made(player: Player, args: Args) -> bool:
 
 
 def _without_claims(player: Player, args: Args) -> bool:
-    return not player.open
+    return not (player.open or player.found or player.writing)
 
 
 def _is_alone(player: Player, args: Args) -> bool:
-    return not player.open and not player.held and list(player.rows) == [args["name"]]
+    outside = player.found or player.writing
+    return not player.open and not player.held and not outside and list(player.rows) == [args["name"]]
 
 
 def _is_empty(player: Player, args: Args) -> bool:
-    return not (player.open or player.held or player.rows)
+    return not (player.open or player.held or player.found or player.writing or player.rows)
 
 
 MEANS: dict[str, Callable[[Player, Args], bool]] = {
@@ -161,6 +182,9 @@ MEANS: dict[str, Callable[[Player, Args], bool]] = {
     "hold": _is_new, "drop_hold": _is_held, "fork": _are_new, "compute": _is_settled,
     "tell_nothing": _counts_nothing, "overtell": _is_too_much, "offload": _is_a_group,
     "probe": _is_not_live, "misuse": _can_be_made,
+    "find": _is_new, "find_in_vain": _is_new, "use_find": _is_found, "close_find": _is_found,
+    "lose": _are_slots,
+    "write": _can_write, "extend_writer": _is_written, "written": _is_written, "close_writer": _is_written,
     ending.finish_prompts.__name__: _without_claims, ending.grow_up.__name__: _is_alone,
     ending.live_alone.__name__: _is_empty, ending.come_to_rest.__name__: _is_empty,
 }  # fmt: skip

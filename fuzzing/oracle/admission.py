@@ -28,6 +28,8 @@ class Lack(NamedTuple):
 
 def open_batch(model: Model, asks: list[Ask], purpose: str) -> Batch:
     """Hold what every request of a batch can reuse; what could never fit is refused at once."""
+    if not any(model.world.tiers[0]):
+        raise Misuse("there is no device")
     for ask in asks:
         check(model, ask)
     batch = Batch([], [])
@@ -44,6 +46,13 @@ def open_batch(model: Model, asks: list[Ask], purpose: str) -> Batch:
 
 def check(model: Model, ask: Ask) -> None:
     """What must not be asked of this cache at all."""
+    if not any(model.world.tiers[0]):
+        raise Misuse("there is no device")
+    check_ask(model, ask)
+
+
+def check_ask(model: Model, ask: Ask) -> None:
+    """What must not be asked at all, even of a cache that only keeps pages for others."""
     if model.world.has_state and ask.room != len(ask.tokens):
         raise Misuse("a state is only known where all tokens were computed")
     if ask.encoder is not None and model.cross is None:
@@ -83,11 +92,11 @@ def fit(
     for place, claim in enumerate(batch.claims):
         had = purse.left
         if place == len(model.free_rows):
-            refused = refuse(batch, place, "sequences", place + 1, place)
+            refused = refuse(model, batch, place, "sequences", place + 1, place)
             break
         span = purse.grant(claim.ask, claim.start, claim.start + claim.num_tokens)
         if span is None:
-            refused = refuse(batch, place, "tokens", claim.num_tokens, had or 0)
+            refused = refuse(model, batch, place, "tokens", claim.num_tokens, had or 0)
             break
         spans.append((claim.ask.name, *span))
     if budget.all_or_nothing:
@@ -97,7 +106,7 @@ def fit(
     while (short := shortage(model, batch.claims)) is not None:
         lacked = short
         out.insert(0, batch.claims[-1])
-        claiming.hold(batch.claims.pop(), -1)
+        model.let_go(batch.claims.pop())
     return going_on, spans[: len(batch.claims)], (out, lacked), refused + batch.refused
 
 
@@ -107,7 +116,7 @@ def all_or_none(model: Model, batch: Batch, refused: list[RefusalFacts]) -> list
     if short is None and not lacking:
         return []
     short = short or Lack(-1, *lacking[0][2:4], NO_GROUP)
-    gone = refuse(batch, 0, "order", short.need, short.have)
+    gone = refuse(model, batch, 0, "order", short.need, short.have)
     return [lacking_slots(fact, short) if nth == short.place else fact for nth, fact in enumerate(gone)]
 
 
@@ -116,12 +125,12 @@ def lacking_slots(fact: RefusalFacts, short: Lack) -> RefusalFacts:
     return fact[0], "slots", short.need, short.have, False, short.group
 
 
-def refuse(batch: Batch, place: int, reason: str, need: int, have: int) -> list[RefusalFacts]:
+def refuse(model: Model, batch: Batch, place: int, reason: str, need: int, have: int) -> list[RefusalFacts]:
     """Give back the claims from a place on; those behind it are refused for the order."""
     gone = batch.claims[place:]
     del batch.claims[place:]
-    for claim in gone:
-        claiming.hold(claim, -1)
+    for claim in reversed(gone):
+        model.let_go(claim)
     reasons = [reason] + ["order"] * len(gone)
     return [(claim.ask.name, why, need, have, False, NO_GROUP) for claim, why in zip(gone, reasons, strict=False)]
 
@@ -164,7 +173,7 @@ def lends(model: Model, claim: Claim, group: int) -> bool:
     stream, place = model.place(group)
     if stream is not model.own or stream.kinds[place].kind != "state" or claim.purpose != "compute":
         return False
-    return any(page.idle and 0 in page.copies and page.claims == 1 for page in claim.pages[place].values())
+    return any(not page.holders and 0 in page.copies and page.claims == 1 for page in claim.pages[place].values())
 
 
 def source_role(model: Model, claims: list[Claim], claim: Claim, left: dict[Page, int], group: int) -> tuple[int, int]:

@@ -117,9 +117,15 @@ def wants(state: State, claim: Claim, group: int) -> Blocks:
     return reach.runs([block for block in needed if block not in there])
 
 
-def hold(claim: Claim, change: int = 1) -> None:
-    """Claim its pages, or give them back."""
+def hold(claim: Claim) -> None:
+    """Claim its pages."""
     for page in claim.held:
-        page.claims += change
+        page.claims += 1
     if claim.across is not None:
-        hold(claim.across, change)
+        hold(claim.across)
+
+
+def let_go(state: State, claim: Claim) -> None:
+    """Give its pages back; those that were kept for it alone, out of the tree, are no more."""
+    for page in claim.held:
+        state.pools[page.group].unclaim(page)

@@ -65,8 +65,7 @@ def outlook(model: Model, claim: Claim) -> Outlook:
         longest = min(ask.room + ask.max_new_tokens, max(ask.room, model.world.max_length))
         more = -(-longest // size) + (ask.room + ask.extra_tokens) // -size
         later = tuple(now + max(more, 0) * ask.beams for now in slots)
-    facts = (claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
-    return Outlook(*facts, claim.receipt)
+    return Outlook(claim.start, claim.blocks, held, spans(model, claim), onboards(model, claim), slots, later)
 
 
 def encoder_span(model: Model, claim: Claim) -> Blocks:

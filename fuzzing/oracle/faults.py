@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fuzzing.oracle import claims as claiming
-from fuzzing.oracle import life, reach, receipts
+from fuzzing.oracle import finds, life, reach, receipts, writers
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.cells import SPOILT
 from fuzzing.oracle.model import Model
@@ -35,17 +37,29 @@ def spoilt_pages(model: Model, failed: list[Done]) -> Spoilt:
     return spoilt
 
 
-def finish(model: Model, failed: list[Done]) -> list[SetbackFacts]:
+def bad_pages(model: Model, group: int, slots: Sequence[int], tier: int) -> Spoilt:
+    """Pages whose bytes in these slots are bad. A bad shadow costs only itself."""
+    stream, place = model.place(group)
+    pools, bad = stream.pools[place], list[tuple[State, Page]]()
+    for slot in sorted(set(slots)):
+        page = pools.owner[tier][slot]
+        if page is not None and page.hottest < tier:
+            pools.empty(page, tier)
+        elif page is not None:
+            bad.append((stream, page))
+    return bad
+
+
+def spoil(model: Model, spoilt: Spoilt) -> list[SetbackFacts]:
     """Spoilt pages leave the tree; rows on them are cut or lost, claims on them look again."""
-    spoilt = spoilt_pages(model, failed)
     pages = [page for _, page in spoilt]
     shaken = [claim for batch in model.batches.values() for claim in batch.claims if rests_on(claim, pages)]
     for claim in shaken:
-        claiming.hold(claim, -1)
+        model.let_go(claim)
     cuts = {row.number: (row, cut) for row in model.own.rows.values() if (cut := first_spoilt(model, row, pages)) >= 0}
     for stream, page in spoilt:
         lose(stream, page)
-    setbacks = shaken_holds(model, pages)
+    setbacks = shaken_holds(model, pages) + shaken_finds(model, pages) + shaken_writers(model, pages)
     setbacks += [set_back(model, *cuts[number]) for number in sorted(cuts)]
     return setbacks + [look_again(model, claim) for claim in shaken]
 
@@ -62,12 +76,23 @@ def shaken_holds(model: Model, spoilt: list[Page]) -> list[SetbackFacts]:
     return told
 
 
+def shaken_finds(model: Model, spoilt: list[Page]) -> list[SetbackFacts]:
+    """Finds on spoilt pages keep them, and say how much of what they hold is good."""
+    told = [(key, finds.spoil(model, hit, spoilt)) for key, hit in model.finds.items()]
+    return [("find", key, *ends, False) for key, ends in told if ends is not None]
+
+
+def shaken_writers(model: Model, spoilt: list[Page]) -> list[SetbackFacts]:
+    """Writers into spoilt pages: what they write there will not be found."""
+    told = [(key, writers.spoil(one, spoilt, model.world.block_size)) for key, one in model.writers.items()]
+    return [("writer", key, *ends, False) for key, ends in told if ends is not None]
+
+
 def rests_on(claim: Claim, spoilt: list[Page]) -> bool:
     """Whether one of these pages is part of the hit, or of the block it would copy from."""
     if claim.across is not None and rests_on(claim.across, spoilt):
         return True
-    on_source = claim.source is not None and any(page.path == claim.source for page in spoilt)
-    return on_source or any(page in spoilt for page in claim.held)
+    return any(page in spoilt for page in claim.held)
 
 
 def first_spoilt(model: Model, row: Row, spoilt: list[Page]) -> int:
@@ -84,11 +109,11 @@ def lose(state: State, page: Page) -> None:
     pools = state.pools[page.group]
     if page.path is not None:
         pools.detach(page, SPOILT)
-    if not page.holders:
-        pools.remove(page)
-        return
-    for tier in sorted(page.copies)[1:]:
-        pools.empty(page, tier)
+    page.expiry = None if not page.holders else page.expiry
+    if page.holders or page.claims:
+        for tier in sorted(page.copies)[1:]:
+            pools.empty(page, tier)
+    pools.remove_unused(page)
 
 
 def set_back(model: Model, row: Row, cut: int) -> SetbackFacts:
@@ -146,7 +171,7 @@ def private(pages: list[Page | None], block: int) -> bool:
 def look_again(model: Model, claim: Claim) -> SetbackFacts:
     """A claim that lost part of its hit holds what is left."""
     old, found = claim.start, model.find(claim.ask, claim.purpose)
-    for name in ("start", "blocks", "source", "pages", "sources", "found", "walked", "across"):
+    for name in ("start", "blocks", "source", "pages", "sources", "found", "walked", "across", "cut"):
         setattr(claim, name, getattr(found, name))
     claiming.hold(claim)
     if model.world.receipts:

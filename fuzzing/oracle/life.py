@@ -244,11 +244,23 @@ def clear(state: State) -> int:
     for row in state.rows.values():
         row.tip = None
     state.roots.clear()
+    forget_ghosts(state)
+    return gone
+
+
+def forget_scope(state: State, root: int) -> int:
+    """Forget all of a scope; how many pages. Nobody tells whose ghosts are whose: all go."""
+    gone = forget(state, (root,))
+    forget_ghosts(state)
+    return gone
+
+
+def forget_ghosts(state: State) -> None:
+    """What is remembered of pages that are gone."""
     for pools in state.pools:
         if pools.cells is not None:
             pools.cells.forget()
         pools.gone.forget()
-    return gone
 
 
 def forget(state: State, top: Path) -> int:
@@ -263,6 +275,6 @@ def forget(state: State, top: Path) -> int:
                 continue
             state.pools[page.group].detach(page)
             gone += 1
-            if not page.holders:
-                state.pools[page.group].remove(page)
+            page.expiry = None
+            state.pools[page.group].remove_unused(page)
     return gone

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from fuzzing.oracle import claims
 from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.state import Batch, Claim, Done, Row, State
-from fuzzing.world.plain import Ask, PlanFacts, World
+from fuzzing.oracle.tree import path_of
+from fuzzing.world.plain import Ask, Path, PlanFacts, World
 
 
 class Model:
@@ -22,6 +24,8 @@ class Model:
         self.places = [(stream, place) for stream in self.streams for place in range(len(stream.pools))]
         self.free_rows = list(range(world.rows - 1, -1, -1))
         self.batches: dict[str, Batch] = {}
+        self.finds: dict[str, Claim] = {}
+        self.writers: dict[str, Any] = {}  # what is being written, by writers of that module
         self.plans: dict[int, list[Done]] = {}
         self.next_plan = 0
         self.lost: dict[str, Row] = {}  # released because a move failed
@@ -69,6 +73,24 @@ class Model:
         if self.cross is not None and ask.encoder is not None:
             claim.across = claims.find(self.cross, encoder_ask(ask), "encoder")
         return claim
+
+    def let_go(self, claim: Claim) -> None:
+        """Give a claim back, in every stream."""
+        claims.let_go(self.own, claim)
+        if self.cross is not None and claim.across is not None:
+            claims.let_go(self.cross, claim.across)
+
+    def open_claims(self) -> list[Claim]:
+        """Those of all batches."""
+        return [claim for batch in self.batches.values() for claim in batch.claims]
+
+    def cut(self, top: Path, across: bool = False) -> None:
+        """What stands at a path and below is forgotten: claims that found it become rows that store nothing."""
+        for claim in self.open_claims():
+            hit = claim.across if across else claim
+            if hit is not None:
+                path = path_of(hit.ask.root, hit.ask.identities, self.world.block_size)[: hit.blocks + 1]
+                hit.cut = hit.cut or path[: len(top)] == top
 
     def takes(self, claim: Claim, group: int) -> int:
         """Device slots it takes of a group, at its peak, onboards aside."""

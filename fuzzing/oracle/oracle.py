@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuzzing.oracle import admission, claims, faults, forks, life, reach, receipts, seating
+from fuzzing.oracle import admission, early, faults, finds, forks, life, reach, receipts, seating, writers
 from fuzzing.oracle import pools as slots
+from fuzzing.oracle.claims import hold
 from fuzzing.oracle.commit import commit
 from fuzzing.oracle.facts import claim_facts, dump, outlook, row_facts, usage
 from fuzzing.oracle.model import Model, encoder_ask
 from fuzzing.oracle.state import Batch, Claim, Row, State
+from fuzzing.oracle.tree import path_of
+from fuzzing.world import build
 from fuzzing.world.plain import (
     Admission,
     Ask,
     Budget,
     ClaimFacts,
     Closing,
+    FoundFacts,
     Identity,
     Misuse,
     Outlook,
     PlanFacts,
+    ReceiptFacts,
     RefusalFacts,
+    Skip,
     World,
+    WriterFacts,
 )
 from quire.core.store.dumped import Dump
 
@@ -46,8 +53,8 @@ class Oracle:
 
     def drop_claim(self, key: str) -> None:
         """Give a batch back."""
-        for claim in self.model.batches.pop(key).claims:
-            claims.hold(claim, -1)
+        for claim in reversed(self.model.batches.pop(key).claims):
+            self.model.let_go(claim)
 
     def admit(self, key: str, budget: Budget, continuing: Sequence[str]) -> Admission:
         """Phase 2 of a batch."""
@@ -112,15 +119,83 @@ class Oracle:
         self.model.trust()
         if not failed:
             return Closing((), None)
-        setbacks = faults.finish(self.model, [moves[place] for place in sorted(set(failed))])
+        spoilt = faults.spoilt_pages(self.model, [moves[place] for place in sorted(set(failed))])
+        setbacks = faults.spoil(self.model, spoilt)
         return Closing(tuple(setbacks), self.model.take_plan())
+
+    def lose(self, group: int, slots: Sequence[int], tier: int) -> Closing:
+        """The pages in some slots are bad."""
+        bad = faults.bad_pages(self.model, group, slots, tier)
+        if not bad:
+            return Closing((), None)
+        self.refresh()
+        return Closing(tuple(faults.spoil(self.model, bad)), self.model.take_plan())
 
     def probe(self, ask: Ask, purpose: str) -> Outlook:
         """What a claim would find now and an admission take."""
         admission.check(self.model, ask)
-        claim = self.model.find(ask, purpose)
-        claim.receipt = receipts.explain(self.state, claim)
-        return outlook(self.model, claim)
+        return outlook(self.model, self.model.find(ask, purpose))
+
+    def explain(self, ask: Ask, purpose: str) -> ReceiptFacts:
+        """Why a claim would not find more now; asked without a device too."""
+        admission.check_ask(self.model, ask)
+        return receipts.explain(self.state, self.model.find(ask, purpose))
+
+    def find(self, key: str, ask: Ask, from_: int) -> FoundFacts:
+        """Hold what is there behind some tokens, under a key."""
+        admission.check_ask(self.model, ask)
+        hit = self.model.finds[key] = finds.find(self.model, ask, from_ // self.world.block_size)
+        hold(hit)
+        return finds.facts(self.model, hit)
+
+    def found(self, key: str) -> FoundFacts:
+        """What such a find holds now."""
+        return finds.facts(self.model, self.model.finds[key])
+
+    def use_find(self, key: str) -> None:
+        """It was used."""
+        finds.use(self.model, self.model.finds[key])
+
+    def close_find(self, key: str) -> None:
+        """Give it back."""
+        self.model.let_go(self.model.finds.pop(key))
+
+    def write(self, key: str, ask: Ask, tier: int, end: int, skip: Skip) -> tuple[Any, PlanFacts | None]:
+        """Slots for pages that somebody brings, under a key; or what they lack."""
+        admission.check_ask(self.model, ask)
+        if not (self.world.reuse and ask.keeps) or ask.compute_end > self.world.max_length:
+            raise Misuse("nothing of it may be stored, or it is too long")
+        text = list(ask.identities[: ask.compute_end])
+        writing = writers.Writing(ask, tier, text, [{} for _ in self.state.pools])
+        lack = writers.take(self.model, writing, end, skip)
+        if lack is not None:
+            return lack, None
+        self.model.writers[key] = writing
+        return writers.facts(writing), self.model.take_plan()
+
+    def extend_writer(self, key: str, tokens: Sequence[int], skip: Skip) -> tuple[Any, PlanFacts | None]:
+        """More of such a text."""
+        writing = self.model.writers[key]
+        if len(writing.text) + len(tokens) > self.world.max_length:
+            raise Misuse("it is too long")
+        writing.text += [plain(token) for token in tokens]
+        lack = writers.take(self.model, writing, len(writing.text), skip)
+        if lack is not None:
+            del writing.text[len(writing.text) - len(tokens) :]
+            return lack, None
+        return writers.facts(writing), self.model.take_plan()
+
+    def writing(self, key: str) -> WriterFacts:
+        """What waits for its bytes."""
+        return writers.facts(self.model.writers[key])
+
+    def written(self, key: str, end: int, skip: Skip) -> int:
+        """Some bytes are there."""
+        return writers.written(self.model, self.model.writers[key], end, skip)
+
+    def close_writer(self, key: str) -> None:
+        """The rest will not come."""
+        writers.close(self.model, self.model.writers.pop(key))
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -186,20 +261,57 @@ class Oracle:
 
     def truncate(self, ask: Ask, keep: int) -> int:
         """Forget along a request's tokens."""
-        admission.check(self.model, ask)
+        admission.check_ask(self.model, ask)
+        self._cut(ask, keep, across=False)
         gone = life.truncate(self.state, ask, keep)
         if self.model.cross is not None and ask.encoder is not None and not keep:
+            self._cut(encoder_ask(ask), 0, across=True)
             gone += life.truncate(self.model.cross, encoder_ask(ask), 0)
         return gone
 
+    def _cut(self, ask: Ask, keep: int, across: bool) -> None:
+        """Claims that have found the first whole block that goes, in whatever scope the ask names."""
+        size = self.world.block_size
+        block = reach.num_blocks(keep, size)
+        if (block + 1) * size <= ask.compute_end:
+            top = path_of(ask.root, ask.identities[: ask.compute_end], size)[: block + 2]
+            self.model.cut(top, across)
+            for writing in self.model.writers.values():
+                writing.cut = writing.cut or writers.goes_through(writing, top, size)
+
     def clear(self) -> int:
         """Forget everything."""
+        for writing in self.model.writers.values():
+            writing.cut = True
+        for claim in self.model.open_claims():
+            claim.cut = True
+            if claim.across is not None:
+                claim.across.cut = True
         return sum(life.clear(stream) for stream in self.model.streams)
+
+    def forget(self, pattern: int) -> int:
+        """Forget some scopes."""
+        _, scopes = build.PATTERNS[pattern]
+        for claim in self.model.open_claims():
+            if claim.ask.scope in scopes:
+                claim.cut = True
+                if claim.across is not None:
+                    claim.across.cut = True
+        for writing in self.model.writers.values():
+            writing.cut = writing.cut or writing.ask.scope in scopes
+        own = [root for root in self.state.roots if build.ORIGINS[root][0] in scopes]
+        gone = sum(life.forget_scope(self.state, root) for root in own)
+        if self.model.cross is not None:
+            named = [build.ROOTS[scope] for scope in scopes]
+            gone += sum(life.forget_scope(self.model.cross, root) for root in self.model.cross.roots if root in named)
+        for stream in self.model.streams:
+            stream.sweep()
+        return gone
 
     def offload(self, num_pages: int, group: int) -> PlanFacts:
         """Shadows for the next victims."""
         stream, place = self.model.place(group)
-        stream.pools[place].offload_early(num_pages)
+        early.offload(stream.pools[place], num_pages)
         return self.model.take_plan()
 
     def refresh(self) -> None:

@@ -82,8 +82,7 @@ class Pools:
         """Empty slots, idle pages, shadows."""
         pages = [page for page in self.owner[tier] if page is not None]
         shadows = sum(tier > page.hottest for page in pages)
-        idle = sum(tier == page.hottest and page.idle for page in pages)
-        return len(self.owner[tier]) - len(pages), idle, shadows
+        return len(self.owner[tier]) - len(pages), sum(page.idle and tier == page.hottest for page in pages), shadows
 
     # -- slots -------------------------------------------------------------------------------------------------------
 
@@ -162,8 +161,8 @@ class Pools:
     def move(self, kind: int, source: tuple[int, int], target: tuple[int, int], *pages: Page, tokens: int = 0) -> None:
         """Bytes must follow."""
         number = pages[1].number if len(pages) > 1 else -1
-        row = (kind, self.number, *source, *target, tokens or self.world.block_size, pages[0].number, number)
-        self.moves.append((row, pages))
+        size = tokens or self.world.block_size
+        self.moves.append(((kind, self.number, *source, *target, size, pages[0].number, number), pages))
 
     def count(self, what: int, number: int = 1) -> None:
         """Statistics."""
@@ -188,6 +187,16 @@ class Pools:
             self.empty(page, tier)
         self.remove_number(page)
 
+    def remove_unused(self, page: Page) -> None:
+        """A page outside the tree that nobody holds or claims is no more."""
+        if not (page.path or page.holders or page.claims or page.gone):
+            self.remove(page)
+
+    def unclaim(self, page: Page) -> None:
+        """One claim less."""
+        page.claims -= 1
+        self.remove_unused(page)
+
     def remove_number(self, page: Page) -> None:
         """The page is no more; its copies are somebody else's already."""
         page.gone = True
@@ -205,7 +214,7 @@ class Pools:
         if page.holders:
             return
         if page.path is None:
-            self.remove(page)
+            self.remove_unused(page)
             return
         self.restamp(page.hottest, page.copies[page.hottest])
         if page.duration is not None and page.priority != DEFAULT:
@@ -249,9 +258,8 @@ class Pools:
         slot = self.victim(0)
         assert slot is not None, "the dry count was wrong"
         self.count(TOTAL)
-        if self.owner[0][slot] is None:
-            self.count(NEW)
-        else:
+        self.count(NEW, int(self.owner[0][slot] is None))
+        if self.owner[0][slot] is not None:
             self.evict(0, slot)
         return slot
 
@@ -282,8 +290,8 @@ class Pools:
 
     def arrived(self, page: Page) -> None:
         """The page's hottest copy is in another tier now."""
-        assert page.path is not None
-        self.see(page, page.path)
+        if page.path is not None:
+            self.see(page, page.path)
 
     def make_room(self, tier: int, newcomer: Page) -> int | None:
         """A slot of a colder tier for a page; never at the cost of a more precious one."""
@@ -366,34 +374,3 @@ class Pools:
         self.arrived(page)
         self.count(OFFLOADED)
         self.count(ONBOARDED)
-
-    def offload_early(self, limit: int) -> None:
-        """The next victims of the device get shadows, in empty slots only; in the adaptive order the last ones do."""
-        waiting = [page for page in self.owner[0] if page and page.idle and not page.claims and len(page.copies) == 1]
-        worthy = [page for page in waiting if page.priority >= self.world.offload_min]
-        if self.cells is not None:
-            worthy = self.cells.used_often(worthy, self.world.min_uses)
-        for page in sorted(worthy, key=self.early_turn, reverse=self.cells is not None)[:limit]:
-            room = self.first_empty()
-            if room is None:
-                return
-            self.move(OFFLOAD, (0, page.copies[0]), room, page)
-            self.put(page, *room)
-            self.count(OFFLOADED)
-            if self.cells is not None:
-                self.cells.reached["worth most copied early"] += 1
-
-    def early_turn(self, page: Page) -> tuple[tuple[int, int], int]:
-        """Sorts device pages in the order of their eviction."""
-        slot = page.copies[0]
-        klass = self.klass(0, slot)
-        assert klass is not None
-        return self.before(klass), self.stamp[0][slot]
-
-    def first_empty(self) -> tuple[int, int] | None:
-        """The empty slot that has waited longest, of the first colder tier that has one."""
-        for tier in range(1, len(self.owner)):
-            empty = [slot for slot, page in enumerate(self.owner[tier]) if page is None]
-            if empty:
-                return tier, min(empty, key=lambda slot: self.stamp[tier][slot])
-        return None

@@ -15,7 +15,8 @@ from fuzzing.oracle.tree import path_of
 
 def seat(state: State, claim: Claim, number: int) -> Row:
     """A row for the claim: its whole blocks are held now."""
-    ask, keep, groups = claim.ask, state.world.reuse and claim.ask.keeps, len(state.pools)
+    ask, groups = claim.ask, len(state.pools)
+    keep = state.world.reuse and ask.keeps and not claim.cut
     tokens = list(ask.identities[: ask.compute_end])
     if keep:
         state.make_root(ask.root)
@@ -203,11 +204,11 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
     pools.move(slots.COPY, (tier, source.copies[tier]), (0, page.copies[0]), *pages, tokens=matched)
     pools.count(slots.ONBOARDED if tier else slots.COPIED)
     pools.count(slots.COPIED_TOKENS, matched)
-    source.claims -= 1
     if pools.cells is not None:
         pools.cells.use(source)
         if source.idle:
             pools.restamp(source.hottest, source.copies[source.hottest])
+    pools.unclaim(source)
     return page
 
 
@@ -219,5 +220,5 @@ def in_use(claims: list[Claim], page: Page) -> bool:
 def takes_over(state: State, claims: list[Claim], claim: Claim, left: dict[Page, int]) -> bool:
     """A partial hit has its source to itself when it is a leaf, nobody uses it and nobody else claims it (any more)."""
     assert claim.source is not None
-    free = all(left[page] == 1 and not in_use(claims, page) for page in claim.sources)
+    free = all(left[page] == 1 and not in_use(claims, page) and page.path for page in claim.sources)
     return free and state.tree.is_leaf(claim.source)

@@ -78,6 +78,11 @@ class Claim:
     walked: int = 0  # blocks that exist along its tokens
     across: Claim | None = None  # the same in the encoder's stream
     receipt: ReceiptFacts | None = None
+    cut: bool = False  # what it found was forgotten since
+    first: int = 0  # of a find: blocks before it are elsewhere
+    good: int = 0  # of a find: blocks up to which what it holds is good
+    told: bool = False  # of a find: that it was used
+    lost: set[Page] = field(default_factory=set)  # of a find: pages that turned out to be bad
 
     @property
     def held(self) -> list[Page]:
@@ -139,8 +144,13 @@ class State:
     def make_root(self, root: int) -> None:
         """A scope comes up; scopes with nothing left in them go first."""
         if root not in self.roots:
-            alive = {path[0] for path in (*self.tree.at, *self.tips())}
-            self.roots = [other for other in self.roots if other in alive] + [root]
+            self.sweep()
+            self.roots.append(root)
+
+    def sweep(self) -> None:
+        """Scopes with nothing left in them go."""
+        alive = {path[0] for path in (*self.tree.at, *self.tips())}
+        self.roots = [root for root in self.roots if root in alive]
 
 
 def ticks(seconds: int | None) -> int | None:

@@ -26,7 +26,7 @@ class Asks:
         self.alphabet = range(rng.randint(2, 3))
         self.scopes = rng.randint(1, len(build.SCOPES))
         whole = [slots for slots, one in zip(world.tiers[0], world.kinds, strict=True) if one.kind == "full"]
-        self.room = min(whole, default=MAX_PROMPT)  # blocks
+        self.room = min(whole, default=MAX_PROMPT) or MAX_PROMPT  # blocks
         self.past: list[Ask] = []
 
     def token(self) -> int:

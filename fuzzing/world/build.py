@@ -17,6 +17,9 @@ from quire import CacheConfig, Encoder, LayerGroup, Media, Request, RetainRange,
 WORD = 8  # bytes one token writes into each plane of a page
 SEED = b"a seed of events"  # one in all runs: a failure repeats
 SCOPES = (Scope(), Scope(lora="a"), Scope(lora=0), Scope(salt=b"a"), Scope(lora="a", epoch=1))
+PATTERNS = (  # what a scope to be forgotten names, and the scopes that have it
+    (Scope(lora="a"), (1, 4)), (Scope(lora=0), (2,)), (Scope(salt=b"a"), (3,)), (Scope(epoch=1), (4,)),
+)  # fmt: skip
 ORIGINS: dict[int, tuple[int, plain.Encoder | None]] = {}  # root -> whose tokens stand under it
 ROOTS = tuple(scope.event_hash(SEED) for scope in SCOPES)
 DIGESTS = (b"sunflower-photograph", b"another-image-entirely", b"one-more-content-digest")

@@ -119,6 +119,14 @@ class Content:
                 return first
         return None
 
+    def put(self, group: int, place: tuple[int, int], numbers: list[int]) -> None:
+        """A whole page comes from outside into a slot of a tier; of a state group the state after its last token."""
+        tier, slot = place
+        what = np.array(numbers, np.uint64)
+        if self.world.kinds[group].kind == "state":
+            what[:] = what[-1]
+        self.words[tier][group][slot] = what ^ self.planes
+
     def write_state(self, group: int, slot: int, number: int) -> None:
         """The state after some tokens takes the place of the one before."""
         if slot < 0:

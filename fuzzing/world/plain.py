@@ -15,6 +15,10 @@ Blocks = tuple[tuple[int, int], ...]  # first and last block of each run, last o
 Numbers = tuple[int, ...]  # one per group
 SetbackFacts = tuple[str, str, int, int, bool]  # "claim" or "sequence", name, old start, start, lost
 
+WriterFacts = tuple[tuple[tuple[int, int], ...], ...]  # per group: block, slot
+Skip = tuple[tuple[int, tuple[int, ...]], ...]  # groups, and the blocks of them that are left out
+FoundFacts = tuple[int, int, tuple[Any, ...]]  # start, end; per group: block, tier, slot
+
 TICKS = 1_000_000  # per second of the clock
 
 
@@ -240,7 +244,6 @@ class Outlook:
     onboards: Numbers
     slots: tuple[int, ...]  # by how much the free counts would go down
     slots_to_completion: tuple[int, ...]
-    receipt: ReceiptFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ MIXES = ("full", "mixed", "any", "cold")
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
 TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}
 HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
+HOST_ONLY = 0.05  # share of worlds without a device
 COLD = 0.4  # share of worlds in which pages come and go between tiers, in mixes that do not name them
 DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
 
@@ -47,13 +48,15 @@ def random_world(rng: Random, mix: str = "any") -> World:
     )
     told = Random(repr(world))  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
+    if mix == "any" and rng.random() < HOST_ONLY:
+        return replace(world, tiers=(tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups)))
     return fitted(rng, world) if rng.random() < 0.25 else world
 
 
 def is_cold(world: World) -> bool:
     """Its device is so small, and its colder tiers so ready, that pages come and go between them."""
     tight = all(slots <= max(TIGHT[one.kind]) for slots, one in zip(world.tiers[0], world.kinds, strict=True))
-    return tight and len(world.tiers) > 1 and all(world.tiers[1]) and world.offload_min <= 30
+    return any(world.tiers[0]) and tight and len(world.tiers) > 1 and all(world.tiers[1]) and world.offload_min <= 30
 
 
 def fitted(rng: Random, world: World) -> World:

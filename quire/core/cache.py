@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -13,28 +13,36 @@ from numpy.typing import NDArray
 
 from quire.core.admission.admit import Batch, admit_batch, check_open
 from quire.core.admission.claim import claim_batch, give_back, open_claims
+from quire.core.admission.find import Found, find_pages, give_back_finds
 from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
 from quire.core.life.commit import commit_batch
-from quire.core.life.finish import Finished, finish_plan
+from quire.core.life.finish import finish_plan
 from quire.core.life.fork import fork_sequence
 from quire.core.life.grow import grow_batch
 from quire.core.life.hold import drop_hold, hold_pages
+from quire.core.life.lose import lose_pages
 from quire.core.life.release import release_sequence, suspend_sequence, tokens_of
-from quire.core.life.removal import clear_tree, truncate_tree
+from quire.core.life.removal import clear_tree, forget_scope, truncate_tree
 from quire.core.life.rows import Sequences, own_row
+from quire.core.life.setbacks import Finished
 from quire.core.life.take_events import take_events, wait_for_events
 from quire.core.life.trim import trim_tail
+from quire.core.life.usage import usage_of
+from quire.core.life.writer import Writer, give_back_writers, open_writer
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
+from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.reports.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
 from quire.core.records.step import Step
+from quire.core.state.claim import Refusal
 from quire.core.state.claims import Claims
+from quire.core.state.handle import handles_of
 from quire.core.state.hold import Hold
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
@@ -79,10 +87,13 @@ class Cache:
         return f"Cache({self.num_sequences} sequences, free {free} of {list(self._setup.device_slots)} slots)"
 
     def _asked(self) -> AbstractContextManager[bool]:
-        """The lock, for calls that look at room or claims: what was claimed and lost is given back before them."""
-        if self._registry.abandoned:
+        """The lock, for calls that look at room or claims: what was kept for lost handles is given back before."""
+        registry = self._registry
+        if registry.abandoned or registry.lost_finds or registry.lost_writers:
             with self._lock:
-                give_back(self._registry)
+                give_back(registry)
+                give_back_finds(registry)
+                give_back_writers(registry)
         return self._lock
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -159,6 +170,36 @@ class Cache:
         with self._asked():
             return open_claims(self._registry)
 
+    def find(self, request: Request | Prepared, from_: int = 0) -> Found:
+        """Hold exactly what the cache has of a request behind its first `from_` tokens: whole blocks, in any tier.
+
+        For whoever reads pages himself: the engine that has the first tokens on its own device, a transfer, a disk.
+        """
+        with self._asked():
+            return find_pages(self._registry, request, from_)
+
+    def open_finds(self) -> list[Found]:
+        """Finds that were not closed yet, in order."""
+        with self._asked():
+            return [found for found in handles_of(self._registry.open_finds) if isinstance(found, Found)]
+
+    def writer(
+        self, request: Request | Prepared, *, tier: int, end: int | None = None, skip: Mapping[int, Iterable[int]] = {}
+    ) -> Writer | Refusal:
+        """Slots in a tier for whole blocks of a request, before `end` (None: all), whose bytes somebody else has.
+
+        What is in the cache already is skipped, and so are the blocks that `skip` names by group. Findable when
+        `written`. Evicts as any newcomer does, never what is held or claimed; a refusal has changed nothing.
+        """
+        self._check(0, tier)
+        with self._asked():
+            return open_writer(self._registry, request, tier, end, skip)
+
+    def open_writers(self) -> list[Writer]:
+        """Writers that were not closed yet, in order."""
+        with self._asked():
+            return [writer for writer in handles_of(self._registry.open_writers) if isinstance(writer, Writer)]
+
     def open_plans(self) -> list[Plan]:
         """Plans that were not finished yet, in order."""
         with self._lock:
@@ -228,9 +269,26 @@ class Cache:
             return truncate_tree(self._registry, request, keep)
 
     def clear(self) -> int:
-        """Forget everything stored; sequences keep their pages to themselves. Returns pages."""
+        """Forget everything stored; who uses pages keeps them to himself. Returns pages."""
         with self._asked():
             return clear_tree(self._registry)
+
+    def forget(self, scope: Scope) -> int:
+        """Forget everything of one tenant, adapter or epoch, in all tiers: every scope with all that this one names.
+
+        Who uses pages keeps them to himself, and what goes on in such a scope is not stored. Returns pages.
+        """
+        with self._asked():
+            return forget_scope(self._registry, scope)
+
+    def lose(self, group: int, slots: Iterable[int], tier: int = 0) -> Finished:
+        """The pages in these slots are bad: they leave the tree at once, whatever is open, in all tiers.
+
+        Returns whose promises that has changed, as `finish` does. A bad shadow costs only itself.
+        """
+        self._check(group, tier)
+        with self._asked():
+            return lose_pages(self._registry, group, slots, tier)
 
     def offload(self, num_pages: int, group: int = 0) -> Plan:
         """Copy idle pages down early, into empty slots, so that evicting them later is free: the next victims, with
@@ -303,7 +361,7 @@ class Cache:
         """Where the slots of one tier and group are."""
         self._check(group, tier)
         with self._lock:
-            return self._setup.usage(tier, group)
+            return usage_of(self._registry, tier, group)
 
     def stats(self, group: int = 0) -> Counts:
         """Counts since construction."""

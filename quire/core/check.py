@@ -6,6 +6,7 @@ Owns the list of what must hold; its time goes by the size of the cache. Knows a
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +14,14 @@ from quire.core.cache import Cache
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.reports.receipt import check_receipt
 from quire.core.state.claim import hit_of
+from quire.core.state.held_hit import hits_of
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 from quire.core.state.stream import TokenStream
 from quire.core.store.dumped import COVERED, EMPTY, FIRST_PRIORITY, NONE, SHADOW, Dump, DumpedGroup, DumpedPage
+
+if TYPE_CHECKING:
+    from quire.core.store.interface import Hit
 
 EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 
@@ -169,7 +174,7 @@ class GroupView:
         of_node = {number: page for number, page in pages if page >= 0}
         for number, page in self.pages.items():
             if page.node == NONE:
-                if page.holders <= 0:
+                if page.holders <= 0 and not page.claims:
                     raise BrokenInvariant(f"open page {number} is held by nobody")
             elif of_node.pop(page.node, NONE) != number:
                 raise BrokenInvariant(f"page {number} is not its node's page")
@@ -177,7 +182,7 @@ class GroupView:
             raise BrokenInvariant(f"nodes name pages that do not know them: {list(of_node.values())}")
 
     def holders_are_counted(self) -> None:
-        """Holders of a page = entries in all rows + spares + current states + holds."""
+        """Holders of a page = entries in all rows + spares + current states + holds + what writers fill."""
         found: Counter[int] = Counter()
         for row, facts in self.dump.rows.items():
             found.update(page for page in self.rows[row] if page >= 0)
@@ -185,6 +190,8 @@ class GroupView:
             found.update(page for page in [facts.currents[self.place]] if page >= 0)
         for held in self.registry.holds:
             found.update(held.pages[self.group].tolist())
+        for writing in self.registry.open_writers.values() if self.group in self.setup.own_groups else ():
+            found.update(writing.pages[self.group].tolist())
         for number, page in self.pages.items():
             if page.holders != found.pop(number, 0):
                 raise BrokenInvariant(f"page {number}: holder count {page.holders} is wrong")
@@ -192,19 +199,22 @@ class GroupView:
             raise BrokenInvariant(f"pages that do not exist are held: {found}")
 
     def claims_are_counted(self) -> None:
-        """Claims of a page = open claims whose hit it is part of."""
+        """Claims of a page = open claims and finds whose hit it is part of."""
         found: Counter[int] = Counter()
-        for claims in self.registry.open_claims.values():
-            for claim in claims:
-                hit = hit_of(claim, self.group)
-                if hit is not None:
-                    found.update(
-                        node for node in [hit.source, *map(hit.node, hit.held(self.place).tolist())] if node >= 0
-                    )
+        for hit in self.hits():
+            found.update([*hit.pages(self.place).tolist(), *hit.sources()[self.place : self.place + 1]])
         for number, page in self.pages.items():
-            node = self.store.page_info(self.place, number).node
-            if page.claims != (found[node] if node >= 0 else 0):
-                raise BrokenInvariant(f"page {number}: {page.claims} claims, {found[node]} expected")
+            if page.claims != (expected := found.pop(number, 0)):
+                raise BrokenInvariant(f"page {number}: {page.claims} claims, {expected} expected")
+        if found:
+            raise BrokenInvariant(f"pages that do not exist are claimed: {found}")
+
+    def hits(self) -> list[Hit]:
+        """What open claims and finds rest on."""
+        claims = [claim for claims in self.registry.open_claims.values() for claim in claims]
+        hits = [hit_of(claim, self.group) for claim in claims]
+        hits += [hits_of(kept, self.group) for kept in self.registry.open_finds.values()]
+        return [hit for hit in hits if hit is not None]
 
     def free_count_is_true(self) -> None:
         """Free = device slots that are empty or hold an idle page nobody claims, less what is promised."""
@@ -217,7 +227,7 @@ class GroupView:
         free = self.slots[0] - len(there) + idle - promised
         if self.store.available(self.place) != free or self.facts.available != free:
             raise BrokenInvariant(f"free count is not {free}")
-        if free < 0 and not self.registry.open_claims:
+        if free < 0 and not self.registry.open_claims and not self.registry.open_finds:
             raise BrokenInvariant(f"{-free} promised slots are not there")
 
     def rows_show_their_pages(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from quire.core.cache import Cache
-from quire.core.life.finish import Setback
+from quire.core.life.setbacks import Setback
 from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.request import PLAIN, Int32, Request

@@ -209,16 +209,6 @@ def test_misuse_is_told_and_changes_nothing(scene: Scene, name: str) -> None:
     check(scene.cache)
 
 
-@pytest.mark.parametrize("act", [lambda cache: cache.clear(), lambda cache: cache.truncate(Request("t", toks(1, 2)))])
-def test_the_tree_is_not_cut_under_an_open_claim(scene: Scene, act: Callable[[Cache], Any]) -> None:
-    with scene.cache.claim([Request("a", np.arange(9, dtype=np.int32))]):
-        before = scene.state()
-        with pytest.raises(StateError, match="1 claims are open; drop them first"):
-            act(scene.cache)
-        assert scene.state() == before
-    assert scene.state() == scene.before
-
-
 def test_a_prepared_request_becomes_one_sequence(scene: Scene) -> None:
     """Its tokens belong to that sequence, so it cannot be claimed again, and not by two claims."""
     prepared = scene.cache.prepare(Request("a", toks(1, 2, 3)))

@@ -186,12 +186,12 @@ def less_handed_out_than_computed(bent: Bent) -> None:
 
 
 def more_tokens_than_the_length(bent: Bent) -> None:
-    bent.table.row(LIVE).chain.append(seq(0, 1))
+    bent.table.row(LIVE).chain.add_tokens(seq(0, 1))
 
 
 def computed_tokens_without_slots(bent: Bent) -> None:
     row = bent.table.row(LIVE)
-    row.chain.append(seq(0, 10))
+    row.chain.add_tokens(seq(0, 10))
     row.ahead = True  # it waits for a transfer, so holes are right
     for numbers in (bent.table.length, bent.table.handed, bent.table.computed):
         numbers[LIVE] = 20

@@ -84,6 +84,10 @@ def objects(store: StoreName) -> list[Any]:
     made += [Retained(0, 1, 35, 80), Created(0, (4, 8)), Cleared(0), *cache.take_events()]
     cache.drop(held)
     cache.release(sequence)
+    with cache.find(request) as found, cache.writer(secret("w"), tier=1) as writer:  # type: ignore[union-attr]
+        made += [found, writer]
+        texts = [repr(found), repr(writer)]
+    assert [repr(found), repr(writer)] != texts, "open or closed"
     plan = cache.offload(1)
     receipt = cache.explain(request)
     made += [receipt, *receipt.misses, receipt.client(), *receipt.client().misses]

@@ -17,6 +17,7 @@ from quire import (
     Scope,
     StateError,
     TierConfig,
+    Writer,
     check,
 )
 from quire.core.records.reports.receipt import check_receipt
@@ -222,3 +223,68 @@ def test_when_a_receipt_is_made(store: StoreName) -> None:
     with pytest.raises(StateError, match="receipts=True"):
         _ = batch.receipts
     assert off.explain(Request(1, tokens(A))).missed("under_way") == 8
+
+
+TENANT = Scope(salt="tenant 4")
+
+
+@pytest.mark.parametrize("act", ["clear", "truncate", "forget"])
+@pytest.mark.parametrize("eviction", ["lru", "adaptive"])
+def test_what_is_forgotten_on_purpose(store: StoreName, act: str, eviction: str) -> None:
+    """why-13: an open claim keeps its receipt; to whoever asks again all is new, ghosts are gone too."""
+    cache, _ = explaining(store, 4, partial_reuse=False, eviction=eviction)
+    run(cache, Request(0, tokens(A), TENANT))
+    run(cache, Request(1, tokens(B), TENANT))
+    assert told(why(cache, A, 99, scope=TENANT)) == [("evicted", 4, 12), ("last_token", 12, 13)]
+    with cache.claim([Request("open", tokens(A, 99), TENANT)]) as claims:
+        (claim,) = claims
+        before = claim.receipt
+        if act == "truncate":
+            cache.truncate(Request("cut", tokens(A), TENANT), 0)
+        else:
+            cache.forget(TENANT) if act == "forget" else cache.clear()
+        assert claim.receipt == before and (before.reused, claim.start) == (4, 4)
+        check(cache)
+        (again,) = [told(list(cache.explain(Request("why", tokens(A, 99), TENANT)).misses))]
+    ghosts = [("forgotten", 0, 4), ("evicted", 4, 12), ("last_token", 12, 13)]  # truncating takes what is there
+    assert again == (ghosts if act == "truncate" else [("new", 0, 12), ("last_token", 12, 13)])
+
+
+def test_a_page_that_is_bad(store: StoreName) -> None:
+    """why-14: a claim on it looks again, and its receipt says so; the time is that of the loss."""
+    cache, clock = explaining(store, 8, partial_reuse=False)
+    run(cache, Request(0, tokens(A)))
+    with cache.find(Request("where", tokens(A))) as look:
+        slot = int(look.slots()[1])
+    with cache.claim([Request("open", tokens(A, 99))]) as claims:
+        (claim,) = claims
+        clock.now = 3.0
+        (setback,) = cache.lose(0, [slot]).setbacks
+        assert (setback.holder, setback.start) == (claim, 4)
+        assert claim.receipt.misses[0] == Miss("failed", 4, 12, 0, seconds=0.0, admission=1)
+        check(cache)
+    clock.now = 5.0
+    assert why(cache, A, 99)[0] == Miss("failed", 4, 12, 0, seconds=2.0, admission=1)
+
+
+def test_what_a_writer_brings(store: StoreName) -> None:
+    """why-15: without a device; new until it is written, then there; evicted when another writer needed its slot."""
+    cache, clock = explaining(store, 0, 3)
+
+    def receipt() -> Receipt:
+        return cache.explain(Request("why", tokens(A)), "decode")
+
+    with cache.writer(Request("w", tokens(A)), tier=1) as writer:
+        assert isinstance(writer, Writer) and told(list(receipt().misses)) == [("new", 0, 12)]
+        writer.written(8)
+        assert (receipt().hits, told(list(receipt().misses))) == ({(1, 0): 8}, [("new", 8, 12)])
+        writer.written(12)
+        assert (receipt().reused, receipt().misses) == (12, ())
+    clock.now = 10.0
+    with cache.writer(Request("w", tokens(B)), tier=1) as writer:
+        clock.now = 12.5
+        assert receipt().misses == (Miss("evicted", 0, 12, 0, seconds=2.5, admission=0),)
+        assert told(list(cache.explain(Request("why", tokens(B))).misses)) == [
+            ("new", 0, 8), ("short", 8, 11), ("last_token", 11, 12),
+        ]  # fmt: skip
+    check(cache)

@@ -229,9 +229,10 @@ def _seat(registry: Registry, claims: list[Claim]) -> list[Sequence]:
     setup, sequences = registry.setup, []
     for claim in claims:
         prepared = claim.prepared
-        root = setup.roots.make(prepared._scope_key, prepared._scope) if prepared._keep and prepared._scope else NO_ROOT
+        keep = prepared._keep and not claim._cut
+        root = setup.roots.make(prepared._scope_key, prepared._scope) if keep and prepared._scope else NO_ROOT
         row = registry.free_rows.pop()
-        setup.store.seat(claim._hit, row, prepared._chain, root, prepared._keep)
+        setup.store.seat(claim._hit, row, prepared._chain, root, keep)
         if claim._cross_hit is not None:
             _seat_across(setup, claim, row)
         prepared._seated = True
@@ -266,8 +267,9 @@ def _seat_across(setup: Setup, claim: Claim, row: int) -> None:
     places, cross, hit = claim.prepared._encoder, setup.cross, claim._cross_hit
     assert cross is not None and places is not None and hit is not None
     scope = claim.request.scope
-    root = cross.roots.make(scope.key, scope) if places.keep else NO_ROOT
-    cross.store.seat(hit, row, places.chain, root, places.keep)
+    keep = places.keep and not claim._cross_cut
+    root = cross.roots.make(scope.key, scope) if keep else NO_ROOT
+    cross.store.seat(hit, row, places.chain, root, keep)
 
 
 def _settle_across(setup: Setup, claim: Claim, row: int) -> None:

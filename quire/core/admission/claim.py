@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quire.core.admission import charge
-from quire.core.admission.prepare import check_ids, ready_for
+from quire.core.admission.prepare import check_device, check_ids, ready_for
 from quire.core.records.errors import say
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Refusal, let_go
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purpose: Purpose) -> Claims:
     """Hold every reusable page of the batch before any slot moves."""
     setup = registry.setup
+    check_device(setup, "claim")
     ready = ready_for(setup, requests, purpose)
     check_ids(registry, ready)
     now = setup.now() if setup.config.receipts else None  # before the first change: a caller's clock may raise
@@ -60,6 +61,7 @@ def claim_one(setup: Setup, prepared: Prepared, purpose: Purpose, explains: bool
 def look_up(setup: Setup, claim: Claim, explains: bool = False) -> None:
     """Find the hit of a claim's request and hold it; `explains`: and why there is no more."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
+    claim._cut = claim._cross_cut = False
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
     usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
     if prepared.request.reuse_limit is not None:

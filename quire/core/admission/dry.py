@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from quire.core.state.claim import Claim, hit_of
 from quire.core.state.setup import Setup
 
@@ -65,14 +63,14 @@ def _lent(setup: Setup, claims: list[Claim], group: int) -> list[bool]:
 
 
 def _lends(setup: Setup, claim: Claim, group: int) -> bool:
-    """Tried out: whether there is more room without its claim. Neither call changes the order of eviction."""
+    """Whether there were more room without its claim."""
     if claim.purpose == "decode" or not claim._hit.blocks:
         return False
-    before = setup.store.available(group)
-    setup.store.unclaim(claim._hit)
-    freed = setup.store.available(group) - before
-    setup.store.claim(claim._hit)
-    return freed > 0
+    for page in claim._hit.pages(group).tolist():
+        info = setup.store.page_info(group, page)
+        if info.holders == 0 and info.claims == 1 and setup.store.page_slots(group, page)[0] >= 0:
+            return True
+    return False
 
 
 def _cold_once(setup: Setup, claims: list[Claim]) -> list[tuple[int, ...]]:
@@ -80,18 +78,20 @@ def _cold_once(setup: Setup, claims: list[Claim]) -> list[tuple[int, ...]]:
     seen: list[set[int]] = [set() for _ in setup.groups]
     counts: list[tuple[int, ...]] = []
     for claim in claims:
-        cold = [_cold_nodes(setup, claim, group) for group in setup.groups]
+        cold = [_cold_pages(setup, claim, group) for group in setup.groups]
         counts.append(tuple(len(cold[group] - seen[group]) for group in setup.groups))
         for group in setup.groups:
             seen[group] |= cold[group]
     return counts
 
 
-def _cold_nodes(setup: Setup, claim: Claim, group: int) -> set[int]:
+def _cold_pages(setup: Setup, claim: Claim, group: int) -> set[int]:
     hit = hit_of(claim, group)
     if hit is None or not claim._cold[group]:
         return set()
-    return {hit.node(block) for block in np.flatnonzero(hit.tiers(setup.pools[group].place) > 0).tolist()}
+    place = setup.pools[group].place
+    tiers, _ = hit.places(place)
+    return set(hit.pages(place)[tiers > 0].tolist())
 
 
 def _trades(setup: Setup, claims: list[Claim]) -> Trades:
@@ -103,7 +103,7 @@ def _trades(setup: Setup, claims: list[Claim]) -> Trades:
     by_source: dict[int, list[int]] = {}
     for place, claim in enumerate(claims):
         if claim._hit.source >= 0:
-            by_source.setdefault(claim._hit.source, []).append(place)
+            by_source.setdefault(claim._hit.sources()[0], []).append(place)
     across = [NO_TRADE] * (len(setup.groups) - len(setup.own_groups))
     trades: Trades = {}
     for places in by_source.values():

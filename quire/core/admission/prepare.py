@@ -14,6 +14,12 @@ from quire.core.state.setup import Setup
 PURPOSES = frozenset(get_args(Purpose))
 
 
+def check_device(setup: Setup, act: str) -> None:
+    """Sequences live on the device."""
+    if not setup.smallest_pool:  # all groups have none, or each has some
+        raise StateError(say(act, "this cache has no device slots", "use find and writer, or give the device some"))
+
+
 def ready_for(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Prepared]:
     """Prepared requests, each fit for one claim in this cache."""
     if not isinstance(purpose, str) or purpose not in PURPOSES:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quire.core.admission.claim import claim_one, note_facts
-from quire.core.admission.prepare import ready_for
+from quire.core.admission.prepare import check_device, ready_for
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.state.claim import Spans, let_go
@@ -39,6 +39,7 @@ class Probe:
 
 def probe_batch(setup: Setup, requests: Iterable[Request | Prepared], purpose: Purpose) -> list[Probe]:
     """What a claim would find now: claim, count, give back."""
+    check_device(setup, "probe")
     ready = ready_for(setup, requests, purpose)
     return [_probe(setup, prepared, purpose) for prepared in ready]
 

@@ -1,11 +1,24 @@
-"""Forgetting on purpose: along one request's tokens, or everything. Knows no sequences: theirs stay their own."""
+"""Forgetting on purpose: along one request's tokens, one scope, or everything. Whoever uses a page keeps it to himself.
+
+Claims that are open keep what they were promised; what becomes of them is not stored. Knows no sequences.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from quire.core.admission.prepare import ready_for
-from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.identity import Scope
 from quire.core.records.request import Request
+from quire.core.state.claim import Claim
+from quire.core.state.prepared import Prepared
 from quire.core.state.registry import Registry
+from quire.core.state.setup import Setup
+from quire.core.state.writing import Writing
+
+if TYPE_CHECKING:
+    from quire.core.store.interface import Hit
 
 
 def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
@@ -14,9 +27,14 @@ def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
         raise InputError(say(f"truncate keeping {shown(keep)} tokens", "that is less than none", "keep at least 0"))
     if not isinstance(request, Request):
         raise InputError(say(f"truncate of a {type(request).__name__}", "it is no Request", "pass a Request"))
-    _check_claims(registry, "truncate")
     setup = registry.setup
     (prepared,) = ready_for(setup, [request], "compute")
+    block = -(-keep // setup.block_size)  # the first that goes
+    for claim in _frozen(registry):
+        claim._cut |= claim._hit.blocks > block and _is_along(claim.prepared, prepared, block)
+        claim._cross_cut |= not keep and _hears(claim, prepared)
+    for writing in registry.open_writers.values():
+        writing.is_cut |= _goes_through(writing, prepared, block)
     gone = 0
     root = setup.roots.find(prepared._scope_key)
     if root >= 0:
@@ -30,7 +48,10 @@ def truncate_tree(registry: Registry, request: Request, keep: int) -> int:
 
 def clear_tree(registry: Registry) -> int:
     """Forget everything stored; returns pages."""
-    _check_claims(registry, "clear")
+    for claim in _frozen(registry):
+        claim._cut = claim._cross_cut = True
+    for writing in registry.open_writers.values():
+        writing.is_cut = True
     gone = 0
     for stream in registry.setup.streams:
         gone += stream.store.clear()
@@ -38,8 +59,59 @@ def clear_tree(registry: Registry) -> int:
     return gone
 
 
-def _check_claims(registry: Registry, verb: str) -> None:
-    """What is claimed cannot be forgotten."""
-    if registry.open_claims:
-        fact = f"{len(registry.open_claims)} claims are open"
-        raise StateError(say(verb, fact, "drop them first"))
+def forget_scope(registry: Registry, scope: Scope) -> int:
+    """Forget what is stored in every scope that agrees with all that this one names; returns pages."""
+    if not isinstance(scope, Scope):
+        raise InputError(say(f"forget of a {type(scope).__name__}", "it is no Scope", "pass a Scope"))
+    if scope == Scope():
+        raise InputError(say("forget of a scope that names nothing", "every scope is like it", "use clear()"))
+    for claim in _frozen(registry):
+        if scope.covers(claim.request.scope):
+            claim._cut = claim._cross_cut = True
+    for writing in registry.open_writers.values():
+        writing.is_cut |= scope.covers(writing.prepared.request.scope)
+    gone = 0
+    for stream in registry.setup.streams:
+        gone += sum([stream.store.forget(root) for root in stream.roots.covered_by(scope)])
+        stream.roots.sweep()
+    return gone
+
+
+def _frozen(registry: Registry) -> list[Claim]:
+    """Before blocks go: open claims and finds are kept by their pages from now on; the claims."""
+    claims = [claim for claims in registry.open_claims.values() for claim in claims]
+    for claim in claims:
+        freeze(registry.setup, claim._hit, claim._cross_hit)
+    for kept in registry.open_finds.values():
+        freeze(registry.setup, kept.hit, kept.cross_hit)
+    return claims
+
+
+def freeze(setup: Setup, hit: Hit, cross_hit: Hit | None) -> None:
+    """What is claimed stays claimed when it leaves the tree."""
+    setup.store.freeze(hit)
+    if cross_hit is not None and setup.cross is not None:
+        setup.cross.store.freeze(cross_hit)
+
+
+def _is_along(other: Prepared, gone: Prepared, block: int) -> bool:
+    """Whether a request's text is that of a truncated one up to and including this block, which goes."""
+    if other._scope_key != gone._scope_key or min(other.end, gone.end) < (block + 1) * other._setup.block_size:
+        return False
+    return other._chain.key(block) == gone._chain.key(block)
+
+
+def _goes_through(writing: Writing, gone: Prepared, block: int) -> bool:
+    """The same of a writer's text: what comes of it later is forgotten too."""
+    size = gone._setup.block_size
+    if writing.prepared._scope_key != gone._scope_key or min(len(writing.chain), gone.end) < (block + 1) * size:
+        return False
+    return writing.chain.key(block) == gone._chain.key(block)
+
+
+def _hears(claim: Claim, gone: Prepared) -> bool:
+    """Whether a claim has found something of the encoder's input that goes."""
+    mine, places = claim.prepared._encoder, gone._encoder
+    if mine is None or places is None or claim._cross_hit is None or not claim._cross_hit.blocks:
+        return False
+    return claim.request.scope == gone.request.scope and mine.chain.key(0) == places.chain.key(0)

@@ -162,7 +162,7 @@ class CacheConfig:
             if not isinstance(tier.slots, int) and len(tier.slots) != len(self.groups):
                 fact = f"{len(tier.slots)} numbers for {len(self.groups)} groups"
                 raise InputError(say(f"tier {shown(tier.name)} slots", fact, "give one number per group"))
-            least = 1 if place == 0 else 0
+            least = 1 if place == 0 and not self._has_no_device else 0
             for group in range(len(self.groups)):
                 if tier.of_group(group) < least:
                     fact = f"{tier.of_group(group)} slots for group {shown(self.groups[group].name)}"
@@ -195,6 +195,15 @@ class CacheConfig:
         return -(-length // self.block_size)
 
     @property
+    def _has_no_device(self) -> bool:
+        """Pages come and go only by writers and finds: the first tier has no slots, and colder ones have."""
+        groups = range(len(self.groups))
+        return all(
+            self.tiers[0].of_group(group) == 0 and sum(tier.of_group(group) for tier in self.tiers) > 0
+            for group in groups
+        )
+
+    @property
     def _partial_hits(self) -> bool:
         """Hits may end inside a block; a state can only be resumed where a snapshot was taken, on a block edge."""
         return self.partial_reuse and not any(group.current for group in self.groups)
@@ -202,6 +211,8 @@ class CacheConfig:
     def _hopeless(self) -> list[str]:
         """What in this configuration can never take effect, each with the reason."""
         reasons: list[str] = []
+        if self._has_no_device:
+            return reasons
         if self.reuse:
             for nth, group in enumerate(self.groups):
                 layer, slots = group.clamped(self.max_length), self.tiers[0].of_group(nth)

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.span import Span, merged
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ALL = -1  # as a tail or a keep: every block up to here
 Kind = Literal["full", "window", "state", "cross"]
@@ -137,12 +141,12 @@ class LayerGroup:
         stop = -(-length // size)
         return merged(Span(max(0, stop - 1), stop))
 
-    def found(self, present: Sequence[bool], length: int, size: int) -> tuple[Span, ...]:
+    def found(self, present: Sequence[bool] | NDArray[np.bool_], length: int, size: int) -> tuple[Span, ...]:
         """Of what `length` needs, the blocks that are there; where every block is needed, those before a gap."""
-        blocks = [b for need in self.needs_at(length, size) for b in range(need.start, min(need.end, len(present)))]
         if self.tail(size) == ALL:
-            gap = next((b for b in blocks if not present[b]), len(blocks))
-            return merged(Span(0, gap))
+            there = bytes(present[: -(-length // size)])  # not block by block: a probe asks about long prompts
+            return merged(Span(0, there.find(0) if 0 in there else len(there)))
+        blocks = [b for need in self.needs_at(length, size) for b in range(need.start, min(need.end, len(present)))]
         if self.snapshot_every is not None and length % size:
             return ()
         return merged(*(Span(b, b + 1) for b in blocks if present[b]))

@@ -43,6 +43,11 @@ class Scope:
         told += [f"a {name}" for name in ("salt", "space") if getattr(self, name) is not None]
         return f"Scope({', '.join(told)})"
 
+    def covers(self, other: Scope) -> bool:
+        """Whether another scope has all that this one names: its LoRA, its salt, its epoch."""
+        pairs = ((self.lora, other.lora), (self.salt, other.salt), (self.epoch, other.epoch), (self.space, other.space))
+        return all(mine is None or _typed(mine) == _typed(theirs) for mine, theirs in pairs)
+
     def event_hash(self, seed: bytes) -> int:
         """64-bit name of the scope in the events of caches with that seed (CacheConfig.event_seed)."""
         name = blake2b(self.key, digest_size=8, key=seed, person=b"quire-scope").digest()

@@ -48,14 +48,16 @@ class Claim:
     """
 
     __slots__ = (
-        "_cold", "_cross_hit", "_explained", "_hit", "_noted", "_receipt", "_takes", "num_tokens", "onboards",
-        "prepared", "purpose",
+        "_cold", "_cross_cut", "_cross_hit", "_cut", "_explained", "_hit", "_noted", "_receipt", "_takes", "num_tokens",
+        "onboards", "prepared", "purpose",
     )  # fmt: skip
 
     prepared: Prepared
     purpose: Purpose
     num_tokens: int  # left to compute
     onboards: tuple[int, ...]  # pages per group that admission reads from a colder tier
+    _cut: bool  # what it found was forgotten since: the sequence it becomes stores nothing
+    _cross_cut: bool  # the same of its encoder
     _hit: Hit
     _cross_hit: Hit | None  # in the encoder's stream
     _cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
@@ -133,7 +135,7 @@ class Claim:
 
     def _found(self) -> list[Spans]:
         setup, end = self.prepared._setup, self.prepared.end
-        facts = [(setup.layers[group], self._hit.present(group).tolist()) for group in setup.own_groups]
+        facts = [(setup.layers[group], self._hit.present(group)) for group in setup.own_groups]
         return [layer.found(present, end, setup.block_size) for layer, present in facts]
 
     def gains_from(self, other: Prepared, span: Span) -> bool:

@@ -1,4 +1,4 @@
-"""Registry: what one cache keeps between two calls: sequences, open claims, holds, open plans. Decides nothing."""
+"""Registry: what one cache keeps between two calls: sequences, open claims and finds, holds, plans. Decides nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import numpy as np
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.state.claim import Claim
 from quire.core.state.claims import Claims
+from quire.core.state.handle import Handles, Lost
+from quire.core.state.held_hit import HeldHit
 from quire.core.state.hold import Hold
 from quire.core.state.learner import Learner
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
+from quire.core.state.writing import Writing
 
 if TYPE_CHECKING:
     from weakref import ref
@@ -23,8 +26,8 @@ class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "commit_checked", "free_rows", "holds", "learners", "next_plan", "open_claims", "plans",
-        "sequences", "setup", "timed",
+        "abandoned", "commit_checked", "free_rows", "holds", "learners", "lost_finds", "lost_writers", "next_plan",
+        "open_claims", "open_finds", "open_writers", "plans", "sequences", "setup", "timed",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
@@ -34,6 +37,10 @@ class Registry:
         self.open_claims: dict[ref[Claims], list[Claim]] = {}  # by their handles, in the order they were made
         self.abandoned: list[ref[Claims]] = []  # handles that were lost: appended to in any thread, at any time
         self.holds: dict[Hold, None] = {}
+        self.open_finds: Handles[HeldHit] = {}
+        self.lost_finds: Lost[HeldHit] = []  # appended to in any thread, at any time
+        self.open_writers: Handles[Writing] = {}
+        self.lost_writers: Lost[Writing] = []
         self.plans: dict[int, Plan] = {}
         self.next_plan = 0
         adaptive = setup.config.eviction == "adaptive"

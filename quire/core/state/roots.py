@@ -46,7 +46,7 @@ class Roots:
         """The root of a scope, new if need be."""
         node = self._nodes.get(key, NO_ROOT)
         if node == NO_ROOT:
-            self._sweep()
+            self.sweep()
             name = scope.event_hash(self._seed)
             node = self._nodes[key] = self._store.new_root(name)
             self._scopes[node] = (key, scope)
@@ -59,7 +59,7 @@ class Roots:
         """How far the log is; another number whenever it has recorded or given up something."""
         return self._store.num_lost, self._store.num_events
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Free dead roots. Their names stay while the log may speak of them: not when it was given up since."""
         mark = self._mark()
         if mark[0] != self._lost:
@@ -74,6 +74,10 @@ class Roots:
                 if self._made.pop(name, None) != mark:  # else no event speaks of it
                     self._gone[name] = scope
             self._store.free_root(node)
+
+    def covered_by(self, scope: Scope) -> list[int]:
+        """Roots of the scopes that have all that one names, in the order they were made."""
+        return [node for node, (_, own) in self._scopes.items() if scope.covers(own)]
 
     def forget(self) -> None:
         """The store has cleared its tree, roots included, and its log of all that speaks of them."""

@@ -51,6 +51,12 @@ class Chain(Protocol):
     def event_hashes(self, root: int, seed: bytes = ...) -> UInt64Array:
         """The event hashes of all full blocks under a root's."""
 
+    def add_tokens(self, tokens: Int32Array) -> None:
+        """Add plain tokens; not to a chain that is a row's."""
+
+    def cut_tokens(self, length: int) -> None:
+        """Keep the first `length` tokens; likewise."""
+
     def clone(self) -> Chain:
         """A chain of its own with the same tokens, extras and keys."""
 
@@ -83,7 +89,7 @@ class Hit(Protocol):
         """Whether a claim is on it."""
 
     def node(self, block: int) -> int:
-        """Node of a walked block, -1 out of range."""
+        """Node of a walked block, -1 out of range; of a frozen hit it means nothing any more."""
 
     def present(self, group: int) -> BoolArray:
         """Which walked blocks had a page of the group at the time of the walk."""
@@ -93,6 +99,15 @@ class Hit(Protocol):
 
     def tiers(self, group: int) -> Int32Array:
         """Hottest tier now of each held block, -1 where none is held."""
+
+    def pages(self, group: int) -> Int32Array:
+        """Page of each held block, in the order of `held`."""
+
+    def places(self, group: int) -> tuple[Int32Array, Int32Array]:
+        """Tier and slot of the hottest copy of each of those, now."""
+
+    def sources(self) -> tuple[int, ...]:
+        """Page of the source per group that the claim is on; nothing without."""
 
 
 class Ledger(Protocol):
@@ -197,9 +212,9 @@ class Store(Protocol):
 
     # Phase 1
 
-    def walk(self, chain: Chain, root: int, usable: int, policy: int) -> Hit:
+    def walk(self, chain: Chain, root: int, usable: int, policy: int, first: int = 0) -> Hit:
         """What of a chain is cached under a root (-1: none); tokens from `usable` on are not looked at. Partial blocks
-        with policy 0: none, 1: idle leaves, 2: any."""
+        with policy 0: none, 1: idle leaves, 2: any. Blocks before `first` count as there, and are not claimed."""
 
     def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> tuple[int, ...]:
         """Keep pages from being evicted: those the hit needs, or what was found of `needs`. Per group, how many of them
@@ -207,6 +222,9 @@ class Store(Protocol):
 
     def unclaim(self, hit: Hit) -> None:
         """Give a claim back: as if it had never been."""
+
+    def freeze(self, hit: Hit) -> None:
+        """A claim keeps its pages by number from now on; before a call that takes claimed pages out of the tree."""
 
     def source_state(self, hit: Hit) -> SourceState:
         """Of the source now: is a leaf; and per group: its page is held, its claims, its hottest tier."""
@@ -273,13 +291,31 @@ class Store(Protocol):
     def release(self, row: int, keep_tail: bool, now: int) -> None:
         """Give up a row; with `keep_tail` what it computed stays findable."""
 
+    def use(self, root: int, chain: Chain, blocks: int) -> None:
+        """A request was served from outside: its first blocks are used once more, and the ghosts behind them met."""
+
+    def write(
+        self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
+        priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
+    ) -> list[Int32Array] | tuple[int, int, int]:  # fmt: skip
+        """Pages in a tier for blocks that have none, held by the caller; per group their ids, -1: there is one. Without
+        room nothing has changed: group, pages wanted, slots there are. With room, retention that is over runs out."""
+
+    def publish(
+        self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int
+    ) -> int:
+        """Such pages are written: they are findable, unless others have come before, and let go; how many are."""
+
     # Tree and tiers
 
     def truncate(self, root: int, chain: Chain, usable: int, keep: int) -> int:
         """Forget what is stored along a chain from the first block that starts at `keep` on; pages detached."""
 
     def clear(self) -> int:
-        """Forget everything, roots included; pages detached."""
+        """Forget everything, roots included; pages detached. This and its like refuse claims that are not frozen."""
+
+    def forget(self, root: int) -> int:
+        """Forget all below a root, and all ghosts; its rows commit nothing any more. Pages detached."""
 
     def lose(self, group: int, page: int, stamp: int) -> bool:
         """The bytes of a page never came; False: that page is gone already."""
@@ -350,6 +386,9 @@ class Store(Protocol):
 
     def page_info(self, group: int, page: int) -> PageInfo:
         """One page now."""
+
+    def page_in(self, group: int, tier: int, slot: int) -> int:
+        """The page that has a copy in a slot, -1: none."""
 
     def page_slots(self, group: int, page: int) -> tuple[int, ...]:
         """Its slot per tier, -1: no copy there."""

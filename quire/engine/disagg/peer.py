@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from quire.core.life.finish import Finished
+from quire.core.life.setbacks import Finished
 from quire.core.records.errors import InputError, QuireError, StateError, say
 from quire.core.records.identity import Scope
 from quire.core.records.plan import Plan

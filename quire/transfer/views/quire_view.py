@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.cache import Cache
-from quire.core.life.finish import Finished
+from quire.core.life.setbacks import Finished
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Plan

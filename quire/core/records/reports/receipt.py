@@ -21,7 +21,7 @@ COUNTERFACTUALS: dict[Cause, str | None] = {  # what would save the token; None:
     "short": None,
     "under_way": "the request later, when that is committed",
     "evicted": "more slots for the group",
-    "failed": "no failed move, and slots to keep it in",
+    "failed": "good bytes, and slots to keep it in",
     "forgotten": "more slots for the group",
     "window": "a group that reads everything, with slots for it",
     "snapshot": "snapshots at every block edge, with slots for them",

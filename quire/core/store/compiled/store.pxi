@@ -46,7 +46,7 @@ cdef class Store:
                 make_cells(s, i, ghosts)
             elif ghosts:
                 make_ghosts(s, i, ghosts)
-        if tree_expect(&s.tree, max([sizes[0] for *_, sizes in groups])):
+        if tree_expect(&s.tree, max([1] + [sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 
     def __dealloc__(self):
@@ -76,11 +76,11 @@ cdef class Store:
 
     # walks and claims
 
-    def walk(self, Chain chain not None, int32_t root, Py_ssize_t usable, int policy):
+    def walk(self, Chain chain not None, int32_t root, Py_ssize_t usable, int policy, int32_t first=0):
         """What of the chain is cached under a root (-1: none); policy 0: full blocks, 1: and idle leaves, 2: any."""
         cdef Hit hit = Hit.__new__(Hit)
         check_chain(&self.state, chain, root)
-        hit.store, hit.state, hit.chain = self, &self.state, chain
+        hit.store, hit.state, hit.chain, hit.path.first = self, &self.state, chain, max(0, first)
         if walk(&self.state, &chain.text, &hit.path, root, max(0, usable), policy):
             raise MemoryError("no memory for a walk")
         return hit
@@ -96,11 +96,17 @@ cdef class Store:
         check_hit(hit, self, CLAIMED, "unclaim")
         unclaim(&self.state, &hit.path)
 
+    def freeze(self, Hit hit not None):
+        """The claim keeps its pages by number from now on: they may be taken out of the tree."""
+        check_hit(hit, self, CLAIMED, "freeze")
+        if freeze(&self.state, &hit.path):
+            raise MemoryError("freeze: no memory")
+
     def source_state(self, Hit hit not None):
         """(leaf, held, claims, tiers) of the source node now, the last three per group; (0, (), (), ()) without one."""
         if hit.store is not self or hit.path.source < 0:
             return 0, (), (), ()
-        return source_state(&self.state, hit.path.source)
+        return source_state(&self.state, &hit.path)
 
     def explain(self, Hit hit not None, Chain chain not None, int32_t root, uint64_t scope, Py_ssize_t usable):
         """Why the whole blocks before `usable` behind a hit, just found, are missing; `interface.py` says more."""
@@ -223,6 +229,26 @@ cdef class Store:
         check_live(&self.state, row)
         return self.state.spares[row * self.state.num_groups + group].count
 
+    def use(self, int32_t root, Chain chain not None, int32_t blocks):
+        """A request was served from outside: its first blocks are used, and the ghosts behind them met."""
+        check_chain(&self.state, chain, root)
+        check_root(&self.state, root)
+        use_text(&self.state, &chain.text, root, blocks)
+
+    def write(self, int32_t root, Chain chain not None, int32_t tier, blocks, priorities, durations, *,
+              int64_t now):
+        """Pages in a tier for blocks that have none, held by the caller; per group their ids, -1: there is one. Without
+        room: (group, wanted, there)."""
+        check_chain(&self.state, chain, root)
+        check_tier(&self.state, 0, tier)
+        return write_retained(&self.state, &chain.text, root, tier, blocks, priorities, durations, now)
+
+    def publish(self, int32_t root, Chain chain not None, blocks, pages, int64_t now):
+        """Such pages are written: they become findable, unless others have come before; the number that did."""
+        check_chain(&self.state, chain, root)
+        check_root(&self.state, root)
+        return publish(&self.state, &chain.text, root, blocks, pages, now)
+
     # ends
 
     def release(self, int32_t row, bint keep_tail, int64_t now):
@@ -233,22 +259,26 @@ cdef class Store:
     def truncate(self, int32_t root, Chain chain not None, Py_ssize_t usable, Py_ssize_t keep):
         """Remove the chain's blocks that begin at or after `keep`; the number of pages detached."""
         check_chain(&self.state, chain, root)
+        check_frozen(&self.state, "truncate")
         return truncate_chain(&self.state, &chain.text, root, usable, keep) if root >= 0 else 0
 
     def clear(self):
         """Remove all blocks and roots; the number of pages detached."""
-        if self.state.open_claims and any_page_claimed(&self.state):
-            raise ValueError("clear: pages are claimed")
+        check_frozen(&self.state, "clear")
         self.hashes.clear()
         return clear(&self.state)
+
+    def forget(self, int32_t root):
+        """Remove all blocks below a root; the number of pages detached."""
+        check_root(&self.state, root)
+        check_frozen(&self.state, "forget")
+        return forget_below(&self.state, root)
 
     def lose(self, Py_ssize_t group, int32_t page, int32_t stamp):
         """A page's bytes are gone; False: that page is gone already."""
         cdef Pool *g = check_group(&self.state, group)
         if not 0 <= page < g.num_pages or page_at(g, page).holders < 0 or page_at(g, page).stamp != stamp:
             return False
-        if claims_of(page_at(g, page)):
-            raise ValueError(f"lose: page {page} is claimed")
         return lose(&self.state, g, page)
 
     def drop_copy(self, Py_ssize_t group, int32_t page, int32_t tier):
@@ -368,6 +398,13 @@ cdef class Store:
     def page_info(self, Py_ssize_t group, Py_ssize_t page):
         """One page now."""
         return page_info(check_page(&self.state, group, page), <int32_t> page)
+
+    def page_in(self, Py_ssize_t group, Py_ssize_t tier, Py_ssize_t slot):
+        """The page that has a copy in a slot, -1: none."""
+        cdef Order *o = check_tier(&self.state, group, tier)
+        if not 0 <= slot < o.size:
+            raise LookupError(f"no slot {slot}")
+        return o.slots[slot].page
 
     def page_slots(self, Py_ssize_t group, Py_ssize_t page):
         """The page's slot per tier, -1: no copy there."""

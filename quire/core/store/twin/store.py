@@ -31,13 +31,26 @@ from quire.core.store.twin.moves.events import log_whole
 from quire.core.store.twin.moves.offload import offload
 from quire.core.store.twin.pools.ask import Ask, Retention
 from quire.core.store.twin.pools.cells import Cells
-from quire.core.store.twin.pools.checks import check_chain, check_end, check_vacant
+from quire.core.store.twin.pools.checks import check_chain, check_end, check_frozen, check_vacant
 from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.group import ALL, Group, check_groups
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.state import Rules, State, Table
-from quire.core.store.twin.rows import commit, extend, fork, grow, hold, recut, release, remove, seat, settle
+from quire.core.store.twin.pools.state import NO_PAGE, Rules, State, Table
+from quire.core.store.twin.rows import (
+    commit,
+    extend,
+    fork,
+    grow,
+    hold,
+    recut,
+    release,
+    remove,
+    seat,
+    settle,
+    teach,
+    write,
+)
 from quire.core.store.twin.tree.tree import Tree
 
 
@@ -87,18 +100,28 @@ class Store:
 
     # Phase 1
 
-    def walk(self, chain: Chain, root: int, usable: int, policy: int) -> Hit:
+    def walk(self, chain: Chain, root: int, usable: int, policy: int, first: int = 0) -> Hit:
         check_chain(self._state, chain)
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
-        return walk.walk(self._state.groups, chain, top, usable, policy)
+        return walk.walk(self._state.groups, chain, top, usable, policy, first)
 
     def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> tuple[int, ...]:
         """Returns, per group, the held pages that must come to the device."""
         claim.claim(self._state.pools, hit, needs)
+        self._state.loose += 1
         return tuple(hit.num_cold(group) for group in range(len(self._state.pools)))
 
     def unclaim(self, hit: Hit) -> None:
+        frozen = hit.frozen
         claim.unclaim(self._state.pools, hit)
+        self._state.loose -= not frozen
+
+    def freeze(self, hit: Hit) -> None:
+        """A claim of the twin has its pages at hand; only the count is kept."""
+        if not hit.claimed:
+            raise ValueError("this hit is not claimed")
+        self._state.loose -= not hit.frozen
+        hit.frozen = True
 
     def source_state(self, hit: Hit) -> SourceState:
         return claim.source_state(hit)
@@ -115,6 +138,7 @@ class Store:
         check_chain(self._state, chain)
         check_vacant(self._state, row)
         seat.seat(self._state, hit, row, seat.new_row(self._state, hit, chain, root, bool(keep)))
+        self._state.loose -= not hit.frozen
 
     def settle(
         self, row: int, hit: Hit, asks: Sequence[AskNumbers],
@@ -188,14 +212,48 @@ class Store:
     def num_spares(self, group: int, row: int) -> int:
         return len(self._state.table.row(row).spares[group])
 
+    def use(self, root: int, chain: Chain, blocks: int) -> None:
+        check_chain(self._state, chain)
+        if not 0 <= blocks <= min(len(chain) // self._state.rules.block_size, self._state.table.columns):
+            raise ValueError(f"{blocks} blocks of a chain of {len(chain)} tokens, or of a row")
+        teach.use_chain(self._state, self._state.tree.root(root), chain, blocks)
+
+    def write(
+        self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
+        priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
+    ) -> list[Int32Array] | tuple[int, int, int]:  # fmt: skip
+        check_chain(self._state, chain)
+        top = None if root == seat.NO_ROOT else self._state.tree.root(root)
+        wanted = [_numbers(some) for some in blocks]
+        limit = min(len(chain) // self._state.rules.block_size, self._state.table.columns)
+        if len(wanted) != len(self._state.pools) or any(not 0 <= block < limit for some in wanted for block in some):
+            raise ValueError(f"blocks are named for each group, and are among {limit}")
+        retention = Retention(priorities, durations)
+        retention.check(limit)
+        return write.write_blocks(self._state, top, chain, tier, wanted, retention, now=now)
+
+    def publish(
+        self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int
+    ) -> int:
+        check_chain(self._state, chain)
+        where, which = [_numbers(some) for some in blocks], [_numbers(some) for some in pages]
+        top = self._state.tree.root(root)
+        return write.publish(self._state, top, chain, where, which, now)
+
     # Tree and tiers
 
     def truncate(self, root: int, chain: Chain, usable: int, keep: int) -> int:
         check_chain(self._state, chain)
+        check_frozen(self._state)
         return remove.truncate(self._state, self._state.tree.root(root), chain, usable, keep)
 
     def clear(self) -> int:
+        check_frozen(self._state)
         return remove.clear(self._state)
+
+    def forget(self, root: int) -> int:
+        check_frozen(self._state)
+        return remove.forget_below(self._state, self._state.tree.root(root))
 
     def offload(self, group: int, limit: int) -> int:
         return offload(self._state, self._state.pools[group], limit)
@@ -291,6 +349,10 @@ class Store:
     def page_info(self, group: int, page: int) -> PageInfo:
         """One page now."""
         return page_info(self._state.pools[group].page(page))
+
+    def page_in(self, group: int, tier: int, slot: int) -> int:
+        owner = self._state.pools[group].owner(tier, slot)
+        return NO_PAGE if owner is None else owner.number
 
     def page_slots(self, group: int, page: int) -> tuple[int, ...]:
         return tuple(self._state.pools[group].page(page).slots)

@@ -19,7 +19,7 @@ DISTANCES = tuple(digit * 10**power for power in range(4, 10) for digit in (1, 2
 _MIX, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
-class Found(NamedTuple):
+class SeenPrompt(NamedTuple):
     """What one prompt found."""
 
     tokens: int  # of leading blocks that were there; of a sample at least so many
@@ -45,7 +45,7 @@ class SeenBlocks:
         """The sample: 1 is all blocks."""
         return 1 << self._bits
 
-    def add(self, ids: list[int], sizes: list[int], time: float) -> Found:
+    def add(self, ids: list[int], sizes: list[int], time: float) -> SeenPrompt:
         """One more prompt."""
         self.asked += sum(sizes)
         found = 0
@@ -65,7 +65,7 @@ class SeenBlocks:
         self._ends[ids[whole - 1]] = time
         if len(self._ends) > MOST_ENDS:
             self._ends.popitem(last=False)
-        return Found(sum(sizes[:found]), found, gap)
+        return SeenPrompt(sum(sizes[:found]), found, gap)
 
     def _turn(self, ids: list[int], time: float) -> tuple[int, float | None]:
         """Blocks of the longest prompt that this one continues, and the time since; each is continued but once.

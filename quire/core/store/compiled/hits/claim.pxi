@@ -6,14 +6,16 @@ cdef inline void forget_needs(Path *path) noexcept nogil:
     """The hit is as it was before its claim."""
     path.stage = FOUND
     free(path.needs)
+    free(path.pages)
     path.needs = NULL
+    path.pages = NULL
 
 
 cdef void claim_span(State *s, Pool *g, Path *path, int32_t first, int32_t last) noexcept nogil:
     cdef int32_t b, taken = 0
     cdef Page *page
     for b in range(first, last):
-        page = page_at(g, node_page(s, g, path, b))
+        page = page_at(g, at(&s.tree, path.nodes[b]).page[g.index])
         if page.claimed < ONE_CLAIM and page.holders == 0 and page.slot[0] >= 0:
             taken += 1
         page.claimed += ONE_CLAIM
@@ -32,6 +34,7 @@ cdef void claim(State *s, Path *path) noexcept nogil:
             claim_page(s.pools + i, at(&s.tree, path.source).page[i])
     path.stage = CLAIMED
     s.open_claims += 1
+    s.loose += 1
 
 
 cdef void unclaim(State *s, Path *path) noexcept nogil:
@@ -43,9 +46,10 @@ cdef void unclaim(State *s, Path *path) noexcept nogil:
             for b in range(run.first, run.last):
                 unclaim_page(s.pools + i, node_page(s, s.pools + i, path, b))
         if path.source >= 0:
-            unclaim_page(s.pools + i, at(&s.tree, path.source).page[i])
-    forget_needs(path)
+            unclaim_page(s.pools + i, source_page(s, s.pools + i, path))
     s.open_claims -= 1
+    s.loose -= path.pages == NULL
+    forget_needs(path)
 
 
 cdef int set_needs(State *s, Path *path, list needs) except -1:
@@ -79,14 +83,15 @@ cdef tuple claim_hit(State *s, Hit hit, needs):
     return tuple([hit.num_cold(s.pools + i) for i in range(s.num_groups)])
 
 
-cdef tuple source_state(State *s, int32_t source):
-    """(leaf, held, claims, tiers) of a source node now, the last three per group."""
-    cdef int32_t i, p
+cdef tuple source_state(State *s, Path *path):
+    """(leaf, held, claims, tiers) of the source now, the last three per group."""
+    cdef int32_t i, p, node = source_node(s, path)
     cdef list held = [], claims = [], tiers = []
     cdef Pool *g
     for i in range(s.num_groups):
-        g, p = s.pools + i, at(&s.tree, source).page[i]
+        g = s.pools + i
+        p = source_page(s, g, path)
         held.append(int(p >= 0 and page_at(g, p).holders > 0))
         claims.append(claims_of(page_at(g, p)) if p >= 0 else 0)
         tiers.append(hottest(g, page_at(g, p)) if p >= 0 else -1)
-    return int(at(&s.tree, source).child < 0), tuple(held), tuple(claims), tuple(tiers)
+    return int(node >= 0 and at(&s.tree, node).child < 0), tuple(held), tuple(claims), tuple(tiers)

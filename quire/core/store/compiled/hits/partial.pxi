@@ -59,9 +59,9 @@ cdef int32_t nearest_common(Tree *t, int32_t parent, Query *q) noexcept nogil:
     return max(before, after)
 
 
-cdef bint may_take_over(State *s, int32_t source) noexcept nogil:
+cdef bint may_take_over(State *s, Path *path) noexcept nogil:
     """An idle leaf nobody else claims need not be copied."""
-    cdef int32_t i, p
+    cdef int32_t i, p, source = source_node(s, path)
     if source < 0 or at(&s.tree, source).child >= 0:
         return False
     for i in range(s.num_groups):
@@ -73,7 +73,7 @@ cdef bint may_take_over(State *s, int32_t source) noexcept nogil:
 
 cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """The source's page becomes the row's own: open, on tier 0, out of the tree; -1 when nothing is available."""
-    cdef int32_t p = at(&s.tree, path.source).page[g.index]
+    cdef int32_t p = source_page(s, g, path)
     cdef Page *page = page_at(g, p)
     hold_page(g, p)
     page.claimed -= ONE_CLAIM
@@ -93,21 +93,21 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
 cdef void use_source(Pool *g, int32_t p) noexcept nogil:
     """A page that was copied is used; idle, it waits elsewhere from now on."""
     use(g.cells, p)
-    if page_at(g, p).holders == 0:
+    if page_at(g, p).holders == 0 and page_at(g, p).node >= 0:
         relist(g, hottest(g, page_at(g, p)), page_at(g, p))
 
 
 cdef int copy_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """A new page of the row gets the matched tokens of the source; -1 when nothing is available."""
-    cdef int32_t source = at(&s.tree, path.source).page[g.index]
+    cdef int32_t source = source_page(s, g, path)
     cdef int32_t p = new_page(s, g, priority_of(page_at(g, source)), duration_of(g, source)), t
     if p < 0:
         return -1
     t = log_part(s, g, source, p, path.matched)
     g.counters[COPIED if t == 0 else ONBOARDED] += 1
     g.counters[COPIED_TOKENS] += path.matched
-    unclaim_page(g, source)
     if g.cells != NULL:
         use_source(g, source)
+    unclaim_page(g, source)
     set_column(s, g, ask.row, path.blocks, p)
     return 0

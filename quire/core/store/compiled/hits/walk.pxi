@@ -28,12 +28,12 @@ cdef inline int step(State *s, Path *path, int32_t node, int32_t limit) noexcept
     cdef Pool *g
     for i in range(s.num_groups):
         g, run = s.pools + i, s.runs + 2 * i
-        if at(t, node).page[i] >= 0:
+        whole = whole and at(t, node).page[i] >= 0
+        if at(t, node).page[i] >= 0 or n <= path.first:
             run[0] += 1
             run[1] += run[1] == n - 1     # leading pages
         else:
             run[0] = 0
-            whole = False
         if g.tail < 0:
             good = good and run[0] == n
             useful = useful or run[0] == n
@@ -93,7 +93,7 @@ cdef int walk_full(State *s, Text *text, Path *path, int32_t limit) noexcept nog
     """Follow full blocks while they are there; -1 without memory."""
     cdef Tree *t = &s.tree
     cdef int32_t n = 0, i, found, more, node = path.root, stride = 8
-    cdef bint simple = s.num_groups == 1 and s.pools.tail < 0
+    cdef bint simple = s.num_groups == 1 and s.pools.tail < 0 and path.first == 0
     if key_room(text, limit) or reserve(<void **> &path.nodes, &path.room, limit, 4):
         return -1
     while n < limit:
@@ -130,7 +130,7 @@ cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable,
     if walk_full(s, text, path, <int32_t> (usable // s.block_size)):
         return -1
     if path.present == NULL:
-        path.present_from = path.blocks if s.num_groups == 1 else path.num_nodes
+        path.present_from = path.blocks if s.num_groups == 1 and path.first == 0 else path.num_nodes
     begin = <Py_ssize_t> path.blocks * s.block_size
     if policy > 0 and begin < usable and not s.num_current:   # the state inside a block is nowhere
         q.tokens = text.tokens + begin

@@ -26,6 +26,8 @@ cdef struct Path:
     Py_ssize_t present_room
     int32_t present_from      # the first block it speaks of; those before have all pages
     Need *needs               # of the claim, per group; NULL: what `blocks` needs
+    int32_t first             # blocks before it somebody else has: they are not asked for
+    int32_t *pages            # of a frozen claim: [groups, nodes], then those of the source; NULL: the nodes tell
 
 cdef struct Run:
     int32_t first             # the present run: [first, last)
@@ -45,7 +47,7 @@ cdef inline bint was_present(State *s, Path *path, int32_t group, int32_t block)
 cdef inline Run runs_of(Path *path, Pool *g) noexcept nogil:
     """Where the runs of a group are; next_run gives the first."""
     cdef Run run
-    run.first = run.last = 0
+    run.first = run.last = path.first
     if path.needs != NULL:
         run.sink, run.tail, run.stop = path.needs[g.index].sink, path.needs[g.index].first, path.needs[g.index].stop
     else:
@@ -87,7 +89,45 @@ cdef int32_t end_of(State *s, Path *path, Pool *g) noexcept nogil:
 
 
 cdef inline int32_t node_page(State *s, Pool *g, Path *path, int32_t block) noexcept nogil:
+    if path.pages != NULL:
+        return path.pages[g.index * path.num_nodes + block]
     return at(&s.tree, path.nodes[block]).page[g.index]
+
+
+cdef inline int32_t source_page(State *s, Pool *g, Path *path) noexcept nogil:
+    if path.pages != NULL:
+        return path.pages[s.num_groups * path.num_nodes + g.index]
+    return at(&s.tree, path.source).page[g.index]
+
+
+cdef int32_t source_node(State *s, Path *path) noexcept nogil:
+    """The node of the source; -1 when it has left the tree."""
+    if path.pages != NULL and path.source >= 0:
+        return page_at(s.pools, source_page(s, s.pools, path)).node
+    return path.source
+
+
+cdef int freeze(State *s, Path *path) noexcept nogil:
+    """Note the pages of a claim: its nodes may go. -1 without memory."""
+    cdef int32_t i, b, n = path.num_nodes
+    cdef int32_t *pages
+    cdef Run run
+    if path.pages != NULL:
+        return 0
+    pages = <int32_t *> malloc(4 * (<Py_ssize_t> s.num_groups * (n + 1) + 1))
+    if pages == NULL:
+        return -1
+    memset(pages, 0xFF, 4 * <Py_ssize_t> s.num_groups * (n + 1))
+    for i in range(s.num_groups):
+        run = runs_of(path, s.pools + i)
+        while next_run(s, path, s.pools + i, &run):
+            for b in range(run.first, run.last):
+                pages[i * n + b] = node_page(s, s.pools + i, path, b)
+        if path.source >= 0:
+            pages[s.num_groups * n + i] = source_page(s, s.pools + i, path)
+    path.pages = pages
+    s.loose -= 1
+    return 0
 
 
 cdef void set_need(State *s, Path *path, Pool *g, int32_t sink, int32_t first, int32_t stop) noexcept nogil:
@@ -177,6 +217,7 @@ cdef class Hit:
         free(self.path.nodes)
         free(self.path.present)
         free(self.path.needs)
+        free(self.path.pages)
 
     @property
     def blocks(self):
@@ -211,13 +252,12 @@ cdef class Hit:
             raise IndexError(f"no group {group}")
         return self.state.pools + group
 
-    cdef list blocks_of(self, Pool *g):
-        """The blocks the claim is on, or would be."""
+    cdef int32_t num_held(self, Pool *g) noexcept:
         cdef Run run = runs_of(&self.path, g)
-        cdef list held = []
+        cdef int32_t count = 0
         while next_run(self.state, &self.path, g, &run):
-            held.extend(range(run.first, run.last))
-        return held
+            count += run.last - run.first
+        return count
 
     cdef int32_t tier_of(self, Pool *g, int32_t block) noexcept:
         """Hottest tier of the page of a block now; -1 when it has none."""
@@ -228,11 +268,28 @@ cdef class Hit:
         """bool [num_nodes]: which walked blocks had a page of the group at the time of the walk."""
         cdef Pool *g = self.pool(group)
         cdef int32_t b
-        return np.array([was_present(self.state, &self.path, g.index, b) for b in range(self.path.num_nodes)], np.bool_)
+        cdef unsigned char *found
+        present = np.ones(self.path.num_nodes, np.bool_)
+        if self.path.present_from < self.path.num_nodes:
+            found = <unsigned char *> memory_of(present)
+            for b in range(self.path.present_from, self.path.num_nodes):
+                found[b] = was_present(self.state, &self.path, g.index, b)
+        return present
 
     def held(self, Py_ssize_t group):
         """int32: the blocks of the group that the claim is on; without a claim: that one would be on."""
-        return np.array(self.blocks_of(self.pool(group)), np.int32)
+        cdef Pool *g = self.pool(group)
+        cdef int32_t b, i = 0
+        cdef int32_t *found
+        cdef Run run = runs_of(&self.path, g)
+        held = np.empty(self.num_held(g), np.int32)
+        if len(held):
+            found = <int32_t *> memory_of(held)
+            while next_run(self.state, &self.path, g, &run):
+                for b in range(run.first, run.last):
+                    found[i] = b
+                    i += 1
+        return held
 
     cdef int32_t num_cold(self, Pool *g) noexcept:
         """Pages of the held blocks that have no copy on tier 0 now; those that are only copied need none."""
@@ -249,10 +306,49 @@ cdef class Hit:
         """int32 per block: the hottest tier of each held block's page now, -1: not held."""
         cdef Pool *g = self.pool(group)
         cdef int32_t b
+        cdef int32_t *found
+        cdef Run run = runs_of(&self.path, g)
         tiers = np.full(self.path.blocks if self.path.needs == NULL else self.path.num_nodes, -1, np.int32)
-        for b in self.blocks_of(g):
-            tiers[b] = self.tier_of(g, b)
+        if len(tiers):
+            found = <int32_t *> memory_of(tiers)
+            while next_run(self.state, &self.path, g, &run):
+                for b in range(run.first, run.last):
+                    found[b] = self.tier_of(g, b)
         return tiers
+
+    def pages(self, Py_ssize_t group):
+        """int32: the page of each held block, in the order of `held`."""
+        return self.place_arrays(self.pool(group))[0]
+
+    def places(self, Py_ssize_t group):
+        """(tiers, slots), int32: where the hottest copy of each of those is now."""
+        return self.place_arrays(self.pool(group))[1:]
+
+    def sources(self):
+        """The page of the source per group that the claim is on; () without."""
+        cdef int32_t i
+        if self.state == NULL or self.path.source < 0 or self.path.stage != CLAIMED:
+            return ()
+        return tuple([source_page(self.state, self.state.pools + i, &self.path) for i in range(self.state.num_groups)])
+
+    cdef tuple place_arrays(self, Pool *g):
+        """Page, tier and slot of each held block."""
+        cdef int32_t b, p, i = 0
+        cdef Run run = runs_of(&self.path, g)
+        cdef int32_t *found[3]
+        arrays = [np.full(self.num_held(g), -1, np.int32) for b in range(3)]
+        if len(arrays[0]) == 0:
+            return tuple(arrays)
+        for b in range(3):
+            found[b] = <int32_t *> memory_of(arrays[b])
+        while next_run(self.state, &self.path, g, &run):
+            for b in range(run.first, run.last):
+                p = node_page(self.state, g, &self.path, b)
+                if p >= 0:
+                    found[0][i], found[1][i] = p, hottest(g, page_at(g, p))
+                    found[2][i] = page_at(g, p).slot[found[1][i]]
+                i += 1
+        return tuple(arrays)
 
 
 cdef int check_hit(Hit hit, object store, int stage, str act) except -1:

@@ -179,6 +179,21 @@ cdef class Chain:
             PyBuffer_Release(&view)
         return hashes
 
+    def add_tokens(self, tokens):
+        """Add plain tokens."""
+        cdef Py_buffer view
+        cdef Py_ssize_t n = borrow(&view, tokens, 4, b"il", "tokens")
+        cdef int failed = text_append(&self.text, <const int32_t *> view.buf, n)
+        PyBuffer_Release(&view)
+        if failed:
+            raise MemoryError(f"no memory for {n} tokens more")
+
+    def cut_tokens(self, Py_ssize_t length):
+        """Keep the first `length` tokens."""
+        if not 0 <= length <= self.text.length:
+            raise ValueError(f"{length} of {self.text.length} tokens")
+        text_truncate(&self.text, length)
+
     def clone(self):
         """A chain of its own with the same tokens, extras and keys."""
         cdef Chain other = Chain.__new__(Chain)

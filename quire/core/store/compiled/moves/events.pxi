@@ -49,14 +49,19 @@ cdef void log_stored(State *s, Pool *g, const int32_t *nodes, Py_ssize_t count) 
     """STORED: `count` nodes, one under the other, all of one size, whose pages have just been attached."""
     cdef Py_ssize_t i
     cdef Page *page
+    cdef int64_t *record
+    cdef int32_t tier
     if s.log.batches == NULL or count == 0:
         return
     log_flush(&s.log, g.index)
-    if log_blocks(s, STORED, g.index, nodes, count) == NULL:
+    record = log_blocks(s, STORED, g.index, nodes, count)
+    if record == NULL:
         return
+    tier = hottest(g, page_at(g, at(&s.tree, nodes[0]).page[g.index]))
+    record[7] = tier
     for i in range(count):
         page = page_at(g, at(&s.tree, nodes[i]).page[g.index])
-        log_hash(&s.log, s.tree.hashes[nodes[i]], facts_of(s, page, nodes[i], 0))
+        log_hash(&s.log, s.tree.hashes[nodes[i]], facts_of(s, page, nodes[i], tier))
     log_bound(&s.log, count)
 
 

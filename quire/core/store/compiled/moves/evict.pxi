@@ -143,6 +143,17 @@ cdef int32_t take(State *s, Pool *g) noexcept nogil:
     return slot
 
 
+cdef int32_t take_in(State *s, Pool *g, int32_t t) noexcept nogil:
+    """A slot of any tier, unlisted and without page; of a colder one it is no device slot, and not counted as such."""
+    cdef int32_t slot
+    if t == 0:
+        return take(s, g)
+    slot = pick(g, t)
+    if slot >= 0 and soft_room(s, g, t, slot) < 0:
+        evict_copy(s, g, t, slot)
+    return slot
+
+
 cdef void fetch_ghosts(State *s, Pool *g, int32_t *slots, int32_t count) noexcept nogil:
     """Fetch what remembering the pages in these slots will touch."""
     cdef int32_t i, p

@@ -16,6 +16,7 @@ cdef struct Ask:              # what a row shall get when it is settled
     Want *wants               # per group
     const int16_t *priorities # per block, -1: none; or NULL
     const int64_t *durations
+    int64_t now               # of a writer
 
 
 cdef inline int32_t priority_at(Ask *ask, int32_t block) noexcept nogil:

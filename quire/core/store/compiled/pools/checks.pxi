@@ -70,6 +70,13 @@ cdef int check_chain(State *s, Chain chain, int32_t root) except -1:
     return 0 if root == -1 else check_root(s, root)
 
 
+cdef int check_frozen(State *s, str act) except -1:
+    """Blocks may be removed only when every claim knows its pages without them."""
+    if s.loose:
+        raise ValueError(f"{act}: {s.loose} claims are open that were not frozen")
+    return 0
+
+
 cdef int check_end(State *s, int32_t row, int32_t end) except -1:
     """A live row can be handed out up to `end`."""
     if not s.computed[row] <= end <= s.length[row]:

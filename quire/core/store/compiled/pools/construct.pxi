@@ -134,8 +134,8 @@ cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bin
     cdef Pool *g = s.pools + index
     cdef int32_t[MAX_TIERS] slots
     cdef int32_t t
-    if not 1 <= len(sizes) <= MAX_TIERS or len(sizes) != s.num_tiers or min(sizes) < 0 or sizes[0] < 1:
-        raise ValueError(f"group {index}: slots {sizes}: 1 to 8 tiers, as many in all groups, tier 0 not empty")
+    if not 1 <= len(sizes) <= MAX_TIERS or len(sizes) != s.num_tiers or min(sizes) < 0 or sum(sizes) < 1:
+        raise ValueError(f"group {index}: slots {sizes}: 1 to 8 tiers, as many in all groups, not all empty")
     if sum(sizes) > 0x7FFFFF00:
         raise ValueError(f"group {index}: {sum(sizes)} slots are too many")
     for t in range(s.num_tiers):

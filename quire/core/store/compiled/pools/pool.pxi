@@ -87,6 +87,11 @@ cdef inline void free_page(Pool *g, int32_t p, bint listed) noexcept nogil:
     push_page(g, p)
 
 
+cdef void free_unused(Pool *g, int32_t p) noexcept nogil:
+    """A page outside the tree that nobody holds or claims goes back. Apart: it is seldom called."""
+    free_page(g, p, False)
+
+
 cdef inline void hold_page(Pool *g, int32_t p) noexcept nogil:
     cdef Page *page = page_at(g, p)
     page.holders += 1
@@ -103,12 +108,24 @@ cdef inline void let_go(Pool *g, int32_t p, int64_t now, bint covered) noexcept 
     if page.holders:
         return
     if page.node < 0:
-        free_page(g, p, False)
+        if page.claimed < ONE_CLAIM:
+            free_page(g, p, False)
         return
     list_idle(g, hottest(g, page), page, covered)
     if g.times.duration != NULL and g.times.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
         g.times.expiry[p] = <int64_t> (<uint64_t> now + <uint64_t> g.times.duration[p])
         heap_note(&g.times, p)
+
+
+cdef void strand_page(Pool *g, int32_t p) noexcept nogil:
+    """A page that was idle has left its node: it stays, unlisted, for those who claim it, or goes back."""
+    cdef Page *page = page_at(g, p)
+    if claims_of(page) == 0:
+        free_page(g, p, True)
+        return
+    unlist_idle(g, hottest(g, page), page)
+    if g.times.expiry != NULL:
+        g.times.expiry[p] = -1
 
 
 cdef inline bint is_own(Pool *g, int32_t p) noexcept nogil:
@@ -127,6 +144,9 @@ cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
     cdef Page *page = page_at(g, p)
     page.claimed -= ONE_CLAIM
     if claims_of(page) == 0 and page.holders == 0:
+        if page.node < 0:     # it was kept for its claims alone
+            free_unused(g, p)
+            return
         if page.slot[0] >= 0:
             g.available += 1
         if g.cells == NULL:

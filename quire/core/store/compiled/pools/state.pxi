@@ -42,6 +42,7 @@ cdef struct State:
     int32_t num_current       # groups with a current page
     int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
+    int32_t loose             # of them those that find their pages through the tree
     int32_t culprit           # the row a batch is refused for
     int64_t batch             # batches so far
     int64_t seats             # seats so far

@@ -2,25 +2,6 @@
 # Does not know: rows beyond their tips.
 
 
-cdef bint any_claimed(State *s, int32_t n) noexcept nogil:
-    cdef int32_t i, p
-    for i in range(s.num_groups):
-        p = at(&s.tree, n).page[i]
-        if p >= 0 and claims_of(page_at(s.pools + i, p)):
-            return True
-    return False
-
-
-cdef bint has_claims(State *s, int32_t top) noexcept nogil:
-    """Whether some page at or below a node is claimed."""
-    cdef int32_t n = deepest(&s.tree, top)
-    while n != top:
-        if any_claimed(s, n):
-            return True
-        n = following(&s.tree, n)
-    return any_claimed(s, top)
-
-
 cdef void doom(State *s, int32_t top) noexcept nogil:
     """Mark a subtree; rows whose tip is in it commit nothing any more."""
     cdef Tree *t = &s.tree
@@ -35,7 +16,7 @@ cdef void doom(State *s, int32_t top) noexcept nogil:
 
 
 cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
-    """Detach all pages of a node: idle ones are freed, held ones become private; the number of them."""
+    """Detach all pages of a node: idle ones are freed, held and claimed ones stay their users'; the number of them."""
     cdef int32_t i, p, count = 0
     cdef Pool *g
     for i in range(s.num_groups):
@@ -51,7 +32,7 @@ cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
         if logged and s.log.batches != NULL:
             log_removed(&s.log, i, s.tree.hashes[n], facts_of(s, page_at(g, p), n, hottest(g, page_at(g, p))))
         if page_at(g, p).holders == 0:
-            free_page(g, p, True)
+            strand_page(g, p)
         count += 1
     return count
 
@@ -93,9 +74,9 @@ cdef int32_t find_end(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_
     return node
 
 
-cdef int32_t truncate(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t keep, bint ask) noexcept nogil:
+cdef int32_t truncate(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t keep) noexcept nogil:
     """Remove the chain's blocks, full and partial, that begin at or after `keep`, with all below them; the number of
-    pages detached. With `ask` only say whether one of those pages is claimed."""
+    pages detached."""
     cdef Py_ssize_t begin = max(0, (keep + s.block_size - 1) // s.block_size) * s.block_size
     cdef int32_t node = find_end(s, text, root, usable, begin // s.block_size), n, size, count = 0
     cdef Query q
@@ -106,25 +87,21 @@ cdef int32_t truncate(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_
     for size in range(1, <int32_t> min(s.block_size, usable - begin) + 1):
         q.size = size
         n = find_child(&s.tree, node, &q)
-        if n >= 0 and ask and has_claims(s, n):
-            return 1
-        if n >= 0 and not ask:
+        if n >= 0:
             count += remove_branch(s, n)
     return count
 
 
-cdef bint any_page_claimed(State *s) noexcept nogil:
-    cdef int32_t i, p
+cdef void forget_ghosts(State *s) noexcept nogil:
+    cdef int32_t i
     for i in range(s.num_groups):
-        for p in range(s.pools[i].num_pages):
-            if page_at(s.pools + i, p).holders >= 0 and claims_of(page_at(s.pools + i, p)):
-                return True
-    return False
+        if s.pools[i].ghosts != NULL:
+            ghosts_clear(s.pools[i].ghosts)
 
 
 cdef int32_t clear(State *s) noexcept nogil:
     """Remove everything, roots too; the number of pages detached."""
-    cdef int32_t row, i, count = 0
+    cdef int32_t row, count = 0
     for row in range(s.num_rows):
         s.rows[row].tip = -1
     while s.tree.first_root >= 0:
@@ -132,9 +109,7 @@ cdef int32_t clear(State *s) noexcept nogil:
         while at(&s.tree, s.tree.first_root).child >= 0:
             count += remove_subtree(s, leftmost(&s.tree, at(&s.tree, s.tree.first_root).child), False)
         free_root(&s.tree, s.tree.first_root)
-    for i in range(s.num_groups):
-        if s.pools[i].ghosts != NULL:
-            ghosts_clear(s.pools[i].ghosts)
+    forget_ghosts(s)
     if s.log.batches != NULL:
         log_cleared(&s.log)
     return count
@@ -143,22 +118,32 @@ cdef int32_t clear(State *s) noexcept nogil:
 cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
     """A page's bytes are gone: out of the tree with it, and freed unless somebody holds it."""
     cdef Page *page = page_at(g, p)
-    cdef bint idle = page.holders == 0
+    cdef bint idle = page.node >= 0 and page.holders == 0
     if page.node >= 0:
         bury(s, g, p, SPOILT)
         detach(s, g, p, hottest(g, page))
-    if idle:
-        free_page(g, p, True)
-    else:
+    if page.holders or claims_of(page):
         drop_shadows(g, page, hottest(g, page))
+    if idle:
+        strand_page(g, p)
     return True
 
 
+cdef int32_t forget_below(State *s, int32_t root) noexcept nogil:
+    """Remove all below a root, and all ghosts, which do not tell whose they are; the number of pages detached."""
+    cdef int32_t row, count = 0
+    for row in range(s.num_rows):
+        if is_live(s, row) and s.rows[row].root == root and s.rows[row].tip >= 0:
+            set_tip(s, row, -1)
+    while at(&s.tree, root).child >= 0:
+        count += remove_branch(s, leftmost(&s.tree, at(&s.tree, root).child))
+    forget_ghosts(s)
+    return count
+
+
 cdef object truncate_chain(State *s, Text *text, int32_t root, Py_ssize_t usable, Py_ssize_t keep):
-    """Truncate along a text; refused while a claim is on what would go."""
+    """Truncate along a text."""
     usable, keep = max(0, min(usable, text.length)), min(keep, text.length + 1)
     if text_keys(text, usable // s.block_size):
         raise MemoryError("truncate: no memory for keys")
-    if s.open_claims and truncate(s, text, root, usable, keep, True):
-        raise ValueError("truncate: pages of the chain are claimed")
-    return truncate(s, text, root, usable, keep, False)
+    return truncate(s, text, root, usable, keep)

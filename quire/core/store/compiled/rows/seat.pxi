@@ -6,14 +6,15 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
     """Claims become holds, written in the row. A claimed page is not available, so holding it does not change that."""
     cdef int32_t *pages = pages_of(s, g, row)
     cdef int32_t *slots = slots_of(s, g, row)
+    cdef int32_t *frozen = NULL if path.pages == NULL else path.pages + g.index * path.num_nodes
     cdef int32_t b, p, t, unlisted = 0
     cdef Page *page
     for b in range(first, last):
-        p = node_page(s, g, path, b)
+        p = at(&s.tree, path.nodes[b]).page[g.index] if frozen == NULL else frozen[b]
         page = page_at(g, p)
         page.claimed -= ONE_CLAIM
         page.holders += 1
-        if page.holders == 1:
+        if page.holders == 1 and page.node >= 0:
             if page.slot[0] >= 0:
                 leave_idle(g, 0, page)
                 unlisted += 1
@@ -64,6 +65,7 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     set_due(s, row)
     s.seats += 1
     path.stage, path.seat, r.seat = SEATED, s.seats, s.seats
+    s.loose -= path.pages == NULL
     if path.source < 0:
         s.open_claims -= 1
 
@@ -71,7 +73,7 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
 cdef int seat_check(State *s, Hit hit, Chain chain, int32_t root, bint keep) except -1:
     """Whether the hit fits a row, its chain and its root."""
     cdef int32_t i
-    if root < 0 and (keep or hit.path.blocks):
+    if root < 0 and (keep or (hit.path.blocks and hit.path.pages == NULL)):
         raise ValueError("seat: a row that keeps its blocks needs a root")
     if hit.path.blocks > s.num_columns or hit.start > chain.text.length:
         raise ValueError(f"seat: a hit of {hit.start} tokens does not fit the row or its chain")
@@ -84,10 +86,10 @@ cdef int seat_check(State *s, Hit hit, Chain chain, int32_t root, bint keep) exc
 cdef int find_tip(State *s, Path *path, Text *text, int32_t root) except -1:
     """The node of the hit's last block, the row's tip to be, is made again if it went: the claim may be on other blocks
     than that. Where nothing kept it, its number and its root's may be those of others by now."""
-    cdef bint kept = keeps_tip(s, path)
+    cdef bint kept = path.pages == NULL and keeps_tip(s, path)
     if (kept and path.root != root) or text.length < <Py_ssize_t> path.blocks * s.block_size:
         raise ValueError(f"seat: the hit does not lie under root {root}")
-    if kept or (path.root == root and has_nodes(s, path, text, path.blocks)):
+    if kept or (path.pages == NULL and path.root == root and has_nodes(s, path, text, path.blocks)):
         return 0
     if text_keys(text, path.blocks) or tree_reserve(&s.tree, path.blocks, text.extras != NULL):
         raise MemoryError("seat: no memory for nodes")

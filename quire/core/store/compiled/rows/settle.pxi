@@ -32,7 +32,7 @@ cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_ove
             for b in range(run.first, run.last):
                 cold += page_at(g, pages[b]).slot[0] < 0
     if path.source >= 0:
-        source = page_at(g, at(&s.tree, path.source).page[g.index])
+        source = page_at(g, source_page(s, g, path))
         cold += not take_over or source.slot[0] < 0
         back += not take_over and source.slot[0] >= 0 and source.holders == 0 and claims_of(source) == 1
     return -1 if is_short(g, cold, 0) or is_short(g, cold + new, back) else cold + new
@@ -101,7 +101,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
     elif g.num_tiers > 1 and raise_cold(s, g, path, ask.row):
         return -1
     if path.source >= 0:
-        p = at(&s.tree, path.source).page[g.index]
+        p = source_page(s, g, path)
         g.counters[REUSED_PARTIAL] += 1
         g.counters[REUSED_FROM + hottest(g, page_at(g, p))] += 1
         g.counters[PARTIAL_FROM + hottest(g, page_at(g, p))] += 1
@@ -123,7 +123,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
 
 cdef int settle(State *s, Path *path, Ask *ask) noexcept nogil:
     """Give a seated row its pages, group by group, and count what that took; -1 when nothing is available."""
-    cdef bint take_over = may_take_over(s, path.source)
+    cdef bint take_over = may_take_over(s, path)
     cdef int64_t[NUM_COUNTERS] before
     cdef int64_t *after
     cdef int32_t i, k
@@ -181,7 +181,7 @@ cdef int keys_check(State *s, int32_t row) except -1:
 
 cdef int64_t settle_check(State *s, Path *path, Ask *ask) except -1:
     """The last that can go wrong in settle, before anything changes; the slots it takes."""
-    cdef bint take_over = may_take_over(s, path.source)
+    cdef bint take_over = may_take_over(s, path)
     cdef int64_t wanted, total = 0
     cdef int32_t i
     retention_check(s, ask)

@@ -83,3 +83,62 @@ cdef void teach_reuse(State *s, Pool *g, Path *path, int32_t row) noexcept nogil
             memory.uses, memory.used = <unsigned char> uses, now
             memory.reuse = FEW + (uses > FEW_USES)
     c.hits[last] += count
+
+
+cdef int32_t nodes_along(State *s, Text *text, int32_t root, int32_t blocks) noexcept nogil:
+    """The nodes of the leading blocks of a text go into `path`, at most so many; how many there are. Keys are made."""
+    cdef Tree *t = &s.tree
+    cdef int32_t b, node = root
+    for b in range(blocks):
+        node = find_block(t, node, <uint32_t> text.keys[b] ^ at(t, root).key,
+                          text.tokens + <Py_ssize_t> b * t.block_size, extras_of(text, b))
+        if node < 0:
+            return b
+        s.path[b] = node
+    return blocks
+
+
+cdef void use_span(State *s, Pool *g, int32_t first, int32_t last, bint again) noexcept nogil:
+    """The pages of the nodes [first, last) of `path` are used; then (`again`) those nobody holds wait elsewhere."""
+    cdef int32_t b, p
+    for b in range(last - 1, first - 1, -1):
+        p = at(&s.tree, s.path[b]).page[g.index]
+        if p >= 0 and again and page_at(g, p).holders == 0:
+            relist(g, hottest(g, page_at(g, p)), page_at(g, p))
+        if p >= 0 and not again and g.cells != NULL:
+            use(g.cells, p)
+
+
+cdef void meet_behind(State *s, Pool *g, Text *text, int32_t root, int32_t block, int32_t last) noexcept nogil:
+    """The ghosts of a text from a block on, up to the first block that is none."""
+    cdef uint64_t seed = seed_of(&s.tree, root)
+    while block < last and meet(g.cells, block, text.keys[block] ^ seed):
+        block += 1
+    forget_met(g.cells)
+
+
+cdef void use_chain(State *s, Text *text, int32_t root, int32_t blocks, int32_t last) noexcept nogil:
+    """A request was served from outside: what its first blocks need is used, the ghosts right behind are met."""
+    cdef int32_t i, sink, tail, found = nodes_along(s, text, root, blocks)
+    cdef Pool *g
+    cdef bint again
+    for i in range(s.num_groups):
+        g = s.pools + i
+        tail = max(0, found - g.tail) if g.tail >= 0 else 0
+        sink = min(g.sink, tail)
+        for again in range(2):
+            use_span(s, g, tail, found, again)
+            use_span(s, g, 0, sink, again)
+        if g.cells != NULL:
+            meet_behind(s, g, text, root, found, last)
+
+
+cdef int use_text(State *s, Text *text, int32_t root, int32_t blocks) except -1:
+    """The same, checked, with the keys that it takes."""
+    cdef int32_t last = <int32_t> min(text.length // s.block_size, s.num_columns)
+    if not 0 <= blocks <= last:
+        raise ValueError(f"use: {blocks} blocks of {text.length} tokens")
+    if text_keys(text, last):
+        raise MemoryError("use: no memory for keys")
+    use_chain(s, text, root, blocks, last)
+    return 0

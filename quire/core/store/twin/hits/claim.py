@@ -17,7 +17,7 @@ def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None) 
         raise ValueError("this hit is claimed already")
     if needs is not None and (hit.source_node is not None or len(needs) != len(pools)):
         raise ValueError(f"needs are one per group ({len(pools)}), of a hit without a partial block")
-    held = [hit.pages(pool.group, needs) for pool in pools]
+    held = [hit.pages_for(pool.group, needs) for pool in pools]
     hit.source_pages = hit.pages_of_source()
     hit.pages_held = held
     for pool, page in claimed_pages(pools, hit):
@@ -46,6 +46,6 @@ def source_state(hit: Hit) -> SourceState:
     node = hit.source_node
     if node is None:
         return 0, (), (), ()
-    pages = [page for page in node.pages if page is not None]
+    pages = hit.source_pages or [page for page in node.pages if page is not None]
     held, claims = (int(page.holders > 0) for page in pages), (page.claims for page in pages)
-    return int(not node.children), tuple(held), tuple(claims), tuple(page.hottest for page in pages)
+    return int(node.alive and not node.children), tuple(held), tuple(claims), tuple(page.hottest for page in pages)

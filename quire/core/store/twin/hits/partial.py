@@ -95,9 +95,9 @@ def copy_source(state: State, pool: Pool, source: Page, tokens: int) -> Page:
     """A new page of a row gets the matched tokens of the source; the claim on that ends."""
     page = new_page(state, pool, source.priority, source.duration)
     copy_part(state, pool, source, page, tokens)
-    pool.unclaim_page(source)
     if pool.cells is not None:
         pool.cells.use(source)
         if source.is_idle:
             pool.relist(source)
+    pool.unclaim_page(source)
     return page

@@ -18,11 +18,11 @@ class Hit:
     """Leading blocks found, and perhaps a block that shares some tokens of the next one."""
 
     __slots__ = (
-        "_blocks", "_claimed", "_matched", "_needs", "_present", "_size",
-        "groups", "nodes", "pages_held", "row", "source_node", "source_pages",
+        "_blocks", "_claimed", "_first", "_matched", "_needs", "_present", "_size",
+        "frozen", "groups", "nodes", "pages_held", "row", "source_node", "source_pages",
     )  # fmt: skip
 
-    def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, block_size: int) -> None:
+    def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, size: int, first: int = 0) -> None:
         self.groups = groups
         self.nodes = nodes  # as far as the walk went
         self.source_node: Node | None = None
@@ -31,10 +31,12 @@ class Hit:
         self.row = -1  # seated, not yet settled
         self._present = [[page is not None for page in node.pages] for node in nodes]  # nodes change, this stays
         self._needs: Sequence[Need] | None = None  # what the claim is on, if not what `blocks` needs
-        self._size = block_size
+        self._size = size
+        self._first = first  # blocks before it somebody else has: they are not asked for
         self._blocks = blocks
         self._matched = 0
         self._claimed = False
+        self.frozen = False  # its claim would outlive its blocks
 
     @property
     def blocks(self) -> int:
@@ -91,7 +93,7 @@ class Hit:
     def blocks_for(self, group: int, needs: Sequence[Need] | None) -> list[int]:
         """Blocks a claim with these needs is on: those found, and of a group that needs all only its leading ones."""
         if needs is None:
-            return self.groups[group].needed(self._blocks)
+            return [block for block in self.groups[group].needed(self._blocks) if block >= self._first]
         sink, first, stop = needs[group]
         limit, present = len(self.nodes), self.present(group)
         if self.groups[group].tail == ALL and not present.all():
@@ -110,11 +112,32 @@ class Hit:
     def tiers(self, group: int) -> Int32Array:
         """Hottest tier now of each held block, -1 where none is held."""
         found = np.full(self._blocks if self._needs is None else len(self.nodes), -1, np.int32)
-        for block in self.held_blocks(group):
-            page = self.nodes[block].pages[group]
+        for block, page in zip(self.held_blocks(group), self._pages_now(group), strict=True):
             if page is not None:
                 found[block] = page.hottest
         return found
+
+    def _pages_now(self, group: int) -> Sequence[Page | None]:
+        """The pages of the held blocks; those of a claim stay its own, whatever becomes of the tree."""
+        if self._claimed:
+            return self.pages_held[group]
+        return [self.nodes[block].pages[group] for block in self.held_blocks(group)]
+
+    def pages(self, group: int) -> Int32Array:
+        """Page of each held block, in the order of `held`, -1 where it is gone."""
+        return np.array([-1 if page is None else page.number for page in self._pages_now(group)], np.int32)
+
+    def places(self, group: int) -> tuple[Int32Array, Int32Array]:
+        """Tier and slot of each of those now."""
+        found = [
+            (-1, -1) if page is None else (page.hottest, page.slots[page.hottest]) for page in self._pages_now(group)
+        ]
+        tiers, slots = np.array(found, np.int32).reshape(-1, 2).T
+        return tiers.copy(), slots.copy()
+
+    def sources(self) -> tuple[int, ...]:
+        """Page of the source per group; nothing without a source, or without a claim."""
+        return tuple(page.number for page in self.source_pages)
 
     def num_cold(self, group: int) -> int:
         """Held pages that must come to the device; a snapshot is copied from where it is."""
@@ -124,7 +147,7 @@ class Hit:
         self.source_node, self._matched = node, matched
 
     def mark(self, claimed: bool, needs: Sequence[Need] | None) -> None:
-        self._claimed, self._needs = claimed, needs
+        self._claimed, self._needs, self.frozen = claimed, needs, False
 
     def seated(self, row: int) -> None:
         """The claim has become holds of a row; what it was on is told until the row is settled."""
@@ -133,7 +156,7 @@ class Hit:
     def settled(self) -> None:
         self.source_pages, self.row, self._needs = [], -1, None
 
-    def pages(self, group: int, needs: Sequence[Need] | None) -> list[Page]:
+    def pages_for(self, group: int, needs: Sequence[Need] | None) -> list[Page]:
         """The pages a claim would be on; an error when the tree has changed since the walk."""
         found = [self.nodes[block].pages[group] for block in self.blocks_for(group, needs)]
         if not all(node.alive for node in self.nodes[: self._blocks]) or None in found:

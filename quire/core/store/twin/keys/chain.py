@@ -120,11 +120,11 @@ class Chain:
         """Identities of one full block."""
         return self.span(block * self.block_size, (block + 1) * self.block_size)
 
-    def append(self, tokens: Int32Array) -> None:
+    def add_tokens(self, tokens: Int32Array) -> None:
         """Add plain tokens."""
         self._identity += encode(np.ascontiguousarray(tokens, dtype=np.int32))
 
-    def truncate(self, length: int) -> None:
+    def cut_tokens(self, length: int) -> None:
         """Keep the first `length` tokens."""
         del self._identity[length * WIDTH :]
         del self._keys[length // self.block_size :]

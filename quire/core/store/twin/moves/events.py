@@ -24,7 +24,9 @@ def log_stored(state: State, pool: Pool, run: Sequence[Node]) -> None:
     """A run of blocks, each the parent of the next, got pages of a group."""
     if state.log.on and run:
         state.log.log_flush(pool.group)
-        _log_blocks(state, Fact.STORED, pool.group, run, (0, 0))
+        first = run[0].pages[pool.group]
+        assert first is not None
+        _log_blocks(state, Fact.STORED, pool.group, run, (0, first.hottest))
         state.log.log_bound()
 
 

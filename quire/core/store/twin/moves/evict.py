@@ -50,6 +50,18 @@ def take(state: State, pool: Pool) -> int:
     return slot
 
 
+def take_in(state: State, pool: Pool, tier: int) -> int:
+    """A slot of any tier without owner; of a colder one it costs no device slot, and is not counted as such."""
+    if tier == 0:
+        return take(state, pool)
+    slot = pool.pick(tier)
+    if slot < 0:
+        raise BrokenInvariant(f"group {pool.group} has no slot left in tier {tier}: the caller must count them first")
+    if soft_room(pool, tier, slot) < 0:
+        evict_copy(state, pool, tier, slot)
+    return slot
+
+
 def new_page(state: State, pool: Pool, priority: int, duration: int) -> Page:
     """A new open page with one holder."""
     return pool.open_page(take(state, pool), priority, duration)

@@ -14,6 +14,12 @@ def check_chain(state: State, chain: Chain) -> None:
         raise ValueError(f"the chain has blocks of {chain.block_size} tokens, the store of {size}")
 
 
+def check_frozen(state: State) -> None:
+    """Blocks may be removed only when every claim knows its pages without them."""
+    if state.loose:
+        raise ValueError(f"{state.loose} claims are open that were not frozen")
+
+
 def check_vacant(state: State, number: int) -> None:
     rows = state.table.rows
     if not 0 <= number < len(rows):

@@ -63,7 +63,7 @@ def check_groups(groups: Sequence[GroupNumbers]) -> None:
         raise ValueError(f"groups must have the same 1 to {MAX_TIERS} tiers, not {sorted(num_tiers)}")
     for *numbers, slots in groups:
         group = Group(*numbers)
-        if slots[0] < 1 or min(slots) < 0 or not _makes_sense(group):
+        if sum(slots) < 1 or min(slots) < 0 or not _makes_sense(group):
             raise ValueError(f"group ({group}, slots {list(slots)}) has a number out of range")
 
 

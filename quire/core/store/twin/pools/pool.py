@@ -95,25 +95,38 @@ class Pool(Listing):
         self.discard_copy(page, tier)
         return True
 
-    def open_page(self, slot: int, priority: int, duration: int) -> Page:
-        """A new page on device slot `slot`, which the caller has taken; its one holder is the caller."""
+    def open_page(self, slot: int, priority: int, duration: int, tier: int = 0) -> Page:
+        """A new page in `slot` of a tier, which the caller has taken; its one holder is the caller."""
         page = self.pages[self.free_pages.pop()]
         page.stamp += 1
         page.holders = 1
         page.priority, page.duration = priority, duration
         if self.cells is not None:
             self.cells.begin(page)
-        self.put_copy(page, 0, slot)
+        self.put_copy(page, tier, slot)
         return page
 
     def free_page(self, page: Page) -> None:
         """An unheld page outside the tree goes back, with every copy it has."""
-        if not page.is_free or page.claims:
+        if not page.is_free:
             raise BrokenInvariant(f"page {page.number} of group {self.group} is to be freed, and it is in use")
         for tier, slot in enumerate(page.slots):
             if slot >= 0:
                 self.discard_copy(page, tier)
         self.push_page(page)
+
+    def free_unused(self, page: Page) -> None:
+        """A page outside the tree goes back unless somebody holds or claims it."""
+        if page.is_free:
+            self.free_page(page)
+
+    def strand_page(self, page: Page) -> None:
+        """A page that was idle has left its node: it stays, unlisted, for those who claim it, or goes back."""
+        if page.claims:
+            self.unlist_idle(page)
+            page.expiry = NEVER
+        else:
+            self.free_page(page)
 
     def push_page(self, page: Page) -> None:
         """Only the id goes back: the copies are gone already."""
@@ -132,7 +145,7 @@ class Pool(Listing):
         if page.holders:
             return
         if page.node is None:
-            self.free_page(page)
+            self.free_unused(page)
             return
         self.list_idle(page)
         if page.duration >= 0 and page.priority != DEFAULT_PRIORITY:
@@ -151,3 +164,5 @@ class Pool(Listing):
             self.orders[tier].unpark(slot)
             if tier == 0:
                 self.vacant += 1
+        elif page.claims == 0 and page.node is None:
+            self.free_unused(page)

@@ -167,6 +167,7 @@ class State:
     now: int = 0
     inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way
     admissions: int = 0  # rows settled so far
+    loose: int = 0  # claims that find their pages through the tree
 
     def tell_time(self, now: int) -> None:
         """It is `now`."""

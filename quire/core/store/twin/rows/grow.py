@@ -35,7 +35,7 @@ def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: i
     taken = 0
     for place, (number, length) in enumerate(zip(rows, lengths, strict=True)):
         if tokens is not None:
-            table.row(number).chain.append(tokens[place * num_tokens : (place + 1) * num_tokens])
+            table.row(number).chain.add_tokens(tokens[place * num_tokens : (place + 1) * num_tokens])
             table.length[number] = table.handed[number] = length
         else:  # a step may compute them before anybody tells what they are
             table.row(number).reached = max(table.row(number).reached, length)
@@ -78,7 +78,7 @@ def trim(state: State, number: int, num_tokens: int) -> int:
     length = len(row.chain) - num_tokens
     if num_tokens < 0 or length < int(table.committed[number]) * table.block_size:
         raise ValueError(f"{num_tokens} tokens of row {number} cannot be taken back: it has {len(row.chain)}")
-    row.chain.truncate(length)
+    row.chain.cut_tokens(length)
     table.length[number] = length
     row.reached = max(row.reached, int(table.handed[number]))
     table.handed[number] = min(int(table.handed[number]), length)

@@ -1,6 +1,6 @@
 """How blocks go at once: the end of a chain, everything, a page whose bytes are gone.
 
-Owns the order of removal. Refuses while a claim rests on what would go: the hit would be left with dead pages.
+Owns the order of removal. Pages that somebody claims stay his, out of the tree. Knows nothing of who claims.
 """
 
 from quire.core.store.reuse import SPOILT
@@ -35,18 +35,30 @@ def clear(state: State) -> int:
         if row is not None:
             row.tip = None
     state.tree.forget_roots()
-    for pool in state.pools:
-        if pool.ghosts is not None:
-            pool.ghosts.forget()
+    _forget_ghosts(state)
     state.log.log_cleared()
     return gone
 
 
+def forget_below(state: State, root: Node) -> int:
+    """Forget all below a root, and all ghosts, which do not tell whose they are; pages detached."""
+    for number, row in enumerate(state.table.rows):
+        if row is not None and row.tip is not None and row.tip.root is root:
+            state.table.set_tip(number, None, state.tree)
+    gone = _remove(state, list(root.children_in_order()))
+    _forget_ghosts(state)
+    return gone
+
+
+def _forget_ghosts(state: State) -> None:
+    for pool in state.pools:
+        if pool.ghosts is not None:
+            pool.ghosts.forget()
+
+
 def _remove(state: State, tops: list[Node], quiet: bool = False) -> int:
-    """Remove whole subtrees, deepest nodes first; idle pages are freed, held ones become open."""
+    """Remove whole subtrees, deepest nodes first; idle pages are freed, held and claimed ones stay their users'."""
     nodes = [node for top in tops for node in subtree(top)]
-    if any(page is not None and page.claims for node in nodes for page in node.pages):
-        raise ValueError("a claim rests on what would be removed: drop the claims first")
     _untie(state, set(nodes))
     gone = 0
     for node in nodes:
@@ -58,7 +70,7 @@ def _remove(state: State, tops: list[Node], quiet: bool = False) -> int:
             detach(state, pool, page, page.hottest, quiet)
             gone += 1
             if page.holders == 0:
-                pool.free_page(page)
+                pool.strand_page(page)
         state.tree.prune(node)
     return gone
 
@@ -77,13 +89,12 @@ def lose(state: State, group: int, number: int, stamp: int) -> bool:
     page = pool.page(number)
     if page.stamp != stamp or page.is_free:
         return False
-    if page.holders == 0 and page.claims:
-        raise ValueError(f"page {number} of group {group} is claimed: drop the claims first")
+    idle = page.is_idle
     if page.node is not None:
         bury(state, pool, page, SPOILT)
         detach(state, pool, page, page.hottest)
-    if page.holders:
+    if page.holders or page.claims:
         pool.drop_shadows(page)
-    else:
-        pool.free_page(page)
+    if idle:
+        pool.strand_page(page)
     return True

@@ -19,8 +19,8 @@ def seat(state: State, hit: Hit, number: int, row: Row) -> None:
     table = state.table
     for pool, pages in zip(state.pools, hit.pages_held, strict=True):
         for block, page in zip(hit.held_blocks(pool.group), pages, strict=True):
-            pool.unclaim_page(page)
             pool.hold_page(page)
+            pool.unclaim_page(page)
             table.set_column(pool.group, number, block, page)
         table.capacity[pool.group][number] = max(hit.blocks, hit.end_of(pool.group))
     table.occupy(number, row, hit.start, hit.blocks)

@@ -7,11 +7,12 @@ one lies between. Only admissions teach. Knows nothing of how pages are had.
 from collections.abc import Iterable
 
 from quire.core.store.twin.hits.walk_result import Hit
+from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.pools.ages import fresh_class
 from quire.core.store.twin.pools.ask import Ask
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
-from quire.core.store.twin.tree.node import Page
+from quire.core.store.twin.tree.node import Node, Page
 
 
 def teach_prompt(state: State, pool: Pool, number: int, hit: Hit, ask: Ask) -> None:
@@ -57,6 +58,31 @@ def teach_reuse(pool: Pool, page: Page) -> None:
     """A page of the hit is used."""
     if pool.cells is not None:
         pool.cells.use(page)
+
+
+def use_chain(state: State, root: Node, chain: Chain, blocks: int) -> None:
+    """A request was served from outside: what its first blocks need is used, the ghosts right behind are met."""
+    nodes: list[Node] = []
+    while len(nodes) < blocks and (child := (nodes[-1] if nodes else root).children.get(chain.block(len(nodes)))):
+        nodes.append(child)
+    for pool, group in zip(state.pools, state.groups, strict=True):
+        found = [nodes[block].pages[pool.group] for block in group.needed(len(nodes))]
+        pages = [page for page in found if page is not None]
+        for page in pages:
+            teach_reuse(pool, page)
+        for page in reversed(pages):
+            if page.is_idle:
+                pool.relist(page)
+        meet_behind(state, pool, root, chain, len(nodes))
+
+
+def meet_behind(state: State, pool: Pool, root: Node, chain: Chain, block: int) -> None:
+    """The ghosts of a chain from a block on, up to the first block that is none."""
+    last = min(len(chain) // state.rules.block_size, state.table.columns)
+    while pool.cells is not None and block < last and pool.cells.meet(block, (root.hash, chain.key(block))):
+        block += 1
+    if pool.cells is not None:
+        pool.cells.met.clear()
 
 
 def set_fresh(state: State, pool: Pool, number: int) -> None:

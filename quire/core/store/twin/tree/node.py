@@ -50,7 +50,7 @@ class Page:
 
     @property
     def is_free(self) -> bool:
-        return self.node is None and self.holders == 0
+        return self.node is None and self.holders == 0 and self.claims == 0
 
 
 class Node:

@@ -1,0 +1,30 @@
+"""A cache's claims and refusals in plain data. Knows no oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuzzing.world.plain import Blocks, ClaimFacts, ReceiptFacts, RefusalFacts
+from quire import Claim, Refusal, Span
+
+
+def refusal_facts(refused: Sequence[Refusal]) -> tuple[RefusalFacts, ...]:
+    """Who stays out, and what he lacks."""
+    return tuple(
+        (str(item.request.id), item.reason, item.need, item.have, item.never, -1 if item.group is None else item.group)
+        for item in refused
+    )
+
+
+def runs(spans: Sequence[Span]) -> Blocks:
+    """Spans as pairs."""
+    return tuple((span.start, span.end) for span in spans)
+
+
+def claim_facts(claim: Claim, receipt: ReceiptFacts | None) -> ClaimFacts:
+    """What a claim promises."""
+    return ClaimFacts(
+        str(claim.request.id), claim.start, claim._hit.blocks, claim.onboards, claim.slots_needed,
+        tuple(map(runs, claim.spans)), tuple(map(runs, claim.wanted_blocks)),
+        receipt,
+    )  # fmt: skip

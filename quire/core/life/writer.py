@@ -1,0 +1,233 @@
+"""Writer: slots for pages whose bytes somebody else has, findable when they are written and held only until then.
+
+writer ──► slots of a tier ──► somebody writes ──► written ──► in the tree, held by nobody
+                └── close, or the writer is lost: given back
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from quire.core.admission.prepare import ready_for
+from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown
+from quire.core.records.plan import Plan
+from quire.core.records.request import Int32, Request, check_tokens
+from quire.core.state.claim import Refusal
+from quire.core.state.handle import Handle, take_lost
+from quire.core.state.prepared import Prepared
+from quire.core.state.registry import Registry
+from quire.core.state.roots import NO_ROOT
+from quire.core.state.writing import NONE, Writing, release
+
+Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
+NOTHING: Skip = {}
+
+
+class Writer(Handle[Writing]):
+    """Slots of one tier for whole blocks of a text, group by group; use it in a `with` block.
+
+    `blocks` and `slots` are those that wait for their bytes; what is in the cache already is not among them. `plan` has
+    the moves that make room: run it before you write. Encoders' pages are not written this way.
+    """
+
+    __slots__ = ("_registry", "plan")
+
+    def __init__(self, registry: Registry, writing: Writing, plan: Plan) -> None:
+        super().__init__(registry.setup.lock, registry.open_writers, registry.lost_writers, writing)
+        self._registry = registry
+        self.plan = plan
+
+    @property
+    def request(self) -> Request:
+        """What was asked; its tokens are the first of the text."""
+        return self._kept.prepared.request
+
+    @property
+    def tier(self) -> int:
+        """Where the slots are."""
+        return self._kept.tier
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text so far."""
+        return len(self._kept.chain)
+
+    @property
+    def forgotten(self) -> bool:
+        """Its text was cleared, truncated or forgotten since: nothing of it will be findable."""
+        return self._kept.is_cut
+
+    def blocks(self, group: int = 0) -> Int32:
+        """Blocks of a group that wait for their bytes, ascending; a copy."""
+        return self._kept.blocks[self._own(group)].copy()
+
+    def slots(self, group: int = 0) -> Int32:
+        """The slot of each of them."""
+        pages, store = self._kept.pages[self._own(group)].tolist(), self._registry.setup.store
+        return np.fromiter((store.page_slots(group, page)[self.tier] for page in pages), np.int32, len(pages))
+
+    def _own(self, group: int) -> int:
+        own = self._registry.setup.own_groups
+        if not isinstance(group, int) or group not in own:
+            fact = f"it writes the groups of the sequence's own tokens, {len(own)} of them"
+            raise UnknownError(say(f"group {shown(group)} of {shown(self)}", fact, "number them from 0"))
+        return group
+
+    def extend(self, tokens: Int32 | None = None, *, end: int | None = None, skip: Skip = NOTHING) -> Refusal | None:
+        """Append tokens, and take slots for whole blocks before `end` (None: all). A refusal has changed nothing."""
+        with self._lock:
+            self._check_open("extend")
+            return _extend(self._registry, self, tokens, end, skip)
+
+    def written(self, end: int, skip: Skip = NOTHING) -> int:
+        """The pages of whole blocks before `end` are there: findable now, but for those left out. How many are new."""
+        with self._lock:
+            self._check_open("written")
+            return _written(self._registry, self._kept, end, skip)
+
+    def _check_open(self, act: str) -> None:
+        if self.closed:
+            raise StateError(say(f"{act} of {shown(self)}", "it was closed", "open another"))
+
+    def close(self) -> None:
+        """Give back what was not written."""
+        with self._lock:
+            if not self.closed:
+                now = self._registry.setup.now()  # before the first change: a caller's clock may raise
+                self._open.pop(self._ref, None)
+                release(self._kept, now)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        waiting = f"{[len(pages) for pages in self._kept.pages]} pages to come"
+        return f"Writer({shown(self.request.id)}, tier={self.tier}, {'closed' if self.closed else waiting})"
+
+
+def open_writer(
+    registry: Registry, request: Request | Prepared, tier: int, end: int | None, skip: Skip
+) -> Writer | Refusal:
+    """Slots for the whole blocks of a request before `end` that the cache has not; a refusal has changed nothing."""
+    setup = registry.setup
+    (prepared,) = ready_for(setup, [request], "decode")
+    name = f"writer of request {shown(prepared.request.id)}"
+    if not prepared._keep:
+        raise InputError(say(name, "nothing of it may be stored (reuse is off)", "leave the writer out"))
+    _check_length(setup.config.max_length, prepared.end, name)
+    groups = len(setup.own_groups)
+    writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
+    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip))
+    if lack is not None:
+        return lack
+    registry.timed = registry.timed or prepared._timed
+    return Writer(registry, writing, registry.take_plan())
+
+
+def _check_length(longest: int, length: int, name: str) -> None:
+    if length > longest:
+        raise InputError(say(f"{name}: {length} tokens", f"max_length is {longest}", "cut the text"))
+
+
+def _end(writing: Writing, end: int | None) -> int:
+    """Blocks before that token."""
+    if end is None:
+        return len(writing.chain) // writing.prepared._setup.block_size
+    if type(end) is not int or not 0 <= end <= len(writing.chain):
+        fact = f"its text has {len(writing.chain)} tokens"
+        raise InputError(say(f"a writer up to token {shown(end)}", fact, "pass a number of its tokens"))
+    return end // writing.prepared._setup.block_size
+
+
+def _left_out(registry: Registry, skip: Skip) -> dict[int, set[int]]:
+    own = registry.setup.own_groups
+    if not isinstance(skip, Mapping) or any(type(group) is not int or group not in own for group in skip):
+        fact = f"it writes {len(own)} groups"
+        raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
+    return {group: set(listed(f"blocks left out of group {group}", blocks)) for group, blocks in skip.items()}
+
+
+def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[int]]) -> Refusal | None:
+    """Slots for the blocks up to `stop` that were not asked for yet."""
+    setup, prepared = registry.setup, writing.prepared
+    now = setup.now()  # before the first change: a caller's clock may raise
+    fresh = np.arange(writing.taken, max(stop, writing.taken), dtype=np.int32)
+    wanted = [fresh[[block not in skip.get(group, ()) for block in fresh.tolist()]] for group in setup.own_groups]
+    if writing.is_cut:
+        wanted = [NONE for _ in wanted]
+    priorities = durations = None
+    if prepared.request.retention is not None:
+        whole = len(writing.chain) // setup.block_size
+        priorities, durations = prepared.request.retention._of_blocks(whole, prepared._length, setup.block_size)
+    root = setup.roots.find(prepared._scope_key)
+    made = setup.store.write(root, writing.chain, writing.tier, wanted, priorities, durations, now=now)
+    if isinstance(made, tuple):
+        group, need, have = made
+        never = need > setup.config.tiers[writing.tier].of_group(group)
+        return Refusal(prepared.request, "slots", need, have, never=never, group=group)
+    for group, pages in enumerate(made):
+        writing.blocks[group] = np.concatenate([writing.blocks[group], wanted[group][pages >= 0]])
+        writing.pages[group] = np.concatenate([writing.pages[group], pages[pages >= 0]])
+    writing.taken = max(stop, writing.taken)
+    return None
+
+
+def _extend(registry: Registry, writer: Writer, tokens: Int32 | None, end: int | None, skip: Skip) -> Refusal | None:
+    writing, before = writer._kept, writer.length
+    left_out = _left_out(registry, skip)
+    if tokens is not None:
+        check_tokens(tokens, "extend of a writer")
+        _check_length(registry.setup.config.max_length, before + len(tokens), f"extend of {shown(writer)}")
+        writing.chain.add_tokens(tokens)
+    try:
+        lack = _take(registry, writing, _end(writing, end), left_out)
+    except BaseException:
+        writing.chain.cut_tokens(before)
+        raise
+    if lack is not None:
+        writing.chain.cut_tokens(before)
+        return lack
+    writer.plan = registry.take_plan()
+    return None
+
+
+def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
+    setup, stop, left_out = registry.setup, _end(writing, end), _left_out(registry, skip)
+    now = setup.now()  # before the first change: a caller's clock may raise
+    blocks, pages, given = [], [], []
+    for group in setup.own_groups:
+        have, which = writing.blocks[group], writing.pages[group]
+        due = have < stop
+        out = left_out.get(group, ())
+        bad = [block in out or (group, block) in writing.bad for block in have.tolist()]
+        good = due & ~np.array(bad, np.bool_) & (not writing.is_cut)
+        blocks.append(have[good])
+        pages.append(which[good])
+        given.append(which[due & ~good])
+        writing.blocks[group], writing.pages[group] = have[~due], which[~due]
+    for group, some in enumerate(given):
+        setup.store.unhold(group, some, now)
+    if not any(map(len, blocks)):
+        return 0
+    scope = writing.prepared._scope
+    root = NO_ROOT if scope is None else setup.roots.make(writing.prepared._scope_key, scope)
+    return setup.store.publish(root, writing.chain, blocks, pages, now)
+
+
+def give_back_writers(registry: Registry) -> None:
+    """What was to be written by somebody who is lost is given back. Between two calls only: never inside one."""
+    if not registry.lost_writers:
+        return
+    now = registry.setup.now()
+    lost = take_lost(registry.open_writers, registry.lost_writers)
+    for writing in lost:
+        release(writing, now)
+    if lost:
+        fact = f"{len(lost)} of them were lost without being closed: their slots are given back"
+        warnings.warn(say("writers", fact, "use a `with` block"), ResourceWarning, stacklevel=4)

@@ -1,0 +1,38 @@
+"""Writing: what one writer holds, as the cache keeps it: its text so far, and pages that wait for their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.core.records.request import Int32
+from quire.core.state.prepared import Prepared
+
+if TYPE_CHECKING:
+    from quire.core.store.interface import Chain
+
+NONE: Int32 = np.empty(0, np.int32)
+
+
+@dataclass(slots=True, eq=False)
+class Writing:
+    """Pages of one tier that somebody fills; by group, ascending by block."""
+
+    prepared: Prepared
+    chain: Chain  # its own: the request's tokens, and those that came since
+    tier: int
+    blocks: list[Int32]  # whose pages are not written yet
+    pages: list[Int32]
+    taken: int = 0  # blocks up to which slots were asked for
+    is_cut: bool = False  # its text was forgotten since: nothing of it becomes findable
+    bad: set[tuple[int, int]] = field(default_factory=set)  # group and block of those that were lost
+
+
+def release(writing: Writing, now: int) -> None:
+    """Give back what was not written."""
+    setup = writing.prepared._setup
+    for group in setup.own_groups:
+        setup.store.unhold(group, writing.pages[group], now)
+        writing.blocks[group] = writing.pages[group] = NONE

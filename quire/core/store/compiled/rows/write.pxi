@@ -1,0 +1,193 @@
+# Owns: pages whose bytes come from outside: slots in any tier, findable when they are written. What is there already is
+# neither asked for nor evicted on the way; all pages are had or none.
+# Does not know: who writes.
+
+
+cdef int64_t room_in(Pool *g, int32_t t, int64_t wanted) noexcept nogil:
+    """Slots of a tier that can be had, counted up to `wanted`: listed, and not the hottest copy of a claimed page."""
+    cdef Order *o = g.tiers + t
+    cdef int32_t slot, p
+    cdef int64_t count = 0
+    if t == 0:
+        return g.available
+    for slot in range(o.size):
+        if count == wanted:
+            break
+        p = o.slots[slot].page
+        if o.slots[slot].prev >= 0:
+            count += p < 0 or claims_of(page_at(g, p)) == 0 or hottest(g, page_at(g, p)) != t
+    return count
+
+
+cdef int32_t claim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
+    """Claim all pages of the nodes in `path`; they go into `along`, -1 where there is none. How many numbers it has."""
+    cdef int32_t i, b, n = 0
+    for i in range(s.num_groups):
+        for b in range(found):
+            along[n] = at(&s.tree, s.path[b]).page[i]
+            if along[n] >= 0:
+                claim_page(s.pools + i, along[n])
+            n += 1
+    return n
+
+
+cdef void unclaim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
+    cdef int32_t i, b
+    for i in range(s.num_groups):
+        for b in range(found):
+            if along[i * found + b] >= 0:
+                unclaim_page(s.pools + i, along[i * found + b])
+
+
+cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *pages, Py_ssize_t n, Ask *ask) noexcept nogil:
+    """Open pages in place of the block numbers that are marked as missing (below -1); -1: no slot."""
+    cdef Py_ssize_t i
+    cdef int32_t b, slot
+    for i in range(n):
+        if pages[i] < -1:
+            b = -2 - pages[i]
+            slot = take_in(s, g, tier)
+            if slot < 0:
+                return -1
+            pages[i] = pop_page(g, priority_at(ask, b), duration_at(ask, b))
+            put_copy(g, pages[i], tier, slot)
+    return 0
+
+
+cdef int64_t mark_missing(State *s, Pool *g, int32_t *pages, Py_ssize_t n, int32_t found) noexcept nogil:
+    """Block numbers become -1 where there is a page, and -2 - block where there is none; how many of those."""
+    cdef Py_ssize_t i
+    cdef int64_t missing = 0
+    for i in range(n):
+        if pages[i] < found and at(&s.tree, s.path[pages[i]]).page[g.index] >= 0:
+            pages[i] = -1
+        else:
+            pages[i] = -2 - pages[i]
+            missing += 1
+    return missing
+
+
+cdef list own_blocks(State *s, blocks, Py_ssize_t limit):
+    """Copies of the block numbers per group, checked."""
+    cdef list copies = [np.array(some, np.int32) for some in blocks]
+    if len(copies) != s.num_groups:
+        raise ValueError(f"write: blocks of {len(copies)} groups, there are {s.num_groups}")
+    for some in copies:
+        if some.ndim != 1 or (len(some) and not 0 <= some.min() <= some.max() < limit):
+            raise ValueError(f"write: a block is not one of {limit}")
+    return copies
+
+
+cdef object write_groups(State *s, list wanted, int32_t tier, int32_t found, int32_t *along, Ask *ask):
+    """Count, then take; (group, wanted, there) without room."""
+    cdef int32_t i
+    cdef int64_t have
+    cdef object lack = None
+    for i in range(s.num_groups):
+        n = len(wanted[i])
+        s.needs[i] = mark_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found) if n else 0
+    check_needs(s)
+    claim_along(s, found, along)
+    for i in range(s.num_groups):
+        have = room_in(s.pools + i, tier, s.needs[i])
+        if lack is None and s.needs[i] and s.needs[i] > have:
+            lack = (i, s.needs[i], have)
+    if lack is None:
+        refresh(s, ask.now)
+    for i in range(s.num_groups if lack is None else 0):
+        if s.pools[i].cells != NULL:
+            s.pools[i].cells.fresh = fresh_class(found, ask.row)
+        n = len(wanted[i])
+        expect(n == 0 or fill_blocks(s, s.pools + i, tier, <int32_t *> memory_of(wanted[i]), n, ask) == 0, "write")
+    unclaim_along(s, found, along)
+    return wanted if lack is None else lack
+
+
+cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
+    """A page for every named block that has none, held by the caller; per group their ids, -1: there is one."""
+    cdef Py_ssize_t limit = min(text.length // s.block_size, s.num_columns)
+    cdef list wanted = own_blocks(s, blocks, limit)
+    cdef int32_t found = 0, last = max([0] + [int(some.max()) + 1 for some in wanted if len(some)])
+    cdef int32_t *along
+    retention_check(s, ask)
+    if text_keys(text, last):
+        raise MemoryError("write: no memory for keys")
+    if root >= 0:
+        found = nodes_along(s, text, root, last)
+    along = <int32_t *> malloc(4 * (<Py_ssize_t> found * s.num_groups + 1))
+    if along == NULL:
+        raise MemoryError("write: no memory")
+    ask.row = <int32_t> (text.length // s.block_size)     # of a writer: blocks that are known of its text
+    try:
+        return write_groups(s, wanted, tier, found, along, ask)
+    finally:
+        free(along)
+
+
+cdef object write_retained(State *s, Text *text, int32_t root, int32_t tier, blocks, priorities, durations,
+                           int64_t now):
+    """Read the retention per block, then act."""
+    cdef Ask ask
+    cdef Py_buffer values, ticks
+    ask.priority, ask.duration, ask.blocks, ask.priorities, ask.durations = DEFAULT_PRIORITY, -1, 0, NULL, NULL
+    ask.now = now
+    if priorities is None:
+        return write_blocks(s, text, root, tier, blocks, &ask)
+    ask.blocks = <int32_t> borrow(&values, priorities, 2, b"h", "priorities")
+    try:
+        ask.priorities = <const int16_t *> values.buf
+        if borrow(&ticks, durations, 8, b"lq", "durations") != ask.blocks:
+            PyBuffer_Release(&ticks)
+            raise ValueError("write: as many durations as priorities")
+        try:
+            if ask.blocks < min(text.length // s.block_size, s.num_columns):
+                raise ValueError(f"write: fewer priorities than blocks of {text.length} tokens")
+            ask.durations = <const int64_t *> ticks.buf
+            return write_blocks(s, text, root, tier, blocks, &ask)
+        finally:
+            PyBuffer_Release(&ticks)
+    finally:
+        PyBuffer_Release(&values)
+
+
+cdef int64_t publish_group(State *s, Pool *g, const int32_t *blocks, const int32_t *pages, Py_ssize_t n) noexcept nogil:
+    """Pages take their places if those are free, and are let go, the last first; how many did."""
+    cdef Py_ssize_t i
+    cdef int32_t run = 0, before = -1, node
+    cdef int64_t stored = 0
+    for i in range(n):
+        node = s.path[blocks[i]]
+        if run and before != blocks[i] - 1:
+            log_stored(s, g, s.path + before + 1 - run, run)
+            run = 0
+        if at(&s.tree, node).page[g.index] < 0:
+            attach(s, g, pages[i], node)
+            run += 1
+            before = blocks[i]
+            stored += 1
+    log_stored(s, g, s.path + before + 1 - run, run)
+    for i in range(n - 1, -1, -1):
+        let_go(g, pages[i], s.now, False)
+    return stored
+
+
+cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now):
+    """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
+    cdef list where = own_blocks(s, blocks, min(text.length // s.block_size, s.num_columns))
+    cdef list which = own_blocks(s, pages, 0x7FFFFFFF)
+    cdef int32_t i, last = max([0] + [int(some.max()) + 1 for some in where if len(some)])
+    cdef int64_t stored = 0
+    for i in range(s.num_groups):
+        n = len(which[i])
+        if n != len(where[i]) or (n and not unhold_check(s.pools + i, <const int32_t *> memory_of(which[i]), n)):
+            raise LookupError("publish: a page is not held, or has no block")
+    if text_keys(text, last) or tree_reserve(&s.tree, last, text.extras != NULL):
+        raise MemoryError("publish: no memory for nodes")
+    tell_time(s, now)
+    extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, last, s.path)
+    for i in range(s.num_groups):
+        n = len(which[i])
+        if n:
+            stored += publish_group(s, s.pools + i, <const int32_t *> memory_of(where[i]),
+                                    <const int32_t *> memory_of(which[i]), n)
+    return stored

@@ -1,0 +1,111 @@
+"""Pages whose bytes come from outside: slots in any tier, findable when they are written.
+
+Owns that what is there already is neither asked for nor evicted on the way, and that all pages are had or none. Knows
+nothing of who writes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from quire.core.store.interface import Int32Array
+from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.moves.attach import attach
+from quire.core.store.twin.moves.events import log_stored
+from quire.core.store.twin.moves.evict import take_in
+from quire.core.store.twin.moves.priority import refresh
+from quire.core.store.twin.pools.ages import fresh_class
+from quire.core.store.twin.pools.ask import Retention
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.state import NO_PAGE, State
+from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.traverse import climb, extend_path
+
+Lack = tuple[int, int, int]  # group, pages wanted, slots that can be had
+
+
+def write_blocks(
+    state: State, root: Node | None, chain: Chain, tier: int, blocks: Sequence[list[int]], retention: Retention,
+    *, now: int,
+) -> list[Int32Array] | Lack:  # fmt: skip
+    """A page for every named block that has none, held by the caller; per group their ids, -1: there is one."""
+    last = max((block + 1 for some in blocks for block in some), default=0)
+    nodes: list[Node] = []
+    while root is not None and len(nodes) < last:
+        child = (nodes[-1] if nodes else root).children.get(chain.block(len(nodes)))
+        if child is None:
+            break
+        nodes.append(child)
+    there = [[node.pages[pool.group] is not None for node in nodes] for pool in state.pools]
+    along = [(pool, page) for pool in state.pools for node in nodes if (page := node.pages[pool.group]) is not None]
+    for pool, page in along:
+        pool.claim_page(page)
+    missing = [
+        [block for block in some if block >= len(nodes) or not had[block]]
+        for some, had in zip(blocks, there, strict=True)
+    ]
+    lack = next((lack for pool in state.pools if (lack := _lack(pool, tier, missing[pool.group]))), None)
+    if not lack:
+        refresh(state, now)
+    fresh = fresh_class(len(nodes), len(chain) // state.rules.block_size)
+    made = [
+        {} if lack else make_pages(state, pool, tier, missing[pool.group], fresh, retention) for pool in state.pools
+    ]
+    for pool, page in along:
+        pool.unclaim_page(page)
+    if lack:
+        return lack
+    return [np.array([pages.get(b, NO_PAGE) for b in some], np.int32) for some, pages in zip(blocks, made, strict=True)]
+
+
+def _lack(pool: Pool, tier: int, missing: list[int]) -> Lack | None:
+    have = room_in(pool, tier)
+    return (pool.group, len(missing), have) if missing and len(missing) > have else None
+
+
+def room_in(pool: Pool, tier: int) -> int:
+    """Slots of a tier that can be had: listed, and not the hottest copy of a claimed page; of the device fewer."""
+    if tier == 0:
+        return pool.available
+    order = pool.orders[tier]
+    return sum(order.is_listed(slot) and not order.is_claimed(slot) for slot in range(len(order.owner)))
+
+
+def make_pages(
+    state: State, pool: Pool, tier: int, missing: list[int], fresh: int, retention: Retention
+) -> dict[int, int]:
+    """Open pages for these blocks: block -> page."""
+    if pool.cells is not None:
+        pool.cells.fresh = fresh
+    made: dict[int, int] = {}
+    for block in missing:
+        slot = take_in(state, pool, tier)
+        made[block] = pool.open_page(slot, *retention.of_new(block), tier).number
+    return made
+
+
+def publish(
+    state: State, root: Node, chain: Chain, blocks: Sequence[list[int]], pages: Sequence[list[int]], now: int
+) -> int:
+    """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
+    last = max((block + 1 for some in blocks for block in some), default=0)
+    state.tell_time(now)
+    nodes = climb(extend_path(state.tree, chain, root, 0, last), 0) if last else []
+    stored = 0
+    for pool, some, numbers in zip(state.pools, blocks, pages, strict=True):
+        run: list[Node] = []
+        before = -1
+        for block, number in zip(some, numbers, strict=True):
+            node = nodes[block]
+            if run and before != block - 1:
+                log_stored(state, pool, run)
+                run = []
+            if node.pages[pool.group] is None:
+                attach(pool, pool.page(number), node)
+                run.append(node)
+                before = block
+                stored += 1
+        log_stored(state, pool, run)
+        for number in reversed(numbers):
+            pool.let_go(pool.page(number), now)
+    return stored
