@@ -258,6 +258,7 @@ def test_a_page_that_is_bad(store: StoreName) -> None:
         slot = int(look.slots()[1])
     with cache.claim([Request("open", tokens(A, 99))]) as claims:
         (claim,) = claims
+        assert claim.receipt.reused == 12
         clock.now = 3.0
         (setback,) = cache.lose(0, [slot]).setbacks
         assert (setback.holder, setback.start) == (claim, 4)
