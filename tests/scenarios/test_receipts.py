@@ -275,14 +275,19 @@ def test_what_a_writer_brings(store: StoreName) -> None:
     def receipt() -> Receipt:
         return cache.explain(Request("why", tokens(A)), "decode")
 
-    with cache.writer(Request("w", tokens(A)), tier=1) as writer:
-        assert isinstance(writer, Writer) and told(list(receipt().misses)) == [("new", 0, 12)]
+    def writing(text: range) -> Writer:
+        writer = cache.writer(Request("w", tokens(text)), tier=1)
+        assert isinstance(writer, Writer)
+        return writer
+
+    with writing(A) as writer:
+        assert told(list(receipt().misses)) == [("new", 0, 12)]
         writer.written(8)
         assert (receipt().hits, told(list(receipt().misses))) == ({(1, 0): 8}, [("new", 8, 12)])
         writer.written(12)
         assert (receipt().reused, receipt().misses) == (12, ())
     clock.now = 10.0
-    with cache.writer(Request("w", tokens(B)), tier=1) as writer:
+    with writing(B):
         clock.now = 12.5
         assert receipt().misses == (Miss("evicted", 0, 12, 0, seconds=2.5, admission=0),)
         assert told(list(cache.explain(Request("why", tokens(B))).misses)) == [
