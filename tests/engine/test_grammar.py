@@ -156,6 +156,18 @@ def test_the_hook_with_preemption_reuse_and_several_answers(pages: int, reuse: b
             engine.submit(words(0, 24), Sampling(beams=2), mask=Rising())
 
 
+def test_a_mask_that_is_given_is_the_one_that_counts() -> None:
+    """A loop gives that of `structured_outputs` ready made: the engine's thread compiles none. Here there is no
+    tokenizer to compile for, and it is not missed."""
+    with open_engine("llama", 60) as engine:
+        sampling = Sampling(max_tokens=20, structured_outputs=StructuredOutputs(choice=["yes"]))
+        with pytest.raises(InputError):
+            engine.submit(words(0, 24), sampling)
+        run = engine.submit(words(0, 24), sampling, mask=Rising())
+        finish(engine)
+        assert len(run.answers[0].tokens) == 16
+
+
 # -- llguidance --------------------------------------------------------------------------------------------------------
 
 
