@@ -276,7 +276,7 @@ class Oracle:
         if (block + 1) * size <= ask.compute_end:
             top = path_of(ask.root, ask.identities[: ask.compute_end], size)[: block + 2]
             self.model.cut(top, across)
-            for writing in self.model.writers.values():
+            for writing in self.model.writers.values() if not across else ():  # an encoder's pages are not written
                 writing.cut = writing.cut or writers.goes_through(writing, top, size)
 
     def clear(self) -> int:
