@@ -29,10 +29,6 @@ cdef extern from *:
     }
     #endif
 
-    /* A read of memory that is there, for its line to come: unlike a prefetch it is not given up where no address
-       translation is at hand. */
-    static inline void quire_touch(const void *place) { (void) *(volatile const char *) place; }
-
     #if defined(__GNUC__)
     static inline void quire_prefetch(const void *place) { __builtin_prefetch(place, 1); }
     static inline int quire_lowest(uint64_t bits) { return __builtin_ctzll(bits); }
@@ -41,6 +37,14 @@ cdef extern from *:
     static inline void quire_prefetch(const void *place) { (void) place; }
     static inline int quire_lowest(uint64_t bits) { int i = 0; while (!(bits >> i & 1)) i++; return i; }
     static inline int quire_highest(uint64_t bits) { int i = 63; while (!(bits >> i & 1)) i--; return i; }
+    #endif
+
+    /* Fetch a line from memory that is there, wherever it lies. Many ARM cores give a prefetch up where no address
+       translation is at hand, so there it is read; on x86 a prefetch translates, and a read would hold up what follows. */
+    #if defined(__x86_64__) && defined(__GNUC__)
+    static inline void quire_touch(const void *place) { quire_prefetch(place); }
+    #else
+    static inline void quire_touch(const void *place) { (void) *(volatile const char *) place; }
     #endif
 
     static inline uint64_t quire_pair(const int32_t *tokens) {
