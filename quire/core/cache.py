@@ -16,6 +16,7 @@ from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.find import Found, find_pages, give_back_finds
 from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
+from quire.core.admission.step import Step
 from quire.core.life.commit import commit_batch
 from quire.core.life.finish import finish_plan
 from quire.core.life.fork import fork_sequence
@@ -39,7 +40,6 @@ from quire.core.records.reports.receipt import Receipt
 from quire.core.records.reports.stats import NUM_COUNTERS, Counts, Usage, counts
 from quire.core.records.request import Int32, Request, check_id
 from quire.core.records.span import Span
-from quire.core.records.step import Step
 from quire.core.state.claim import Refusal
 from quire.core.state.claims import Claims
 from quire.core.state.handle import handles_of

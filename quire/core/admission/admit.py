@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 from quire.core.admission import charge
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.probe import probe_batch
+from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, UnknownError, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.span import Span
-from quire.core.records.step import Step
 from quire.core.state.claim import RECEIPTS_OFF, Claim, Refusal
 from quire.core.state.claims import Claims, drop_from, settle
 from quire.core.state.learner import learn
