@@ -4,10 +4,10 @@ try:
     import torch as _torch  # noqa: F401
     import transformers as _transformers  # noqa: F401
 except ImportError as missing:
-    from quire.core.records.errors import MissingExtra, install_line, say
+    from quire.core.records.errors import CPU_BUILD, MissingExtra, install_line, say
 
-    cure = f"{install_line('torch')}; without a GPU install the CPU build of torch first, as pytorch.org tells"
-    raise MissingExtra(say("quire.engine", f"it needs torch and transformers ({missing})", cure)) from missing
+    fact = f"it needs torch and transformers ({missing})"
+    raise MissingExtra(say("quire.engine", fact, f"{install_line('torch')}; {CPU_BUILD}")) from missing
 
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling

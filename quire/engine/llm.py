@@ -91,6 +91,7 @@ class LLM:
                 raise InputError(
                     say("an LLM", f"{name} is {shown(given)}", f"pass {name}={kind.__name__}(...), or None")
                 )
+        _check_memory(model, config, memory)
         if prefill_peer is not None:
             _check_peer(prefill_peer)
         _check_endpoints(publish, replay)
@@ -186,6 +187,18 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_memory(model: object, config: EngineConfig | None, memory: ModelMemory) -> None:
+    """Refuse what would be ignored: a config has pages already, and a model that is loaded is where it is."""
+    sized = [] if config is None else ["device_bytes", "host_bytes"]
+    placed = ["device", "dtype"] if isinstance(model, Model) else []
+    for name, fact in [
+        *((name, "the config says how many pages there are") for name in sized),
+        *((name, "the model is loaded already") for name in placed),
+    ]:
+        if name in memory:
+            raise InputError(say(f"an LLM with {name}={shown(memory.get(name))}", fact, "leave it out"))
 
 
 def _check_peer(peer: PrefillPeer) -> None:

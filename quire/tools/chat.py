@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from quire import InputError, QuireError
-from quire.tools.model_options import add_link, add_model, note_printer, open_llm, read_secret, read_tls
+from quire.tools.model_options import add_link, add_model, need_engine, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
     from quire.engine import LLM, Run, Sampling, Stream
@@ -57,6 +57,7 @@ def _parser() -> ArgumentParser:
 
 
 def _open(options: Namespace, tell: Callable[[str], None]) -> tuple[LLM, Sampling]:
+    need_engine(options.model)
     from quire.engine import PrefillPeer, Sampling
 
     sampling = Sampling(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from quire import QuireError
 from quire.tools.chat import cost
+from quire.tools.model_options import need_engine
 
 if TYPE_CHECKING:
     from quire.engine import LLM, Run
@@ -23,6 +24,7 @@ def main() -> int:
     print(_INTRODUCTION)
     try:
         print("   importing torch and transformers ...", flush=True)
+        need_engine(None)
         from quire.engine import LLM
 
         llm = LLM(tell=lambda note: print(f"   {note} ...", flush=True))

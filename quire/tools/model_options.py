@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quire import InputError
-from quire.core.records.errors import say
+from quire import InputError, MissingExtra
+from quire.core.records.errors import CPU_BUILD, install_line, say
 from quire.core.records.memory import parse_bytes
 
 if TYPE_CHECKING:
@@ -38,6 +38,17 @@ def add_link(parser: ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="PEM", help="this end's certificate: what travels is encrypted (tcp)")
     parser.add_argument("--tls-key", metavar="PEM", help="and its key")
     parser.add_argument("--tls-ca", metavar="PEM", help="whom to believe; in `prefill`: who dials shows a certificate")
+
+
+def need_engine(model: str | None) -> None:
+    """Import the engine, or say what the model needs that is meant; None is the embedded one, which needs more."""
+    try:
+        import quire.engine  # noqa: F401
+    except MissingExtra as missing:
+        if model is not None:
+            raise
+        fact = f"it needs torch and transformers ({missing.__cause__})"
+        raise MissingExtra(say("the embedded model", fact, f"{install_line('smollm2')}; {CPU_BUILD}")) from missing
 
 
 def open_llm(options: Namespace, tell: Callable[[str], None], prefill_peer: PrefillPeer | None = None) -> LLM:

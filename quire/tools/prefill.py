@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire import QuireError
-from quire.tools.model_options import add_link, add_model, note_printer, open_llm, read_secret, read_tls
+from quire.tools.model_options import add_link, add_model, need_engine, note_printer, open_llm, read_secret, read_tls
 
 if TYPE_CHECKING:
     from quire.engine import LLM
@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     tell = note_printer()
     try:
+        need_engine(options.model)
         secret, tls = read_secret(options), read_tls(options)
         _check(options, secret, tls)
         llm = open_llm(options, tell)

@@ -16,8 +16,10 @@ from quire import (
     Media,
     QuireError,
     Request,
+    RetainRange,
     Retention,
     Scope,
+    Span,
     TierConfig,
     UnknownError,
     check,
@@ -104,3 +106,40 @@ def test_truncation_that_keeps_more_than_there_is(store: StoreName, keep: int) -
     serve(cache, Request("r", seq(0, 8)))
     assert cache.truncate(Request("r", seq(0, 8)), keep) == 0
     check(cache)
+
+
+FOUR = np.int64(4)
+NUMPY_VALUES: dict[str, Callable[[Any, Any], Any]] = {
+    "block_size": lambda c, s: CacheConfig((TierConfig("device", 8),), block_size=FOUR),  # type: ignore[arg-type]
+    "rank": lambda c, s: CacheConfig((TierConfig("device", 8),), rank=FOUR),  # type: ignore[arg-type]
+    "max_chunk": lambda c, s: CacheConfig((TierConfig("device", 8),), max_chunk=FOUR),  # type: ignore[arg-type]
+    "slots": lambda c, s: CacheConfig((TierConfig("device", FOUR),)),  # type: ignore[arg-type]
+    "slots by group": lambda c, s: CacheConfig((TierConfig("device", [FOUR]),)),  # type: ignore[list-item]
+    "window": lambda c, s: LayerGroup("window", window=FOUR),  # type: ignore[arg-type]
+    "page_bytes": lambda c, s: LayerGroup("full", page_bytes=FOUR),  # type: ignore[arg-type]
+    "beams": lambda c, s: Request("b", seq(0, 4), beams=FOUR),  # type: ignore[arg-type]
+    "reuse_limit": lambda c, s: Request("b", seq(0, 4), reuse_limit=FOUR),  # type: ignore[arg-type]
+    "priority": lambda c, s: RetainRange(0, 4, FOUR),  # type: ignore[arg-type]
+    "seconds": lambda c, s: RetainRange(0, 4, 50, np.float32(4)),  # type: ignore[arg-type]
+    "bounds": lambda c, s: RetainRange(0, FOUR, 50),  # type: ignore[arg-type]
+    "span": lambda c, s: Span(0, FOUR),  # type: ignore[arg-type]
+    "token_budget": lambda c, s: c.add_sequence_batch([], token_budget=FOUR),
+    "commit": lambda c, s: c.commit(s, FOUR),
+    "trim": lambda c, s: c.trim(s, FOUR),
+    "truncate": lambda c, s: c.truncate(Request("b", seq(0, 4)), FOUR),
+    "table": lambda c, s: c.table(np.int64(0)),
+    "slots of a group": lambda c, s: s.slots(np.int64(0)),
+    "usage": lambda c, s: c.usage(np.int64(0)),
+    "offload": lambda c, s: c.offload(FOUR),
+    "find": lambda c, s: c.find(Request("b", seq(0, 4)), from_=FOUR),
+    "take_events": lambda c, s: c.take_events(timeout=FOUR),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY_VALUES)
+def test_a_number_of_numpy_is_told_for_what_it_is(name: str) -> None:
+    """`4` and `np.int64(4)` read alike: an error that says only what a number must be would help nobody."""
+    cache = small("twin", 8)
+    (sequence,) = cache.add_sequence_batch([Request("r", seq(0, 6))]).sequences
+    with pytest.raises(QuireError, match=r"\(a NumPy value: pass its \.item\(\)\)"):
+        NUMPY_VALUES[name](cache, sequence)

@@ -1,11 +1,17 @@
-"""What the engine's tests share: one thread for torch, no gradients."""
+"""What the engine's tests share: one thread for torch, no gradients, a valve in front of a file's model."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+from .valve import Valve
+
+if TYPE_CHECKING:
+    from quire.engine import Model
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +27,12 @@ def quiet_torch() -> Iterator[None]:
     with torch.no_grad():
         yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def valve(model: Model) -> Iterator[Valve]:
+    """In front of the model that the test's file has as a fixture; it is open when the test ends."""
+    made = Valve(model.module)
+    yield made
+    made.open()
+    made.hook.remove()

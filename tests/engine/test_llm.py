@@ -203,6 +203,18 @@ def test_a_wrong_device(tmp_path: Path) -> None:
             LLM(tmp_path, device="cuda")
 
 
+@pytest.mark.parametrize("name", ["device_bytes", "host_bytes", "device", "dtype"])
+def test_what_would_be_ignored_is_refused(tiny: LLM, tmp_path: Path, name: str) -> None:
+    said: Any = {"device_bytes": "1GB", "host_bytes": 0, "device": "cpu", "dtype": "float32"}[name]
+    if name.endswith("bytes"):  # with a config, from wherever the model comes
+        for model in (tiny.model, tmp_path):
+            with pytest.raises(InputError, match=f"{name}={said!r}: the config says how many pages there are; leave"):
+                LLM(model, config=tiny.loop.engine.config, **{name: said})
+    else:
+        with pytest.raises(InputError, match=f"{name}={said!r}: the model is loaded already; leave it out"):
+            LLM(tiny.model, **{name: said})
+
+
 def test_a_model_without_a_tokenizer(tiny: LLM) -> None:
     with LLM(replace(tiny.model, tokenizer=None), config=tiny.loop.engine.config) as mute:
         for prompt in ("Hello", FRANCE):
@@ -308,7 +320,7 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_it_is_converted_once_and_by_two_processes_at_once(tmp_path: Path) -> None:
     """Both get a folder that is whole; nothing else is left; the third time nothing is converted."""
-    script = "from quire.engine import smollm2; print(smollm2.folder(lambda note: print('>', note)))"
+    script = "from quire.engine.model import smollm2; print(smollm2.folder(lambda note: print('>', note)))"
     environment = {**os.environ, "QUIRE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", script]
     tools = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Event, current_thread
 from typing import Any
@@ -32,6 +32,7 @@ from quire.tiers.arena import ArenaTier  # noqa: E402
 
 from . import families  # noqa: E402
 from .threads import PATIENCE, Crew, interruptible, until  # noqa: E402
+from .valve import Valve  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402
 
 PROMPT = range(20, 45)
@@ -40,43 +41,9 @@ LONG = Sampling(max_tokens=400, ignore_eos=True)
 SIZES: dict[str, Any] = {"device_pages": 80, "block_size": 8, "max_num_tokens": 64, "max_sequences": 8}
 
 
-class Valve:
-    """In front of a model: holds up its steps while it is shut, and makes one fail when asked to."""
-
-    def __init__(self, module: Any) -> None:
-        self.way, self.reached = Event(), Event()
-        self.error: BaseException | None = None
-        self.way.set()
-        self.hook = module.register_forward_pre_hook(self._pass)
-
-    def _pass(self, *_: object) -> None:
-        if not self.way.is_set():
-            self.reached.set()
-        assert self.way.wait(PATIENCE)
-        if self.error is not None:
-            raise self.error
-
-    def shut(self) -> None:
-        """The next step stops in front of it."""
-        self.reached.clear()
-        self.way.clear()
-
-    def open(self) -> None:
-        """Steps go on."""
-        self.way.set()
-
-
 @pytest.fixture(scope="module")
 def model() -> Model:
     return of(families.build("llama"))
-
-
-@pytest.fixture
-def valve(model: Model) -> Iterator[Valve]:
-    made = Valve(model.module)
-    yield made
-    made.open()
-    made.hook.remove()
 
 
 @pytest.fixture(scope="module")

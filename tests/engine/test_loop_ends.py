@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from threading import Event
 from typing import Any
 
@@ -18,22 +18,15 @@ from quire import InputError, StateError  # noqa: E402
 from quire.engine import LLM, Engine, EngineBusy, EngineConfig, Loop, Model, Run, RunFailed, Sampling, of  # noqa: E402
 
 from . import families  # noqa: E402
-from .test_loop import LONG, PLAIN, PROMPT, SIZES, Valve, loop_of, occupy, settle, tokens  # noqa: E402
+from .test_loop import LONG, PLAIN, PROMPT, SIZES, loop_of, occupy, settle, tokens  # noqa: E402
 from .threads import PATIENCE, Crew, until  # noqa: E402
+from .valve import Valve  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
     return of(families.build("llama"), byte_tokenizer())
-
-
-@pytest.fixture
-def valve(model: Model) -> Iterator[Valve]:
-    made = Valve(model.module)
-    yield made
-    made.open()
-    made.hook.remove()
 
 
 # -- nobody reads ------------------------------------------------------------------------------------------------------
@@ -146,7 +139,7 @@ def test_a_coroutine_waits_for_a_place_no_longer_than_it_wants(model: Model, val
         with pytest.raises(EngineBusy, match=r"1 runs were inside for 0.01 s; submit again later, or wait longer"):
             await loop.submit_async(PROMPT, PLAIN, timeout=0.01)
         assert loop.num_waiting == 0
-        for wrong in ("soon", math.nan, True):
+        for wrong in ("soon", math.nan, True, -1, -math.inf):
             with pytest.raises(InputError, match="its timeout is"):
                 await loop.submit_async(PROMPT, PLAIN, timeout=wrong)  # type: ignore[arg-type]
 
@@ -171,6 +164,18 @@ def test_a_coroutine_waits_for_a_place_no_longer_than_it_wants(model: Model, val
         (inside,) = occupy(loop, valve)
         assert len(asyncio.run(asyncio.wait_for(ask_in_a_long_step(loop), PATIENCE))) == 12
         inside.close()
+
+
+def test_no_wait_is_shorter_than_none(model: Model) -> None:
+    with loop_of(model) as loop:
+        stream = loop.submit(PROMPT, PLAIN)
+        waits: list[Callable[[], object]] = [
+            lambda: stream.wait(-0.5), lambda: loop.drain(-1), lambda: loop.submit(PROMPT, PLAIN, timeout=-1),
+        ]  # fmt: skip
+        for wait in waits:
+            with pytest.raises(InputError, match=r"its timeout is -\d.*; give seconds, 0 or more, or None"):
+                wait()
+        assert len(tokens(stream)) == 12 and not loop.call(lambda engine: engine.runs), "nothing else was queued"
 
 
 def test_closed_waits_until_the_place_is_free(model: Model) -> None:

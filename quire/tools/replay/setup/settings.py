@@ -11,6 +11,7 @@ import numpy as np
 from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
+from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace
 from quire.tools.replay.setup.shape import ModelShape, find_shape
 from quire.tools.replay.workload.trace import Trace, TraceRequest
@@ -25,8 +26,16 @@ class Memory:
     """One tier: so many bytes, or so many blocks of each group (one number, or one per group)."""
 
     name: str
-    bytes: int = 0
+    bytes: int | str = 0  # 40 * 10**9, or "40GB"; kept as the number
     blocks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bytes", parse_bytes(self.bytes, f"{self.name} memory"))
+
+    @property
+    def num_bytes(self) -> int:
+        """The same, as the number that it is."""
+        return int(self.bytes)
 
     def slots(self, shape: ModelShape, block_size: int) -> tuple[int, ...]:
         """Pages per group."""
@@ -38,7 +47,7 @@ class Memory:
                 fact = f"{len(self.blocks)} numbers for the {count} layer groups of {shape.name!r}"
                 raise InputError(say(f"blocks of {self.name}", fact, "give one number, or one per group"))
             return self.blocks
-        return shape.slots(self.bytes, block_size)
+        return shape.slots(self.num_bytes, block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ class ReplaySettings:
         if self.arrivals not in ARRIVALS:
             raise InputError(say(f"arrivals {self.arrivals!r}", "it is no known way", f"use one of {ARRIVALS}"))
 
-    def with_memory(self, name: str, num_bytes: int = 0, blocks: tuple[int, ...] = ()) -> ReplaySettings:
+    def with_memory(self, name: str, num_bytes: int | str = 0, blocks: tuple[int, ...] = ()) -> ReplaySettings:
         """The same with another size of one tier; a new name is added as the coldest."""
         memory = Memory(name, num_bytes, blocks)
         if any(tier.name == name for tier in self.tiers):
@@ -147,7 +156,7 @@ class ReplaySettings:
 
     def to_json(self) -> dict[str, Any]:
         """For the page and the JSON: plain values, in a fixed order."""
-        memory = {tier.name: list(tier.blocks) or tier.bytes for tier in self.tiers}
+        memory = {tier.name: list(tier.blocks) or tier.num_bytes for tier in self.tiers}
         return {
             "shape": self.shape,
             "admission": self.admission,

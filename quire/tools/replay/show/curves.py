@@ -29,12 +29,12 @@ def memory_of(settings: ReplaySettings) -> dict[str, int]:
         shape = find_shape(settings.shape)
         return {tier.name: _bytes_of(tier, shape, settings.block_size) for tier in settings.tiers}
     except QuireError:
-        return {tier.name: tier.bytes for tier in settings.tiers}
+        return {tier.name: tier.num_bytes for tier in settings.tiers}
 
 
 def _bytes_of(tier: Memory, shape: ModelShape, block_size: int) -> int:
     pages = zip(tier.slots(shape, block_size), shape.layers, strict=True)
-    return sum(slots * layers.page_bytes(block_size) for slots, layers in pages) if tier.blocks else tier.bytes
+    return sum(slots * layers.page_bytes(block_size) for slots, layers in pages) if tier.blocks else tier.num_bytes
 
 
 def varied(found: Sweep) -> list[str]:
