@@ -189,6 +189,17 @@ def test_the_package_index_gets_links_that_lead_out_of_it(monkeypatch: pytest.Mo
         assert ("/raw/" in new) is old.endswith(".svg")
 
 
+def test_files_that_pages_name_are_there() -> None:
+    """By their last parts: `state/learner.py` is enough where the page is about the core."""
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.rglob("*.p*") if ".venv" not in path.parts]
+    faults, found = [], 0
+    for page in [page for page in PAGES if page.name != "CHANGELOG.md"]:  # which tells of names that are gone
+        for name in re.findall(r"`([\w./]*\w+\.(?:py|pyx|pxi))\b", page.read_text(encoding="utf-8")):
+            found += 1
+            faults += [] if any(file.endswith(f"/{name}") for file in files) else [f"{name_of(page)}: {name}"]
+    assert not faults and found > 100
+
+
 def test_what_we_tell_people_to_install_is_there() -> None:
     """Every hint and page names our distribution and extras that it has."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -44,6 +45,15 @@ def modules(package: str) -> dict[str, Path]:
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def named(path: Path) -> Iterator[str]:
+    """Modules that a file imports, by their whole names."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            yield node.module
 
 
 def imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
@@ -133,3 +143,10 @@ def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
     assert top == {"core", "tiers", "events", "transfer", "engine", "tools"}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
+
+
+def test_what_the_tests_import_is_in_the_sdist() -> None:
+    grafted = set(re.findall(r"^graft (\w+)$", (ROOT / "MANIFEST.in").read_text(encoding="utf-8"), re.MULTILINE))
+    own = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"quire"}  # which setuptools finds by itself
+    tested = {name.split(".")[0] for path in modules("tests").values() for name in named(path)}
+    assert tested & own >= {"fuzzing", "tests"} and tested & own <= grafted

@@ -74,6 +74,13 @@ def test_both_stores_have_the_same_parts_in_the_same_order() -> None:
         assert path.parent.relative_to(TWIN) == COMPILED_PARTS[part].parent.relative_to(COMPILED)
 
 
+def test_the_rules_of_the_store_name_every_part() -> None:
+    page = (PACKAGE.parent / "docs" / "store.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| parts \| what they do \|\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()))
+    assert sorted(named) == sorted(twin_order())
+
+
 def test_what_both_stores_have_stands_in_the_same_part() -> None:
     of_compiled = {name: part for part in compiled_order() for name in defined_in(part)}
     faults, both = [], set()
