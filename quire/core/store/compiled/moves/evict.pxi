@@ -154,19 +154,6 @@ cdef int32_t take_in(State *s, Pool *g, int32_t t) noexcept nogil:
     return slot
 
 
-cdef void fetch_ghosts(State *s, Pool *g, int32_t *slots, int32_t count) noexcept nogil:
-    """Fetch what remembering the pages in these slots will touch."""
-    cdef int32_t i, p
-    for i in range(count):
-        p = g.tiers.slots[slots[i]].page
-        if p >= 0:
-            fetch_home(g.ghosts, key_at(&s.tree, page_at(g, p).node))
-    for i in range(count):
-        p = g.tiers.slots[slots[i]].page
-        if p >= 0:
-            fetch_next(g.ghosts, key_at(&s.tree, page_at(g, p).node))
-
-
 cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
     """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are
     to be dropped one by one by the caller; what that touches is fetched here: far memory is slow, but comes at once."""
@@ -193,8 +180,6 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     o.slots[before].next, o.slots[slot].prev, o.cursor[kind] = slot, before, slot
     if before == slot:
         o.filled[kind >> 6] &= ~(<uint64_t> 1 << (kind & 63))
-    if g.ghosts != NULL and count > empty:
-        fetch_ghosts(s, g, slots, count)
     for i in range(count if count > empty else 0):
         p = o.slots[slots[i]].page
         if p >= 0:

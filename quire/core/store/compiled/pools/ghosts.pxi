@@ -2,6 +2,8 @@
 # bytes a ghost, and an index of 8: buckets of one line of memory, a ghost's place and as much of its key as fits in
 # each entry. A ghost that is taken leaves a gap in the ring. The entry of one that falls out stays behind: it is known
 # to be dead by its place and the turn of the ring in which it was made, and the next that needs room takes it.
+# Ghosts that no order learns from are found later: those between `indexed` and `next` are in the ring alone, until
+# somebody looks for one or there are MAX_UNFOUND. Far memory is slow, but comes at once to whoever asks for much of it.
 # Does not know: pages that are there, what a ghost is remembered for.
 
 cdef extern from *:
@@ -58,6 +60,8 @@ cdef enum:
     ENTRIES = 0xFFFE          # which of them those are, as bits
     FILL = 8                  # of them in use, on average
     FAR_BITS = 12             # of what found no room: how many buckets on the farthest is, and the turn of the last one
+    MAX_UNFOUND = 512         # ghosts that are not in the index yet
+    FETCHED = 18                # of those, how many are fetched before the one that is entered
 
 cdef struct Ghosts:
     uint64_t *keys            # of the block under its parents and its scope
@@ -72,7 +76,8 @@ cdef struct Ghosts:
     uint32_t turn             # of the ring
     int32_t room
     int32_t next
-    int32_t count
+    int32_t indexed           # places from here to `next` have no entry; equal in an order that learns
+    int32_t count             # too high by those of one key among them
 
 
 cdef int ghosts_open(Ghosts *e, int64_t room) noexcept nogil:
@@ -121,7 +126,7 @@ cdef inline int32_t farthest(Ghosts *e, uint32_t *bucket) noexcept nogil:
 
 
 cdef inline void fetch_home(Ghosts *e, uint64_t key) noexcept nogil:
-    touch(e.index + BUCKET * ghost_home(e, key))
+    prefetch(e.index + BUCKET * ghost_home(e, key))
 
 
 cdef inline void fetch_next(Ghosts *e, uint64_t key) noexcept nogil:
@@ -162,6 +167,53 @@ cdef void add_entry(Ghosts *e, uint64_t key, int32_t place) noexcept nogil:
         first[0] = now | <uint32_t> max(far, <int64_t> farthest(e, first))
 
 
+cdef inline void leave_entry(Ghosts *e, uint32_t *entry, uint64_t key) noexcept nogil:
+    """An entry, if it is a key's, goes, and its ghost with it; not one to whose place the next of that key has come."""
+    cdef int32_t place = <int32_t> (entry[0] & e.places) - 1
+    if place < 0 or e.keys[place] != key:
+        return
+    entry[0] = 0
+    if e.facts[place] and not e.indexed <= place < e.next:
+        e.facts[place] = 0
+        e.count -= 1
+
+
+cdef void enter_ghost(Ghosts *e, int32_t place) noexcept nogil:
+    """The first ghost without entry gets one; an older one of its key is none any more."""
+    cdef uint64_t key = e.keys[place]
+    cdef uint32_t *bucket = e.index + BUCKET * ghost_home(e, key)
+    cdef uint32_t turn = (e.turn & 1) << e.bits - 1, tag = <uint32_t> (key << e.bits), found = 0
+    cdef uint32_t *old
+    if farthest(e, bucket):
+        old = find_entry(e, key)
+        if old != NULL:
+            leave_entry(e, old, key)
+    else:
+        found = matches(bucket, ~(2 * e.places + 1), tag) & ENTRIES
+    while found:
+        leave_entry(e, bucket + lowest_bit(found), key)
+        found &= found - 1
+    found = free_entries(bucket, e.places, place, turn) & ENTRIES
+    if found:
+        bucket[lowest_bit(found)] = tag | turn | <uint32_t> (place + 1)
+    else:
+        add_entry(e, key, place)
+
+
+cdef void enter_ghosts(Ghosts *e) noexcept nogil:
+    """All ghosts can be found."""
+    cdef int32_t place
+    for place in range(e.indexed, min(e.indexed + FETCHED, e.next)):
+        fetch_home(e, e.keys[place])
+    for place in range(e.indexed, e.next):
+        if place + FETCHED < e.next:
+            fetch_home(e, e.keys[place + FETCHED])
+        if place + FETCHED // 3 < e.next:
+            fetch_next(e, e.keys[place + FETCHED // 3])
+        enter_ghost(e, place)
+        e.indexed = place + 1
+
+
 cdef int32_t take_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     """The place of a key's ghost, which is found no more and whose facts the caller has to erase; or -1."""
     cdef uint32_t *entry = find_entry(e, key)
@@ -176,7 +228,9 @@ cdef int32_t take_ghost(Ghosts *e, uint64_t key) noexcept nogil:
 
 cdef int32_t find_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     """The place of a key's ghost, or -1."""
-    cdef uint32_t *entry = find_entry(e, key) if e.count else NULL
+    cdef uint32_t *entry
+    enter_ghosts(e)
+    entry = find_entry(e, key) if e.count else NULL
     return -1 if entry == NULL else <int32_t> (entry[0] & e.places) - 1
 
 
@@ -194,21 +248,31 @@ cdef int32_t make_place(Ghosts *e, uint64_t key) noexcept nogil:
     if e.next == e.room:
         e.next = 0
         e.turn += 1
+    e.indexed = e.next
     return place
 
 
 cdef void add_ghost(Ghosts *e, uint64_t key, int64_t now, uint32_t admission, int32_t why) noexcept nogil:
     """A page is gone now; no order learns from it."""
-    cdef int32_t place
+    cdef int32_t place = e.next
     if e.room == 0:
         return
-    place = make_place(e, key)
-    e.used[place], e.admission[place], e.facts[place] = now, admission, <uint32_t> why << 2
+    e.count += e.facts[place] == 0
+    e.keys[place], e.used[place], e.admission[place], e.facts[place] = key, now, admission, <uint32_t> why << 2
+    e.next += 1
+    if e.next == e.room or e.next - e.indexed == MAX_UNFOUND:
+        enter_ghosts(e)
+    if e.next == e.room:
+        e.next = e.indexed = 0
+        e.turn += 1
 
 
 cdef void drop_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     """The ghost of a key, if there is one, is none any more."""
-    cdef int32_t place = take_ghost(e, key)
+    cdef int32_t place = -1
+    enter_ghosts(e)
+    if e.count:
+        place = take_ghost(e, key)
     if place >= 0:
         e.facts[place] = 0
 
@@ -217,7 +281,7 @@ cdef void ghosts_clear(Ghosts *e) noexcept nogil:
     """Forget all, as if none had ever been."""
     memset(e.facts, 0, 4 * <Py_ssize_t> e.room)
     memset(e.index, 0, 4 * BUCKET * e.num_buckets)
-    e.next = e.count = e.turn = 0
+    e.next = e.indexed = e.count = e.turn = 0
 
 
 cdef inline uint32_t rest_of(int64_t used, int64_t now) noexcept nogil:
