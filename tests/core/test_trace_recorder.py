@@ -6,7 +6,6 @@ import gzip
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from quire.core.trace.block_ids import TraceKey
 from quire.core.trace.recorder import TraceRecorder
 from quire.tools.replay.workload.trace import read_trace, shared
 
+from ..full_disk import full_disk
 from .conftest import seq, serve
 
 KEY = TraceKey(b"one secret of the tests, 32 bytes")
@@ -145,23 +145,12 @@ def test_names_that_cannot_be_used(tmp_path: Path) -> None:
     assert (tmp_path / "old.jsonl").read_text() == "precious"
 
 
-@pytest.fixture
-def full_disk() -> Iterator[Callable[[], None]]:
-    """From then on no file can grow beyond 4 KiB."""
-    resource = pytest.importorskip("resource")  # limits of a process; not on Windows
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_full_disk_ends_the_recording_and_nothing_else(
-    store: StoreName, tmp_path: Path, full_disk: Callable[[], None], caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    store: StoreName, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("quire.core.trace.output_file.BUFFER", 1024)
     cache, recorder = recorded(store, tmp_path / "t.jsonl")
-    full_disk()
-    with caplog.at_level(logging.WARNING, "quire.trace"):
+    with full_disk(4096), caplog.at_level(logging.WARNING, "quire.trace"):
         for number in range(300):
             serve(cache, Request(number, seq(0, 200)))
         recorder.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
-resource = pytest.importorskip("resource")  # limits of a process; not on Windows
 
 from quire import InputError  # noqa: E402
 from quire.engine import LLM, Sampling  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
+
+from ..full_disk import full_disk  # noqa: E402
 
 WIDTH = 32
 OTHERS = {"ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64), "attn_norm": (32,), "ffn_norm": (32,)}
@@ -70,17 +70,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """No file can grow beyond 16 KiB."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_full_disk_is_told_in_a_line_and_nothing_is_left(cache: Path, full_disk: None) -> None:
-    with pytest.raises(InputError, match=f"converting {smollm2.NAME}: .*; make room in .*, or set QUIRE_CACHE") as told:
+def test_a_full_disk_is_told_in_a_line_and_nothing_is_left(cache: Path) -> None:
+    fact = f"converting {smollm2.NAME}: .*; make room in .*, or set QUIRE_CACHE"
+    with full_disk(16 << 10), pytest.raises(InputError, match=fact) as told:
         LLM()
     assert str(cache) in str(told.value) and "\n" not in str(told.value)
     assert list(cache.iterdir()) == []

@@ -8,7 +8,6 @@ import json
 import random
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from quire.tools.trace import make as maker
 from quire.tools.trace.make import MakeOptions, make
 from quire.tools.trace.stats.trace_stats import read_stats
 
+from ..full_disk import full_disk
 from .logs import EPOCH, KEY, lines_of, made_of, of_tokens, trace_of, write_log
 
 SECRET = "the password of Ms Alder is heron"
@@ -344,22 +344,13 @@ def test_an_error_leaves_no_file_and_an_old_one_as_it_was(tmp_path: Path, capsys
     assert "No such file" in capsys.readouterr().err
 
 
-@pytest.fixture
-def full_disk() -> Iterator[Callable[[int], None]]:
-    """No file can grow beyond so many bytes."""
-    resource = pytest.importorskip("resource")  # limits of a process; not on Windows
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
 def test_a_full_disk_leaves_nothing_that_looks_whole(
-    tmp_path: Path, full_disk: Callable[[int], None], capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     log = write_log(tmp_path / "log.jsonl", of_tokens([[n] * 400 for n in range(100)]))
-    full_disk(4096)
-    assert main(["trace", "make", str(log), "-o", str(tmp_path / name)]) == 2
+    with full_disk(4096):
+        assert main(["trace", "make", str(log), "-o", str(tmp_path / name)]) == 2
     told = f"quire trace: output {str(tmp_path / name)!r}: File too large; make room, or name another file\n"
     assert capsys.readouterr().err == told
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
