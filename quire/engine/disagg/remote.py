@@ -6,10 +6,8 @@ serve(engine, "10.0.0.1:5710", secret)                                     prefi
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from itertools import count
 from typing import Any
 
@@ -19,14 +17,13 @@ from quire.engine.choose.sampling import Sampling
 from quire.engine.disagg.peer import LinkMaker, Peer
 from quire.engine.engine import Engine
 from quire.engine.front.admission_gate import AdmissionGate
-from quire.engine.model.layers import Model
+from quire.engine.model.weights import weights_digest
 from quire.engine.settings import PrefillPeer
 from quire.engine.step.branch import Run
 from quire.transfer import Key, Limits, NixlLink, TcpLink, Tls
 from quire.transfer.links.address import split
 
 LINKS = {"tcp": TcpLink, "nixl": NixlLink}
-SAMPLE = 256  # numbers of every tensor that tell two models apart
 
 
 class RemotePrefill:
@@ -36,7 +33,7 @@ class RemotePrefill:
         make = _maker(peer.link, "decode", peer.secret, None, peer.tls)
         split(peer.address)  # one that is none is refused now
         self.address = peer.address
-        self.peer = Peer(engine, make, model=fingerprint(engine.model), limits=Limits(transfer=peer.patience))
+        self.peer = Peer(engine, make, model=weights_digest(engine.model).hex(), limits=Limits(transfer=peer.patience))
         self._name = secrets.token_hex(8)  # two processes must not order under one key
         self._numbers = count()
 
@@ -58,7 +55,7 @@ def serve(
     With a `gate` orders take places among the runs that come in through it.
     """
     make = _maker(link, "prefill", secret, listen, tls)
-    return Peer(engine, make, model=fingerprint(engine.model), limits=limits, serve=True, tell=tell, gate=gate)
+    return Peer(engine, make, model=weights_digest(engine.model).hex(), limits=limits, serve=True, tell=tell, gate=gate)
 
 
 def _maker(link: str, name: str, secret: bytes, listen: str | None, tls: Tls | None) -> LinkMaker:
@@ -77,16 +74,3 @@ def check_peer(peer: PrefillPeer) -> None:
 def check_listen(listen: str, secret: bytes, *, link: str = "tcp", tls: Tls | None = None) -> None:
     """The same for a link that others dial: a secret, certificates, and an address that is free."""
     _maker(link, "prefill", secret, listen, tls)([]).close()
-
-
-def fingerprint(model: Model) -> str:
-    """Names a model by its config and some numbers of every tensor: peers with another one do not fit."""
-    facts = model.module.config.to_dict()
-    for passing in ("dtype", "torch_dtype", "transformers_version", "architectures"):
-        facts.pop(passing, None)
-    told = {name: value for name, value in facts.items() if not name.startswith("_")}
-    name = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16, person=b"quire-model")
-    for part, tensor in model.module.state_dict().items():
-        name.update(f"{part} {list(tensor.shape)}".encode())
-        name.update(tensor.detach().reshape(-1)[:SAMPLE].float().cpu().numpy().tobytes())
-    return name.hexdigest()

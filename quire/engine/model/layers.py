@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -100,6 +101,7 @@ class Model:
     eos_ids: frozenset[int]
     max_length: int  # positions it was made for
     tokenizer: Any = None
+    folder: Path | None = None  # where it was loaded from
 
     def __repr__(self) -> str:
         name, kind = type(self.module).__name__, str(self.dtype).removeprefix("torch.")

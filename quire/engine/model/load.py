@@ -11,6 +11,7 @@ import contextlib
 import io
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -34,7 +35,7 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> 
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(say(f"dtype {dtype!r}", "it is no floating point type of torch", "use float32 or bfloat16"))
     module, tokenizer = _read(place, kind)
-    model = of(module.to(device), tokenizer)
+    model = replace(of(module.to(device), tokenizer), folder=place)
     _log.info("loaded %s: %r", place, model)
     return model
 
