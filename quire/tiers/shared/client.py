@@ -1,0 +1,148 @@
+"""StoreClient: what every user of a shared store needs, once: deadlines, a breaker, counters. Owns the store.
+
+    call ──breaker open──► a miss with a reason, at once
+      └──closed──► the store ──answers──► checked pages, counted
+                     └── late, unreachable, full: misses with a reason; the breaker hears of it
+
+Its calls wait for the store: make them on a thread that may wait. Knows no cache and no tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeVar
+
+from quire.core.records.digest import NAME_BYTES
+from quire.tiers.base import Bytes
+from quire.tiers.shared.breaker import Breaker
+from quire.tiers.shared.counters import StoreCounts, Tally
+from quire.tiers.shared.store import Miss, SharedStore, StoreError
+
+T = TypeVar("T")
+PROBE_SECONDS = 1.0  # a store that takes longer to look up one name is not back
+GRACE = 1.0  # seconds beyond its deadline until a call that hangs counts as late
+FULL_PAUSE = 1.0  # seconds in which nothing is sent to a store that was full
+_PROBE = bytes(NAME_BYTES)
+_log = logging.getLogger("quire.shared")
+
+
+class StoreClient:
+    """A store, called with deadlines. A store that fails costs its users nothing but what it held."""
+
+    def __init__(self, store: SharedStore, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store, self._clock = store, clock
+        self.breaker = Breaker(clock)
+        self.tally = Tally()
+        self._lock = Lock()
+        self._calls: dict[int, float] = {}  # under way: number -> deadline
+        self._number = 0
+        self._full_until = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"StoreClient({self.store.name}, {'reachable' if self.reachable else 'unreachable'})"
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it is worth asking. A call that hangs far beyond its deadline counts, too."""
+        with self._lock:
+            late = [number for number, deadline in self._calls.items() if self._clock() > deadline + GRACE]
+            for number in late:
+                self._calls[number] = float("inf")  # told once
+        for _ in late:
+            self._failed(StoreError(self.store.name, Miss.UNREACHABLE, "a call hangs"))
+        return not self.breaker.is_open and not self._closed
+
+    @property
+    def takes_pages(self) -> bool:
+        """Whether it is worth sending: reachable, and not full a moment ago."""
+        return self.reachable and self._clock() >= self._full_until
+
+    def counts(self) -> StoreCounts:
+        """What it has done so far."""
+        return self.tally.counts(self.breaker.num_openings, self.reachable)
+
+    def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool] | Miss:
+        """Which are there; or why that is not known."""
+        answer = self._call("exists", deadline, lambda: self.store.exists_many(names, deadline))
+        if isinstance(answer, Miss):
+            self.tally.missed(answer, len(names))
+        return answer
+
+    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+        """Fill the buffers; None where a page came, and why not elsewhere."""
+        answer = self._call("get", deadline, lambda: self.store.get_many(names, into, deadline))
+        answers: list[Miss | None] = [answer] * len(names) if isinstance(answer, Miss) else answer
+        self.tally.came(answers, (page.nbytes for page in into))
+        return answers
+
+    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+        """Send pages; None where one went, and why not elsewhere."""
+        answer: list[Miss | None] | Miss = Miss.FULL
+        if self._clock() >= self._full_until:
+            answer = self._call("put", deadline, lambda: self.store.put_many(names, pages, deadline))
+        answers: list[Miss | None] = [answer] * len(names) if isinstance(answer, Miss) else answer
+        if Miss.FULL in answers:
+            self._full_until = self._clock() + FULL_PAUSE
+        self.tally.went(answers, (page.nbytes for page in pages))
+        return answers
+
+    def remove_scope(self, tag: bytes, deadline: float) -> int:
+        """Take out every page of a scope; raises StoreError when that cannot be told to have happened."""
+        if self._closed:
+            raise StoreError(self.store.name, Miss.CLOSED, "it is closed")
+        return self.store.remove_scope(tag, deadline)
+
+    def _call(self, verb: str, deadline: float, act: Callable[[], T]) -> T | Miss:
+        if self._closed:
+            return Miss.CLOSED
+        if not self.reachable:
+            return Miss.UNREACHABLE
+        started = self._clock()
+        if started >= deadline:
+            return Miss.LATE
+        with self._lock:
+            self._number += 1
+            number = self._number
+            self._calls[number] = deadline
+        try:
+            answer = act()
+        except StoreError as wrong:
+            self._failed(wrong)
+            return wrong.miss
+        finally:
+            with self._lock:
+                del self._calls[number]
+            self.tally.called(verb, self._clock() - started)
+        self._answered()
+        return answer
+
+    def _failed(self, wrong: StoreError) -> None:
+        if wrong.miss is not Miss.FULL and self.breaker.failed(wrong.miss, wrong.fact):
+            _log.warning("%s; nothing is asked of it until it answers again", wrong)
+
+    def _answered(self) -> None:
+        if self.breaker.succeeded():
+            _log.warning("shared store %s answers again", self.store.name)
+
+    def probe(self) -> None:
+        """Ask a store that was given up whether it is back, if that is due; for a thread with nothing else to do."""
+        if self._closed or not self.breaker.begin_probe():
+            return
+        try:
+            self.store.exists_many([_PROBE], self._clock() + PROBE_SECONDS)
+        except StoreError:
+            pass
+        else:
+            self._answered()
+        finally:
+            self.breaker.end_probe()
+
+    def close(self) -> None:
+        """Close the store; calls from now on are misses."""
+        if not self._closed:
+            self._closed = True
+            self.store.close()

@@ -1,0 +1,226 @@
+"""Fetch: bring the pages of one request from a shared store into the host's memory, on a thread that may wait.
+
+    find what is here ──► ask which of the rest is there ──► how far that reaches ──► get, batch by batch
+                                                                  check ──► writer ──► copy ──► findable
+
+Bytes come into memory of their own first, so no slot is held while a store takes its time, and one that answers too
+late harms nobody. Only pages that going on needs are brought: of a window its last ones, of a state one snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from threading import Lock
+
+import numpy as np
+
+from quire.core.admission.find import Found
+from quire.core.life.writer import Writer
+from quire.core.records.digest import BlockDigests
+from quire.core.records.errors import QuireError
+from quire.core.records.groups import ALL
+from quire.core.records.request import Request
+from quire.core.state.claim import Refusal
+from quire.tiers.base import Bytes, TierError
+from quire.tiers.shared.ground import Ground, Page
+from quire.tiers.shared.needs import Present, asked, needed, reach
+from quire.tiers.shared.room import HostRoom
+from quire.tiers.shared.store import Miss
+
+
+class Fetch:
+    """Pages of a request on their way; `done` when they are here, will not come, or the deadline has passed.
+
+    What has come is held until `close`: claim the request, then close. `tokens` have come, `why` the rest has not.
+    """
+
+    __slots__ = (
+        "_closed", "_found", "_ground", "_lock", "_over", "_room", "_taken", "deadline", "request", "tokens", "why",
+    )  # fmt: skip
+
+    def __init__(self, ground: Ground, room: HostRoom, request: Request, deadline: float) -> None:
+        self._ground, self._room = ground, room
+        self.request, self.deadline = request, deadline
+        self._lock = Lock()
+        self._over = self._closed = False
+        self._found: Found | None = None
+        self._taken: list[int] | None = None  # slots that it may hold, by group
+        self.tokens = 0
+        self.why = ""
+
+    def __repr__(self) -> str:
+        state = "under way" if not self.done else f"{self.tokens} tokens came{self.why and f', then: {self.why}'}"
+        return f"Fetch({self.request.id!r}, {state})"
+
+    @property
+    def done(self) -> bool:
+        """Whether waiting longer brings nothing."""
+        return self._over or time.monotonic() >= self.deadline
+
+    def close(self) -> None:
+        """Nobody needs it any more: what has not come stays away, what has come is held no longer."""
+        with self._lock:
+            self._closed = True
+            found, self._found = self._found, None
+            taken, self._taken = self._taken, None
+        if found is not None:
+            found.close()
+        if taken is not None:
+            self._room.give_back(taken)
+
+    def __enter__(self) -> Fetch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- on a thread of the crew -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Bring what there is."""
+        try:
+            if not self._stopped:
+                self._bring()
+        except QuireError as wrong:  # such as a request that this cache cannot hold
+            self.why = self.why or str(wrong)
+        finally:
+            self._settle()
+            self._over = True
+
+    def _settle(self) -> None:
+        """Room for pages that did not come, or that nobody waits for any more, is given back."""
+        with self._lock:
+            keep = self._found is not None
+            taken, self._taken = (self._taken, None) if not keep else (None, self._taken)
+        if taken is not None:
+            self._room.give_back(taken)
+
+    def dropped(self) -> None:
+        """It will not be run."""
+        self.refuse(Miss.CLOSED)
+
+    def refuse(self, why: Miss) -> None:
+        """It brings nothing."""
+        self.why, self._over = why, True
+
+    @property
+    def _stopped(self) -> bool:
+        if time.monotonic() >= self.deadline:
+            self.why = self.why or Miss.LATE
+        return self._closed or self._ground.closing or time.monotonic() >= self.deadline
+
+    def _bring(self) -> None:
+        ground, forgets = self._ground, self._ground.forgets
+        limit = ground.usable_blocks(self.request)
+        with ground.cache.find(self.request) as found:
+            have = found.end // ground.block_size
+            if have >= limit:
+                return
+            names = ground.digests(self.request, limit)
+            pages = self._wanted(found, have, limit, names)
+            if not pages or self._stopped:
+                return
+            self._write(pages, have, names[ground.rank], forgets)
+            if self.tokens:
+                self._hold(ground.cache.find(self.request))
+
+    def _wanted(self, found: Found, have: int, limit: int, names: Sequence[BlockDigests]) -> list[Page]:
+        """Pages that are there, on every rank, and that get us further; block by block."""
+        ground, groups, size = self._ground, self._ground.groups, self._ground.block_size
+        here: Present = [np.zeros(limit, np.bool_) for _ in groups]
+        for nth, own in enumerate(groups):
+            here[nth][found.blocks(nth)] = True
+            here[nth][:have] |= own.tail(size) == ALL
+        pages = [(block, group) for block, group in asked(groups, have, limit, size) if not here[group][block]]
+        asks = [one.page(*page) for one in names for page in pages]
+        there = ground.client.exists_many(asks, self.deadline)
+        if isinstance(there, Miss):
+            self.why = there
+            return []
+        by_rank = np.logical_and.reduce(np.array(there, np.bool_).reshape(len(names), len(pages)), axis=0)
+        present = [one.copy() for one in here]
+        for (block, group), is_there in zip(pages, by_rank.tolist(), strict=True):
+            present[group][block] |= is_there
+        edge = self._fitted(have, reach(groups, present, have, limit, size), here)
+        if edge == have:
+            self.why = self.why or Miss.ABSENT
+            ground.client.tally.missed(Miss.ABSENT, len(pages))
+            return []
+        need = [(block, nth) for nth, own in enumerate(groups) for block in needed(own, edge, size)]
+        return sorted((block, nth) for block, nth in need if not here[nth][block])
+
+    def _fitted(self, have: int, edge: int, here: Present) -> int:
+        """The edge, or an earlier one that the host has room for; `have` when there is none."""
+        groups, size = self._ground.groups, self._ground.block_size
+        while edge > have:
+            counts = [sum(not here[n][b] for b in needed(group, edge, size)) for n, group in enumerate(groups)]
+            if self._room.take(counts):
+                with self._lock:
+                    self._taken = counts
+                return edge
+            self.why = "no room in the host's memory"
+            if any(group.tail(size) != ALL for group in groups):
+                return have  # another edge may be none where all groups can go on
+            edge = have + (edge - have) // 2
+        return have
+
+    def _write(self, pages: list[Page], have: int, names: BlockDigests, forgets: int) -> None:
+        ground, size = self._ground, self._ground.block_size
+        writer = ground.cache.writer(self.request, tier=ground.tier, end=0)
+        if isinstance(writer, Refusal):
+            self.why = "no room in the host's memory"
+            return
+        with writer:
+            for batch in ground.batches(pages):
+                if self._stopped or ground.forgets != forgets:
+                    return
+                came = self._get(batch, names)
+                stop = max((block for block, _ in came), default=-1) + 1
+                if came and not self._fill(writer, came, stop, forgets):
+                    return
+                self.tokens = max(self.tokens, (stop - have) * size)
+                if len(came) < len(batch):
+                    return
+
+    def _get(self, batch: list[Page], names: BlockDigests) -> dict[Page, Bytes]:
+        """Pages of the batch that came, up to the first block of which one did not."""
+        wanted, buffers = [names.page(*page) for page in batch], self._ground.buffers(batch)
+        answers = self._ground.client.get_many(wanted, buffers, self.deadline)
+        missed = [page for page, answer in zip(batch, answers, strict=True) if answer is not None]
+        if missed:
+            self.why = self.why or str(next(answer for answer in answers if answer is not None))
+            self._ground.known.discard(name for name, answer in zip(wanted, answers, strict=True) if answer)
+        cut = min((block for block, _ in missed), default=1 << 60)
+        return {page: buffer for page, buffer in zip(batch, buffers, strict=True) if page[0] < cut}
+
+    def _fill(self, writer: Writer, came: dict[Page, Bytes], stop: int, forgets: int) -> bool:
+        """Copy what came into slots and make it findable; False: that was not possible."""
+        ground, size = self._ground, self._ground.block_size
+        groups = range(len(ground.groups))
+        left_out = {group: [block for block in range(stop) if (block, group) not in came] for group in groups}
+        if writer.extend(end=stop * size, skip=left_out) is not None:
+            self.why = "no room in the host's memory"
+            return False
+        if len(writer.plan):  # a colder tier below: what has to make room is dropped, nobody here can carry it
+            ground.cache.finish(writer.plan, range(len(writer.plan)))
+        slots = {group: (writer.blocks(group).tolist(), writer.slots(group).tolist()) for group in groups}
+        places = [(group, ground.tier, slot) for group, (_, some) in slots.items() for slot in some]
+        if not ground.settled(places, self.deadline, reading=False) or ground.forgets != forgets:
+            self.why = self.why or Miss.LATE
+            return False
+        try:
+            for group, (blocks, some) in slots.items():
+                ground.tiers[ground.tier].write(group, some, [came[block, group][None] for block in blocks])
+        except TierError as wrong:
+            self.why = str(wrong)
+            return False
+        writer.written(stop * size)
+        return True
+
+    def _hold(self, found: Found) -> None:
+        with self._lock:
+            if not self._closed:
+                self._found = found
+                return
+        found.close()

@@ -1,0 +1,130 @@
+"""Sweep: keep a folder of pages below its quota, oldest first. Safe beside any number of readers, writers and sweepers.
+
+A reader that has a file open reads it to its end; a writer whose folder was removed makes it again. One sweeps at a
+time, where the file system has locks; where it has none, two remove the same pages, which is no harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from quire.tiers.shared.store import Miss, StoreError
+
+TEMPORARY = ".new-"  # files that are being written begin so
+ABANDONED = 3600.0  # seconds: whoever wrote this temporary file is dead
+KEPT = 0.9  # of the quota, after a sweep
+LOCK = ".sweep"
+MINUTE = 60
+
+
+def sweep(folder: Path, quota: int, deadline: float) -> int:
+    """Remove the oldest pages until nine tenths of the quota are left, if there is more than the quota; bytes removed.
+
+    Two walks and numbers per minute, not a list of all files: there may be millions.
+    """
+    with _lock(folder) as mine:
+        if not mine:
+            return 0
+        by_minute: Counter[int] = Counter()
+        for file in files_in(folder, deadline):
+            with contextlib.suppress(OSError):
+                told = file.stat(follow_symlinks=False)
+                if file.name.startswith(TEMPORARY) and time.time() - told.st_mtime > ABANDONED:
+                    os.unlink(file.path)
+                else:
+                    by_minute[int(told.st_mtime) // MINUTE] += told.st_size
+        total = by_minute.total()
+        return 0 if total <= quota else _remove(folder, by_minute, total - int(quota * KEPT), deadline)
+
+
+def _remove(folder: Path, by_minute: Counter[int], goal: int, deadline: float) -> int:
+    last, sure = 0, 0
+    for last in sorted(by_minute):
+        sure += by_minute[last]
+        if sure >= goal:
+            break
+    sure -= by_minute[last]  # bytes older than that minute: all of them go; of that minute as many as it takes
+    removed = spare = 0
+    for file in files_in(folder, deadline):
+        with contextlib.suppress(OSError):
+            told = file.stat(follow_symlinks=False)
+            minute = int(told.st_mtime) // MINUTE
+            if file.name.startswith(TEMPORARY) or minute > last or (minute == last and spare >= goal - sure):
+                continue
+            os.unlink(file.path)
+            removed += told.st_size
+            spare += told.st_size if minute == last else 0
+    return removed
+
+
+def files_in(folder: Path, deadline: float) -> Iterator[os.DirEntry[str]]:
+    """Files of pages, two folders down; ends early at the deadline. Folders that are empty go."""
+    for scope in _folders(folder):
+        for part in _folders(scope.path):
+            found = False
+            with contextlib.suppress(OSError), os.scandir(part.path) as files:
+                for file in files:
+                    if time.monotonic() >= deadline:
+                        return
+                    found = True
+                    yield file
+            if not found:
+                with contextlib.suppress(OSError):
+                    os.rmdir(part.path)
+        with contextlib.suppress(OSError):
+            os.rmdir(scope.path)  # refused while there is something in it
+
+
+def _folders(path: Path | str) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
+
+
+def remove_tree(scope: Path, deadline: float, store: str) -> int:
+    """Every page below the folder of a scope; how many. What cannot be removed is told: it was to be forgotten."""
+    removed = 0
+    for part in _folders(scope):
+        try:
+            for name in os.listdir(part.path):
+                if time.monotonic() >= deadline:
+                    raise StoreError(store, Miss.LATE, f"{removed} pages of a scope were removed in time, not all")
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(part.path, name))
+                    removed += not name.startswith(TEMPORARY)
+            os.rmdir(part.path)
+        except FileNotFoundError:  # somebody else removes it too
+            continue
+        except OSError as wrong:
+            fact = f"{removed} pages of a scope were removed, not all: {wrong}"
+            raise StoreError(store, Miss.FAILED, fact) from wrong
+    with contextlib.suppress(OSError):
+        os.rmdir(scope)
+    return removed
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Whether nobody else is sweeping."""
+    try:
+        number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:  # no locks here
+            pass
+        yield True
+    finally:
+        os.close(number)

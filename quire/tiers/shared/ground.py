@@ -1,0 +1,156 @@
+"""Ground: what fetching and publishing stand on: the cache, its memory, the store and the names of pages. Decides
+nothing.
+
+Bytes that outside threads read or write lie in slots that open plans may still move: `settled` says when they do not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from threading import Lock
+
+import numpy as np
+
+from quire.core.cache import Cache
+from quire.core.records.digest import BlockDigests
+from quire.core.records.groups import LayerGroup
+from quire.core.records.plan import Kind, MoveColumn, Plan
+from quire.core.records.request import Request
+from quire.tiers.base import Bytes, Tier
+from quire.tiers.shared.client import StoreClient
+
+POLL = 0.001  # seconds between looks at plans: they end with the step that made them
+MOST_KNOWN = 1 << 17  # pages
+KNOWN_SECONDS = 300.0  # a store may have forgotten since
+Place = tuple[int, int, int]  # group, tier, slot
+Page = tuple[int, int]  # block, group: sorted so, a text's pages come block by block
+
+
+@dataclass(slots=True, eq=False)
+class Ground:
+    """One cache and one store."""
+
+    cache: Cache
+    tiers: Sequence[Tier]  # by number
+    tier: int  # where pages from the store go
+    client: StoreClient
+    fingerprints: tuple[bytes, ...]  # by rank
+    rank: int
+    batch_bytes: int
+    known: KnownPages = field(default_factory=lambda: KnownPages())
+    forgets: int = 0  # how often something was forgotten: what was under way then is given up
+    closing: bool = False
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self.cache.config.block_size
+
+    @property
+    def groups(self) -> list[LayerGroup]:
+        """Those that read the sequence's own tokens, as the cache sees them."""
+        config = self.cache.config
+        return [group.clamped(config.max_length) for group in config.groups if not group.cross]
+
+    def page_bytes(self, group: int) -> int:
+        """Bytes of a page."""
+        return self.cache.config.groups[group].page_bytes
+
+    def usable_blocks(self, request: Request) -> int:
+        """Whole blocks of a request that may be shared."""
+        if request.encoder is not None or not request.reuse or not self.cache.config.reuse:
+            return 0  # what an encoder adds is part of the KV, and of no name here
+        length = min(len(request.tokens), self.cache.config.max_length)
+        limit = request.reuse_limit
+        return (length if limit is None else min(length, limit)) // self.block_size
+
+    def digests(self, request: Request, blocks: int) -> list[BlockDigests]:
+        """Names of the first blocks of a request, by rank."""
+        length, words, made = blocks * self.block_size, request.words(), []
+        for fingerprint in self.fingerprints:
+            one = BlockDigests(fingerprint, request.scope, self.block_size)
+            one.extend(request.tokens[:length], None if words is None else words[:length])
+            made.append(one)
+        return made
+
+    def batches(self, pages: Sequence[Page]) -> Iterator[list[Page]]:
+        """The same pages in batches of a bounded size, whole blocks each; a large block alone in its batch."""
+        batch: list[Page] = []
+        size = 0
+        for nth, (block, group) in enumerate(pages):
+            own = sum(self.page_bytes(g) for b, g in pages[nth : nth + len(self.cache.config.groups)] if b == block)
+            if batch and batch[-1][0] != block and size + own > self.batch_bytes:
+                yield batch
+                batch, size = [], 0
+            batch.append((block, group))
+            size += self.page_bytes(group)
+        if batch:
+            yield batch
+
+    def buffers(self, batch: Sequence[Page]) -> list[Bytes]:
+        """Memory of its own for each page: a call that comes back late must not write where others do."""
+        sizes = [self.page_bytes(group) for _, group in batch]
+        memory = np.empty(sum(sizes), np.uint8)
+        edges = np.cumsum([0, *sizes]).tolist()
+        return [memory[start:stop] for start, stop in pairwise(edges)]
+
+    def settled(self, places: Iterable[Place], deadline: float, *, reading: bool) -> bool:
+        """Wait until no open plan touches these slots (when reading: fills them); False: the deadline passed."""
+        wanted = set(places)
+        while not self.closing:
+            if not any(wanted & _touched(plan, reading) for plan in self.cache.open_plans()):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL)
+        return False
+
+
+def _touched(plan: Plan, reading: bool) -> set[Place]:
+    """Slots whose bytes a plan changes; unless somebody only reads, those that it reads as well."""
+    moves = plan.moves
+    group, kind = moves[:, MoveColumn.GROUP], moves[:, MoveColumn.KIND]
+    sources = moves if not reading else moves[kind == Kind.EXCHANGE]
+    ends = [
+        (group, moves[:, MoveColumn.DST_TIER], moves[:, MoveColumn.DST_SLOT]),
+        (sources[:, MoveColumn.GROUP], sources[:, MoveColumn.SRC_TIER], sources[:, MoveColumn.SRC_SLOT]),
+    ]
+    return {place for end in ends for place in zip(*(column.tolist() for column in end), strict=True)}
+
+
+class KnownPages:
+    """Pages that the store had lately, so that nobody asks again: bounded, and for a while only."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._lock = Lock()
+
+    def add(self, names: Iterable[bytes]) -> None:
+        """It has them."""
+        now = time.monotonic()
+        with self._lock:
+            for name in names:
+                self._seen.pop(name, None)
+                self._seen[name] = now
+            while len(self._seen) > MOST_KNOWN:
+                self._seen.popitem(last=False)
+
+    def discard(self, names: Iterable[bytes]) -> None:
+        """It has not."""
+        with self._lock:
+            for name in names:
+                self._seen.pop(name, None)
+
+    def clear(self) -> None:
+        """Nobody knows."""
+        with self._lock:
+            self._seen.clear()
+
+    def has(self, name: bytes) -> bool:
+        """Whether it had this page lately."""
+        with self._lock:
+            return time.monotonic() - self._seen.get(name, float("-inf")) < KNOWN_SECONDS

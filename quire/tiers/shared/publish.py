@@ -1,0 +1,148 @@
+"""Publish: send the pages of a text that was served to a shared store, on a thread of its own. Slows nobody.
+
+    find what is here ──► leave out what the store has ──► read, batch by batch ──► still in the same slots? ──► put
+
+A page that moved while it was read is left out: its slot may have been another's by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from quire.core.admission.find import Found
+from quire.core.records.digest import BlockDigests
+from quire.core.records.groups import ALL
+from quire.core.records.request import Request
+from quire.tiers.base import Bytes, TierError
+from quire.tiers.shared.ground import Ground, Page, Place
+from quire.tiers.shared.quota import QuotaAccounts
+from quire.tiers.shared.store import Miss
+
+PATIENCE = 5.0  # seconds for one batch; whoever sends waits for nobody's step
+MOST_COUNTED = 1 << 16  # blocks whose uses are remembered
+
+
+class UseCounts:
+    """How many texts that were served have had a block; bounded, the latest."""
+
+    def __init__(self, min_uses: int) -> None:
+        self.min_uses = min_uses
+        self._uses: OrderedDict[bytes, int] = OrderedDict()
+        self._lock = Lock()
+
+    def count(self, digests: BlockDigests) -> list[bool]:
+        """Count one more use of every block of a text; which of them may go out."""
+        if self.min_uses <= 1:
+            return [self.min_uses == 1] * len(digests)
+        with self._lock:
+            enough = []
+            for block in range(len(digests)):
+                uses = self._uses.pop(digests[block], 0) + 1
+                self._uses[digests[block]] = uses
+                enough.append(uses >= self.min_uses)
+            while len(self._uses) > MOST_COUNTED:
+                self._uses.popitem(last=False)
+        return enough
+
+
+@dataclass(slots=True, eq=False)
+class Publish:
+    """One text that was served; its pages go out as far as policy, quota and store allow."""
+
+    ground: Ground
+    uses: UseCounts
+    accounts: QuotaAccounts
+    label: str
+    request: Request
+    edges: tuple[int, ...]  # tokens after which others may go on, besides the end
+
+    def dropped(self) -> None:
+        """It will not be run."""
+        self.ground.client.tally.dropped(Miss.CLOSED, self.ground.usable_blocks(self.request))
+
+    def run(self) -> None:
+        """Send what the store has not."""
+        ground = self.ground
+        blocks = ground.usable_blocks(self.request)
+        names = ground.digests(self.request, blocks)[ground.rank]
+        enough = self.uses.count(names)
+        if not any(enough):
+            return
+        if not ground.client.takes_pages:
+            reason = Miss.FULL if ground.client.reachable else Miss.UNREACHABLE
+            ground.client.tally.dropped(reason, blocks)
+            return
+        for edge in self._ends(blocks):
+            with ground.cache.find(replace(self.request, reuse_limit=edge * ground.block_size)) as found:
+                self._send(found, names, enough)
+
+    def _ends(self, blocks: int) -> list[int]:
+        """Where to look: windows and states keep other pages for each place where one may go on."""
+        size = self.ground.block_size
+        if all(group.tail(size) == ALL for group in self.ground.groups):
+            return [blocks]
+        return sorted({blocks, *(min(edge // size, blocks) for edge in self.edges)} - {0})
+
+    def _send(self, found: Found, names: BlockDigests, enough: Sequence[bool]) -> None:
+        ground = self.ground
+        groups = range(len(ground.groups))
+        pages = sorted((block, group) for group in groups for block in found.blocks(group).tolist() if enough[block])
+        pages = [page for page in pages if not ground.known.has(names.page(*page))]
+        if not pages:
+            return
+        asks = [names.page(*page) for page in pages]
+        there = ground.client.exists_many(asks, time.monotonic() + PATIENCE)
+        if isinstance(there, Miss):
+            ground.client.tally.dropped(there, len(pages))
+            return
+        ground.known.add(name for name, is_there in zip(asks, there, strict=True) if is_there)
+        missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
+        for batch in ground.batches(missing):
+            if ground.closing or not self._send_batch(found, batch, names):
+                return
+
+    def _send_batch(self, found: Found, batch: list[Page], names: BlockDigests) -> bool:
+        """Whether it is worth going on."""
+        ground, tally = self.ground, self.ground.client.tally
+        size = sum(ground.page_bytes(group) for _, group in batch)
+        if not self.accounts.take(self.label, size):
+            tally.dropped(Miss.QUOTA, len(batch))
+            return False
+        pages = self._read(found, batch)
+        tally.dropped(Miss.BUSY, len(batch) - len(pages))
+        ready = [names.page(*page) for page in pages]
+        answers = ground.client.put_many(ready, list(pages.values()), time.monotonic() + PATIENCE) if pages else []
+        ground.known.add(name for name, answer in zip(ready, answers, strict=True) if answer is None)
+        sent = sum(page.nbytes for page, answer in zip(pages.values(), answers, strict=True) if answer is None)
+        self.accounts.give_back(self.label, size - sent)
+        return not any(answers)
+
+    def _read(self, found: Found, batch: list[Page]) -> dict[Page, Bytes]:
+        """Copies of the pages that lay still while they were read."""
+        ground = self.ground
+        places = _places(found, batch)
+        if not ground.settled(places.values(), time.monotonic() + PATIENCE, reading=True):
+            return {}
+        pages = dict(zip(batch, ground.buffers(batch), strict=True))
+        bad: set[Place] = set()
+        for group, tier in {(group, tier) for group, tier, _ in places.values()}:
+            some = [page for page, place in places.items() if place[:2] == (group, tier)]
+            try:
+                ground.tiers[tier].read(group, [places[page][2] for page in some], [pages[page][None] for page in some])
+            except TierError as wrong:
+                bad.update((group, tier, slot) for slot in wrong.failed)
+        after = _places(found, batch)
+        return {page: pages[page] for page in batch if after[page] == places[page] and places[page] not in bad}
+
+
+def _places(found: Found, batch: list[Page]) -> dict[Page, Place]:
+    """Where each page is now."""
+    where: dict[Page, Place] = {}
+    for group in {group for _, group in batch}:
+        columns = (found.blocks(group).tolist(), found.tiers(group).tolist(), found.slots(group).tolist())
+        where.update({(block, group): (group, tier, slot) for block, tier, slot in zip(*columns, strict=True)})
+    return {page: where[page] for page in batch}

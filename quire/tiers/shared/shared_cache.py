@@ -1,0 +1,207 @@
+"""SharedCache: a cache that uses a store which machines share. Owns the threads between them; made of `find` and
+`writer` only, so whatever happens here the cache's own promises hold.
+
+    fetch(request)     before it is claimed: pages from the store, into the host's memory
+    publish(request)   after it was served: pages to the store
+    forget(scope)      here and there
+
+No call waits for the store but `forget` and `close`. Knows no engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from quire.core.cache import Cache
+from quire.core.records.digest import check_fingerprint, scope_tag
+from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.identity import Scope
+from quire.core.records.memory import parse_bytes
+from quire.core.records.request import Request
+from quire.tiers.base import Tier
+from quire.tiers.shared.client import StoreClient
+from quire.tiers.shared.counters import StoreCounts
+from quire.tiers.shared.crew import Crew
+from quire.tiers.shared.erase import Erase
+from quire.tiers.shared.fetch import Fetch
+from quire.tiers.shared.ground import Ground
+from quire.tiers.shared.publish import Publish, UseCounts
+from quire.tiers.shared.quota import QuotaAccounts
+from quire.tiers.shared.room import HostRoom
+from quire.tiers.shared.settings import SharedConfig, open_store
+from quire.tiers.shared.store import Miss, SharedStore
+
+FETCHERS, MOST_FETCHES, MOST_TEXTS = 2, 64, 256  # threads, and jobs before them
+MOST_SCOPES = 1 << 16  # that are remembered to be forgotten
+CLOSING = 5.0  # seconds for what is under way
+
+
+class Forgotten(NamedTuple):
+    """Pages that are gone."""
+
+    here: int
+    store: int
+
+
+class SharedCache:
+    """A cache, the memory of its pages, and a store. `tiers` are for its use alone: no other thread calls them.
+
+    With several ranks give the fingerprints of all of them: a page counts when every rank's part is there.
+    """
+
+    def __init__(
+        self, cache: Cache, tiers: Sequence[Tier], config: SharedConfig, fingerprint: bytes | Sequence[bytes], *,
+        rank: int = 0, tier: int | None = None, store: SharedStore | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.cache = config, cache
+        prints = (fingerprint,) if isinstance(fingerprint, bytes) else tuple(fingerprint)
+        _check(cache, tiers, prints, rank)
+        into = len(tiers) - 1 if tier is None else tier
+        self.client = StoreClient(open_store(config) if store is None else store)
+        batch = parse_bytes(config.batch_bytes, "a batch")
+        self._ground = Ground(cache, list(tiers), into, self.client, prints, rank, batch)
+        slots = [cache.config.tiers[into].of_group(nth) for nth, _ in enumerate(self._ground.groups)]
+        self._room = HostRoom([int(number * config.host_share) for number in slots])
+        self._uses, self._accounts = UseCounts(config.min_uses), QuotaAccounts(config.quotas)
+        self._scopes: OrderedDict[bytes, Scope] = OrderedDict()
+        self._lock = Lock()
+        self._openings = 0
+        self._fetchers = Crew("fetch", FETCHERS, MOST_FETCHES, self.client.probe, self.client.breaker.seconds_to_probe)
+        self._senders = Crew("publish", 1, MOST_TEXTS)
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"SharedCache({'closed' if self._closed else self.client!r})"
+
+    def fetch(self, request: Request, wait: float | None = None) -> Fetch:
+        """Bring what the store has of a request and the cache has not; never waits. Close what it returns.
+
+        `wait` seconds are its deadline (None: as the config says). A store that cannot be reached brings nothing, at
+        once.
+        """
+        self._check_open("fetch")
+        deadline = time.monotonic() + (self.config.wait if wait is None else wait)
+        fetch = Fetch(self._ground, self._room, request, deadline)
+        blocks = self._ground.usable_blocks(request)
+        if not blocks:
+            fetch.refuse(Miss.ABSENT)
+        elif not self.client.reachable:
+            self._refuse(fetch, Miss.UNREACHABLE, blocks)
+            self._fetchers.wake()
+        elif not self._fetchers.submit(fetch):
+            self._refuse(fetch, Miss.BUSY, blocks)
+        else:
+            self._remember(request.scope)
+        return fetch
+
+    def _refuse(self, fetch: Fetch, why: Miss, blocks: int) -> None:
+        fetch.refuse(why)
+        self.client.tally.missed(why, blocks)
+
+    def publish(self, request: Request, *, edges: Sequence[int] = ()) -> bool:
+        """Send what the cache has of a text that was served, as policy says; never waits. False: dropped, and counted.
+
+        `edges` are places inside it behind which others may go on, such as the end of the prompt: for windows and
+        states.
+        """
+        self._check_open("publish")
+        blocks = self._ground.usable_blocks(request)
+        if not self.config.min_uses or not blocks:
+            return False
+        self._note_openings()
+        self._remember(request.scope)
+        label = self.config.label(request.scope)
+        job = Publish(self._ground, self._uses, self._accounts, label, request, tuple(edges))
+        if self._senders.submit(job):
+            return True
+        self.client.tally.dropped(Miss.BUSY, blocks)
+        return False
+
+    def forget(self, scope: Scope, timeout: float = 30.0) -> Forgotten:
+        """Forget a tenant, adapter or epoch: here, and every page in the store of the scopes known here that it covers.
+
+        StoreError: the store did not answer, and may still have some. Scopes that this process has never seen, such
+        as this tenant under an adapter that only others serve, are not known here: tell the others as well.
+        """
+        self._check_open("forget")
+        self._ground.forgets += 1  # before the cache forgets: what is under way finds one or the other
+        here = self.cache.forget(scope)
+        with self._lock:
+            known = {key: one for key, one in self._scopes.items() if scope.covers(one)}
+        known[scope.key] = scope
+        prints = self._ground.fingerprints
+        tags = [scope_tag(one, each) for each in known.values() for one in prints]
+        erase = Erase(self.client, tags, time.monotonic() + timeout)
+        if not self._senders.submit(erase):  # behind what is being sent, and before what comes later
+            erase.run()
+        there = erase.result(timeout)
+        self._ground.known.clear()
+        with self._lock:
+            for key in known:
+                self._scopes.pop(key, None)
+        return Forgotten(here, there)
+
+    def counts(self) -> StoreCounts:
+        """What came, went and did not."""
+        return self.client.counts()
+
+    def wait_until_idle(self, timeout: float) -> bool:
+        """Whether all that was asked for and offered so far is done, within so many seconds; for tests and ends."""
+        end = time.monotonic() + timeout
+        return self._fetchers.wait_until_idle(timeout) and self._senders.wait_until_idle(end - time.monotonic())
+
+    def close(self, timeout: float = CLOSING) -> bool:
+        """End the threads and the store; False: a call hangs, and its thread ends with it."""
+        if self._closed:
+            return True
+        self._closed = self._ground.closing = True
+        end = time.monotonic() + timeout
+        clean = [crew.close(max(0.0, end - time.monotonic())) for crew in (self._senders, self._fetchers)]
+        self.client.close()
+        return all(clean)
+
+    def __enter__(self) -> SharedCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _remember(self, scope: Scope) -> None:
+        with self._lock:
+            self._scopes.pop(scope.key, None)
+            self._scopes[scope.key] = scope
+            while len(self._scopes) > MOST_SCOPES:
+                self._scopes.popitem(last=False)
+
+    def _note_openings(self) -> None:
+        """A store that was away may have come back empty."""
+        if self._openings != self.client.breaker.num_openings:
+            self._openings = self.client.breaker.num_openings
+            self._ground.known.clear()
+
+    def _check_open(self, act: str) -> None:
+        if self._closed:
+            raise StateError(say(f"{act} of a shared cache", "it is closed", "make a new one"))
+
+
+def _check(cache: Cache, tiers: Sequence[Tier], prints: tuple[bytes, ...], rank: int) -> None:
+    for one in prints:
+        check_fingerprint(one)
+    if type(rank) is not int or not 0 <= rank < len(prints):
+        fact = f"{len(prints)} fingerprints are given"
+        raise InputError(say(f"rank {shown(rank)} of a shared cache", fact, "give one for each rank, in order"))
+    config = cache.config
+    if len(config.tiers) < 2 or len(tiers) != len(config.tiers):
+        fact = f"the cache has {len(config.tiers)} tiers, {len(tiers)} are given"
+        raise InputError(say("a shared cache", fact, "give it the memory of a device and of a host"))
+    sizes = tuple(group.page_bytes for group in config.groups)
+    if 0 in sizes:
+        raise InputError(say("a shared cache", f"pages have {sizes} bytes", "say page_bytes in every layer group"))
+    for tier in tiers:
+        if tier.info().page_bytes != sizes:
+            fact = f"its pages have {tier.info().page_bytes} bytes, those of the cache {sizes}"
+            raise InputError(say(f"tier {tier.info().name!r}", fact, "build both from the same layer groups"))

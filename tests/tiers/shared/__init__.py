@@ -1,0 +1,1 @@
+"""Tests of stores that machines share."""

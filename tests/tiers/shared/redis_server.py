@@ -1,0 +1,56 @@
+"""A real redis-server for tests: on loopback, on a free port and a unix socket, in a folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+BINARY = shutil.which("redis-server")
+needs_redis = pytest.mark.skipif(
+    BINARY is None, reason="redis-server is not installed (Debian: apt install redis-server)"
+)
+SETTINGS = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--unixsocketperm", "700")
+
+
+class RedisServer:
+    """One server; `start` and `kill` as often as one likes, always on the same port."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.folder, self.settings = folder, settings
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.socket = folder / "r"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> RedisServer:
+        """Start it, and wait until it answers."""
+        assert BINARY is not None
+        place = ("--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket))
+        self.process = subprocess.Popen(
+            [BINARY, *place, "--dir", str(self.folder), *SETTINGS, *self.settings], stdout=subprocess.DEVNULL
+        )
+        end = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as line:
+                line.sendall(b"PING\r\n")
+                if line.recv(64)[:1] in (b"+", b"-"):
+                    return self
+            assert time.monotonic() < end and self.process.poll() is None, "redis-server does not start"
+
+    def kill(self) -> None:
+        """As a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
