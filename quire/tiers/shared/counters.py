@@ -68,13 +68,15 @@ class Tally:
 
     def dropped(self, reason: Miss, pages: int) -> None:
         """Pages that were not even sent."""
-        with self.lock:
-            self.drops[reason] += pages
+        if pages:
+            with self.lock:
+                self.drops[reason] += pages
 
     def missed(self, reason: Miss, pages: int) -> None:
         """Pages that were not even asked for."""
-        with self.lock:
-            self.misses[reason] += pages
+        if pages:
+            with self.lock:
+                self.misses[reason] += pages
 
     def counts(self, openings: int, reachable: bool) -> StoreCounts:
         """All of it, now."""

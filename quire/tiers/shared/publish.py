@@ -101,17 +101,23 @@ class Publish:
             return
         ground.known.add(name for name, is_there in zip(asks, there, strict=True) if is_there)
         missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
+        left = len(missing)
         for batch in ground.batches(missing):
-            if ground.closing or not self._send_batch(found, batch, names):
+            reason = Miss.CLOSED if ground.closing else self._send_batch(found, batch, names)
+            if reason in (Miss.QUOTA, Miss.CLOSED):
+                ground.client.tally.dropped(reason, left)
+                return
+            left -= len(batch)
+            if reason is not None:
+                ground.client.tally.dropped(reason, left)
                 return
 
-    def _send_batch(self, found: Found, batch: list[Page], names: BlockDigests) -> bool:
-        """Whether it is worth going on."""
+    def _send_batch(self, found: Found, batch: list[Page], names: BlockDigests) -> Miss | None:
+        """Send some; why it is not worth going on. Of a batch that was not begun nothing is counted."""
         ground, tally = self.ground, self.ground.client.tally
         size = sum(ground.page_bytes(group) for _, group in batch)
         if not self.accounts.take(self.label, size):
-            tally.dropped(Miss.QUOTA, len(batch))
-            return False
+            return Miss.QUOTA
         pages = self._read(found, batch)
         tally.dropped(Miss.BUSY, len(batch) - len(pages))
         ready = [names.page(*page) for page in pages]
@@ -119,7 +125,7 @@ class Publish:
         ground.known.add(name for name, answer in zip(ready, answers, strict=True) if answer is None)
         sent = sum(page.nbytes for page, answer in zip(pages.values(), answers, strict=True) if answer is None)
         self.accounts.give_back(self.label, size - sent)
-        return not any(answers)
+        return next((answer for answer in answers if answer is not None), None)
 
     def _read(self, found: Found, batch: list[Page]) -> dict[Page, Bytes]:
         """Copies of the pages that lay still while they were read."""

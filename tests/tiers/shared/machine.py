@@ -1,0 +1,143 @@
+"""A machine with a cache, a device, a host and a shared store, for tests. Knows no model.
+
+Its pages have bytes that follow from the text, so that a wrong one shows.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import count
+
+import numpy as np
+
+from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig, check
+from quire.core.records.request import PLAIN
+from quire.tiers import ArenaTier, Bytes, Mover, PageLayout
+from quire.tiers.shared import Fetch, SharedCache, SharedConfig, SharedStore
+
+SIZE = 4  # tokens of a block
+FULL = LayerGroup("full", page_bytes=96)
+WINDOW = LayerGroup("window", page_bytes=160, window=9)
+STATE = LayerGroup("state", page_bytes=224, snapshot_every=8)
+FINGERPRINT = bytes(range(32))
+PATIENT = 60.0  # seconds: only a test that hangs waits so long
+Int32 = np.ndarray[tuple[int], np.dtype[np.int32]]
+
+
+def text(*parts: int, length: int = 24) -> Int32:
+    """A text; texts that begin with equal numbers begin alike, 8 tokens for each."""
+    pieces = [np.random.default_rng(parts[: nth + 1]).integers(1, 1000, 8) for nth in range(len(parts))]
+    rest = np.random.default_rng([*parts, 99]).integers(1, 1000, max(0, length - 8 * len(parts)))
+    return np.concatenate([*pieces, rest])[:length].astype(np.int32)
+
+
+def content(scope: Scope, tokens: Int32, block: int, group: int, size: int) -> Bytes:
+    """The bytes of a page: those of this text, up to the end of this block."""
+    before = scope.key + tokens[: (block + 1) * SIZE].tobytes() + bytes([group])
+    return np.resize(np.frombuffer(blake2b(before).digest(), np.uint8), size)
+
+
+class Machine:
+    """One of the machines that share a store."""
+
+    numbers = count()
+
+    def __init__(
+        self, store: SharedStore | str, *groups: LayerGroup, device: int = 16, host: int = 64,
+        fingerprint: bytes | tuple[bytes, ...] = FINGERPRINT, rank: int = 0, **settings: object,
+    ) -> None:  # fmt: skip
+        self.groups = groups or (FULL,)
+        sizes = [group.page_bytes for group in self.groups]
+        tiers = (TierConfig("device", device), TierConfig("host", host))
+        config = CacheConfig(
+            tiers, block_size=SIZE, groups=self.groups, max_length=128, max_chunk=64, partial_reuse=False
+        )
+        self.cache = Cache(config)
+        self.tiers = [ArenaTier(tier.name, [tier.of_group(0)] * len(sizes), sizes) for tier in tiers]
+        self.mover = Mover(self.tiers, [PageLayout(size) for size in sizes], SIZE)
+        named = store if isinstance(store, str) else "given"
+        config_ = SharedConfig(named, wait=PATIENT, **settings)  # type: ignore[arg-type]
+        given = None if isinstance(store, str) else store
+        self.shared = SharedCache(self.cache, self.tiers, config_, fingerprint, rank=rank, store=given)
+        self.computed = 0  # tokens
+        self.wrong: list[tuple[int, int]] = []  # pages with wrong bytes that were reused
+
+    def request(self, tokens: Int32, scope: Scope = PLAIN) -> Request:
+        return Request(next(self.numbers), tokens, scope)
+
+    def serve(self, tokens: Int32, scope: Scope = PLAIN, *, wait: bool = True, publish: bool = True) -> int:
+        """Answer a prompt as an engine would, through the device; tokens that were reused."""
+        request = self.request(tokens, scope)
+        with self.shared.fetch(request) as fetch:
+            if wait:
+                self.settle()
+                assert fetch.done
+            batch = self.cache.add_sequence_batch([request])
+        (sequence,) = batch.sequences
+        failed = self.mover.run(batch.plan) if len(batch.plan) else []
+        assert not failed
+        self.cache.finish(batch.plan, failed)
+        for group, layer in enumerate(self.groups):
+            row = self.cache.table(group)[sequence.row]
+            for block in range(len(tokens) // SIZE):
+                if row[block] < 0 or layer.current:
+                    continue
+                page, right = (
+                    self.tiers[0].view(group)[row[block]],
+                    content(scope, tokens, block, group, layer.page_bytes),
+                )
+                if (block + 1) * SIZE > sequence.start:
+                    page[:] = right
+                elif not np.array_equal(page, right):
+                    self.wrong.append((block, group))
+        self.computed += len(tokens) - sequence.start
+        self.cache.commit([sequence])
+        start = sequence.start
+        self.cache.release(sequence)
+        if publish:
+            self.shared.publish(self.request(tokens, scope))
+        return start
+
+    def store(self, tokens: Int32, scope: Scope = PLAIN, *, edge: int | None = None) -> None:
+        """Have the pages that going on behind `edge` tokens (all) needs, in the host, as if they had been computed."""
+        edge = len(tokens) // SIZE * SIZE if edge is None else edge
+        need = [
+            {b for span in layer.needs_at(edge, SIZE) for b in range(span.start, span.end)} for layer in self.groups
+        ]
+        skip = {group: [b for b in range(edge // SIZE) if b not in some] for group, some in enumerate(need)}
+        writer = self.cache.writer(self.request(tokens, scope), tier=1, end=edge, skip=skip)
+        with writer:  # type: ignore[union-attr]
+            for group, layer in enumerate(self.groups):
+                for block, slot in zip(writer.blocks(group), writer.slots(group), strict=True):  # type: ignore[union-attr]
+                    self.tiers[1].view(group)[slot] = content(scope, tokens, int(block), group, layer.page_bytes)
+            writer.written(edge)  # type: ignore[union-attr]
+
+    def publish(self, tokens: Int32, scope: Scope = PLAIN, edges: tuple[int, ...] = ()) -> None:
+        self.shared.publish(self.request(tokens, scope), edges=edges)
+        self.settle()
+
+    def fetch(self, tokens: Int32, scope: Scope = PLAIN) -> Fetch:
+        """What comes; to be closed."""
+        fetch = self.shared.fetch(self.request(tokens, scope))
+        self.settle()
+        return fetch
+
+    def has(self, tokens: Int32, scope: Scope = PLAIN) -> int:
+        """Tokens of a text that could be reused; their bytes are checked."""
+        with self.cache.find(self.request(tokens, scope)) as found:
+            for group, layer in enumerate(self.groups):
+                places = zip(found.blocks(group), found.tiers(group), found.slots(group), strict=True)
+                for block, tier, slot in places:
+                    right = content(scope, tokens, int(block), group, layer.page_bytes)
+                    assert np.array_equal(self.tiers[tier].view(group)[slot], right), (block, group)
+            return found.end
+
+    def settle(self) -> None:
+        assert self.shared.wait_until_idle(PATIENT)
+
+    def close(self) -> None:
+        assert self.shared.close()
+        self.mover.close()
+        assert not self.wrong
+        assert not self.cache.open_finds() and not self.cache.open_writers()
+        check(self.cache)
