@@ -1,0 +1,338 @@
+"""The client of a store: a breaker that opens and closes, calls that hang, full queues, ends with work inside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+
+from quire.tiers import Bytes
+from quire.tiers.shared import FolderStore, Miss, StoreClient, StoreError
+from quire.tiers.shared.breaker import FIRST_WAIT, LATE_CALLS, LONGEST_WAIT, Breaker
+from quire.tiers.shared.client import FULL_PAUSE, GRACE
+from quire.tiers.shared.crew import Crew
+from quire.tiers.shared.quota import MOST_LABELS, Quota, QuotaAccounts
+from quire.tiers.shared.shared_cache import FETCHERS, MOST_FETCHES
+from tests.tiers.shared.machine import PATIENT, Machine, text
+from tests.tiers.shared.store_suite import empty, name, page, soon
+
+
+class FakeClock:
+    """Time that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class GatedStore(FolderStore):
+    """A folder whose calls fail or hang as the test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.fails: Miss | None = None
+        self.gate = Event()
+        self.reached = Event()
+        self.hangs = False
+        self.calls = 0
+
+    def _wait(self) -> None:
+        self.calls += 1
+        if self.hangs:
+            self.reached.set()
+            assert self.gate.wait(PATIENT)
+        if self.fails is not None:
+            raise StoreError(self.name, self.fails, "as the test wants")
+
+    def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
+        self._wait()
+        return super().exists_many(names, deadline)
+
+    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+        self._wait()
+        return super().get_many(names, into, deadline)
+
+    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+        self._wait()
+        return super().put_many(names, pages, deadline)
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Until something has happened on another thread."""
+    end = time.monotonic() + PATIENT
+    while not happened():
+        assert time.monotonic() < end
+
+
+# -- breaker -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_breaker_opens_at_once_for_unreachable_and_after_some_late_calls() -> None:
+    first, second = Breaker(FakeClock()), Breaker(FakeClock())
+    assert first.failed(Miss.UNREACHABLE, "gone") and first.is_open and first.why == "gone"
+    for _ in range(LATE_CALLS - 1):
+        assert not second.failed(Miss.LATE, "slow")
+    second.succeeded()
+    for _ in range(LATE_CALLS - 1):
+        assert not second.failed(Miss.LATE, "slow")
+    assert not second.is_open and second.failed(Miss.LATE, "slow") and second.is_open
+
+
+def test_probes_come_one_at_a_time_and_ever_later() -> None:
+    clock = FakeClock()
+    breaker = Breaker(clock)
+    assert breaker.seconds_to_probe() is None and not breaker.begin_probe()
+    breaker.failed(Miss.UNREACHABLE, "gone")
+    waits = []
+    for _ in range(10):
+        wait = breaker.seconds_to_probe()
+        assert wait is not None and not breaker.begin_probe()
+        waits.append(round(wait, 3))
+        clock.now += wait
+        assert breaker.begin_probe() and not breaker.begin_probe() and breaker.seconds_to_probe() is None
+        breaker.end_probe()
+    assert waits[:3] == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT] and waits[-1] == LONGEST_WAIT
+    assert breaker.succeeded() and breaker.seconds_to_probe() is None
+    breaker.failed(Miss.UNREACHABLE, "again")
+    assert breaker.seconds_to_probe() == pytest.approx(FIRST_WAIT) and breaker.num_openings == 2
+
+
+# -- client ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_store_is_not_asked_and_comes_back_by_a_probe(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = GatedStore(tmp_path)
+    client = StoreClient(store, clock=clock)
+    client.put_many([name(1)], [page(1)], soon())
+    store.fails = Miss.UNREACHABLE
+    assert client.get_many([name(1), name(2)], empty(2), soon()) == [Miss.UNREACHABLE] * 2
+    calls = store.calls
+    assert client.exists_many([name(1)], soon()) is Miss.UNREACHABLE and not client.reachable
+    assert client.put_many([name(1)], [page(1)], soon()) == [Miss.UNREACHABLE]
+    client.probe()
+    assert store.calls == calls  # it is not due
+    clock.now += FIRST_WAIT
+    client.probe()
+    assert store.calls == calls + 1 and not client.reachable
+    store.fails = None
+    clock.now += 2 * FIRST_WAIT
+    client.probe()
+    assert client.reachable and client.exists_many([name(1)], soon()) == [True]
+    counts = client.counts()
+    assert counts.misses == {"unreachable": 3} and counts.drops == {"unreachable": 1} and counts.openings == 1
+
+
+def test_a_call_that_hangs_opens_the_breaker_once_and_its_end_counts_for_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = GatedStore(tmp_path)
+    client = StoreClient(store, clock=clock)
+    store.hangs = True
+
+    class Ask:
+        def run(self) -> None:
+            client.exists_many([name(1)], clock.now + 5)
+
+        def dropped(self) -> None: ...
+
+    crew = Crew("test", 1, 1)
+    assert crew.submit(Ask()) and store.reached.wait(PATIENT)
+    assert client.reachable
+    clock.now += 5 + GRACE + 0.1
+    assert not client.reachable and client.breaker.num_openings == 1
+    assert client.get_many([name(1)], empty(1), clock.now + 5) == [Miss.UNREACHABLE]
+    store.hangs = False
+    store.gate.set()
+    assert crew.wait_until_idle(PATIENT)
+    assert client.reachable and client.breaker.num_openings == 1  # it has answered after all
+    assert crew.close(PATIENT)
+
+
+def test_a_full_store_is_read_and_not_written_for_a_while(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = GatedStore(tmp_path)
+    client = StoreClient(store, clock=clock)
+    client.put_many([name(1)], [page(1)], soon())
+    store.fails = Miss.FULL
+    assert client.put_many([name(2)], [page(2)], soon()) == [Miss.FULL]
+    store.fails = None
+    assert client.reachable and not client.takes_pages
+    calls = store.calls
+    assert client.put_many([name(2)], [page(2)], soon()) == [Miss.FULL] and store.calls == calls
+    assert client.get_many([name(1)], empty(1), soon()) == [None]
+    clock.now += FULL_PAUSE
+    assert client.takes_pages and client.put_many([name(2)], [page(2)], soon()) == [None]
+
+
+def test_counts_say_what_happened(tmp_path: Path) -> None:
+    client = StoreClient(FolderStore(tmp_path))
+    client.put_many([name(1), name(2)], [page(1), page(2)], soon())
+    client.get_many([name(1), name(3)], empty(2), soon())
+    client.get_many([name(1)], empty(1), time.monotonic() - 1)
+    counts = client.counts()
+    assert (counts.sent, counts.hits, counts.bytes_out, counts.bytes_in) == (2, 1, 2048, 1024)
+    assert counts.misses == {"absent": 1, "late": 1} and counts.calls == {"put": 1, "get": 1}
+    client.close()
+    assert client.get_many([name(1)], empty(1), soon()) == [Miss.CLOSED] and not client.counts().reachable
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_quota_fills_up_again_and_not_beyond() -> None:
+    clock = FakeClock()
+    accounts = QuotaAccounts({"a": Quota(100, seconds=10), "*": Quota(10, seconds=10)}, clock)
+    assert accounts.take("a", 100) and not accounts.take("a", 1)
+    clock.now += 5
+    assert not accounts.take("a", 51) and accounts.take("a", 50)
+    clock.now += 1000
+    assert not accounts.take("a", 101) and accounts.take("a", 60)
+    accounts.give_back("a", 60)
+    assert accounts.take("a", 100)
+    assert accounts.take("b", 10) and not accounts.take("b", 1) and accounts.take("c", 10)
+    assert QuotaAccounts({}).take("any", 1 << 60)
+
+
+def test_labels_are_bounded() -> None:
+    accounts = QuotaAccounts({"*": Quota(1)})
+    for number in range(MOST_LABELS + 100):
+        accounts.take(str(number), 1)
+    assert len(accounts._left) == MOST_LABELS
+
+
+# -- a cache over a store that hangs ----------------------------------------------------------------------------------
+
+
+def test_nobody_waits_for_a_store_that_hangs_and_too_much_is_refused_at_once(tmp_path: Path) -> None:
+    store = GatedStore(tmp_path)
+    one = Machine(store)
+    one.serve(text(1))
+    one.settle()
+    store.hangs = True
+    fetches = [one.shared.fetch(one.request(text(2))) for _ in range(FETCHERS)]
+    wait_for(lambda: store.calls >= 2 + FETCHERS)
+    fetches += [one.shared.fetch(one.request(text(2))) for _ in range(MOST_FETCHES)]
+    refused = one.shared.fetch(one.request(text(2)))
+    assert refused.done and refused.why == Miss.BUSY
+    assert not fetches[0].done
+    assert one.serve(text(3), wait=False, publish=False) == 0  # the cache works all the while
+    store.hangs = False
+    store.gate.set()
+    one.settle()
+    for fetch in (*fetches, refused):
+        fetch.close()
+    one.close()
+
+
+def test_a_deadline_passes_although_the_call_hangs_and_late_bytes_change_nothing(tmp_path: Path) -> None:
+    store = GatedStore(tmp_path)
+    one, other = Machine(store), Machine(store)
+    one.serve(text(1))
+    one.settle()
+    store.hangs = True
+    fetch = other.shared.fetch(other.request(text(1)), wait=0.05)
+    assert store.reached.wait(PATIENT)
+    wait_for(lambda: fetch.done)
+    assert fetch.tokens == 0
+    store.hangs = False
+    store.gate.set()
+    other.settle()
+    assert fetch.tokens == 0 and fetch.why == Miss.LATE and other.has(text(1)) == 0
+    fetch.close()
+    one.close()
+    other.close()
+
+
+def test_too_many_texts_to_send_are_dropped_and_counted(tmp_path: Path) -> None:
+    store = GatedStore(tmp_path)
+    one = Machine(store)
+    store.hangs = True
+    one.store(text(1))
+    assert one.shared.publish(one.request(text(1)))
+    assert store.reached.wait(PATIENT)
+    offered = 0
+    while one.shared.publish(one.request(text(1))):
+        offered += 1
+        assert offered < 1000
+    assert one.shared.counts().drops == {"busy": 6}
+    store.hangs = False
+    store.gate.set()
+    one.settle()
+    one.close()
+
+
+def test_closing_with_work_inside_ends_it_and_leaves_nothing_open(tmp_path: Path) -> None:
+    store = GatedStore(tmp_path)
+    one = Machine(store)
+    one.store(text(1))
+    one.publish(text(1))
+    store.hangs = True
+    fetches = [one.shared.fetch(one.request(text(2))) for _ in range(6)]
+    one.shared.publish(one.request(text(1, 5)))
+    assert store.reached.wait(PATIENT)
+    assert not one.shared.close(timeout=0.01)  # a call hangs
+    assert all(fetch.done for fetch in fetches[FETCHERS:])
+    store.hangs = False
+    store.gate.set()
+    for crew in (one.shared._fetchers, one.shared._senders):
+        assert crew.close(PATIENT)
+    for fetch in fetches:
+        fetch.close()
+    one.close()
+
+
+def test_a_fault_in_a_job_ends_that_job_and_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class FaultyStore(FolderStore):
+        faulty = True
+
+        def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
+            if self.faulty:
+                raise ZeroDivisionError("a fault")
+            return super().exists_many(names, deadline)
+
+    store = FaultyStore(tmp_path)
+    one = Machine(store)
+    with one.fetch(text(1)) as fetch:
+        assert fetch.done and fetch.tokens == 0
+    assert "a fault" in caplog.text and not one.cache.open_finds()
+    store.faulty = False
+    one.serve(text(1))
+    one.settle()
+    assert one.shared.counts().sent == 6
+    one.close()
+
+
+def test_a_page_that_moves_while_it_is_read_does_not_go_out(tmp_path: Path) -> None:
+    """An admission of the same text may bring it to the device, and its old slot may be another's by then."""
+    one, other = Machine(str(tmp_path), device=8, host=8), Machine(str(tmp_path))
+    one.store(text(1, length=8))
+    host = one.tiers[1]
+    read = host.read
+
+    def admitted_meanwhile(group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
+        batch = one.cache.add_sequence_batch([one.request(text(1, length=12))])
+        one.mover.run(batch.plan)
+        one.cache.finish(batch.plan)
+        host.view(0)[list(slots)] = 0  # whoever has the slots now
+        read(group, slots, out)
+        one.cache.release(batch.sequences[0], store=False)
+
+    class MovingTier:
+        info, write, close = host.info, host.write, host.close
+        read = staticmethod(admitted_meanwhile)
+
+    one.shared._ground.tiers = [one.tiers[0], MovingTier()]
+    one.publish(text(1, length=8))
+    one.shared._ground.tiers = one.tiers
+    assert one.shared.counts().drops.get("busy", 0) == 2 - one.shared.counts().sent
+    with other.fetch(text(1, length=8)):
+        other.has(text(1, length=8))  # checks bytes
+    assert np.array_equal(one.shared.counts().sent, 0)
+    one.close()
+    other.close()
