@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -38,6 +39,7 @@ from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
 from quire.engine.recording import RunRecorder
 from quire.engine.settings import EngineConfig
+from quire.engine.shared_side import SharedSide, shared_config
 from quire.engine.step.advance import Advance
 from quire.engine.step.beam import beams_of
 from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
@@ -57,6 +59,9 @@ from quire.engine.submission import (
 from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
 
+if TYPE_CHECKING:
+    from quire.tiers.shared import SharedConfig
+
 PLAIN_SAMPLING = Sampling()
 _log = logging.getLogger("quire.engine")
 
@@ -67,7 +72,7 @@ class Engine:
     def __init__(
         self, model: Model, config: EngineConfig, *, connector: Connector | None = None,
         colder: Sequence[Tier] | None = None, clock: Callable[[], float] = time.monotonic,
-        record: str | Path | None = None,
+        record: str | Path | None = None, shared: SharedConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
         self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
@@ -86,11 +91,21 @@ class Engine:
         self._numbers = count()
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         self.closed = False
+        self.shared_side = None if shared is None else self._open_shared(shared)
         self.recording: RunRecorder | None = None
         if record is not None:
             self.record(record)
         self.stats = Stats()
         _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
+
+    def _open_shared(self, shared: SharedConfig | str | Path) -> SharedSide:
+        try:
+            side = SharedSide(self.model, self.cache, self.pages, shared_config(shared))
+        except BaseException:
+            self.pages.close()
+            raise
+        self.participants.append(side)
+        return side
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -132,6 +147,7 @@ class Engine:
         if not away:
             self.scheduler.put(branch)
             branch.prepared = prepared
+            branch.prefetch = None if self.shared_side is None else self.shared_side.prefetch(request)
         return run
 
     def _mask(self, given: TokenMask | None, sampling: Sampling) -> TokenMask | None:
@@ -178,6 +194,8 @@ class Engine:
     def give_up(self, run: Run, why: str) -> None:
         """End it with an error after a fault: its pages are left as they are."""
         run.error = why
+        for branch in run.branches:
+            branch.end_prefetch()
         run.branches.clear()
         self._stop(run, "error")
 
@@ -239,9 +257,9 @@ class Engine:
                 del turn.works[branch]
             if turn.works or turn.refused:
                 return turn
-            if self.scheduler.give_way():
+            if self.scheduler.give_way() or (not turn.passed_over and self.scheduler.end_prefetches()):
                 continue
-            if not self.num_lingering:
+            if not self.num_lingering and not turn.passed_over:
                 oldest = min(self.runs.values(), key=lambda run: run.order)
                 self.fail(oldest, f"it fits no step, although nothing else runs; {LESS}")
             return turn
@@ -318,6 +336,8 @@ class Engine:
         sequence, branch.sequence = branch.sequence, None
         assert sequence is not None
         self.connector_side.release(sequence, store)
+        if store and self.shared_side is not None:
+            self.shared_side.served(branch)
 
     def drain(self) -> None:
         """Step until every run is done."""

@@ -27,11 +27,13 @@ from quire.engine.model.layers import Model
 from quire.engine.model.load import load
 from quire.engine.publishing import EnginePublisher
 from quire.engine.settings import EngineConfig, PrefillPeer
+from quire.engine.shared_side import HOST_BYTES, shared_config
 from quire.engine.step.branch import Run
 from quire.engine.step.times import RunTimes
 
 if TYPE_CHECKING:
     from quire.events import Publisher
+    from quire.tiers.shared import SharedConfig
     from quire.transfer import Tls
 
 
@@ -77,12 +79,14 @@ class LLM:
 
     With a `prefill_peer`, an LLM that serves prompts, it decodes what that one computes. With `publish`, an endpoint
     such as "tcp://127.0.0.1:5557", routers hear what it caches, and with `replay`, another one, what they missed.
+    With `shared`, a folder or "redis://host:6379/0", it reuses what other machines have computed, and they what it has.
     """
 
     def __init__(
         self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None,
         prefill_peer: PrefillPeer | None = None, publish: str | None = None, replay: str | None = None,
-        tell: Callable[[str], None] = lambda _: None, **memory: Unpack[ModelMemory],
+        shared: SharedConfig | str | Path | None = None, tell: Callable[[str], None] = lambda _: None,
+        **memory: Unpack[ModelMemory],
     ) -> None:  # fmt: skip
         check_names(memory, ModelMemory.__optional_keys__)
         device = memory.get("device", "cpu")
@@ -95,6 +99,7 @@ class LLM:
         if prefill_peer is not None:
             _check_peer(prefill_peer)
         _check_endpoints(publish, replay)
+        shared = None if shared is None else shared_config(shared)
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
@@ -102,14 +107,16 @@ class LLM:
             model = load(place, device=device, dtype=memory.get("dtype", "float32"))
         self.model = model
         if config is None:
-            config = fitting(model, memory.get("device_bytes", "512MiB"), memory.get("host_bytes", 0))
-        engine = Engine(model, config if publish is None else replace(config, events=True))
+            host = memory.get("host_bytes", 0 if shared is None else HOST_BYTES)
+            config = fitting(model, memory.get("device_bytes", "512MiB"), host)
+        engine = Engine(model, config if publish is None else replace(config, events=True), shared=shared)
         try:
             submit = None if prefill_peer is None else _remote(engine, prefill_peer)
             self.publisher = None if publish is None else _published(engine, publish, replay)
         except BaseException:
             engine.close()
             raise
+        self.shared = None if engine.shared_side is None else engine.shared_side.shared
         self.loop = Loop(engine, submit)
 
     def tokens(self, prompt: Prompt) -> list[int]:

@@ -18,7 +18,7 @@ from quire.core.records.memory import say_bytes
 from quire.engine.model.folders import first_line
 from quire.engine.model.layers import KvShape, Model, StateShape
 from quire.tiers.arena import ArenaTier
-from quire.tiers.base import PageLayout, Tier
+from quire.tiers.base import MemoryTier, PageLayout, Tier
 from quire.tiers.mover import Mover
 
 
@@ -53,6 +53,15 @@ class Pages:
         self.tiers: list[Tier] = [self.device_tier, *below]
         layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
         self.mover = Mover(self.tiers, layouts, config.block_size)
+
+    def once_more(self) -> list[Tier]:
+        """The same memory as tiers of their own, for another thread: a tier has one caller at a time."""
+        sizes = range(len(self.arenas))
+        tiers: list[Tier] = [_device_tier(self.arenas)]
+        for tier in self.tiers[1:]:
+            views = [tier.view(group) for group in sizes] if isinstance(tier, MemoryTier) else None
+            tiers.append(tier if views is None else ArenaTier.over(tier.info().name, views))
+        return tiers
 
     def close(self) -> None:
         """End the mover, then give the memory back."""

@@ -16,6 +16,7 @@ from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.choose.sampling import Sampling
+from quire.engine.step.prefetch import Prefetch
 from quire.engine.step.times import RunTimes, Times
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ class Run:
 class Branch:
     """Tokens of one answer in the making, behind its prompt. `sequence` is its hold on pages; None while it waits."""
 
-    __slots__ = ("_buffer", "drafts", "id", "index", "length", "log_probs", "mask", "prepared", "run", "sequence")
+    __slots__ = (
+        "_buffer", "drafts", "id", "index", "length", "log_probs", "mask", "prefetch", "prepared", "run", "sequence",
+    )  # fmt: skip
 
     def __init__(self, run: Run, index: int, id: Hashable, tokens: Int32) -> None:
         self.run = run
@@ -129,6 +132,7 @@ class Branch:
         self._buffer[: self.length] = tokens
         self.sequence: Sequence | None = None
         self.prepared: Prepared | None = None  # its next claim, while it waits
+        self.prefetch: Prefetch | None = None  # pages on their way, while it waits for the first time
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
         self.mask: TokenMask | None = None  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others
@@ -160,6 +164,12 @@ class Branch:
         if self.mask is not None:
             for token in tokens:
                 self.mask.accept(token)
+
+    def end_prefetch(self) -> None:
+        """It has pages of its own now, or wants none."""
+        prefetch, self.prefetch = self.prefetch, None
+        if prefetch is not None:
+            prefetch.close()
 
     def request(self) -> Request:
         """What to claim: the prompt, or the prompt and what was generated before it lost its pages."""

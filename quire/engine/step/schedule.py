@@ -3,6 +3,7 @@
     decoding branches: a token each, and drafts     grow, or preempt the youngest until there is room
     prompts under way: their next part              admit(continuing=...)
     waiting branches, oldest first                  claim -> leave out who gains by waiting -> admit
+                                                    (who is being prefetched is passed over: prefetch.py)
 
 Whoever came first goes first, a preempted one too, so nobody starves: the oldest always fits. Knows no model.
 """
@@ -58,9 +59,10 @@ class RefusedBranch(NamedTuple):
 class Turn:
     """One step, decided: what to compute, and who was refused for good."""
 
-    __slots__ = ("admitted", "refused", "works")
+    __slots__ = ("admitted", "passed_over", "refused", "works")
 
     def __init__(self) -> None:
+        self.passed_over = 0  # waiting branches whose pages were on their way when it was decided
         self.works: dict[Branch, Work] = {}
         self.admitted: list[Branch] = []
         self.refused: list[RefusedBranch] = []
@@ -91,6 +93,7 @@ class Scheduler:
 
     def remove(self, branch: Branch) -> None:
         """It wants nothing any more."""
+        branch.end_prefetch()
         for place in (self.prompts, self.ready, self.held):
             place.pop(branch, None)
         if branch.sequence is None and branch in self.waiting:
@@ -173,6 +176,13 @@ class Scheduler:
             self.preempt(max(holders, key=lambda one: one.age))
         return bool(holders)
 
+    def end_prefetches(self) -> bool:
+        """Nobody fits: what waiting branches hold of pages that came for them is let go of; False: nothing."""
+        holders = [branch for branch in self.waiting if branch.prefetch is not None]
+        for branch in holders:
+            branch.end_prefetch()
+        return bool(holders)
+
     def lost(self, branch: Branch) -> None:
         """Its pages are gone; unless it has just delivered, it waits for new ones."""
         branch.sequence, branch.drafts = None, NO_DRAFTS
@@ -188,7 +198,7 @@ class Scheduler:
         """Prompts under way go on; waiting branches come in, oldest first, as far as the budgets reach."""
         going = sorted(self.prompts, key=lambda one: one.age)
         continuing = [branch.sequence for branch in going if branch.sequence is not None]
-        branches = {branch.id: branch for branch in self._candidates(left)}
+        branches = {branch.id: branch for branch in self._candidates(turn, left)}
         with self._cache.claim([self._prepared(branch) for branch in branches.values()]) as claims:
             turn.refused = [RefusedBranch(branches[refusal.request.id], refusal) for refusal in claims.refused]
             self._leave_out(claims, continuing)
@@ -200,6 +210,7 @@ class Scheduler:
         for sequence in batch.sequences:
             branch = branches[sequence.id]
             branch.sequence, branch.prepared = sequence, None
+            branch.end_prefetch()
             self.waiting.remove(branch)
             self.prompts[branch] = None
             turn.admitted.append(branch)
@@ -209,10 +220,12 @@ class Scheduler:
             branch = owners[sequence]
             turn.works[branch] = Work(branch, span, int(span.end == sequence.prompt_end))
 
-    def _candidates(self, left: int) -> list[Branch]:
-        """The oldest waiting ones, as many as there may be tokens and rows for."""
+    def _candidates(self, turn: Turn, left: int) -> list[Branch]:
+        """The oldest waiting ones, as many as there may be tokens and rows for; who is prefetched waits for that."""
         rows = self._config.max_sequences - self._cache.num_sequences
-        return self.waiting[: min(rows, left, self._look)]
+        ready = [branch for branch in self.waiting if branch.prefetch is None or branch.prefetch.done]
+        turn.passed_over = len(self.waiting) - len(ready)
+        return ready[: min(rows, left, self._look)]
 
     def _prepared(self, branch: Branch) -> Prepared:
         if branch.prepared is None:

@@ -1,7 +1,7 @@
 """Fetch: bring the pages of one request from a shared store into the host's memory, on a thread that may wait.
 
-    find what is here ──► ask which of the rest is there ──► how far that reaches ──► get, batch by batch
-                                                                  check ──► writer ──► copy ──► findable
+    what is here? ──► which of the rest is there? ──► how far does that reach? ──► get, batch by batch
+                                                                 check ──► writer ──► copy ──► findable
 
 Bytes come into memory of their own first, so no slot is held while a store takes its time, and one that answers too
 late harms nobody. Only pages that going on needs are brought: of a window its last ones, of a state one snapshot.
@@ -113,25 +113,29 @@ class Fetch:
     def _bring(self) -> None:
         ground, forgets = self._ground, self._ground.forgets
         limit = ground.usable_blocks(self.request)
-        with ground.cache.find(self.request) as found:
-            have = found.end // ground.block_size
-            if have >= limit:
-                return
-            names = ground.digests(self.request, limit)
-            pages = self._wanted(found, have, limit, names)
-            if not pages or self._stopped:
-                return
+        have, here = self._look(limit)
+        if have >= limit:
+            return
+        names = ground.digests(self.request, limit)
+        pages = self._wanted(have, here, names)
+        if pages and not self._stopped:
             self._write(pages, have, names[ground.rank], forgets)
-            if self.tokens:
-                self._hold(ground.cache.find(self.request))
 
-    def _wanted(self, found: Found, have: int, limit: int, names: Sequence[BlockDigests]) -> list[Page]:
+    def _look(self, limit: int) -> tuple[int, Present]:
+        """Blocks that are here, together and by group. Nothing is held while a store is asked: that may take long."""
+        groups, size = self._ground.groups, self._ground.block_size
+        here: Present = [np.zeros(limit, np.bool_) for _ in groups]
+        with self._ground.cache.find(self.request) as found:
+            have = found.end // size
+            for nth, own in enumerate(groups):
+                here[nth][found.blocks(nth)] = True
+                here[nth][:have] |= own.tail(size) == ALL
+        return have, here
+
+    def _wanted(self, have: int, here: Present, names: Sequence[BlockDigests]) -> list[Page]:
         """Pages that are there, on every rank, and that get us further; block by block."""
         ground, groups, size = self._ground, self._ground.groups, self._ground.block_size
-        here: Present = [np.zeros(limit, np.bool_) for _ in groups]
-        for nth, own in enumerate(groups):
-            here[nth][found.blocks(nth)] = True
-            here[nth][:have] |= own.tail(size) == ALL
+        limit = len(names[0])
         pages = [(block, group) for block, group in asked(groups, have, limit, size) if not here[group][block]]
         asks = [one.page(*page) for one in names for page in pages]
         there = ground.client.exists_many(asks, self.deadline)
@@ -180,6 +184,7 @@ class Fetch:
                 if came and not self._fill(writer, came, stop, forgets):
                     return
                 self.tokens = max(self.tokens, (stop - have) * size)
+                self._hold(ground.cache.find(self.request, from_=have * size))
                 if len(came) < len(batch):
                     return
 
@@ -219,8 +224,11 @@ class Fetch:
         return True
 
     def _hold(self, found: Found) -> None:
+        """Hold what has come, and only that: what was here before is as safe as it was."""
         with self._lock:
-            if not self._closed:
-                self._found = found
-                return
-        found.close()
+            if self._closed:
+                old: Found | None = found
+            else:
+                old, self._found = self._found, found
+        if old is not None:
+            old.close()

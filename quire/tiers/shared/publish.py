@@ -1,6 +1,6 @@
 """Publish: send the pages of a text that was served to a shared store, on a thread of its own. Slows nobody.
 
-    find what is here ──► leave out what the store has ──► read, batch by batch ──► still in the same slots? ──► put
+    leave out what the store has ──► find, copy, batch by batch ──► still in the same slots? ──► put
 
 A page that moved while it was read is left out: its slot may have been another's by then.
 """
@@ -19,6 +19,7 @@ from quire.core.records.groups import ALL
 from quire.core.records.request import Request
 from quire.tiers.base import Bytes, TierError
 from quire.tiers.shared.ground import Ground, Page, Place
+from quire.tiers.shared.needs import needed
 from quire.tiers.shared.quota import QuotaAccounts
 from quire.tiers.shared.store import Miss
 
@@ -77,8 +78,7 @@ class Publish:
             ground.client.tally.dropped(reason, blocks)
             return
         for edge in self._ends(blocks):
-            with ground.cache.find(replace(self.request, reuse_limit=edge * ground.block_size)) as found:
-                self._send(found, names, enough)
+            self._send(edge, names, enough)
 
     def _ends(self, blocks: int) -> list[int]:
         """Where to look: windows and states keep other pages for each place where one may go on."""
@@ -87,11 +87,15 @@ class Publish:
             return [blocks]
         return sorted({blocks, *(min(edge // size, blocks) for edge in self.edges)} - {0})
 
-    def _send(self, found: Found, names: BlockDigests, enough: Sequence[bool]) -> None:
-        ground = self.ground
-        groups = range(len(ground.groups))
-        pages = sorted((block, group) for group in groups for block in found.blocks(group).tolist() if enough[block])
-        pages = [page for page in pages if not ground.known.has(names.page(*page))]
+    def _send(self, edge: int, names: BlockDigests, enough: Sequence[bool]) -> None:
+        """Pages for going on behind `edge` blocks, or as far as there are some; held only while they are copied."""
+        ground, size = self.ground, self.ground.block_size
+        with ground.cache.find(replace(self.request, reuse_limit=edge * size)) as found:
+            edge = found.end // size
+        pages = sorted(
+            (block, nth) for nth, group in enumerate(ground.groups) for block in needed(group, edge, size)
+            if enough[block] and not ground.known.has(names.page(block, nth))
+        )  # fmt: skip
         if not pages:
             return
         asks = [names.page(*page) for page in pages]
@@ -103,23 +107,22 @@ class Publish:
         missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
         left = len(missing)
         for batch in ground.batches(missing):
-            reason = Miss.CLOSED if ground.closing else self._send_batch(found, batch, names)
-            if reason in (Miss.QUOTA, Miss.CLOSED):
-                ground.client.tally.dropped(reason, left)
-                return
-            left -= len(batch)
+            reason = Miss.CLOSED if ground.closing else self._send_batch(edge, batch, names)
+            left -= 0 if reason in (Miss.QUOTA, Miss.CLOSED) else len(batch)
             if reason is not None:
                 ground.client.tally.dropped(reason, left)
                 return
 
-    def _send_batch(self, found: Found, batch: list[Page], names: BlockDigests) -> Miss | None:
+    def _send_batch(self, edge: int, batch: list[Page], names: BlockDigests) -> Miss | None:
         """Send some; why it is not worth going on. Of a batch that was not begun nothing is counted."""
         ground, tally = self.ground, self.ground.client.tally
         size = sum(ground.page_bytes(group) for _, group in batch)
         if not self.accounts.take(self.label, size):
             return Miss.QUOTA
-        pages = self._read(found, batch)
-        tally.dropped(Miss.BUSY, len(batch) - len(pages))
+        with ground.cache.find(replace(self.request, reuse_limit=edge * ground.block_size)) as found:
+            here = _places(found, batch)
+            pages = self._read(found, [page for page in batch if page in here])
+        tally.dropped(Miss.BUSY, len(here) - len(pages))
         ready = [names.page(*page) for page in pages]
         answers = ground.client.put_many(ready, list(pages.values()), time.monotonic() + PATIENCE) if pages else []
         ground.known.add(name for name, answer in zip(ready, answers, strict=True) if answer is None)
@@ -146,9 +149,9 @@ class Publish:
 
 
 def _places(found: Found, batch: list[Page]) -> dict[Page, Place]:
-    """Where each page is now."""
+    """Where each page of a batch is now, of those that are here."""
     where: dict[Page, Place] = {}
     for group in {group for _, group in batch}:
         columns = (found.blocks(group).tolist(), found.tiers(group).tolist(), found.slots(group).tolist())
         where.update({(block, group): (group, tier, slot) for block, tier, slot in zip(*columns, strict=True)})
-    return {page: where[page] for page in batch}
+    return {page: where[page] for page in batch if page in where}

@@ -1,0 +1,33 @@
+"""Prefetch: pages that are brought for a waiting request before it is claimed: from a shared store, from a disk.
+
+The rule, and its bound: a waiting request is passed over while its prefetch is under way, and no longer than until the
+prefetch's own deadline; meanwhile whoever came later may go first. Then it is claimed with what is here, and what is
+not is computed. A step never waits. One that comes back after a preemption is not prefetched again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from quire.core.records.request import Request
+
+
+class Prefetch(Protocol):
+    """Pages on their way; what has come is held until `close`."""
+
+    @property
+    def done(self) -> bool:
+        """They are here, they will not come, or the deadline has passed: asked in every step, so it must be cheap."""
+        ...
+
+    def close(self) -> None:
+        """Its request was admitted, or wants nothing any more."""
+        ...
+
+
+class Prefetcher(Protocol):
+    """Somebody who can bring pages."""
+
+    def prefetch(self, request: Request) -> Prefetch | None:
+        """Begin; never waits. None: there is nothing to bring."""
+        ...
