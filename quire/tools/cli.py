@@ -16,6 +16,7 @@ TOOLS = {
     "replay": ("quire.tools.replay.replay_command", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.tools.replay.sweep_command", "a replay for every size and policy, beside the offline optimum"),
     "trace": ("quire.tools.trace.command", "logs of real requests made into a trace, without text; what a trace says"),
+    "tiers": ("quire.tools.tiers.command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }

@@ -1,0 +1,1 @@
+"""quire tiers: what the kinds of memory on this machine can do."""

@@ -1,0 +1,30 @@
+"""quire tiers: measure the kinds of memory that pages can lie in, here and now."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+
+from quire import QuireError
+from quire.tools.tiers import bench_command
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one of them."""
+    parser = ArgumentParser(prog="quire tiers", description=__doc__)
+    acts = parser.add_subparsers(required=True, metavar="ACT")
+    help_ = "read, write and scattered pages of memory, a disk and shared stores; what is worth using"
+    bench_command.add_options(acts.add_parser("bench", help=help_, description=bench_command.__doc__))
+    options = parser.parse_args(argv)
+    try:
+        code: int = options.act(options)
+    except BrokenPipeError:
+        raise
+    except (QuireError, OSError) as wrong:
+        print(f"quire tiers: {wrong}", file=sys.stderr)
+        return 2
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
