@@ -29,6 +29,7 @@ from quire.tiers.fingerprint import files_identity, fingerprint
 SAMPLE = 256  # numbers of every tensor that tell whether a model is still as its files say
 CHUNK = 64 << 20  # bytes that come to the host at once
 THREADS = 8
+PAGE_FORM = 1  # of what `Pages` writes; another number when the same shapes mean other bytes
 PASSING = ("dtype", "torch_dtype", "transformers_version", "architectures")  # of a config: no part of the model
 
 
@@ -44,7 +45,7 @@ def model_fingerprint(
 
 def _layout(model: Model) -> str:
     """What lies where in a page, as Pages cuts it."""
-    return "; ".join(repr(shape) for shape in model.shapes)
+    return "; ".join([f"pages {PAGE_FORM}", *map(repr, model.shapes)])
 
 
 def weights_digest(model: Model) -> bytes:

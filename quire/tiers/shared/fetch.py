@@ -28,6 +28,8 @@ from quire.tiers.shared.needs import Present, asked, needed, reach
 from quire.tiers.shared.room import HostRoom
 from quire.tiers.shared.store import Miss
 
+FIRST_ASK = 32  # pages; four times as many with each further question
+
 
 class Fetch:
     """Pages of a request on their way; `done` when they are here, will not come, or the deadline has passed.
@@ -137,15 +139,9 @@ class Fetch:
         ground, groups, size = self._ground, self._ground.groups, self._ground.block_size
         limit = len(names[0])
         pages = [(block, group) for block, group in asked(groups, have, limit, size) if not here[group][block]]
-        asks = [one.page(*page) for one in names for page in pages]
-        there = ground.client.exists_many(asks, self.deadline)
-        if isinstance(there, Miss):
-            self.why = there
-            return []
-        by_rank = np.logical_and.reduce(np.array(there, np.bool_).reshape(len(names), len(pages)), axis=0)
         present = [one.copy() for one in here]
-        for (block, group), is_there in zip(pages, by_rank.tolist(), strict=True):
-            present[group][block] |= is_there
+        if not self._ask(pages, names, present):
+            return []
         edge = self._fitted(have, reach(groups, present, have, limit, size), here)
         if edge == have:
             self.why = self.why or Miss.ABSENT
@@ -153,6 +149,27 @@ class Fetch:
             return []
         need = [(block, nth) for nth, own in enumerate(groups) for block in needed(own, edge, size)]
         return sorted((block, nth) for block, nth in need if not here[nth][block])
+
+    def _ask(self, pages: list[Page], names: Sequence[BlockDigests], present: Present) -> bool:
+        """Note which pages are there on every rank; False: that cannot be known. Ends at a gap that nothing gets over.
+
+        A few first: most prompts that nobody has computed are told by their first blocks.
+        """
+        ground, start, count = self._ground, 0, FIRST_ASK
+        whole = {nth for nth, group in enumerate(ground.groups) if group.tail(ground.block_size) == ALL}
+        while start < len(pages):
+            some = pages[start : start + count]
+            there = ground.client.exists_many([one.page(*page) for one in names for page in some], self.deadline)
+            if isinstance(there, Miss):
+                self.why = there
+                return False
+            everywhere = np.logical_and.reduce(np.array(there, np.bool_).reshape(len(names), len(some)), axis=0)
+            for (block, group), is_there in zip(some, everywhere.tolist(), strict=True):
+                present[group][block] |= is_there
+            if any(group in whole and not present[group][block] for block, group in some):
+                return True
+            start, count = start + count, 4 * count
+        return True
 
     def _fitted(self, have: int, edge: int, here: Present) -> int:
         """The edge, or an earlier one that the host has room for; `have` when there is none."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
 from quire.core.admission.find import Found
 from quire.core.records.digest import BlockDigests
 from quire.core.records.groups import ALL
+from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.tiers.base import Bytes, TierError
 from quire.tiers.shared.ground import Ground, Page, Place
@@ -57,9 +58,10 @@ class Publish:
     ground: Ground
     uses: UseCounts
     accounts: QuotaAccounts
-    label: str
+    label_of: Callable[[Scope], str]  # somebody else's: called here, where it may take its time or fail
     request: Request
     edges: tuple[int, ...]  # tokens after which others may go on, besides the end
+    label: str = ""
 
     def dropped(self) -> None:
         """It will not be run."""
@@ -77,6 +79,7 @@ class Publish:
             reason = Miss.FULL if ground.client.reachable else Miss.UNREACHABLE
             ground.client.tally.dropped(reason, blocks)
             return
+        self.label = self.label_of(self.request.scope)
         for edge in self._ends(blocks):
             self._send(edge, names, enough)
 

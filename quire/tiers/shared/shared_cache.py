@@ -114,8 +114,7 @@ class SharedCache:
             return False
         self._note_openings()
         self._remember(request.scope)
-        label = self.config.label(request.scope)
-        job = Publish(self._ground, self._uses, self._accounts, label, request, tuple(edges))
+        job = Publish(self._ground, self._uses, self._accounts, self.config.label, request, tuple(edges))
         if self._senders.submit(job):
             return True
         self.client.tally.dropped(Miss.BUSY, blocks)
