@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire import InputError, Scope  # noqa: E402
+from quire import InputError, Request, Scope  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
@@ -201,6 +201,31 @@ def test_an_engine_closes_with_requests_that_wait(tmp_path: Path, monkeypatch: p
     engine.close()
     assert run.done and run.answers[0].finish == "cancelled"
     store.gate.set()
+
+
+def test_nobody_fails_for_want_of_pages_that_wait_for_others(tmp_path: Path) -> None:
+    """What came for a request that waits may have gone up to the device since; it is let go of before anybody fails."""
+    with sharing("llama", tmp_path, pages=10, host=20) as engine:
+        answer(engine, words(0, 60))
+
+        class Holding:
+            """Pages of the device, held for somebody who waits."""
+
+            done = True
+
+            def __init__(self) -> None:
+                self.found = engine.cache.find(Request("held", np.array(words(0, 60), np.int32)))
+                self.close = self.found.close
+
+        old = engine.submit(words(300, 70), plain(4))
+        young = engine.submit(words(600, 70), plain(4))
+        assert cache_of(engine).wait_until_idle(PATIENT)
+        young.branches[0].end_prefetch()
+        young.branches[0].prefetch = Holding()
+        assert engine.cache.num_free() < 9
+        engine.drain()
+        for run in (old, young):
+            assert_exact("llama", [run])
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from quire.tiers.shared.crew import Crew
 from quire.tiers.shared.quota import MOST_LABELS, Quota, QuotaAccounts
 from quire.tiers.shared.shared_cache import FETCHERS, MOST_FETCHES
 from tests.tiers.shared.machine import PATIENT, Machine, text
+from tests.tiers.shared.redis_server import RedisServer
 from tests.tiers.shared.store_suite import empty, name, page, soon
 
 
@@ -334,5 +335,85 @@ def test_a_page_that_moves_while_it_is_read_does_not_go_out(tmp_path: Path) -> N
     with other.fetch(text(1, length=8)):
         other.has(text(1, length=8))  # checks bytes
     assert np.array_equal(one.shared.counts().sent, 0)
+    one.close()
+    other.close()
+
+
+def test_a_slot_that_an_open_plan_still_reads_is_filled_when_the_plan_is_done(tmp_path: Path) -> None:
+    """A page that goes up leaves a shadow, whose slot is free to take; its bytes are needed until they have gone up."""
+    one, other = Machine(str(tmp_path)), Machine(str(tmp_path), device=8, host=4, host_share=1.0)
+    one.serve(text(2, length=16))
+    one.settle()
+    other.store(text(1, length=16))
+    batch = other.cache.add_sequence_batch([other.request(text(1, length=17))])
+    assert len(batch.plan) == 4
+    fetch = other.shared.fetch(other.request(text(2, length=16)))
+    wait_for(lambda: bool(other.cache.open_writers()) and len(other.cache.open_writers()[0].blocks()) == 4)
+    assert not fetch.done  # it has the slots, and waits
+    other.mover.run(batch.plan)
+    other.cache.finish(batch.plan)
+    other.settle()
+    assert fetch.tokens == 16
+    fetch.close()
+    other.cache.release(batch.sequences[0], store=False)
+    assert other.has(text(1, length=16)) == 16 and other.has(text(2, length=16)) == 16
+    one.close()
+    other.close()
+
+
+def test_a_page_that_an_open_plan_still_fills_goes_out_when_the_plan_is_done(tmp_path: Path) -> None:
+    one, other = Machine(str(tmp_path), device=4, host=8), Machine(str(tmp_path))
+    one.serve(text(1, length=16), publish=False)
+    batch = one.cache.add_sequence_batch([one.request(text(2, length=16))])  # pushes the first text to the host
+    assert len(batch.plan) == 4
+    one.shared.publish(one.request(text(1, length=16)))
+    assert not one.shared.wait_until_idle(0.05)
+    one.mover.run(batch.plan)
+    one.cache.finish(batch.plan)
+    one.settle()
+    one.cache.release(batch.sequences[0], store=False)
+    with other.fetch(text(1, length=16)) as fetch:
+        assert fetch.tokens == 16 and other.has(text(1, length=16)) == 16
+    one.close()
+    other.close()
+
+
+def test_a_store_that_comes_back_empty_is_filled_again(redis_server: RedisServer) -> None:
+    one, other = Machine(redis_server.url), Machine(redis_server.url)
+    one.serve(text(1))
+    one.settle()
+    redis_server.kill()
+    one.serve(text(2))
+    one.settle()
+    assert not one.shared.client.reachable
+    redis_server.start()
+    wait_for(lambda: one.shared.client.reachable)
+    one.serve(text(1))
+    one.settle()
+    assert other.serve(text(1)) == 20
+    one.close()
+    other.close()
+
+
+def test_of_an_unknown_prompt_only_the_first_blocks_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.tiers.shared.fetch.FIRST_ASK", 4)
+    asked: list[int] = []
+
+    class CountingStore(FolderStore):
+        def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool]:
+            asked.append(len(names))
+            return super().exists_many(names, deadline)
+
+    store = CountingStore(tmp_path)
+    one, other = Machine(store, device=40), Machine(store)
+    other.fetch(text(1, length=120)).close()
+    assert asked == [4]
+    one.store(text(1, length=100))
+    one.publish(text(1, length=100))
+    asked.clear()
+    with other.fetch(text(1, length=120)) as fetch:
+        assert fetch.tokens == 100 and asked == [4, 16, 10]
     one.close()
     other.close()
