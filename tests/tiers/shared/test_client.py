@@ -417,3 +417,23 @@ def test_of_an_unknown_prompt_only_the_first_blocks_are_asked_for(
         assert fetch.tokens == 100 and asked == [4, 16, 10]
     one.close()
     other.close()
+
+
+def test_what_a_full_store_did_not_take_is_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.tiers.shared.client.FULL_PAUSE", 0.0)
+
+    class FullStore(FolderStore):
+        is_full = True
+
+        def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+            return [Miss.FULL] * len(names) if self.is_full else super().put_many(names, pages, deadline)
+
+    store = FullStore(tmp_path)
+    one = Machine(store, quotas={"all": Quota(6 * 96, seconds=1e9)})
+    one.store(text(1))
+    one.publish(text(1))
+    assert one.shared.counts().drops == {"full": 6}
+    store.is_full = False
+    one.publish(text(1))
+    assert one.shared.counts().sent == 6
+    one.close()
