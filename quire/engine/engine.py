@@ -278,6 +278,7 @@ class Engine:
     def set_back(self, setbacks: Iterable[Setback], turn: Turn) -> None:
         """Promises that failed moves have changed, before their step runs."""
         for setback in setbacks:
+            self.stats.num_setbacks += 1
             self._set_back(setback, turn)
 
     def _set_back(self, setback: Setback, turn: Turn) -> None:

@@ -14,7 +14,7 @@ from quire.engine.choose.sampling import brief
 from quire.engine.choose.sampling_checks import LARGEST
 
 _SIZES = ("block_size", "max_num_tokens", "max_sequences", "max_length", "snapshot_every", "max_waiting", "max_unread")
-_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events")
+_SWITCHES = ("reuse", "partial_reuse", "wait_for_reuse", "events", "receipts")
 
 if TYPE_CHECKING:
     from quire.transfer import Tls  # needs msgspec, which others do without
@@ -38,6 +38,7 @@ class EngineConfig:
     max_waiting: int = 1024  # runs in the engine at the same time; more are refused
     max_unread: int = 4096  # pieces of one stream that nobody reads; a run with more is ended
     events: bool = False  # record what a Publisher tells routers
+    receipts: bool = False  # every run says why it reused no more of its prompt (`run.receipt`)
     rank: int = 0  # of this engine among data-parallel ones, as events say it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
 
@@ -83,7 +84,7 @@ class EngineConfig:
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
-            event_seed=self.event_seed,
+            event_seed=self.event_seed, receipts=self.receipts,
         )  # fmt: skip
 
 

@@ -109,7 +109,8 @@ def test_a_lost_page_is_computed_again(block: int) -> None:
     admitted = engine.stats.num_admitted
     again = ask(engine, PROMPT)
     assert_exact("llama", [first, again])
-    assert engine.pages.mover.stats().num_failed == 1 and engine.stats.num_admitted == admitted + 1
+    assert engine.pages.mover.stats().num_failed == 1 == engine.stats.num_setbacks
+    assert engine.stats.num_admitted == admitted + 1
     assert again.reused == block * BLOCK and again.computed == 45 - block * BLOCK + 3
     third = ask(engine, PROMPT)
     assert third.reused == 44, "what was computed again is there for the next one"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
@@ -61,7 +62,8 @@ class Run:
 
     __slots__ = (
         "answers", "arrival", "beams", "branches", "computed", "done", "error", "fallback", "id", "keeps_logits",
-        "listener", "logits", "num_preemptions", "received", "request", "reused", "rules", "sampling", "seed", "times",
+        "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules", "sampling", "seed",
+        "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:
@@ -77,6 +79,7 @@ class Run:
         self.rules: TokenRules | None = None  # None: no field is about particular tokens
         self.done = False
         self.error: str | None = None
+        self.receipt: Receipt | None = None  # why no more was reused when it was first admitted, if receipts are made
         self.reused = 0  # prompt tokens that were not computed when it was first admitted
         self.computed = 0  # tokens computed for it so far, again or not
         self.num_preemptions = 0

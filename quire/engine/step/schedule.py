@@ -207,10 +207,13 @@ class Scheduler:
                 claims, token_budget=left, max_chunk=self._config.longest_chunk, continuing=continuing
             )
         self._carry(batch.plan)
-        for sequence in batch.sequences:
+        receipts = batch.receipts if self._config.receipts else ()
+        for place, sequence in enumerate(batch.sequences):
             branch = branches[sequence.id]
             branch.sequence, branch.prepared = sequence, None
             branch.end_prefetch()
+            if receipts and branch.run.fresh:
+                branch.run.receipt = receipts[place]
             self.waiting.remove(branch)
             self.prompts[branch] = None
             turn.admitted.append(branch)
