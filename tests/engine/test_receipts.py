@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from .steps import finish, open_engine, plain, words  # noqa: E402
+from .steps import finish, open_engine, plain, words
 
 
 def test_a_run_has_the_receipt_of_its_first_admission() -> None:

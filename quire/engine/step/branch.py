@@ -62,8 +62,8 @@ class Run:
 
     __slots__ = (
         "answers", "arrival", "beams", "branches", "computed", "done", "error", "fallback", "id", "keeps_logits",
-        "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules", "sampling", "seed",
-        "times",
+        "listener", "logits", "num_preemptions", "receipt", "received", "request", "reused", "rules", "sampling",
+        "seed", "times",
     )  # fmt: skip
 
     def __init__(self, request: Request, sampling: Sampling, seed: int, listener: Listener | None, now: float) -> None:

@@ -25,7 +25,7 @@ class Stats:
     num_tokens: int = 0
     most_tokens: int = 0  # in one step
     num_admitted: int = 0
-    num_setbacks: int = 0  # promises that failed moves have changed
+    num_setbacks: int = field(default=0, repr=False)  # promises that failed moves have changed
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, report: StepReport) -> None:
