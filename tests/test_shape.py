@@ -30,7 +30,8 @@ BELOW = {
     "transfer": {"core", "tiers"},
     "engine": {"core", "tiers", "events", "transfer"},
     "integrations": {"core", "tiers", "events", "transfer", "engine"},
-    "tools": {"core", "tiers", "events", "transfer", "engine", "integrations"},
+    "serve": {"core", "tiers", "events", "transfer", "engine"},
+    "tools": {"core", "tiers", "events", "transfer", "engine", "serve", "integrations"},
 }
 PUBLIC = {"tools", "integrations"}  # rings that may use the package's public names, as its users do
 FLAT = {  # the boundary to the compiled module: plain numbers, not records

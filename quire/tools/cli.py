@@ -12,6 +12,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell says it: 128 and the signal
 TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "chat": ("quire.tools.chat", "talk to a model; shows what of each prompt was reused, and how soon it answered"),
+    "serve": ("quire.tools.serve", "a model behind an OpenAI-compatible HTTP server, with metrics and API keys"),
     "prefill": ("quire.tools.prefill", "compute prompts for `quire chat --prefill-peer` in another process"),
     "replay": ("quire.tools.replay.replay_command", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.tools.replay.sweep_command", "a replay for every size and policy, beside the offline optimum"),

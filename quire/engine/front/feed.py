@@ -18,6 +18,8 @@ from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.front.text import Transcript
 from quire.engine.step.branch import Finish, Run
 
+_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -48,7 +50,8 @@ class Feed:
         self._complete: set[int] = set()  # answers whose last piece was told
         self._pieces: deque[Piece] = deque()
         self._news = Condition()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._readers: list[_Waiter] = []  # for the next piece
+        self._waiters: list[_Waiter] = []  # for the end
 
     @property
     def num_unread(self) -> int:
@@ -92,9 +95,12 @@ class Feed:
                 self.is_over = True
             else:
                 self._pieces.append(piece)
-            waiters, self._waiters = self._waiters, []
+            woken, self._readers = self._readers, []
+            if self.is_over:
+                woken += self._waiters
+                self._waiters = []
             self._news.notify_all()
-        for loop, future in waiters:
+        for loop, future in woken:
             with contextlib.suppress(RuntimeError):  # that event loop is closed: nobody waits there any more
                 loop.call_soon_threadsafe(_wake, future)
 
@@ -130,7 +136,7 @@ class Feed:
                 return None
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
-            self._waiters.append((loop, future))
+            (self._readers if unread else self._waiters).append((loop, future))
             return future
 
 

@@ -65,6 +65,13 @@ class Stream:
         assert self.run is not None
         return self.run
 
+    async def wait_async(self) -> Run:
+        """The same for coroutines, as long as it takes; they are not woken before the end."""
+        self.feed.most_unread = None
+        await self.feed.wait_async()
+        assert self.run is not None
+        return self.run
+
     @property
     def done(self) -> bool:
         """Nothing more will come."""

@@ -1,0 +1,1 @@
+"""What clients get: answers as OpenAI's clients know them, whole or as events. Knows no engine but its pieces."""

@@ -1,0 +1,158 @@
+"""Generate: from a Generation to a reply, whole or as events while it is made. Owns the order of events.
+
+opening of every choice ─► pieces as they come ─► the last piece of each says why it ended ─► usage ─► [DONE]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quire.engine.front.feed import Piece
+from quire.engine.front.stream import RunFailed, Stream
+from quire.serve.answers.form import AnswerForm, Head
+from quire.serve.answers.usage import usage_of
+from quire.serve.exchange import Exchange, encoded
+from quire.serve.service import Generation, Service
+
+AHEAD = 64  # batches of pieces that several prompts may have waiting for the client
+
+Batch = tuple[int, list[Piece]]  # of which prompt, and what has come of it
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Whether an answer comes as events, and what they say of usage."""
+
+    stream: bool = False
+    usage: bool = False  # in an event of its own, behind the last
+    running_usage: bool = False  # in every event
+
+
+async def generate(
+    service: Service, exchange: Exchange, wanted: Generation, form: AnswerForm, head: Head, options: StreamOptions
+) -> None:
+    """Compute and reply. When the client leaves, nothing of it goes on."""
+    async with exchange.watched(), service.streams(wanted) as streams:
+        if options.stream:
+            await _Events(service, exchange, streams, form, head, options).send(wanted.sampling.n)
+        else:
+            await exchange.reply(200, await _whole(streams, form, head))
+
+
+async def _whole(streams: list[Stream], form: AnswerForm, head: Head) -> dict[str, Any]:
+    choices: list[dict[str, Any]] = []
+    num_answered = 0
+    for stream in streams:
+        run = await stream.wait_async()
+        if run.error is not None:
+            raise RunFailed(run.error)
+        prompt: list[int] = run.prompt.tolist()
+        for nth, answer in enumerate(run.answers):
+            text = stream.transcripts[nth].text if stream.transcripts else ""
+            choices.append(form.answer(len(choices), text, answer, prompt))
+            num_answered += len(answer.tokens)
+    return {**head.whole(form.kind), "choices": choices, "usage": usage_of(streams, num_answered)}
+
+
+class _Events:
+    """One reply as events."""
+
+    def __init__(
+        self, service: Service, exchange: Exchange, streams: list[Stream], form: AnswerForm, head: Head,
+        options: StreamOptions,
+    ) -> None:  # fmt: skip
+        self._service, self._exchange, self._streams, self._form = service, exchange, streams, form
+        self._head = head.chunk(form.chunk_kind)
+        self._options = options
+        self._num_answered = 0
+
+    async def send(self, answers_per_prompt: int) -> None:
+        """From the first event to the last."""
+        await self._exchange.begin_events()
+        await self._open(answers_per_prompt)
+        batches = _batches(self._streams[0]) if len(self._streams) == 1 else _merged(self._streams)
+        heard = self._service.metrics.between_tokens
+        last: dict[int, float] = {}
+        async for place, pieces in batches:
+            now = time.perf_counter()
+            made: list[str] = []
+            for piece in pieces:
+                choice = place * answers_per_prompt + piece.answer
+                self._num_answered += len(piece.tokens)
+                made += self._form.piece(choice, piece)
+                if piece.tokens:
+                    if choice in last:
+                        heard(now - last[choice])
+                    last[choice] = now
+            if made:
+                await self._exchange.write(self._events(made))
+        end = b""
+        if self._options.usage:
+            usage = encoded(usage_of(self._streams, self._num_answered)).decode()
+            end = f'{self._head}],"usage":{usage}}}\n\n'.encode()
+        await self._exchange.end_events(end)
+
+    async def _open(self, answers_per_prompt: int) -> None:
+        opening: list[str] = []
+        for place, stream in enumerate(self._streams):
+            prompt: Sequence[int] = [] if stream.run is None else stream.run.prompt.tolist()
+            for nth in range(answers_per_prompt):
+                opening.append(self._form.opening(place * answers_per_prompt + nth, prompt))
+        if any(opening):
+            await self._exchange.write(self._events([one for one in opening if one]))
+
+    def _events(self, choices: list[str]) -> bytes:
+        """One event per choice."""
+        tail = "]}\n\n"
+        if self._options.running_usage:
+            tail = f'],"usage":{encoded(usage_of(self._streams, self._num_answered)).decode()}}}\n\n'
+        elif self._options.usage:
+            tail = '],"usage":null}\n\n'
+        return "".join([f"{self._head}{choice}{tail}" for choice in choices]).encode("utf-8", errors="replace")
+
+
+async def _batches(stream: Stream, place: int = 0) -> AsyncIterator[Batch]:
+    """What has come, as often as something has; raises why the run has failed."""
+    feed = stream.feed
+    while (piece := await feed.take_async()) is not None:
+        pieces = [piece]
+        while feed.num_unread and (more := feed.take()) is not None:
+            pieces.append(more)
+        if stream.run is not None and stream.run.error is not None:
+            raise RunFailed(stream.run.error)
+        yield place, pieces
+    if stream.run is not None and stream.run.error is not None:
+        raise RunFailed(stream.run.error)
+
+
+async def _merged(streams: list[Stream]) -> AsyncIterator[Batch]:
+    """Of several prompts, whichever comes first."""
+    queue: asyncio.Queue[Batch | Exception | None] = asyncio.Queue(AHEAD)
+
+    async def read(place: int, stream: Stream) -> None:
+        try:
+            async for batch in _batches(stream, place):
+                await queue.put(batch)
+        except Exception as error:
+            await queue.put(error)
+        else:
+            await queue.put(None)
+
+    tasks = [asyncio.ensure_future(read(place, stream)) for place, stream in enumerate(streams)]
+    try:
+        left = len(tasks)
+        while left:
+            got = await queue.get()
+            if isinstance(got, Exception):
+                raise got
+            if got is None:
+                left -= 1
+            else:
+                yield got
+    finally:
+        for task in tasks:
+            task.cancel()

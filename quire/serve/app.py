@@ -1,0 +1,66 @@
+"""The application: every endpoint of a Service, as FastAPI serves them. Knows paths, no handlers' work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from quire.core.records.errors import say
+from quire.serve import routes
+from quire.serve.endpoint import Endpoint, Handler
+from quire.serve.errors import ApiError
+from quire.serve.openapi import document
+from quire.serve.service import Service
+from quire.serve.settings import VERSION
+
+POSTS: dict[str, Handler] = {
+    "/v1/chat/completions": routes.chat,
+    "/v1/completions": routes.completions,
+    "/tokenize": routes.tokenize,
+    "/detokenize": routes.detokenize,
+}
+GETS: dict[str, Handler] = {
+    "/v1/models": routes.models,
+    "/health": routes.health,
+    "/ready": routes.ready,
+    "/version": routes.version,
+    "/metrics": routes.metrics,
+}
+OPEN = ("/health", "/ready", "/version")  # to anybody, with API keys too: they tell nothing of what is asked
+
+
+def make_app(service: Service) -> FastAPI:
+    """An ASGI application; the LLM stays its maker's."""
+    app = FastAPI(title="Quire", version=VERSION, docs_url=None, redoc_url=None)
+    for path, handle in POSTS.items():
+        app.router.routes.append(_route(service, path, handle, "POST"))
+    for path, handle in GETS.items():
+        app.router.routes.append(_route(service, path, handle, "GET"))
+    one = f"/v1/models/{service.settings.model_name}"
+    app.router.routes.append(_route(service, one, routes.model, "GET", "/v1/models/{model}"))
+    app.openapi = lambda: document(service.settings)  # type: ignore[method-assign]
+    app.add_exception_handler(HTTPException, _no_such)  # type: ignore[arg-type]
+    if service.settings.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(service.settings.origins), allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-request-id"], expose_headers=["x-request-id"],
+        )  # fmt: skip
+    return app
+
+
+def _route(service: Service, path: str, handle: Handler, method: str, name: str = "") -> Route:
+    endpoint: Any = Endpoint(service, name or path, handle, is_open=path in OPEN)
+    return Route(path, endpoint, methods=[method])
+
+
+async def _no_such(_: Request, wrong: HTTPException) -> JSONResponse:
+    """A path or a method that there is not."""
+    fact = "there is no such path" if wrong.status_code == 404 else "the path has another method"
+    told = ApiError(wrong.status_code, say("the request", fact, "see /openapi.json"))
+    return JSONResponse(told.body, wrong.status_code, headers=dict(wrong.headers or {}))

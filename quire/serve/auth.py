@@ -1,0 +1,95 @@
+"""API keys: who asks, and hence whose pages he shares. Keys are kept as digests, and compared in constant time.
+
+A file, or the environment, has a key per line, alone or behind the name of its tenant:
+
+    # comments and empty lines are passed over
+    sk-4f1c0d9a8b7e6f5a4b3c
+    alice sk-0a1b2c3d4e5f6a7b8c9d
+    alice sk-second-key-of-the-same-tenant
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from hmac import compare_digest
+from pathlib import Path
+
+from quire.core.records.errors import InputError, say
+from quire.core.records.identity import Scope
+
+SHORTEST = 16  # characters of a key
+LONGEST = 512
+MOST = 1024  # keys
+ENVIRONMENT = "QUIRE_API_KEYS"
+TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
+KEY = re.compile(r"[\x21-\x7e]+")
+NOBODY = ""  # the tenant where there are no keys
+
+
+class ApiKeys:
+    """Keys with their tenants. Tenants share nothing in the cache; keys of one tenant share everything."""
+
+    def __init__(self, lines: Iterable[str], source: str = "keys") -> None:
+        self._tenants: dict[bytes, str] = {}
+        for number, line in enumerate(lines, start=1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            self._add(words, f"line {number} of {source}")
+        if not self._tenants:
+            raise InputError(say(source, "there is no key in it", "write one per line, or leave the option out"))
+        if len(self._tenants) > MOST:
+            raise InputError(say(source, f"it has {len(self._tenants)} keys", f"give at most {MOST}"))
+
+    @classmethod
+    def of_file(cls, path: str | Path) -> ApiKeys:
+        """Those of a file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise InputError(say(f"keys in {str(path)!r}", str(wrong), "name a file of keys, one per line")) from None
+        return cls(text.splitlines(), repr(str(path)))
+
+    @classmethod
+    def of_environment(cls, value: str) -> ApiKeys:
+        """Those of the environment: lines, or parts between commas."""
+        return cls(re.split(r"[\n,]", value), f"${ENVIRONMENT}")
+
+    def __repr__(self) -> str:
+        return f"ApiKeys({len(self._tenants)} keys of {len(set(self._tenants.values()))} tenants)"
+
+    def _add(self, words: list[str], where: str) -> None:
+        *names, key = words
+        if len(names) > 1 or (names and TENANT.fullmatch(names[0]) is None):
+            fact = "what stands before the key is no name of a tenant"
+            raise InputError(say(where, fact, "use letters, digits, dots, dashes: at most 64"))
+        if not SHORTEST <= len(key) <= LONGEST or KEY.fullmatch(key) is None:
+            fact = f"its key has {len(key)} characters"  # and is never shown
+            raise InputError(say(where, fact, f"use {SHORTEST} to {LONGEST} visible ASCII characters"))
+        digest = _digest(key.encode())
+        if digest in self._tenants:
+            raise InputError(say(where, "its key stands before it, too", "give every key once"))
+        self._tenants[digest] = names[0] if names else f"key-{digest[:8].hex()}"
+
+    def tenant(self, authorization: bytes | None) -> str | None:
+        """Whose key it is; None: nobody's. Takes equally long for every key, known or not."""
+        scheme, _, key = (authorization or b"").partition(b" ")
+        asked = _digest(key.strip()[: LONGEST + 1])
+        found: str | None = None
+        for digest, tenant in self._tenants.items():
+            if compare_digest(asked, digest):
+                found = tenant
+        return found if scheme.lower() == b"bearer" else None
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=32, person=b"quire-api-key").digest()
+
+
+def scope_of(tenant: str, salt: str | None) -> Scope:
+    """Whose pages a request shares. No tenant can write another one's: a name has no colon."""
+    if tenant == NOBODY:
+        return Scope(salt=salt)
+    return Scope(salt=f"{tenant}:{salt or ''}")

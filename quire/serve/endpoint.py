@@ -1,0 +1,98 @@
+"""Endpoint: an ASGI application around one handler. Owns who may ask, what an error becomes, and what is counted of it.
+
+Every request ends in exactly one of: a reply, an error, an error event behind what was streamed, a client that left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from quire.core.records.errors import say
+from quire.serve.auth import NOBODY
+from quire.serve.errors import ApiError, told
+from quire.serve.exchange import ClientGone, Exchange, Receive, Send, event
+from quire.serve.protocol.tables import SAMPLING_NAMES
+from quire.serve.service import Service
+
+CLIENT_LEFT = 499  # as nginx says it
+_log = logging.getLogger("quire.serve")
+Handler = Callable[[Service, Exchange, str], Awaitable[None]]
+
+
+class Endpoint:
+    """`handle` gets the service, the exchange and the tenant; with `is_open` anybody may ask."""
+
+    def __init__(self, service: Service, path: str, handle: Handler, *, is_open: bool = False) -> None:
+        self._service, self._path, self._handle, self._is_open = service, path, handle, is_open
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request, from its first byte to its last."""
+        exchange = Exchange(scope, receive, send)
+        began = time.perf_counter()
+        status = 500
+        self._service.metrics.begun()
+        try:
+            await self._handle(self._service, exchange, self._tenant(exchange))
+            status = exchange.status
+        except ClientGone:
+            status = CLIENT_LEFT
+        except asyncio.CancelledError:
+            status = 503  # the server ends, and waits no longer
+            raise
+        except Exception as error:
+            status = await self._tell(exchange, error)
+        finally:
+            self._service.metrics.ended(self._path, status)
+            _log.info("%s %s %d %.3f s", exchange.id, self._path, status, time.perf_counter() - began)
+
+    def _tenant(self, exchange: Exchange) -> str:
+        """Who asks; refuses those who may not."""
+        settings = self._service.settings
+        if settings.hosts is not None and host_name(exchange.header(b"host")) not in settings.hosts:
+            fact = "the Host header names none of this server's names"  # a page whose name leads here, perhaps
+            raise ApiError(403, say("the request", fact, "start it with --allow-host NAME, or with API keys"))
+        if settings.keys is None or self._is_open:
+            return NOBODY
+        tenant = settings.keys.tenant(exchange.header(b"authorization"))
+        if tenant is None:
+            cure = "send authorization: Bearer KEY"
+            headers = {"www-authenticate": "Bearer"}
+            raise ApiError(
+                401, say("the API key", "it is not one of ours", cure), code="invalid_api_key", headers=headers
+            )
+        return tenant
+
+    async def _tell(self, exchange: Exchange, error: Exception) -> int:
+        """The error to the client, in the form that is still possible."""
+        found = told(error, SAMPLING_NAMES)
+        if found.status == 500:
+            _log_failure(exchange.id, error)
+        if exchange.complete:
+            return found.status
+        try:
+            if exchange.status == 0:
+                await exchange.reply(found.status, found.body, found.headers)
+            else:
+                await exchange.end_events(event(found.body))
+        except Exception as also:  # the connection broke meanwhile
+            _log_failure(exchange.id, also)
+        return found.status
+
+
+def host_name(header: bytes) -> str:
+    """The name in a Host header, without its port."""
+    text = header.decode("latin-1").lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.rpartition(":")[0] if text.count(":") == 1 else text
+
+
+def _log_failure(request: str, error: Exception) -> None:
+    """Where it happened, without its message: that may have words of a prompt."""
+    frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
+    _log.error("%s failed with %s\n%s", request, type(error).__name__, frames)

@@ -1,0 +1,164 @@
+"""Exchange: one request and its response, over ASGI. Owns the body's bounds, and notices when the client leaves.
+
+    body in, bounded ──► watched(): the work, cancelled when the client leaves ──► JSON, or events and their end
+
+Knows bytes and JSON; what they mean is its caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from quire.core.records.errors import QuireError, say
+from quire.serve.errors import ApiError
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ID = re.compile(r"[\x21-\x7e]{1,128}")
+JSON = b"application/json"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class ClientGone(QuireError):
+    """Whoever asked has closed the connection: nobody waits for an answer."""
+
+
+class Exchange:
+    """What came in and what goes out. Nothing is sent twice."""
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.has_own_id = ID.fullmatch(self.header(b"x-request-id").decode("latin-1")) is not None
+        self.id = self.header(b"x-request-id").decode("latin-1") if self.has_own_id else secrets.token_hex(12)
+        self.status = 0  # 0: nothing was sent
+        self.is_events = False
+        self.complete = False
+        self.gone = False
+
+    def header(self, name: bytes) -> bytes:
+        """One header of the request; empty: it has none."""
+        return self._headers.get(name, b"")
+
+    # -- what comes in -----------------------------------------------------------------------------------------------
+
+    async def json(self, max_bytes: int, seconds: float) -> Any:
+        """The body, as JSON."""
+        if self.header(b"content-type").partition(b";")[0].strip().lower() != JSON:
+            cure = "send content-type: application/json"
+            raise ApiError(415, say("the body", "its content-type is not that of JSON", cure))
+        length = self.header(b"content-length")
+        if length.isdigit() and int(length[:20]) > max_bytes:
+            raise _too_large(max_bytes)
+        try:
+            async with asyncio.timeout(seconds):
+                body = await self._body(max_bytes)
+        except TimeoutError:
+            raise ApiError(408, say("the body", f"it has not come in {seconds:g} s", "send it faster")) from None
+        try:
+            return json.loads(body, parse_constant=_no_constant)
+        except RecursionError:
+            raise ApiError(400, say("the body", "it is nested too deeply", "nest less")) from None
+        except ValueError as wrong:  # no JSON, no UTF-8, or a number of too many digits
+            place = f" at character {wrong.pos}" if isinstance(wrong, json.JSONDecodeError) else ""
+            raise ApiError(400, say("the body", f"it is no JSON{place}", "send a JSON object")) from None
+
+    async def _body(self, max_bytes: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.gone = True
+                raise ClientGone("the client left before its body had come")
+            part = message.get("body", b"")
+            size += len(part)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Work that is cancelled when the client leaves, with a ClientGone. Requires: the body has been read."""
+        task = asyncio.current_task()
+        assert task is not None
+        watcher = asyncio.ensure_future(self._watch(task))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.gone:
+                raise  # the server itself has ended it
+            task.uncancel()
+            raise ClientGone("the client left before its answer was complete") from None
+        finally:
+            watcher.cancel()
+
+    async def _watch(self, task: asyncio.Task[Any]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.complete:
+            self.gone = True
+            task.cancel()
+
+    # -- what goes out -----------------------------------------------------------------------------------------------
+
+    async def reply(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> None:
+        """All of it, as JSON."""
+        await self.reply_bytes(status, encoded(body), "application/json", headers)
+
+    async def reply_bytes(self, status: int, data: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
+        """All of it."""
+        more = {"content-length": str(len(data)), "content-type": kind, **(headers or {})}
+        await self._start(status, more)
+        await self._end(data)
+
+    async def begin_events(self) -> None:
+        """Server-sent events follow; no proxy shall keep them."""
+        self.is_events = True
+        headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        await self._start(200, {**headers, "x-accel-buffering": "no"})
+
+    async def write(self, data: bytes) -> None:
+        """More of it; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_events(self, data: bytes = b"") -> None:
+        """The last of it."""
+        await self._end(data + b"data: [DONE]\n\n")
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status = status
+        known = {**headers, "x-request-id": self.id}
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in known.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def _end(self, data: bytes) -> None:
+        self.complete = True  # first: the server says that the client is gone when all is sent
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+def encoded(value: Any) -> bytes:
+    """JSON, as short as it can be; halves of characters are replaced."""
+    return _encode(value).encode("utf-8", errors="replace")
+
+
+def event(value: Any) -> bytes:
+    """One server-sent event."""
+    return b"data: " + encoded(value) + b"\n\n"
+
+
+def _too_large(max_bytes: int) -> ApiError:
+    return ApiError(413, say("the body", f"it has more than {max_bytes} bytes", "send less"), code="body_too_large")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

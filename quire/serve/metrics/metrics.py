@@ -1,0 +1,155 @@
+"""Metrics: what is counted as requests come and go. vLLM's names where the meaning is the same, else `quire:`.
+
+Labels have a few known values each: the model's name, an endpoint, a status, a reason; never anything that a client
+chooses. What the cache and the engine count themselves is read when somebody asks (`engine_collector.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from quire.engine.front.stream import Stream
+from quire.engine.llm import LLM
+from quire.engine.step.branch import Run
+from quire.serve.metrics.engine_collector import LABELS, EngineCollector
+
+SECONDS = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
+BETWEEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+REASONS = {"eos": "stop", "stop": "stop", "length": "length", "error": "error", "cancelled": "abort"}
+_HISTOGRAMS = {  # name: what it is, and its buckets; None: those of lengths
+    "time_to_first_token_seconds": ("Seconds until the first token, a wait for a place included.", FIRST),
+    "inter_token_latency_seconds": ("Seconds between two tokens of a streamed answer, as they were sent.", BETWEEN),
+    "request_time_per_output_token_seconds": ("Seconds per token of an answer, behind its first.", BETWEEN),
+    "e2e_request_latency_seconds": ("Seconds until all answers of a run were complete.", SECONDS),
+    "request_queue_time_seconds": ("Seconds until a run got pages.", SECONDS),
+    "request_inference_time_seconds": ("Seconds from getting pages to the last token.", SECONDS),
+    "request_prefill_time_seconds": ("Seconds from getting pages to the first token.", SECONDS),
+    "request_decode_time_seconds": ("Seconds from the first token to the last.", SECONDS),
+    "request_prompt_tokens": ("Tokens of a prompt.", None),
+    "request_generation_tokens": ("Tokens of a run's answers.", None),
+    "request_params_max_tokens": ("What max_tokens was.", None),
+    "request_params_n": ("What n was.", (1, 2, 5, 10, 20)),
+    "request_prefill_kv_computed_tokens": ("Prompt tokens that were not reused, when a run was admitted.", None),
+}
+_COUNTERS = {
+    "prompt_tokens": "Tokens of prompts that were admitted.",
+    "prompt_tokens_cached": "Tokens of them that were reused.",
+    "prefix_cache_queries": "Tokens of prompts that were looked up in the cache.",
+    "prefix_cache_hits": "Tokens of them that were found.",
+    "generation_tokens": "Tokens of answers.",
+}
+
+
+class Metrics:
+    """Of one server, in a registry of its own."""
+
+    def __init__(self, llm: LLM, model: str, longest: int) -> None:
+        self.registry = CollectorRegistry()
+        self._labels = {"model_name": model, "engine": "0"}
+        lengths = _lengths(longest)
+        self._histograms = {
+            name: self._labelled(Histogram, f"vllm:{name}", what, buckets=lengths if buckets is None else buckets)
+            for name, (what, buckets) in _HISTOGRAMS.items()
+        }
+        self._counters = {name: self._labelled(Counter, f"vllm:{name}", what) for name, what in _COUNTERS.items()}
+        self._success = self._counter("vllm:request_success", "Answers by why they ended.", "finished_reason")
+        self._promised = self._labelled(
+            Counter, "quire:promised_tokens", "Prompt tokens that admission said would be computed."
+        )
+        self._run_computed = self._labelled(
+            Counter, "quire:run_computed_tokens", "Tokens computed for runs that are over, again or not."
+        )
+        self._hits = self._counter("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
+        self._misses = self._counter("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
+        self._replies = self._counter("quire:http_requests", "Requests by endpoint and status.", "endpoint", "code")
+        self._open = self._labelled(Gauge, "quire:http_requests_in_progress", "Requests that are not answered yet.")
+        self._groups = tuple(group.name for group in llm.loop.engine.cache.config.groups)
+        self._tiers = tuple(tier.name for tier in llm.loop.engine.cache.config.tiers)
+        self.between_tokens = self._histograms["inter_token_latency_seconds"].observe
+        self.registry.register(EngineCollector(llm, self._labels))
+
+    def _labelled(self, kind: Any, name: str, what: str, **more: Any) -> Any:
+        return kind(name, what, LABELS, registry=self.registry, **more).labels(**self._labels)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(name, what, (*LABELS, *labels), registry=self.registry)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def begun(self) -> None:
+        """A request has come."""
+        self._open.inc()
+
+    def ended(self, endpoint: str, status: int) -> None:
+        """It is over."""
+        self._open.dec()
+        self._replies.labels(**self._labels, endpoint=endpoint, code=str(status)).inc()
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+
+    def run_over(self, stream: Stream) -> None:
+        """A run is over, or nobody waits for it any more."""
+        run = stream.run
+        if run is None:
+            return
+        for answer in run.answers:
+            reason = REASONS["cancelled" if answer.finish is None else answer.finish]
+            self._success.labels(**self._labels, finished_reason=reason).inc()
+        generated = sum(len(answer.tokens) for answer in run.answers)
+        self._counters["generation_tokens"].inc(generated)
+        self._histograms["request_generation_tokens"].observe(generated)
+        self._histograms["request_params_max_tokens"].observe(run.sampling.max_tokens)
+        self._histograms["request_params_n"].observe(run.sampling.n)
+        self._run_computed.inc(run.computed)
+        self._count_times(run)
+        if run.times.admitted:
+            self._count_prompt(run)
+
+    def _count_times(self, run: Run) -> None:
+        seen, times = run.user_times, run.times
+        found = {
+            "request_queue_time_seconds": seen.queued,
+            "time_to_first_token_seconds": seen.first_token,
+            "request_time_per_output_token_seconds": seen.between_tokens,
+            "e2e_request_latency_seconds": seen.total,
+        }
+        if times.first_token and times.admitted:
+            found["request_prefill_time_seconds"] = times.first_token - times.admitted
+            found["request_decode_time_seconds"] = times.last_token - times.first_token
+            found["request_inference_time_seconds"] = times.last_token - times.admitted
+        for name, seconds in found.items():
+            if not math.isnan(seconds):
+                self._histograms[name].observe(seconds)
+
+    def _count_prompt(self, run: Run) -> None:
+        length = len(run.prompt)
+        for name in ("prompt_tokens", "prefix_cache_queries"):
+            self._counters[name].inc(length)
+        for name in ("prompt_tokens_cached", "prefix_cache_hits"):
+            self._counters[name].inc(run.reused)
+        self._promised.inc(length - run.reused)
+        self._histograms["request_prompt_tokens"].observe(length)
+        self._histograms["request_prefill_kv_computed_tokens"].observe(length - run.reused)
+        if run.receipt is None:
+            return
+        for (tier, group), tokens in run.receipt.hits.items():
+            self._hits.labels(**self._labels, tier=self._tiers[tier], group=self._groups[group]).inc(tokens)
+        for miss in run.receipt.misses:
+            cause = "new" if miss.cause == "other_scope" else miss.cause  # what other tenants have is nobody's business
+            group_name = "" if miss.group is None else self._groups[miss.group]
+            self._misses.labels(**self._labels, cause=cause, group=group_name).inc(miss.num_tokens)
+
+
+def _lengths(longest: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, ... up to the longest."""
+    steps = [digit * 10**power for power in range(10) for digit in (1, 2, 5)]
+    return (*(step for step in steps if step < longest), longest)

@@ -1,0 +1,90 @@
+"""The OpenAPI document: written from the same tables that requests are checked by. Nothing but data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quire.serve.errors import TYPES
+from quire.serve.protocol.fields import Fields
+from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
+from quire.serve.settings import VERSION, ServeSettings
+
+_ERROR = {
+    "type": "object", "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object", "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"}, "type": {"enum": sorted(set(TYPES.values()))},
+                "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}  # fmt: skip
+_USAGE = {
+    "type": "object", "required": ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"],
+}  # fmt: skip
+_ANSWER = {
+    "type": "object", "required": ["id", "object", "created", "model", "choices", "usage"],
+    "properties": {
+        "id": {"type": "string"}, "object": {"type": "string"}, "created": {"type": "integer"},
+        "model": {"type": "string"}, "choices": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "usage": _USAGE,
+    },
+}  # fmt: skip
+_TOKENS = {"type": "object", "required": ["count", "max_model_len", "tokens"]}
+_TEXT = {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}}
+_ANY = {"type": "object"}
+
+
+def document(settings: ServeSettings) -> dict[str, Any]:
+    """What may be asked, and what comes of it."""
+    paths: dict[str, Any] = {
+        "/v1/chat/completions": _post("A conversation goes on.", CHAT, _ANSWER, events=True),
+        "/v1/completions": _post("A text goes on.", COMPLETION, _ANSWER, events=True),
+        "/tokenize": _post("Token ids of a text, or of a conversation.", TOKENIZE, _TOKENS),
+        "/detokenize": _post("The text of token ids.", DETOKENIZE, _TEXT),
+        "/v1/models": _get("The model there is."),
+        f"/v1/models/{settings.model_name}": _get("The model there is."),
+        "/health": _get("Whether it computes.", 503),
+        "/ready": _get("Whether it takes requests.", 503),
+        "/version": _get("The version of Quire."),
+        "/metrics": {
+            "get": {"summary": "For Prometheus.", "responses": {"200": _text("text/plain"), **_errors(401, 403)}}
+        },
+    }
+    made: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": "Quire", "version": VERSION}, "paths": paths}
+    if settings.keys is not None:
+        made["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        made["security"] = [{"key": []}]
+    return made
+
+
+def _post(summary: str, fields: Fields, answer: dict[str, Any], events: bool = False) -> dict[str, Any]:
+    body = {
+        "type": "object",
+        "required": [name for name, field in fields.items() if field.required],
+        "properties": {name: field.told for name, field in fields.items()},
+        "additionalProperties": False,
+    }
+    content: dict[str, Any] = {"application/json": {"schema": answer}}
+    if events:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    asked = {"required": True, "content": {"application/json": {"schema": body}}}
+    replies = {"200": {"description": "The answer.", "content": content}}
+    errors = _errors(400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
+    return {"post": {"summary": summary, "requestBody": asked, "responses": {**replies, **errors}}}
+
+
+def _get(summary: str, *statuses: int) -> dict[str, Any]:
+    reply = {"description": "It is so.", "content": {"application/json": {"schema": _ANY}}}
+    return {"get": {"summary": summary, "responses": {"200": reply, **_errors(401, 403, *statuses)}}}
+
+
+def _text(kind: str) -> dict[str, Any]:
+    return {"description": "Text.", "content": {kind: {"schema": {"type": "string"}}}}
+
+
+def _errors(*statuses: int) -> dict[str, Any]:
+    error = {"content": {"application/json": {"schema": _ERROR}}}
+    return {str(status): {"description": TYPES[status], **error} for status in statuses}

@@ -1,0 +1,137 @@
+"""Schemas: whether a JSON value is as a JSON schema says. Owns the few words of it that our fields need.
+
+The same schemas stand in the OpenAPI document, so what is told there and what is checked here cannot differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from quire.core.records.errors import shown
+
+Schema = Mapping[str, Any]
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),),
+    "array": (list,), "object": (dict,),
+}  # fmt: skip
+_WORDS = {
+    "string": "a string", "integer": "a whole number", "number": "a number", "boolean": "true or false",
+    "null": "null", "array": "a list", "object": "an object",
+}  # fmt: skip
+
+
+class Fault(NamedTuple):
+    """Where a value is not as it should be, and how it should be."""
+
+    path: str  # messages[0].role
+    fact: str
+    cure: str
+
+
+def fault_of(value: Any, schema: Schema, path: str) -> Fault | None:
+    """The first thing that is wrong with a value; None: nothing."""
+    if "anyOf" in schema:
+        return _none_of(value, schema["anyOf"], path)
+    if "enum" in schema:
+        known = any(value == one and type(value) is type(one) for one in schema["enum"])
+        return None if known else Fault(path, f"it is {shown(value)}", f"give one of {_listed(schema['enum'])}")
+    kinds = _kinds(schema)
+    if kinds and not any(is_kind(value, kind) for kind in kinds):
+        return Fault(path, f"it is {shown(value)}", f"give {_listed_kinds(kinds)}")
+    if isinstance(value, str):
+        return _between(len(value), schema, ("minLength", "maxLength"), path, "characters")
+    if isinstance(value, list):
+        return _fault_of_list(value, schema, path)
+    if isinstance(value, dict):
+        return _fault_of_object(value, schema, path)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _fault_of_number(value, schema, path)
+    return None
+
+
+def is_kind(value: Any, kind: str) -> bool:
+    """Whether it is of a kind of JSON; true is no number, and a number has an end."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()  # 1.0 is a whole number to JSON
+    return isinstance(value, _KINDS[kind]) and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _kinds(schema: Schema) -> tuple[str, ...]:
+    kinds = schema.get("type", ())
+    return (kinds,) if isinstance(kinds, str) else tuple(kinds)
+
+
+def _none_of(value: Any, options: list[Schema], path: str) -> Fault | None:
+    """What is wrong with the option that it comes closest to: the one that it is of a kind with."""
+    faults = []
+    for option in options:
+        fault = fault_of(value, option, path)
+        if fault is None:
+            return None
+        faults.append(fault)
+    deep = [fault for fault in faults if fault.path != path]
+    near = [fault for fault in deep or faults if not fault.cure.startswith("give a list")] or faults
+    if deep:
+        return near[0]
+    return Fault(path, faults[0].fact, "; or ".join(dict.fromkeys(fault.cure for fault in faults)))
+
+
+def _fault_of_list(value: list[Any], schema: Schema, path: str) -> Fault | None:
+    if fault := _between(len(value), schema, ("minItems", "maxItems"), path, "entries"):
+        return fault
+    items = schema.get("items")
+    if items is None:
+        return None
+    return next((fault for nth, one in enumerate(value) if (fault := fault_of(one, items, f"{path}[{nth}]"))), None)
+
+
+def _fault_of_object(value: dict[str, Any], schema: Schema, path: str) -> Fault | None:
+    if fault := _between(len(value), schema, ("minProperties", "maxProperties"), path, "entries"):
+        return fault
+    known = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            return Fault(f"{path}.{name}", "it is missing", "give it")
+    rest = schema.get("additionalProperties", True)
+    for name, one in value.items():
+        if name in known:
+            fault = fault_of(one, known[name], f"{path}.{name}")
+        elif rest is False:
+            fault = Fault(f"{path}.{shown(name)[1:-1]}", "there is no such field", f"there are {_listed(known)}")
+        else:
+            fault = None if rest is True else fault_of(one, rest, f"{path}.{shown(name)[1:-1]}")
+        if fault:
+            return fault
+    return None
+
+
+def _fault_of_number(value: float, schema: Schema, path: str) -> Fault | None:
+    least, most, above = (schema.get(name) for name in ("minimum", "maximum", "exclusiveMinimum"))
+    if least is not None and value < least:
+        return Fault(path, f"it is {shown(value)}", f"give at least {least}")
+    if above is not None and value <= above:
+        return Fault(path, f"it is {shown(value)}", f"give more than {above}")
+    if most is not None and value > most:
+        return Fault(path, f"it is {shown(value)}", f"give at most {most}")
+    return None
+
+
+def _between(size: int, schema: Schema, bounds: tuple[str, str], path: str, what: str) -> Fault | None:
+    least, most = schema.get(bounds[0]), schema.get(bounds[1])
+    if least is not None and size < least:
+        return Fault(path, f"it has {size} {what}", f"give at least {least}")
+    if most is not None and size > most:
+        return Fault(path, f"it has {size} {what}", f"give at most {most}")
+    return None
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(one if isinstance(one, str) else shown(one) for one in values)
+
+
+def _listed_kinds(kinds: tuple[str, ...]) -> str:
+    return " or ".join(_WORDS[kind] for kind in kinds)

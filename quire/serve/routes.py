@@ -1,0 +1,232 @@
+"""Routes: what each endpoint does. Reads fields, makes a Generation and its form; `answers/` computes and replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from quire.core.records.errors import say, shown
+from quire.engine.choose.sampling import Sampling
+from quire.serve.answers.chat_form import ChatForm
+from quire.serve.answers.completion_form import CompletionForm
+from quire.serve.answers.form import Head, Shown
+from quire.serve.answers.generate import StreamOptions, generate
+from quire.serve.auth import scope_of
+from quire.serve.errors import ApiError
+from quire.serve.exchange import ID, Exchange
+from quire.serve.prompts import LONG
+from quire.serve.protocol.fields import Fields, read_fields
+from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOICES_ASKED, TOKENIZE
+from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
+from quire.serve.service import Generation, Service
+from quire.serve.settings import VERSION
+from quire.serve.tools import plan_tools
+
+Asked = Mapping[str, Any]
+T = TypeVar("T")
+
+
+async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
+    """POST /v1/chat/completions."""
+    asked = await _read(service, exchange, CHAT)
+    template = service.prompts.template(asked["tools"])
+    plan = plan_tools(asked, template)
+    form = form_of(asked)
+    if form is not None and plan.form is not None:
+        fact = "response_format or structured_outputs ask for a form as well"
+        raise ApiError(400, say("tool_choice", fact, "give one of them"), param="tool_choice")
+    prompt = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, plan.tools))
+    prompt = _cut(prompt, asked, service.longest)
+    if asked["top_logprobs"] is not None and not asked["logprobs"]:
+        raise ApiError(400, say("top_logprobs", "logprobs is not true", "give logprobs: true"), param="top_logprobs")
+    logprobs = int(asked["top_logprobs"] or 0) if asked["logprobs"] else None
+    most = asked["max_tokens"] if asked["max_completion_tokens"] is None else asked["max_completion_tokens"]
+    max_tokens = _room(service, [prompt], most, "messages")
+    sampling = sampling_of(asked, max_tokens, logprobs, form or plan.form)
+    head = _head(service, exchange, asked, "chatcmpl")
+    shown_too = _shown(service, asked, head, asked["logprobs"])
+    wanted = _generation(service, asked, [prompt], sampling, tenant)
+    await generate(service, exchange, wanted, ChatForm(shown_too, plan), head, _stream_options(asked))
+
+
+async def completions(service: Service, exchange: Exchange, tenant: str) -> None:
+    """POST /v1/completions."""
+    asked = await _read(service, exchange, COMPLETION)
+    if asked["echo"] and asked["logprobs"] is not None:
+        fact = "there are no logprobs of the prompt that would come with it"
+        raise ApiError(400, say("echo", fact, "leave one of them out"), param="echo")
+    special = asked["add_special_tokens"]
+    prompts = await _beside(_size(asked["prompt"]), lambda: service.prompts.of_completion(asked["prompt"], special))
+    prompts = [_cut(prompt, asked, service.longest) for prompt in prompts]
+    if len(prompts) * int(asked["n"]) > MOST_CHOICES_ASKED:
+        fact = f"{len(prompts)} prompts with {asked['n']} answers each are too many"
+        raise ApiError(400, say("n", fact, f"ask for {MOST_CHOICES_ASKED} answers at most"), param="n")
+    logprobs = None if asked["logprobs"] is None else int(asked["logprobs"])
+    max_tokens = _room(service, prompts, asked["max_tokens"], "prompt")
+    sampling = sampling_of(asked, max_tokens, logprobs, form_of(asked))
+    head = _head(service, exchange, asked, "cmpl")
+    echo = [_text(service, prompt) for prompt in prompts] if asked["echo"] else None
+    form = CompletionForm(_shown(service, asked, head, logprobs is not None), echo, sampling.n)
+    wanted = _generation(service, asked, prompts, sampling, tenant)
+    await generate(service, exchange, wanted, form, head, _stream_options(asked))
+
+
+async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
+    """POST /tokenize: a text, or a conversation."""
+    asked = await _read(service, exchange, TOKENIZE)
+    if (asked["prompt"] is None) == (asked["messages"] is None):
+        raise ApiError(400, say("prompt", "there must be either it or messages", "give one of them"), param="prompt")
+    if asked["messages"] is None:
+        special = asked["add_special_tokens"] is not False
+        text = asked["prompt"]
+        tokens = await _beside(len(text), lambda: service.prompts.of_text(text, special))
+    else:
+        tokens = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, asked["tools"] or None))
+    words = service.llm.model.tokenizer
+    strings = words.convert_ids_to_tokens(tokens) if asked["return_token_strs"] else None
+    reply = {"count": len(tokens), "max_model_len": service.longest, "tokens": tokens, "token_strs": strings}
+    await exchange.reply(200, reply)
+
+
+async def detokenize(service: Service, exchange: Exchange, tenant: str) -> None:
+    """POST /detokenize."""
+    asked = await _read(service, exchange, DETOKENIZE)
+    tokens = service.prompts.of_tokens(asked["tokens"], "tokens")
+    await exchange.reply(200, {"prompt": _text(service, tokens, special=True)})
+
+
+async def models(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /v1/models: the one there is."""
+    await exchange.reply(200, {"object": "list", "data": [_model(service)]})
+
+
+async def model(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /v1/models/NAME, whose name the route has compared."""
+    await exchange.reply(200, _model(service))
+
+
+async def health(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /health: whether it computes. 503 is for good: start it anew."""
+    wrong = service.wrong
+    if wrong is not None:
+        raise ApiError(503, say("the engine", wrong, "start the server anew"), code="engine_failed")
+    await exchange.reply(200, {"status": "ok"})
+
+
+async def ready(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /ready: whether it takes requests."""
+    if service.ending:
+        raise ApiError(503, say("the server", "it is shutting down", "ask another one"), code="shutting_down")
+    await health(service, exchange, tenant)
+
+
+async def version(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /version."""
+    await exchange.reply(200, {"version": VERSION})
+
+
+async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /metrics, for Prometheus."""
+    data = service.metrics.text()
+    await exchange.reply_bytes(200, data, "text/plain; version=0.0.4; charset=utf-8")
+
+
+# -- what they share ---------------------------------------------------------------------------------------------------
+
+
+async def _read(service: Service, exchange: Exchange, fields: Fields) -> dict[str, Any]:
+    """The fields of a body, which asks for the model that there is."""
+    settings = service.settings
+    asked = read_fields(await exchange.json(settings.max_body, settings.body_seconds), fields)
+    if asked["model"] not in (None, settings.model_name):
+        fact = f"this server has {settings.model_name} only"
+        raise ApiError(
+            404, say(f"model {shown(asked['model'])}", fact, "name that one"), param="model", code="model_not_found"
+        )
+    if asked.get("priority") and not settings.allow_priority:
+        fact = "this server lets nobody choose it"
+        raise ApiError(400, say("priority", fact, "leave it out"), param="priority", code="unsupported")
+    return asked
+
+
+def _model(service: Service) -> dict[str, Any]:
+    name = service.settings.model_name
+    made = {"id": name, "object": "model", "created": service.created, "owned_by": "quire", "root": name}
+    return {**made, "max_model_len": service.longest}
+
+
+async def _beside(size: int, work: Callable[[], T]) -> T:
+    """What takes long is done beside the event loop, so that nobody's stream waits for it."""
+    return work() if size <= LONG else await asyncio.to_thread(work)
+
+
+def _size(value: Any) -> int:
+    """Characters and numbers of a prompt or of messages, roughly."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return sum(map(_size, value)) if isinstance(value, list) else 1
+
+
+def _cut(prompt: list[int], asked: Asked, longest: int) -> list[int]:
+    """`truncate_prompt_tokens`: so many at most, of the end or of the beginning; -1: as many as there may be."""
+    if asked["truncate_prompt_tokens"] is None:
+        return prompt
+    most = int(asked["truncate_prompt_tokens"])
+    most = longest - 1 if most < 0 else most
+    if most == 0:
+        where = "truncate_prompt_tokens"
+        raise ApiError(400, say(where, "it is 0, and a prompt has a token", "give at least 1"), param=where)
+    return prompt[-most:] if asked["truncation_side"] == "left" else prompt[:most]
+
+
+def _room(service: Service, prompts: list[list[int]], most: Any, param: str) -> int:
+    """`max_tokens`, or as many as there is room for behind the prompt."""
+    length = max(map(len, prompts))
+    room = service.longest - length
+    if room < 1 or (most is not None and most > room):
+        asked = "" if most is None else f" and {int(most)} to generate"
+        fact = f"{length} tokens{asked} are more than the {service.longest} that a request may have"
+        cure = "shorten it, or lower max_tokens"
+        raise ApiError(400, say(param, fact, cure), param=param, code="context_length_exceeded")
+    return room if most is None else int(most)
+
+
+def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> Head:
+    given = asked["request_id"]
+    if given is not None and not exchange.has_own_id:
+        if ID.fullmatch(given) is None:
+            fact = "it has more than 128 characters, or some that no header may have"
+            raise ApiError(400, say("request_id", fact, "use visible ASCII characters"), param="request_id")
+        exchange.id = given
+    return Head(f"{kind}-{exchange.id}", service.now(), service.settings.model_name)
+
+
+def _shown(service: Service, asked: Asked, head: Head, logprobs: bool) -> Shown:
+    words = service.id_words if asked["return_tokens_as_token_ids"] else service.words
+    return Shown(head, words, logprobs, asked["return_token_ids"])
+
+
+def _stream_options(asked: Asked) -> StreamOptions:
+    options = asked["stream_options"] or {}
+    if options and not asked["stream"]:
+        raise ApiError(400, say("stream_options", "stream is not true", "leave it out"), param="stream_options")
+    running = bool(options.get("continuous_usage_stats"))
+    return StreamOptions(asked["stream"], bool(options.get("include_usage")), running)
+
+
+def _generation(
+    service: Service, asked: Asked, prompts: list[list[int]], sampling: Sampling, tenant: str
+) -> Generation:
+    settings = service.settings
+    bounds = RetentionBounds(settings.max_retain_seconds, settings.max_retain_priority)
+    return Generation(prompts, sampling, scope_of(tenant, asked["cache_salt"]), retention_of(asked, bounds))
+
+
+def _text(service: Service, tokens: list[int], special: bool = False) -> str:
+    words = service.llm.model.tokenizer
+    if words is None:
+        raise ApiError(400, say("text", "the model's folder has no tokenizer", "ask for token ids"))
+    return str(words.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False))

@@ -1,0 +1,118 @@
+"""Service: what all endpoints of a server share: the LLM, its settings, its metrics, the streams that are open.
+
+Submits what was asked, and cuts what is left at the end. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from quire.core.records.errors import say
+from quire.core.records.identity import Scope
+from quire.core.records.request import Request
+from quire.core.records.retain import Retention
+from quire.engine.choose.sampling import Sampling
+from quire.engine.engine import Engine
+from quire.engine.front.stream import Stream
+from quire.engine.llm import LLM
+from quire.serve.answers.token_words import TokenWords
+from quire.serve.errors import RETRY_AFTER, ApiError
+from quire.serve.metrics.metrics import Metrics
+from quire.serve.prompts import Prompts
+from quire.serve.settings import ServeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What shall be generated: the same for each of its prompts."""
+
+    prompts: list[list[int]]
+    sampling: Sampling
+    scope: Scope
+    retention: Retention | None = None
+
+    def __repr__(self) -> str:
+        return f"Generation({len(self.prompts)} prompts, {self.sampling!r})"
+
+
+class Service:
+    """One server's. It does not own the LLM: whoever made that closes it."""
+
+    def __init__(self, llm: LLM, settings: ServeSettings) -> None:
+        self.llm, self.settings = llm, settings
+        self.created = int(time.time())
+        self.longest: int = llm.loop.call(_longest)  # tokens of a prompt and its answer
+        vocabulary = llm.loop.engine.vocabulary
+        self.prompts = Prompts(llm.model.tokenizer, settings.max_characters * self.longest, vocabulary)
+        self.words, self.id_words = TokenWords(llm.model.tokenizer), TokenWords(None)
+        self.metrics = Metrics(llm, settings.model_name, self.longest)
+        self._streams: set[Stream] = set()
+        self.ending = False  # it takes no more
+
+    def __repr__(self) -> str:
+        return f"Service({self.settings.model_name}, {len(self._streams)} streams{', ending' if self.ending else ''})"
+
+    @property
+    def wrong(self) -> str | None:
+        """Why it cannot compute, if it cannot."""
+        return self.llm.loop.error
+
+    def now(self) -> int:
+        """The time of a reply, as clients know it."""
+        return int(time.time())
+
+    @property
+    def num_streams(self) -> int:
+        """Answers under way."""
+        return len(self._streams)
+
+    @asynccontextmanager
+    async def streams(self, wanted: Generation) -> AsyncIterator[list[Stream]]:
+        """A stream per prompt; none of them is left when the block is. One that is refused refuses all."""
+        self._check_open()
+        began: list[Stream] = []
+        try:
+            for prompt in wanted.prompts:
+                stream = await self.llm.loop.submit_async(
+                    prompt, wanted.sampling, timeout=self.settings.queue_seconds, scope=wanted.scope,
+                    retention=wanted.retention,
+                )  # fmt: skip
+                began.append(stream)
+                self._streams.add(stream)
+            yield began
+        finally:
+            for stream in began:
+                stream.close()
+                self._streams.discard(stream)
+                self.metrics.run_over(stream)
+
+    def _check_open(self) -> None:
+        if self.ending:
+            fact, cure = "the server is shutting down", "ask another one"
+            raise ApiError(503, say("the request", fact, cure), code="shutting_down", headers=RETRY_AFTER)
+
+    def end(self) -> None:
+        """Take no more; whoever waits for a place is sent away. What is under way goes on."""
+        self.ending = True
+        self.llm.loop.drain(0)
+
+    def cut(self) -> None:
+        """What is still under way ends where it is."""
+        for stream in list(self._streams):
+            stream.close()
+
+
+def _longest(engine: Engine) -> int:
+    """The most tokens that one request may reach: by the model, by the config, and by the pages there are."""
+    low, high = 0, min(engine.config.max_length, engine.model.max_length)
+    while low < high:
+        middle = (low + high + 1) // 2
+        probe: Any = Request.dummy(("longest", middle), middle)
+        with engine.cache.claim([probe]) as claims:
+            fits = not claims.refused
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low

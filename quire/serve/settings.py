@@ -1,0 +1,42 @@
+"""ServeSettings: what an operator decides about a server, checked once. Knows no model."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.tuples import keep_tuples
+from quire.serve.auth import ApiKeys
+
+VERSION: str = importlib.import_module("quire").__version__
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Bounds of what strangers may ask, and who may ask at all."""
+
+    model_name: str  # as clients name it
+    keys: ApiKeys | None = field(default=None, repr=False)  # None: whoever can connect
+    hosts: tuple[str, ...] | None = None  # names that a Host header may have; None: any
+    origins: tuple[str, ...] = ()  # of pages whose scripts may ask (CORS); none by default
+    queue_seconds: float = 0.0  # how long a request may wait for a place in a full engine, before it is told 429
+    body_seconds: float = 30.0  # how long a body may take to come
+    max_body: int = 4 << 20  # bytes of one
+    max_characters: int = 64  # of a prompt, per token of the longest one: more is refused before it is tokenized
+    max_retain_seconds: float = 86_400.0  # longest time that a client may ask to keep pages for
+    max_retain_priority: int = 90  # and the highest priority
+    allow_priority: bool = False  # whether clients may choose who is scheduled first
+
+    def __post_init__(self) -> None:
+        keep_tuples(self, "hosts", "origins")
+        if not isinstance(self.model_name, str) or not self.model_name:
+            raise InputError(say("a server", f"model_name is {shown(self.model_name)}", "give the model a name"))
+        for name in ("queue_seconds", "body_seconds", "max_body", "max_characters", "max_retain_seconds"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise InputError(say("a server", f"{name} is {shown(value)}", "give a number from 0 on"))
+        if type(self.max_retain_priority) is not int or not 0 <= self.max_retain_priority <= 100:
+            fact = f"max_retain_priority is {shown(self.max_retain_priority)}"
+            raise InputError(say("a server", fact, "give a whole number from 0 to 100"))

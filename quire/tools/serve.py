@@ -1,0 +1,155 @@
+"""quire serve: a model behind an OpenAI-compatible HTTP server. Prints where it listens when it is ready.
+
+Without options it serves the embedded SmolLM2 on the CPU, to this machine only. Ctrl-C or TERM ends it: answers under
+way are finished, for as long as --grace says; a second time, at once. API keys come from a file or $QUIRE_API_KEYS.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING
+
+from quire import InputError, QuireError
+from quire.core.records.errors import say
+from quire.core.records.memory import parse_bytes
+from quire.tools.model_options import add_model, note_printer
+
+if TYPE_CHECKING:
+    from quire.engine import LLM
+    from quire.serve import ServeSettings
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Bind, load, serve until told to end."""
+    options = _parser().parse_args(argv)
+    tell = note_printer()
+    logging.basicConfig(level=options.log_level.upper(), format=FORMAT, stream=sys.stderr)
+    try:
+        settings, listening = _prepare(options, tell)
+    except (QuireError, ImportError, OSError, ValueError) as wrong:
+        print(f"quire serve: {wrong}", file=sys.stderr)
+        return 2
+    with listening:
+        try:
+            llm = _open(options, tell)
+        except (QuireError, ImportError, OSError, ValueError) as wrong:  # of a folder without a model that works, too
+            print(f"quire serve: {wrong}", file=sys.stderr)
+            return 2
+        with llm:
+            _serve(llm, settings, listening, options)
+            broken = llm.loop.error
+    if broken:
+        print(f"quire serve: {broken}", file=sys.stderr)
+    return int(bool(broken))
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="quire serve", description=__doc__)
+    add_model(parser)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="where to listen (default %(default)s: this machine only)")
+    add("--port", type=int, default=8000, help="0: any free one (default %(default)s)")
+    add("--model-name", metavar="NAME", help="what clients call the model (default: its folder or hub id)")
+    add("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer (default: the model's, or 8192)")
+    add("--max-requests", type=int, default=256, metavar="N", help="at the same time; others get 429 (default 256)")
+    add("--queue-seconds", type=float, default=0.0, metavar="S", help="they may wait so long for a place (default 0)")
+    add("--api-key-file", metavar="FILE", help="a key per line, or a tenant and a key; default: $QUIRE_API_KEYS")
+    add("--allow-origin", action="append", default=[], metavar="URL", help="pages that may ask (CORS); default none")
+    add("--allow-host", action="append", default=[], metavar="NAME", help="a Host header to accept, besides local ones")
+    add("--allow-priority", action="store_true", help="clients may choose who is scheduled first")
+    add("--events", metavar="ENDPOINT", help="tell routers what is cached: tcp://127.0.0.1:5557")
+    add("--events-replay", metavar="ENDPOINT", help="and what they have missed: tcp://127.0.0.1:5558")
+    add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
+    add("--tls-key", metavar="PEM", help="and its key")
+    add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="(default info)")
+    return parser
+
+
+def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSettings, socket]:
+    """Everything that can be wrong before a model is loaded, which takes long."""
+    from quire.serve import ApiKeys, ServeSettings, bind
+    from quire.serve.auth import ENVIRONMENT
+    from quire.serve.settings import LOOPBACK
+
+    for what, amount in (("device memory", options.device_memory), ("host memory", options.host_memory)):
+        parse_bytes(amount, what)
+    keys = None
+    if options.api_key_file is not None:
+        keys = ApiKeys.of_file(options.api_key_file)
+    elif os.environ.get(ENVIRONMENT):
+        keys = ApiKeys.of_environment(os.environ[ENVIRONMENT])
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise InputError(say("TLS", "a certificate needs its key", "give --tls-cert and --tls-key"))
+    local = is_loopback(options.host)
+    if not local and keys is None:
+        tell(f"everybody who can reach {options.host} may use this server: give it API keys, or a private network")
+    hosts = (*LOOPBACK, options.host, *options.allow_host) if local and keys is None else None
+    settings = ServeSettings(
+        _name(options), keys=keys, hosts=hosts, origins=tuple(options.allow_origin),
+        queue_seconds=options.queue_seconds, allow_priority=options.allow_priority,
+    )  # fmt: skip
+    return settings, bind(options.host, options.port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _name(options: Namespace) -> str:
+    if options.model_name:
+        return str(options.model_name)
+    if options.model is None:
+        return "SmolLM2-135M-Instruct"
+    return str(options.model) if not Path(options.model).exists() else Path(options.model).resolve().name
+
+
+def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
+    from quire.engine import LLM, fitting, load
+    from quire.engine.llm import check_device
+    from quire.engine.model import smollm2
+
+    check_device(options.device)
+    place = smollm2.folder(tell) if options.model is None else options.model
+    tell(f"loading {_name(options)}")
+    model = load(place, device=options.device, dtype=options.dtype)
+    fields = {"max_waiting": options.max_requests, "receipts": True}
+    if options.max_length is not None:
+        fields["max_length"] = options.max_length
+    config = fitting(model, options.device_memory, options.host_memory, **fields)
+    llm = LLM(model, config=config, publish=options.events, replay=options.events_replay)
+    if options.device != "cpu":
+        tell("warming up")
+        llm.loop.call(lambda engine: engine.warm_up())
+    return llm
+
+
+def _serve(llm: LLM, settings: ServeSettings, listening: socket, options: Namespace) -> None:
+    from prometheus_client import disable_created_metrics
+
+    from quire.serve import Server, Service
+
+    disable_created_metrics()  # as many series again, and nobody reads them
+    tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
+    server = Server(Service(llm, settings), grace=options.grace, tls=tls)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    server.on_ready = lambda: print(f"{'https' if tls else 'http'}://{shown}:{port}", flush=True)
+    server.run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
