@@ -19,7 +19,7 @@ TYPES = {
     405: "invalid_request_error", 408: "timeout_error", 413: "invalid_request_error", 415: "invalid_request_error",
     429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error",
 }  # fmt: skip
-_SAMPLING = re.compile(r"^sampling(?: with beams \d+)?: (?:a stop string|a string of )?(\w*)")
+_SAMPLING = re.compile(r"^(?:token ids of |sampling(?: with beams \d+)?: (?:a stop string|a string of )?)(\w*)")
 
 
 class ApiError(QuireError):

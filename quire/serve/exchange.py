@@ -13,6 +13,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 from quire.core.records.errors import QuireError, say
@@ -23,6 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ID = re.compile(r"[\x21-\x7e]{1,128}")
 JSON = b"application/json"
+_PROCESS, _NUMBERS = secrets.token_hex(8), count()  # ids of ours: no two alike, and made without asking the system
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -36,8 +38,9 @@ class Exchange:
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.has_own_id = ID.fullmatch(self.header(b"x-request-id").decode("latin-1")) is not None
-        self.id = self.header(b"x-request-id").decode("latin-1") if self.has_own_id else secrets.token_hex(12)
+        given = self.header(b"x-request-id").decode("latin-1")
+        self.has_own_id = ID.fullmatch(given) is not None
+        self.id = given if self.has_own_id else f"{_PROCESS}{next(_NUMBERS):08x}"
         self.status = 0  # 0: nothing was sent
         self.is_events = False
         self.complete = False

@@ -50,6 +50,7 @@ class Metrics:
 
     def __init__(self, llm: LLM, model: str, longest: int) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
         self._labels = {"model_name": model, "engine": "0"}
         lengths = _lengths(longest)
         self._histograms = {
@@ -79,6 +80,13 @@ class Metrics:
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, (*LABELS, *labels), registry=self.registry)
 
+    def _child(self, counter: Counter, *values: str) -> Counter:
+        """A counter with these labels; kept, since looking it up costs more than counting."""
+        key = (counter, values)
+        if key not in self._children:
+            self._children[key] = counter.labels(*self._labels.values(), *values)
+        return self._children[key]
+
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         return generate_latest(self.registry)
@@ -92,7 +100,7 @@ class Metrics:
     def ended(self, endpoint: str, status: int) -> None:
         """It is over."""
         self._open.dec()
-        self._replies.labels(**self._labels, endpoint=endpoint, code=str(status)).inc()
+        self._child(self._replies, endpoint, str(status)).inc()
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -103,7 +111,7 @@ class Metrics:
             return
         for answer in run.answers:
             reason = REASONS["cancelled" if answer.finish is None else answer.finish]
-            self._success.labels(**self._labels, finished_reason=reason).inc()
+            self._child(self._success, reason).inc()
         generated = sum(len(answer.tokens) for answer in run.answers)
         self._counters["generation_tokens"].inc(generated)
         self._histograms["request_generation_tokens"].observe(generated)
@@ -142,11 +150,11 @@ class Metrics:
         if run.receipt is None:
             return
         for (tier, group), tokens in run.receipt.hits.items():
-            self._hits.labels(**self._labels, tier=self._tiers[tier], group=self._groups[group]).inc(tokens)
+            self._child(self._hits, self._tiers[tier], self._groups[group]).inc(tokens)
         for miss in run.receipt.misses:
             cause = "new" if miss.cause == "other_scope" else miss.cause  # what other tenants have is nobody's business
             group_name = "" if miss.group is None else self._groups[miss.group]
-            self._misses.labels(**self._labels, cause=cause, group=group_name).inc(miss.num_tokens)
+            self._child(self._misses, cause, group_name).inc(miss.num_tokens)
 
 
 def _lengths(longest: int) -> tuple[int, ...]:

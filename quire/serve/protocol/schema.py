@@ -28,6 +28,7 @@ class Fault(NamedTuple):
     path: str  # messages[0].role
     fact: str
     cure: str
+    closeness: int = 2  # 0: it is of another kind, 1: it has another name, 2: all but its bounds
 
 
 def fault_of(value: Any, schema: Schema, path: str) -> Fault | None:
@@ -36,10 +37,10 @@ def fault_of(value: Any, schema: Schema, path: str) -> Fault | None:
         return _none_of(value, schema["anyOf"], path)
     if "enum" in schema:
         known = any(value == one and type(value) is type(one) for one in schema["enum"])
-        return None if known else Fault(path, f"it is {shown(value)}", f"give one of {_listed(schema['enum'])}")
+        return None if known else Fault(path, f"it is {shown(value)}", f"give one of {_listed(schema['enum'])}", 1)
     kinds = _kinds(schema)
     if kinds and not any(is_kind(value, kind) for kind in kinds):
-        return Fault(path, f"it is {shown(value)}", f"give {_listed_kinds(kinds)}")
+        return Fault(path, f"it is {shown(value)}", f"give {_listed_kinds(kinds)}", 0)
     if isinstance(value, str):
         return _between(len(value), schema, ("minLength", "maxLength"), path, "characters")
     if isinstance(value, list):
@@ -66,18 +67,16 @@ def _kinds(schema: Schema) -> tuple[str, ...]:
 
 
 def _none_of(value: Any, options: list[Schema], path: str) -> Fault | None:
-    """What is wrong with the option that it comes closest to: the one that it is of a kind with."""
+    """What is wrong with the option that it comes closest to; of equally close ones, what each would have."""
     faults = []
     for option in options:
         fault = fault_of(value, option, path)
         if fault is None:
             return None
         faults.append(fault)
-    deep = [fault for fault in faults if fault.path != path]
-    near = [fault for fault in deep or faults if not fault.cure.startswith("give a list")] or faults
-    if deep:
-        return near[0]
-    return Fault(path, faults[0].fact, "; or ".join(dict.fromkeys(fault.cure for fault in faults)))
+    best = max((fault.closeness, len(fault.path)) for fault in faults)
+    near = [fault for fault in faults if (fault.closeness, len(fault.path)) == best]
+    return near[0]._replace(cure="; or ".join(dict.fromkeys(fault.cure for fault in near)))
 
 
 def _fault_of_list(value: list[Any], schema: Schema, path: str) -> Fault | None:
@@ -93,9 +92,6 @@ def _fault_of_object(value: dict[str, Any], schema: Schema, path: str) -> Fault 
     if fault := _between(len(value), schema, ("minProperties", "maxProperties"), path, "entries"):
         return fault
     known = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in value:
-            return Fault(f"{path}.{name}", "it is missing", "give it")
     rest = schema.get("additionalProperties", True)
     for name, one in value.items():
         if name in known:
@@ -106,7 +102,8 @@ def _fault_of_object(value: dict[str, Any], schema: Schema, path: str) -> Fault 
             fault = None if rest is True else fault_of(one, rest, f"{path}.{shown(name)[1:-1]}")
         if fault:
             return fault
-    return None
+    missing = [name for name in schema.get("required", ()) if name not in value]
+    return Fault(f"{path}.{missing[0]}", "it is missing", "give it") if missing else None
 
 
 def _fault_of_number(value: float, schema: Schema, path: str) -> Fault | None:

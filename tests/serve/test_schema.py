@@ -1,0 +1,54 @@
+"""The checker of fields agrees with a real JSON schema validator, and says what is wrong in the words of whoever asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.serve.protocol.schema import fault_of
+from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
+
+LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-3, 3) | st.sampled_from(["", "a", "function", "text"])
+NAMES = st.sampled_from(["type", "function", "name", "json_schema", "schema", "role", "content", "seconds", "65"])
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8
+)
+SCHEMAS = [
+    (name, field.schema)
+    for table in (CHAT, COMPLETION, TOKENIZE, DETOKENIZE)
+    for name, field in table.items()
+    if field.use == "works"
+]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(value=VALUES)
+def test_it_agrees_with_a_real_validator(value: Any) -> None:
+    real = pytest.importorskip("jsonschema_rs")
+    for name, schema in SCHEMAS:
+        assert (fault_of(value, schema, name) is None) == real.is_valid(schema, value), (name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("prompt", ["x"] * 129, ("prompt", "it has 129 entries", "give at most 128")),
+        ("prompt", 5, ("prompt", "it is 5", "give a string; or give a list")),
+        ("prompt", [[1], [-2]], ("prompt[1][0]", "it is -2", "give at least 0")),
+        ("stop", ["a", ""], ("stop[1]", "it has 0 characters", "give at least 1")),
+        ("tool_choice", "never", ("tool_choice", "it is 'never'", "give one of none, auto, required")),
+        ("response_format", {"type": "json_schema"}, ("response_format.json_schema", "it is missing", "give it")),
+        ("temperature", True, ("temperature", "it is True", "give a number")),
+    ],
+)
+def test_it_says_what_is_wrong_with_the_nearest_choice(name: str, value: Any, told: tuple[str, str, str]) -> None:
+    fault = fault_of(value, (CHAT.get(name) or COMPLETION[name]).schema, name)
+    assert fault is not None and fault[:3] == told
+
+
+def test_numbers_without_end_are_none() -> None:
+    for value in (float("inf"), float("nan")):
+        assert fault_of(value, CHAT["temperature"].schema, "temperature") is not None
