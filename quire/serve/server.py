@@ -58,6 +58,8 @@ class Server(uvicorn.Server):
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens later: what is wrong with an address is told before a model is loaded."""
+    if not 0 <= port < 1 << 16:
+        raise InputError(say(f"an address {host}:{port}", "there is no such port", "give one from 0 to 65535"))
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         made = socket.socket(kind, socket.SOCK_STREAM)

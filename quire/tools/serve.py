@@ -142,7 +142,7 @@ def _serve(llm: LLM, settings: ServeSettings, listening: socket, options: Namesp
 
     from quire.serve import Server, Service
 
-    disable_created_metrics()  # as many series again, and nobody reads them
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # as many series again, and nobody reads them
     tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
     server = Server(Service(llm, settings), grace=options.grace, tls=tls)
     host, port = listening.getsockname()[:2]

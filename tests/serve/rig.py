@@ -25,12 +25,12 @@ from ..engine.words import byte_tokenizer
 
 NAME = "tiny"
 TALK = (  # a conversation in few tokens, with tools where there are some
-    "{% if tools %}t:{{ tools | length }}{{ tools[0].function.name }}, answer as <tool_call>{...}</tool_call>\n{% endif %}"
+    "{% if tools %}t:{{ tools | length }}{{ tools[0].function.name }}, as <tool_call>{...}</tool_call>\n{% endif %}"
     "{% if mood %}{{ mood }}\n{% endif %}"
     "{% for m in messages %}{% if m.role == 'martian' %}{{ raise_exception('no martians') }}{% endif %}"
     "{{ m.role[0] }}:{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}\n{% endfor %}"
-    "{% if add_generation_prompt %}a:{% endif %}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}\n"
+    "{% endfor %}{% if add_generation_prompt %}a:{% endif %}"
 )
 SIZES: dict[str, Any] = {
     "device_pages": 300, "block_size": 8, "max_num_tokens": 128, "max_sequences": 16, "max_length": 400,
@@ -120,13 +120,8 @@ class Serving:
     def complete(self, **fields: Any) -> Reply:
         return self.post("/v1/completions", {"prompt": "Once upon a time", "temperature": 0, **fields})
 
-    @contextmanager
-    def wire(self) -> Iterator[Wire]:
-        made = Wire(self.port)
-        try:
-            yield made
-        finally:
-            made.close()
+    def wire(self) -> Wire:
+        return Wire(self.port)
 
     def metric(self, name: str, **labels: str) -> float:
         """One number of /metrics, summed over labels that are not named."""
@@ -189,6 +184,12 @@ class Wire:
 
     def close(self) -> None:
         self.socket.close()
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextmanager

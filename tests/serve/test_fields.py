@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire.serve.protocol.fields import Fields
-from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, STRUCTURED, TOKENIZE, _BOTH
+from quire.serve.protocol.tables import _BOTH, CHAT, COMPLETION, DETOKENIZE, STRUCTURED, TOKENIZE
 
 from . import vllm_fields
 from .rig import HELLO, NAME, Serving
@@ -38,6 +38,9 @@ SAMPLES: dict[str, Any] = {  # a value of each other field
     "prompt_cache_retention": "24h", "metadata": {"a": "b"}, "prompt_cache_key": "k", "safety_identifier": "s",
     "service_tier": "auto", "messages": HELLO["messages"], "prompt": [65, 66], "echo": True,
 }  # fmt: skip
+TOOL = {"type": "function", "function": {"name": "a"}}
+IMAGE = {"type": "image_url", "text": "x"}
+ROW = re.compile(r"^\| `(\w+)` \| (\w[\w ]*) \| (chat|text|both) \|", re.MULTILINE)
 TOGETHER: dict[str, dict[str, Any]] = {
     "stream_options": {"stream_options": {"include_usage": True, "continuous_usage_stats": True}, "stream": True},
     "top_logprobs": {"top_logprobs": 2, "logprobs": True},
@@ -53,10 +56,10 @@ def test_no_field_of_vllm_is_missing() -> None:
     names = {"chat": vllm_fields.CHAT, "completions": vllm_fields.COMPLETION}
     names |= {"tokenize": vllm_fields.TOKENIZE, "detokenize": vllm_fields.DETOKENIZE}
     for kind, fields in names.items():
-        assert len(fields) > 1 and set(fields) <= set(TABLES[kind]), kind
-    assert set(vllm_fields.STRUCTURED_OUTPUTS) <= set(STRUCTURED["properties"])
+        assert set(fields.split()) <= set(TABLES[kind]), kind
+    assert set(vllm_fields.STRUCTURED_OUTPUTS.split()) <= set(STRUCTURED["properties"])
     options = _BOTH["stream_options"].schema["properties"]
-    assert set(vllm_fields.STREAM_OPTIONS) <= set(options)
+    assert set(vllm_fields.STREAM_OPTIONS.split()) <= set(options)
 
 
 def test_no_field_of_the_openai_client_is_missing() -> None:
@@ -171,14 +174,14 @@ def test_what_is_out_of_bounds_is_refused_by_name(server: Serving, fields: dict[
         ({"messages": None}, "messages"),
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": "x", "mood": 1}]}, "messages[0].mood"),
         ({"messages": [{"role": "martian", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": "auto", "tools": [{"type": "function", "function": {"name": "a"}}] * 2}, "tools"),
-        ({"parallel_tool_calls": False, "tools": [{"type": "function", "function": {"name": "a"}}]}, "parallel_tool_calls"),
+        ({"tool_choice": "auto", "tools": [TOOL] * 2}, "tools"),
+        ({"parallel_tool_calls": False, "tools": [TOOL]}, "parallel_tool_calls"),
         ({"chat_template_kwargs": {"weather": "sun"}}, "chat_template_kwargs.weather"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
         ({"continue_final_message": True}, "continue_final_message"),
@@ -214,7 +217,7 @@ def test_what_a_text_cannot_be(server: Serving, fields: dict[str, Any], param: s
 
 def test_the_page_has_the_same_table() -> None:
     """docs/serve.md: a row per field, with what becomes of it."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w[\w ]*) \| (chat|text|both) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
     told = {(name, where): use for name, use, where in rows}
     found: dict[tuple[str, str], str] = {}
     for name in {*CHAT, *COMPLETION}:

@@ -1,4 +1,4 @@
-"""The checker of fields agrees with a real JSON schema validator, and says what is wrong in the words of whoever asks."""
+"""The checker of fields agrees with a real JSON schema validator, and says what is wrong with the nearest choice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from quire.serve.protocol.schema import fault_of
 from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
-LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-3, 3) | st.sampled_from(["", "a", "function", "text"])
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-3, 3) | st.sampled_from(["", "a", "function", "text"])
+)
 NAMES = st.sampled_from(["type", "function", "name", "json_schema", "schema", "role", "content", "seconds", "65"])
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8

@@ -14,7 +14,7 @@ chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs structure
 session_id return_tokens_as_token_ids return_token_ids routed_experts_prompt_start return_token_offsets
 return_prompt_text return_assistant_tokens_mask cache_salt kv_transfer_params ec_transfer_params vllm_xargs
 repetition_detection stream_interval
-""".split()
+"""
 COMPLETION = """
 model prompt echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty seed stop stream stream_options
 suffix temperature top_p user use_beam_search top_k min_p repetition_penalty length_penalty stop_token_ids
@@ -23,14 +23,14 @@ truncate_prompt_tokens truncation_side allowed_token_ids prompt_logprobs logprob
 add_special_tokens response_format structured_outputs priority request_id session_id return_tokens_as_token_ids
 return_token_ids routed_experts_prompt_start return_token_offsets cache_salt kv_transfer_params ec_transfer_params
 vllm_xargs repetition_detection thinking_token_budget stream_interval
-""".split()
+"""
 TOKENIZE = """
 model prompt messages add_generation_prompt return_token_strs continue_final_message add_special_tokens chat_template
 chat_template_kwargs media_io_kwargs mm_processor_kwargs tools
-""".split()
-DETOKENIZE = ["model", "tokens"]
+"""
+DETOKENIZE = "model tokens"
 STRUCTURED_OUTPUTS = """
 json regex choice grammar json_object disable_any_whitespace disable_additional_properties whitespace_pattern
 structural_tag
-""".split()
-STREAM_OPTIONS = ["include_usage", "continuous_usage_stats"]
+"""
+STREAM_OPTIONS = "include_usage continuous_usage_stats"

@@ -1,0 +1,238 @@
+"""The end: open answers are finished, then cut and told so; a step that fails is told to everybody, and stays told."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.tools import cli
+from quire.tools.serve import is_loopback
+
+from ..engine.threads import PATIENCE, Crew, until
+from .rig import HELLO, Serving, Wire, serving, tiny_model
+
+CHAT = "/v1/chat/completions"
+ROOT = Path(__file__).resolve().parents[2]
+STREAM: dict[str, Any] = {**HELLO, "stream": True, "ignore_eos": True, "temperature": 0}
+KEY = "sk-a-key-that-nobody-may-see"
+
+
+# -- in this process ---------------------------------------------------------------------------------------------------
+
+
+def test_answers_under_way_are_finished() -> None:
+    with serving() as server, server.wire() as wire:
+        server.valve.shut()
+        wire.ask(CHAT, {**STREAM, "max_tokens": 20})
+        wire.read_until(b"assistant")
+        server.end()
+        until(lambda: server.service.ending)
+        server.valve.open()
+        rest = wire.read_until(b"[DONE]")
+        assert b'"finish_reason":"length"' in rest and b"error" not in rest
+        server.join()
+        assert server.num_runs == 0 and server.llm.loop.error is None
+
+
+def test_what_takes_longer_than_the_grace_is_cut_and_told() -> None:
+    with serving(grace=0.0) as server, server.wire() as streamed, server.wire() as whole:
+        streamed.ask(CHAT, {**STREAM, "max_tokens": 300})
+        streamed.read_until(b"assistant")
+        whole.ask(CHAT, {**STREAM, "stream": False, "max_tokens": 300})
+        until(lambda: server.service.num_streams == 2)
+        server.valve.shut()
+        server.end()
+        until(lambda: server.service.ending)
+        server.valve.open()
+        rest = streamed.read_until(b"[DONE]")
+        assert b"the server shuts down" in rest and b'"code":"shutting_down"' in rest
+        assert b" 503 " in whole.read_until(b"\r\n\r\n").split(b"\r\n")[0]
+        server.join()
+        assert server.num_runs == 0
+
+
+def test_whoever_comes_at_the_end_is_sent_elsewhere() -> None:
+    with serving(sizes={"max_waiting": 1}, queue_seconds=60) as server, server.wire() as busy, server.wire() as waits:
+        server.valve.shut()
+        busy.ask(CHAT, {**STREAM, "max_tokens": 5})
+        busy.read_until(b"assistant")
+        waits.ask(CHAT, STREAM)
+        until(lambda: server.llm.loop.num_waiting == 1)
+        server.service.end()
+        head = waits.read_until(b"\r\n\r\n")
+        assert b" 503 " in head.split(b"\r\n")[0] and b"retry-after: 1" in head.lower()
+        assert server.get("/ready").status == 503 and server.get("/health").status == 200
+        late = server.chat()
+        assert late.status == 503 and late.error["code"] == "shutting_down"
+        server.valve.open()
+        busy.read_until(b"[DONE]")
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[tuple[Serving, list[Any]]]:
+    """A server whose engine failed while one answer was streamed and two were waited for, and what they heard."""
+    with serving() as server:
+        assert server.get("/health").status == server.get("/ready").status == 200
+        with server.wire() as wire, Crew() as crew:
+            wire.ask(CHAT, {**STREAM, "max_tokens": 300})
+            heard = [wire.read_until(b"assistant")]
+            waited = [crew.start(lambda: server.chat(max_tokens=300, ignore_eos=True)) for _ in range(2)]
+            until(lambda: server.service.num_streams == 3)
+            server.valve.error = RuntimeError("the device is on fire")
+            heard.append(wire.read_until(b"[DONE]"))
+            yield server, [*heard, *(one.result(PATIENCE) for one in waited)]
+
+
+def test_a_failed_step_is_told_in_the_stream(broken: tuple[Serving, list[Any]]) -> None:
+    _, (first, rest, *_) = broken
+    events = [json.loads(line[6:]) for line in (first + rest).decode().split("\n") if line.startswith("data: {")]
+    error = events[-1]["error"]
+    assert error["message"] == "a step failed: RuntimeError: the device is on fire"
+    assert error["type"] == "server_error" and error["code"] == "run_failed"
+    assert all("choices" in event for event in events[:-1])
+
+
+def test_a_failed_step_is_told_to_who_waits(broken: tuple[Serving, list[Any]]) -> None:
+    _, (_, _, *waited) = broken
+    assert [one.status for one in waited] == [500, 500]
+    assert waited[0].error["message"] == "a step failed: RuntimeError: the device is on fire"
+
+
+def test_a_failed_engine_is_not_healthy(broken: tuple[Serving, list[Any]]) -> None:
+    server, _ = broken
+    got = server.get("/health")
+    assert got.status == server.get("/ready").status == 503
+    assert "the device is on fire" in got.error["message"] and got.error["code"] == "engine_failed"
+    late = server.chat()
+    assert late.status == 503 and late.error["code"] == "engine_closed"
+    assert server.metric("quire:engine_up") == 0 and server.get("/metrics").status == 200
+    assert server.get("/v1/models").status == 200 and server.num_runs == 0
+
+
+def test_one_bad_run_harms_nobody_else() -> None:
+    with serving() as server:
+        got = server.chat(allowed_token_ids=[2], min_tokens=3, max_tokens=5)
+        assert got.status == 500 and "its fields leave no token" in got.error["message"]
+        streamed = server.chat(allowed_token_ids=[2], min_tokens=3, max_tokens=5, stream=True)
+        assert streamed.status == 200 and "its fields leave no token" in streamed.events[-1]["error"]["message"]
+        assert server.chat().status == 200 and server.get("/health").status == 200
+        server.until_idle()
+
+
+# -- as a program ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("model") / "tiny"
+    model = tiny_model()
+    model.module.save_pretrained(place)
+    model.tokenizer.save_pretrained(place)
+    return str(place)
+
+
+class Shown(io.StringIO):
+    """Standard output, and word of its first line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url: Future[str] = Future()
+
+    def write(self, text: str) -> int:
+        if text.startswith("http"):
+            self.url.set_result(text.strip())
+        return super().write(text)
+
+
+def talk_and_end(url: str, end: Callable[[], None]) -> bytes:
+    """What a client hears that the server's end finds in the middle of an answer."""
+    with Wire(int(url.rpartition(":")[2])) as wire:
+        data = json.dumps({**STREAM, "model": "tiny", "max_tokens": 150}).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
+        wire.socket.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
+        wire.read_until(b"assistant")
+        end()
+        return wire.read_until(b"[DONE]")
+
+
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="there is no TERM")
+
+
+@needs_signals
+def test_the_command_finishes_what_it_says_when_it_is_told_to_end(
+    folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown = Shown()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setenv("QUIRE_API_KEYS", f"alice {KEY}")
+    caplog.set_level("INFO", "quire.serve")
+    with Crew() as crew:
+        term = partial(os.kill, os.getpid(), signal.SIGTERM)
+        heard = crew.start(lambda: talk_and_end(shown.url.result(PATIENCE), term))
+        code = cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB"])
+        rest = heard.result(PATIENCE)
+    assert code == 0 and b'"finish_reason":"length"' in rest and b"error" not in rest
+    told = [record.getMessage() for record in caplog.records]
+    assert any("/v1/chat/completions 200" in one for one in told)
+    assert not any(KEY in one or "who are you" in one for one in told)
+
+
+@needs_signals
+@pytest.mark.slow
+def test_a_program_that_is_told_to_end_ends(folder: str) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "QUIRE_API_KEYS": KEY}
+    words = ["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB"]
+    command = [sys.executable, "-m", "quire.tools", *words]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        seen = Path(f"/proc/{process.pid}/cmdline")
+        assert not seen.exists() or KEY.encode() not in seen.read_bytes()
+        rest = talk_and_end(url, partial(process.send_signal, signal.SIGTERM))
+        _, notes = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and b'"finish_reason":"length"' in rest
+    assert "/v1/chat/completions 200" in notes and KEY not in notes and "who are you" not in notes
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (["--model", "no/such"], "no/such"),
+        (["--host", "203.0.113.7"], "give a free port of this machine"),
+        (["--port", "99999999"], "there is no such port"),
+        (["--device-memory", "much"], "device memory"),
+        (["--api-key-file", "no-such-file"], "no-such-file"),
+        (["--tls-cert", "cert.pem"], "a certificate needs its key"),
+        (["--queue-seconds", "-1"], "queue_seconds is -1"),
+    ],
+)
+def test_what_the_command_refuses_before_it_loads(
+    words: list[str], fact: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["serve", "--port", "0", *words]) == 2
+    told = capsys.readouterr().err
+    assert told.rstrip().splitlines()[-1].startswith("quire serve: ") and fact in told
+
+
+def test_an_open_address_without_keys_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--host", "0.0.0.0", "--port", "0", "--model", "no/such"]) == 2
+    assert "everybody who can reach 0.0.0.0 may use this server" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
+)
+def test_which_addresses_are_this_machine_only(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
