@@ -30,7 +30,7 @@ T = TypeVar("T")
 async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /v1/chat/completions."""
     asked = await _read(service, exchange, CHAT)
-    template = service.prompts.template(asked["tools"])
+    template = service.prompts.template(None if asked["tool_choice"] == "none" else asked["tools"])
     plan = plan_tools(asked, template)
     form = form_of(asked)
     if form is not None and plan.form is not None:

@@ -1,0 +1,151 @@
+"""API keys: who has none is refused; tenants share nothing, and cannot tell from anything what the others have sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire import InputError, QuireError, Scope
+from quire.serve import ApiKeys
+from quire.serve.auth import NOBODY, scope_of
+
+from .rig import HELLO, Serving, serving, tiny_model
+
+ALICE, BOB, CAROL = "sk-alice-0123456789", "sk-bob-0123456789ab", "sk-alice-second-key-"
+LINES = ["# ours", "", f"alice {ALICE}", f"bob {BOB}", f"  alice   {CAROL}  "]
+SECRET = "The number of the account is 4711, and nobody else may know that it was ever said here."
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[Serving]:
+    with serving(keys=ApiKeys(LINES)) as made:
+        yield made
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def ask(server: Serving, key: str, prompt: str = SECRET, **fields: Any) -> Any:
+    got = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0, **fields}, **bearer(key))
+    assert got.status == 200, got.data
+    return got.json
+
+
+def cached(server: Serving, key: str, prompt: str = SECRET, **fields: Any) -> int:
+    found: int = ask(server, key, prompt, **fields)["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return found
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/models/tiny"])
+@pytest.mark.parametrize(
+    "headers", [{}, bearer("sk-nobody-0123456789"), {"Authorization": ALICE}, {"Authorization": f"Basic {ALICE}"}]
+)
+def test_without_a_key_nothing_is_told(keyed: Serving, path: str, headers: dict[str, str]) -> None:
+    got = keyed.get(path, **headers)
+    assert got.status == 401 and got.error["code"] == "invalid_api_key" and got.headers["www-authenticate"] == "Bearer"
+    assert got.error["type"] == "authentication_error" and ALICE not in got.data.decode()
+
+
+def test_every_way_in_asks_for_a_key_but_those_that_tell_nothing(keyed: Serving) -> None:
+    paths = keyed.get("/openapi.json").json["paths"]
+    assert len(paths) == 10
+    for path, methods in paths.items():
+        [method] = methods
+        status = keyed.ask(method.upper(), path, HELLO if method == "post" else None).status
+        assert status == (200 if path in ("/health", "/ready", "/version") else 401), path
+
+
+def test_a_key_opens(keyed: Serving) -> None:
+    for key in (ALICE, BOB, CAROL):
+        assert keyed.get("/v1/models", **bearer(key)).status == 200
+    assert keyed.get("/v1/models", Authorization=f"bearer  {ALICE} ").status == 200
+
+
+@pytest.mark.parametrize(
+    ("lines", "fact"),
+    [
+        ([], "there is no key in it"),
+        (["short"], "its key has 5 characters"),
+        (["a b sk-0123456789abcdef"], "what stands before the key is no name"),
+        (["a:b sk-0123456789abcdef"], "what stands before the key is no name"),
+        (["sk-0123456789abcdef", "x sk-0123456789abcdef"], "its key stands before it"),
+        (["sk-0123456789abcdefü"], "visible ASCII"),
+        ([f"sk-0123456789abcdef{place}" for place in range(1025)], "it has 1025 keys"),
+    ],
+)
+def test_what_is_no_list_of_keys(lines: list[str], fact: str) -> None:
+    with pytest.raises(InputError, match=re.escape(fact)) as told:
+        ApiKeys(lines)
+    assert "0123456789" not in str(told.value), "a key is never shown"
+
+
+def test_keys_come_from_a_file_or_from_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("\n".join(LINES), encoding="utf-8")
+    for keys in (ApiKeys.of_file(tmp_path / "keys"), ApiKeys.of_environment(f"alice {ALICE},bob {BOB}")):
+        assert keys.tenant(f"Bearer {ALICE}".encode()) == "alice" and keys.tenant(f"Bearer {BOB}".encode()) == "bob"
+        assert keys.tenant(b"Bearer " + b"x" * 100_000) is None and keys.tenant(None) is None
+        assert ALICE not in repr(keys) and "2 tenants" in repr(keys)
+    with pytest.raises(QuireError):
+        ApiKeys.of_file(tmp_path / "none")
+    alone = ApiKeys([ALICE, BOB])
+    assert alone.tenant(f"Bearer {ALICE}".encode()) != alone.tenant(f"Bearer {BOB}".encode())
+    assert ALICE not in str(alone.tenant(f"Bearer {ALICE}".encode()))
+
+
+def test_no_tenant_can_write_anothers_scope() -> None:
+    assert scope_of(NOBODY, None) == Scope() and scope_of(NOBODY, "s") == Scope(salt="s")
+    scopes = [scope_of("a", None), scope_of("b", None), scope_of("a", "b:"), scope_of("b", "a"), scope_of("a", "b")]
+    assert len({scope.key for scope in scopes}) == len(scopes)
+
+
+# -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+def test_tenants_share_nothing_and_keys_of_one_share_all(keyed: Serving) -> None:
+    assert cached(keyed, ALICE) == 0
+    assert cached(keyed, ALICE) > 64 and cached(keyed, CAROL) > 64, "a second key of the same tenant"
+    assert cached(keyed, BOB) == 0, "another tenant"
+    assert cached(keyed, ALICE, cache_salt="x") == 0, "a salt divides a tenant's own"
+    assert cached(keyed, BOB, cache_salt="x") == 0, "and is the tenant's own"
+
+
+def numbers(server: Serving) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """/metrics, without what says how long something took."""
+    text = server.get("/metrics", **bearer(ALICE)).data.decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for sample in samples
+        if "second" not in sample.name and not sample.name.endswith("_created")
+    }
+
+
+def as_alice_sees_it(said_by_bob: str) -> tuple[Any, ...]:
+    """All that Alice can see of a server on which Bob has said something before her."""
+    with serving(tiny_model(), keys=ApiKeys(LINES), sizes={"events": True}) as server:
+        ask(server, BOB, said_by_bob)
+        got = [ask(server, ALICE), ask(server, ALICE)]
+        for one in got:
+            del one["id"], one["created"]
+        engine = server.llm.loop.engine
+        steps = (engine.stats.num_steps, engine.stats.num_tokens, engine.stats.num_admitted)
+        events = server.llm.loop.call(lambda engine: len(engine.cache.take_events()))
+        return got, numbers(server), steps, events
+
+
+def test_alice_cannot_tell_what_bob_has_said() -> None:
+    """The same hits, numbers, steps and computed tokens (hence the same time) whether it was her prompt or another."""
+    other = "".join(reversed(SECRET))
+    same, another = as_alice_sees_it(SECRET), as_alice_sees_it(other)
+    assert same[0] == another[0] and same[2:] == another[2:]
+    assert same[1] == another[1] and len(same[1]) > 90
+    assert not any("other_scope" in str(key) for key in same[1])

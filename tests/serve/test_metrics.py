@@ -1,0 +1,144 @@
+"""Metrics: what they count is what happened, their labels are bounded, and the dashboard asks for nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ..engine.threads import until
+from .rig import NAME, Serving, serving
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana.json"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
+METRIC = re.compile(r"\b((?:vllm|quire):\w+)")
+LABEL = re.compile(r"(?:by \(|\{)([^)}]*)[)}]")
+
+
+def samples(server: Serving) -> list[Any]:
+    """As Prometheus reads them."""
+    got = server.get("/metrics")
+    assert got.status == 200 and got.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return [one for family in text_string_to_metric_families(got.data.decode()) for one in family.samples]
+
+
+def test_they_count_what_happened() -> None:
+    with serving(sizes={"host_pages": 20}) as server:
+        prompt = "A text of some blocks that is asked for twice, so that it is found."
+        for _ in range(2):
+            assert server.complete(prompt=prompt, max_tokens=3, ignore_eos=True).status == 200
+        assert server.complete(prompt=prompt, max_tokens=2, n=2, stream=True, ignore_eos=True).status == 200
+        server.until_idle()
+        reused = server.metric("vllm:prompt_tokens_cached_total")
+        assert server.metric("vllm:prompt_tokens_total") == 3 * len(prompt)
+        assert reused >= 2 * (len(prompt) - 8) and reused == server.metric("vllm:prefix_cache_hits_total")
+        assert server.metric("quire:hit_tokens_total", tier="device", group="full") == reused
+        assert server.metric("quire:missed_tokens_total") == 3 * len(prompt) - reused
+        assert server.metric("quire:missed_tokens_total", cause="new") > 0
+        assert server.metric("quire:promised_tokens_total") == 3 * len(prompt) - reused
+        assert server.metric("vllm:generation_tokens_total") == 10
+        assert server.metric("vllm:request_success_total", finished_reason="length") == 4
+        for name in ("time_to_first_token", "e2e_request_latency", "request_queue_time", "request_prefill_time"):
+            assert server.metric(f"vllm:{name}_seconds_count") == 3
+        assert server.metric("vllm:inter_token_latency_seconds_count") == 2, "of streams: two answers, one gap each"
+        assert server.metric("vllm:request_params_n_sum") == 4
+        stats = server.llm.loop.engine.stats
+        assert server.metric("quire:steps_total") == stats.num_steps > 0
+        assert server.metric("quire:computed_tokens_total") == stats.num_tokens
+        assert server.metric("quire:run_computed_tokens_total") == stats.num_tokens
+        slots = {state: server.metric("quire:pages", tier="device", state=state) for state in ("empty", "idle", "held")}
+        assert sum(slots.values()) == 300 and slots["held"] == 0 and slots["idle"] > 0
+        assert server.metric("quire:pages", tier="host") == 20
+        assert server.metric("quire:http_requests_total", endpoint="/v1/completions", code="200") == 3
+        assert server.metric("quire:engine_up") == 1 and server.metric("quire:runs") == 0
+        assert server.metric("quire:places") == 64 and server.metric("quire:http_requests_in_progress") == 0
+
+
+def test_an_answer_that_nobody_waits_for_is_one_that_was_ended(server: Serving) -> None:
+    with server.wire() as wire:
+        body = {"prompt": "x", "max_tokens": 300, "ignore_eos": True, "stream": True}
+        wire.ask("/v1/completions", body)
+        wire.read_until(b"text")
+        assert server.metric("quire:http_requests_in_progress") == 1
+    until(lambda: server.metric("vllm:request_success_total", finished_reason="abort") == 1)
+
+
+def test_pages_that_move_are_counted() -> None:
+    with serving(sizes={"device_pages": 30, "host_pages": 60, "max_length": 200, "max_sequences": 2}) as server:
+        for place in (0, 1, 2, 0):
+            server.complete(prompt=chr(65 + place) * 150, max_tokens=2)
+        assert server.metric("quire:moved_bytes_total", source="device", target="host") > 0
+        assert server.metric("quire:moved_bytes_total", source="host", target="device") > 0
+        assert server.metric("quire:pages_by_kind_total", kind="offloaded") > 0
+        assert server.metric("quire:hit_tokens_total", tier="host") > 0
+        assert server.metric("quire:moves_total") > 0 and server.metric("quire:failed_moves_total") == 0
+
+
+def test_no_client_can_make_more_of_them(server: Serving) -> None:
+    """Nothing that a client chooses is a label."""
+    server.chat()
+    before = {(one.name, *sorted(one.labels.items())) for one in samples(server)}
+    for place in range(5):
+        server.chat(user=f"u{place}", request_id=f"r{place}", cache_salt=f"s{place}", model=NAME)
+        server.get(f"/nowhere/{place}")
+        server.chat(model=f"m{place}")
+        server.complete(prompt=f"p{place}", seed=place, max_tokens=1 + place)
+    after = {(one.name, *sorted(one.labels.items())) for one in samples(server)}
+    assert not any(f"{kind}{place}" in str(one) for one in after for kind in "ursmp" for place in range(5))
+    server.chat(model="x")
+    again = {(one.name, *sorted(one.labels.items())) for one in samples(server)}
+    assert after == again and len(after) < 800 and len(after - before) < 20
+
+
+def expressions() -> list[str]:
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    pytest.importorskip("zmq")
+    pytest.importorskip("msgspec")
+    assert len(expressions()) > 40
+    from quire.engine import LLM, EngineConfig
+    from quire.serve.metrics.metrics import Metrics
+
+    from .rig import SIZES, tiny_model
+
+    config = EngineConfig(**(SIZES | {"host_pages": 10}))
+    with LLM(tiny_model(), config=config, publish="tcp://127.0.0.1:*") as llm:
+        found = list(Metrics(llm, NAME, 400).registry.collect())
+    names = {one.name for family in found for one in family.samples} | {
+        f"{family.name}{suffix}"
+        for family in found
+        for suffix in {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(family.type, ("",))
+    }
+    for expression in expressions():
+        asked = METRIC.findall(expression)
+        assert asked and set(asked) <= names, expression
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    assert METRIC.findall(board["templating"]["list"][1]["query"]) == ["quire:engine_up"]
+
+
+def test_the_dashboard_names_labels_that_there_are(server: Serving) -> None:
+    server.complete(stream=True)
+    labels: dict[str, set[str]] = {}
+    for one in samples(server):
+        labels.setdefault(one.name, set()).update(one.labels)
+    for expression in expressions():
+        for name in METRIC.findall(expression):
+            wanted = set(re.findall(r"by \(([^)]*)\)", expression))
+            asked = {label.strip() for group in wanted for label in group.split(",")}
+            asked |= set(re.findall(r"(\w+)!?=", expression))
+            if name in labels:
+                assert asked <= labels[name], expression
+
+
+def test_every_metric_has_its_row_in_the_docs(server: Serving) -> None:
+    server.complete(stream=True)
+    page = PAGE.read_text(encoding="utf-8")
+    names = {re.sub(r"_(total|bucket|count|sum|created)$", "", one.name) for one in samples(server)}
+    assert not [name for name in names if f"`{name}" not in page]

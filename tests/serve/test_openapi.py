@@ -1,0 +1,85 @@
+"""The OpenAPI document: schemathesis asks what it allows, and what it does not; nothing is answered with 500."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+schemathesis = pytest.importorskip("schemathesis")
+
+from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
+from schemathesis.generation import GenerationMode  # noqa: E402
+
+from quire.serve import ServeSettings  # noqa: E402
+from quire.serve.openapi import document  # noqa: E402
+
+from .rig import NAME, Serving  # noqa: E402
+
+POSTS = ["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"]
+EXAMPLES = 8
+KNOWN = {200, 400, 404, 413, 429}  # of a server without keys
+BUSY = {"max_tokens": 2, "max_completion_tokens": 2, "n": 1}  # what would only take long
+
+
+def cases(path: str, mode: GenerationMode) -> Any:
+    """Bodies as the document allows them, or not."""
+    schema = schemathesis.openapi.from_dict(document(ServeSettings(NAME)))
+    return schema[path]["POST"].as_strategy(generation_mode=mode)
+
+
+def try_all(server: Serving, path: str, mode: GenerationMode, examples: int) -> dict[int, int]:
+    """How often each status came; every error has its form."""
+    seen: dict[int, int] = {}
+
+    @settings(
+        max_examples=examples, deadline=None, derandomize=True, phases=[Phase.generate], database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=cases(path, mode))
+    def ask(case: Any) -> None:
+        body = case.body
+        if isinstance(body, dict):
+            body = {**body, **{name: value for name, value in BUSY.items() if body.get(name)}}
+        try:
+            data = json.dumps(body).encode()
+        except (TypeError, ValueError):
+            return  # no JSON: there are tests of that
+        got = server.post(path, data)
+        seen[got.status] = seen.get(got.status, 0) + 1
+        assert got.status in KNOWN, (body, got.data)
+        if got.status == 200 and isinstance(body, dict) and body.get("stream"):
+            assert all("error" not in event for event in got.events), (body, got.data)
+        elif got.status != 200:
+            assert got.error["message"]
+
+    ask()
+    return seen
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_nothing_that_is_allowed_fails(server: Serving, path: str) -> None:
+    seen = try_all(server, path, GenerationMode.POSITIVE, EXAMPLES)
+    assert sum(seen.values()) >= EXAMPLES // 2
+    server.until_idle()
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_what_is_not_allowed_is_refused(server: Serving, path: str) -> None:
+    seen = try_all(server, path, GenerationMode.NEGATIVE, EXAMPLES)
+    assert seen.get(400, 0) > 0 and seen.get(200, 0) == 0, seen
+    server.until_idle()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", POSTS)
+def test_many_more(server: Serving, path: str) -> None:
+    try_all(server, path, GenerationMode.POSITIVE, 1000)
+    try_all(server, path, GenerationMode.NEGATIVE, 1000)
+    server.until_idle()
+    assert server.get("/health").status == 200
+
+
+def test_the_served_document_is_this_one(server: Serving) -> None:
+    assert server.get("/openapi.json").json == json.loads(json.dumps(document(ServeSettings(NAME))))
