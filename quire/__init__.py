@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from quire.core.admission.admit import Batch
 from quire.core.admission.find import Found
+from quire.core.admission.prefetch import Prefetch
 from quire.core.admission.probe import Probe
 from quire.core.cache import Cache
 from quire.core.check import check
@@ -46,8 +47,8 @@ __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
-    "Kind", "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prepared", "Probe", "QuireError",
-    "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback",
+    "Kind", "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prefetch", "Prepared", "Probe",
+    "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback",
     "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check",
 ]  # fmt: skip
 

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from quire.core.admission.admit import Batch, admit_batch, check_open
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.find import Found, find_pages, give_back_finds
+from quire.core.admission.prefetch import expire, give_back_prefetches
 from quire.core.admission.prepare import ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
 from quire.core.admission.step import Step
+from quire.core.colder_tiers import ColderTiers
 from quire.core.life.commit import commit_batch
 from quire.core.life.finish import finish_plan
 from quire.core.life.fork import fork_sequence
@@ -55,7 +57,7 @@ from quire.core.trace.sequence_recorder import SequenceRecorder
 NOBODY: tuple[Sequence, ...] = ()
 
 
-class Cache:
+class Cache(ColderTiers):
     """The KV cache of one engine. Decides; moves no bytes: run the plans it returns, then `finish` them.
 
     `record` names a file for a trace of what it serves, without tokens; `recorder.close()` ends it (docs/trace.md).
@@ -89,11 +91,13 @@ class Cache:
     def _asked(self) -> AbstractContextManager[bool]:
         """The lock, for calls that look at room or claims: what was kept for lost handles is given back before."""
         registry = self._registry
-        if registry.abandoned or registry.lost_finds or registry.lost_writers:
+        if registry.abandoned or registry.lost_finds or registry.lost_writers or registry.open_prefetches:
             with self._lock:
                 give_back(registry)
                 give_back_finds(registry)
                 give_back_writers(registry)
+                give_back_prefetches(registry)
+                expire(registry)
         return self._lock
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -201,9 +205,9 @@ class Cache:
             return [writer for writer in handles_of(self._registry.open_writers) if isinstance(writer, Writer)]
 
     def open_plans(self) -> list[Plan]:
-        """Plans that were not finished yet, in order."""
+        """Plans that were not finished yet, those of steps and then those in the background, in order."""
         with self._lock:
-            return list(self._registry.plans.values())
+            return [*self._registry.plans.values(), *self._registry.background.values()]
 
     # -- life of sequences -------------------------------------------------------------------------------------------
 
@@ -290,29 +294,12 @@ class Cache:
         with self._asked():
             return lose_pages(self._registry, group, slots, tier)
 
-    def offload(self, num_pages: int, group: int = 0) -> Plan:
-        """Copy idle pages down early, into empty slots, so that evicting them later is free: the next victims, with
-        eviction="adaptive" those that would go last and were used at least `min_uses` times."""
-        self._check(group)
-        if type(num_pages) is not int or num_pages < 0:
-            raise InputError(say(f"offload of {shown(num_pages)} pages", "that is no number", "pass 0 or more"))
-        with self._asked():
-            store, place = self._setup.pools[group]
-            store.offload(place, min(num_pages, self.config.tiers[0].of_group(group)))
-            return self._registry.take_plan()
-
     def refresh(self) -> None:
         """Let retention durations that have passed run out. Admission does it too."""
         with self._lock:
             self._setup.refresh(self._setup.now())
 
     # -- questions ---------------------------------------------------------------------------------------------------
-
-    def _check(self, group: int, tier: int = 0) -> None:
-        for number, word, known in ((group, "group", self.config.groups), (tier, "tier", self.config.tiers)):
-            if not isinstance(number, int) or not 0 <= number < len(known):
-                fact = f"there are {len(known)}: {[item.name for item in known]}"
-                raise UnknownError(say(f"{word} {shown(number)}", fact, f"use a number from 0 to {len(known) - 1}"))
 
     def sequence(self, id: Hashable) -> Sequence:
         """The live sequence of an id."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from quire.core.cache import Cache
 from quire.core.records.errors import BrokenInvariant
+from quire.core.records.plan import NO_MOVES, MoveColumn, Moves
 from quire.core.records.reports.receipt import check_receipt
 from quire.core.state.claim import hit_of
 from quire.core.state.held_hit import hits_of
@@ -72,6 +73,7 @@ class GroupView:
         self.committed_pages_are_in_the_tree()
         self.holders_are_counted()
         self.claims_are_counted()
+        self.stays_are_counted()
         self.free_count_is_true()
         self.rows_show_their_pages()
         self.what_will_be_read_is_there()
@@ -91,11 +93,24 @@ class GroupView:
             listed = Counter(slot for slots in self.orders[tier].values() for slot in slots)
             if not all(count == 1 for count in listed.values()):
                 raise BrokenInvariant(f"tier {tier}: a slot is listed twice")
-            empty = set(listed) - set(copies)
-            if len(empty) + len(copies) != capacity:
+            empty, coming = set(listed) - set(copies), self.filled(tier)
+            if coming & (set(listed) | set(copies)):
+                raise BrokenInvariant(f"tier {tier}: a slot that a background plan fills is in use")
+            if len(empty) + len(copies) + len(coming) != capacity:
                 raise BrokenInvariant(f"tier {tier}: {len(empty)} empty + {len(copies)} used != {capacity}")
             if not all(0 <= slot < capacity for slot in [*copies, *listed]):
                 raise BrokenInvariant(f"tier {tier}: a slot is out of range")
+
+    def filled(self, tier: int) -> set[int]:
+        """Slots that background plans fill."""
+        moves = self.background()
+        return set(moves[moves[:, MoveColumn.DST_TIER] == tier, MoveColumn.DST_SLOT].tolist())
+
+    def background(self) -> Moves:
+        """Moves of this group in open background plans."""
+        moves = np.concatenate([NO_MOVES, *(plan.moves for plan in self.registry.background.values())])
+        mine: Moves = moves[moves[:, MoveColumn.GROUP] == self.group]
+        return mine
 
     def pages_have_copies(self) -> None:
         """A page has at least one copy; page ids are all either in use or free, once."""
@@ -125,7 +140,7 @@ class GroupView:
                 expected[tiers[0]][klass, page.slots[tiers[0]]] += 1
         empty_class = EMPTY_RELEASED if self.setup.config.eviction == "release_order" else EMPTY
         for tier, capacity in enumerate(self.slots):
-            for slot in set(range(capacity)) - owner[tier]:
+            for slot in set(range(capacity)) - owner[tier] - self.filled(tier):
                 expected[tier][empty_class, slot] += 1
             order = self.orders[tier].items()
             listed = Counter((self.plain_class(klass), slot) for klass, slots in order for slot in slots)
@@ -165,7 +180,8 @@ class GroupView:
                         raise BrokenInvariant(f"page {number} of class {cells.pages[number].reuse} waits in {klass}")
         if sorted(cells.rank) != list(range(len(cells.hits))):
             raise BrokenInvariant(f"the order of cells is {cells.rank}")
-        if len(cells.ghosts) != self.setup.config.ghosts * sum(self.slots):
+        fast = self.slots if self.setup.config._slow_tier < 0 else self.slots[:-1]
+        if len(cells.ghosts) != self.setup.config.ghosts * sum(fast):
             raise BrokenInvariant(f"{len(cells.ghosts)} ghosts have room")
 
     def committed_pages_are_in_the_tree(self) -> None:
@@ -199,8 +215,8 @@ class GroupView:
             raise BrokenInvariant(f"pages that do not exist are held: {found}")
 
     def claims_are_counted(self) -> None:
-        """Claims of a page = open claims and finds whose hit it is part of."""
-        found: Counter[int] = Counter()
+        """Claims of a page = open claims and finds whose hit it is part of, and background moves that read it."""
+        found: Counter[int] = Counter(self.background()[:, MoveColumn.PAGE].tolist())
         for hit in self.hits():
             found.update([*hit.pages(self.place).tolist(), *hit.sources()[self.place : self.place + 1]])
         for number, page in self.pages.items():
@@ -208,6 +224,32 @@ class GroupView:
                 raise BrokenInvariant(f"page {number}: {page.claims} claims, {expected} expected")
         if found:
             raise BrokenInvariant(f"pages that do not exist are claimed: {found}")
+
+    def stays_are_counted(self) -> None:
+        """Who needs a page where it is: finds, background moves that read it, prefetches. Its source is there."""
+        moves = self.background()
+        found: Counter[int] = Counter(moves[:, MoveColumn.PAGE].tolist())
+        for kept in self.registry.open_finds.values():
+            hit = hits_of(kept, self.group)
+            found.update([] if hit is None else hit.pages(self.place).tolist())
+        for prefetching in self.registry.open_prefetches.values():
+            named = zip(prefetching.pages[self.group].tolist(), prefetching.stamps[self.group].tolist(), strict=True)
+            found.update(page for page, stamp in named if self.is_still(page, stamp))
+        for number, page in self.pages.items():
+            if page.stays != found.pop(number, 0):
+                raise BrokenInvariant(f"page {number}: {page.stays} need it where it is")
+            if page.copying != (number in moves[:, MoveColumn.PAGE]):
+                raise BrokenInvariant(f"page {number} is being copied, or not")
+        if found:
+            raise BrokenInvariant(f"pages that do not exist are needed: {found}")
+        for move in moves.tolist():
+            tier, slot, number = move[MoveColumn.SRC_TIER], move[MoveColumn.SRC_SLOT], move[MoveColumn.PAGE]
+            if self.pages[number].slots[tier] != slot:
+                raise BrokenInvariant(f"page {number} is read from slot {slot} of tier {tier}, and is not there")
+
+    def is_still(self, page: int, stamp: int) -> bool:
+        """Whether a page is there that was kept under this stamp."""
+        return page in self.pages and self.store.page_info(self.place, page).stamp == stamp
 
     def hits(self) -> list[Hit]:
         """What open claims and finds rest on."""
@@ -227,7 +269,8 @@ class GroupView:
         free = self.slots[0] - len(there) + idle - promised
         if self.store.available(self.place) != free or self.facts.available != free:
             raise BrokenInvariant(f"free count is not {free}")
-        if free < 0 and not self.registry.open_claims and not self.registry.open_finds:
+        claimed = self.registry.open_claims or self.registry.open_finds or self.registry.background
+        if free < 0 and not claimed:
             raise BrokenInvariant(f"{-free} promised slots are not there")
 
     def rows_show_their_pages(self) -> None:

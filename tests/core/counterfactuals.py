@@ -24,6 +24,7 @@ from quire import (
     ConfigWarning,
     LayerGroup,
     Miss,
+    Prefetch,
     Receipt,
     Request,
     Scope,
@@ -75,6 +76,8 @@ class Engine:
             self.cache.release(sequence)
         batch = self.cache.add_sequence_batch([request_of(number, act)])
         self.run_plan(batch, act.fails and self.fails)
+        if self.cache.config.tiers[-1].slow and number % 3:
+            self.cache.finish(self.cache.copy_down(4))
         for sequence in batch.sequences:
             if sequence.row >= 0:
                 self.running[sequence] = number + act.lasts
@@ -116,8 +119,11 @@ def history(rng: Random, steps: int = 40) -> list[Act]:
 def config_of(rng: Random, groups: tuple[LayerGroup, ...]) -> CacheConfig:
     tight = tuple(rng.randint(8, 14) if group.current else rng.randint(26, 40) for group in groups)
     host = tuple(rng.choice((0, 8)) for _ in groups)
+    tiers = [TierConfig("device", tight), TierConfig("host", host)]
+    if rng.random() < 0.4:
+        tiers = [tiers[0], TierConfig("host", 40), TierConfig("disk", 60, slow=True)]
     return CacheConfig(
-        (TierConfig("device", tight), TierConfig("host", host)), SIZE, groups, 8, 64, receipts=True, receipt_scopes=4,
+        tiers, SIZE, groups, 8, 64, receipts=True, receipt_scopes=4, prefetch_share=1.0,
         eviction=rng.choice(("lru", "adaptive", "release_order")), ghosts=rng.choice((1, 8)),
         partial_reuse=rng.random() < 0.5, shadows=rng.random() < 0.5,
     )  # fmt: skip
@@ -131,7 +137,7 @@ def otherwise(config: CacheConfig, cause: str, group: int) -> CacheConfig:
         changed[group] = LayerGroup(changed[group].name)
     if cause == "snapshot":
         changed[group] = replace(changed[group], snapshot_every=SIZE)
-    return replace(config, tiers=(device, config.tiers[1]), groups=tuple(changed))
+    return replace(config, tiers=(device, *config.tiers[1:]), groups=tuple(changed))
 
 
 def slots_of(config: CacheConfig) -> tuple[int, ...]:
@@ -178,6 +184,15 @@ def asked_again(engine: Engine, number: int, act: Act) -> Iterator[tuple[Miss, R
     for miss in now.misses:
         if miss.cause == "other_scope":
             yield miss, engine.cache.explain(request_of(number, act, miss.scope))
+    if any(miss.cause == "slow" for miss in now.misses):
+        prefetched = engine.cache.prefetch(request_of(number, act))
+        if isinstance(prefetched, Prefetch):
+            with prefetched:
+                engine.cache.finish(prefetched.plan)
+                then = engine.cache.explain(request_of(number, act))
+            # behind its end another group lacks something, and nothing is brought up in vain
+            promised = [miss for miss in now.misses if miss.stop <= prefetched.end]
+            yield from ((miss, then) for miss in promised if miss.cause == "slow")
     busy = [one for one in engine.running if one.id in {miss.request for miss in now.misses}]
     for sequence in busy:
         engine.compute(sequence)

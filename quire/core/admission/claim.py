@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quire.core.admission import charge
+from quire.core.admission.prefetch import take_over
 from quire.core.admission.prepare import check_device, check_ids, ready_for
 from quire.core.records.errors import say
 from quire.core.records.request import Request
@@ -48,6 +49,7 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     except BaseException:  # an interrupt, no memory: all of them or none
         batch.drop()
         raise
+    take_over(registry, ready)
     return batch
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quire.core.admission.prefetch import take_over
 from quire.core.admission.prepare import ready_for
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.request import Int32, Request
@@ -34,7 +35,7 @@ class Found(Handle[HeldHit]):
 
     Tokens [`start`, `end`) are there, whole blocks of them. Per layer group `blocks` are those that resuming at `end`
     reads, `tiers` and `slots` where each of them is now. What the plans that are open still move can be read when they
-    are finished; an admission of the same text may bring a page to the device: ask again then.
+    are finished. A page below the device stays where it was found: a sequence may bring it up, and the copy stays.
     """
 
     __slots__ = ("_use",)
@@ -71,14 +72,14 @@ class Found(Handle[HeldHit]):
         return NO_BLOCKS if hit is None else hit.held(place)
 
     def tiers(self, group: int = 0) -> Int32:
-        """The hottest tier that has each of them, now."""
-        hit, place = self._look(group)
-        return NO_BLOCKS if hit is None else hit.places(place)[0]
+        """The tier where each of them was found."""
+        hit, _ = self._look(group)
+        return NO_BLOCKS if hit is None else self._kept.places[group][0].copy()
 
     def slots(self, group: int = 0) -> Int32:
         """The slot of each of them in that tier."""
-        hit, place = self._look(group)
-        return NO_BLOCKS if hit is None else hit.places(place)[1]
+        hit, _ = self._look(group)
+        return NO_BLOCKS if hit is None else self._kept.places[group][1].copy()
 
     def _look(self, group: int) -> tuple[Hit | None, int]:
         setup = self._kept.prepared._setup
@@ -119,6 +120,7 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
         raise InputError(say(f"find from token {shown(from_)}", "that is no place in a request", "pass 0 or more"))
     (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
+    take_over(registry, [prepared])
     return Found(registry, held, lambda kept: _mark_used(registry, kept))
 
 
@@ -128,13 +130,16 @@ def _look_up(setup: Setup, prepared: Prepared, first: int) -> HeldHit:
     usable = min(prepared.end, setup.config.max_length)
     usable = usable if limit is None else min(usable, limit)
     hit = store.walk(prepared._chain, root, usable, 0, first)
-    store.claim(hit)
+    store.claim(hit, None, True)
     cross, places, across = setup.cross, prepared._encoder, None
     if cross is not None and places is not None:
         root = cross.roots.find(prepared.request.scope.key) if places.keep else NO_ROOT
         across = cross.store.walk(places.chain, root, places.blocks * setup.block_size, 0)
-        cross.store.claim(across)
-    return HeldHit(prepared, hit, across, first, hit.blocks)
+        cross.store.claim(across, None, True)
+    held = HeldHit(prepared, hit, across, first, hit.blocks)
+    found = [(hits_of(held, group), setup.pools[group].place) for group in setup.groups]
+    held.places = [(NO_BLOCKS, NO_BLOCKS) if one is None else one.places(place) for one, place in found]
+    return held
 
 
 def _mark_used(registry: Registry, kept: HeldHit) -> None:

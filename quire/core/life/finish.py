@@ -1,13 +1,18 @@
-"""Finish: a plan has run. Pages that a failed move should have brought are lost. Knows no promises: setbacks does."""
+"""Finish: a plan has run. Pages that a failed move should have brought are lost. Knows no promises: setbacks does.
+
+Of a background plan what has come is there from now on; a copy down that failed costs nothing but itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import SupportsIndex
 
+import numpy as np
+
 from quire.core.life.setbacks import Finished, LostPage, give_up
 from quire.core.records.errors import InputError, StateError, listed, say, shown
-from quire.core.records.plan import Kind, Plan
+from quire.core.records.plan import Kind, MoveColumn, Plan
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 
@@ -20,7 +25,7 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finish
         raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
     named = listed("failed moves", failed)
     places = sorted({int(place) for place in named}) if all(isinstance(p, SupportsIndex) for p in named) else [-1]
-    known = registry.plans.get(plan.number) is plan
+    known = plan in (registry.plans.get(plan.number), registry.background.get(plan.number))
     if not known and (len(plan) or plan.number >= registry.next_plan):
         raise StateError(
             say(f"finish of plan {plan.number}", "it is not open here", "finish each plan of this cache once")
@@ -30,9 +35,24 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finish
         raise InputError(say(f"failed moves {shown(named)}", fact, "pass indices of its moves"))
     now = registry.setup.now() if places else 0  # before the first change: a caller's clock may raise
     registry.close_plan(plan.number)
+    if plan.background:
+        _land(registry.setup, plan, places)
     if not places:
         return NOTHING
     return Finished(give_up(registry, _lost_pages(registry.setup, plan, places), now), registry.take_plan())
+
+
+def _land(setup: Setup, plan: Plan, places: list[int]) -> None:
+    """What a background plan has copied counts from now on."""
+    failed = np.zeros(len(plan), np.bool_)
+    failed[places] = True
+    groups = plan.moves[:, MoveColumn.GROUP]
+    for stream in setup.streams:
+        last = stream.first + len(stream.store.pages)
+        mine = (groups >= stream.first) & (groups < last)
+        moves = plan.moves[mine].copy()
+        moves[:, MoveColumn.GROUP] -= stream.first
+        stream.store.land(moves, failed[mine])
 
 
 def _lost_pages(setup: Setup, plan: Plan, places: list[int]) -> list[LostPage]:
@@ -44,6 +64,8 @@ def _lost_pages(setup: Setup, plan: Plan, places: list[int]) -> list[LostPage]:
             found = LostPage(group, name, made)
             if name < 0 or store.page_info(place, name)[-1] != made or found in lost:
                 continue  # there is no such page, it is gone already, or it is among the lost
+            if plan.background and kind == Kind.OFFLOAD:
+                continue  # it has no copy there, and that is all
             copy = (src_tier, src) if kind == Kind.COPY else (tier, slot)  # the source of a copy could not be read
             fails_alone = kind == Kind.OFFLOAD or (kind == Kind.COPY and name == page2)
             if not fails_alone or not _survives(setup, group, name, copy):
@@ -56,6 +78,5 @@ def _survives(setup: Setup, group: int, page: int, copy: tuple[int, int]) -> boo
     (tier, slot), (store, place) = copy, setup.pools[group]
     slots = store.page_slots(place, page)
     if slots[tier] == slot and any(hotter >= 0 for hotter in slots[:tier]):
-        store.drop_copy(place, page, tier)
-        return True
+        return store.drop_copy(place, page, tier)  # not while somebody reads it there: then the page is lost
     return slots[tier] != slot

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from quire.core.records.plan import MoveColumn
 from quire.core.records.reports.stats import Usage
 from quire.core.state.held_hit import hits_of
 from quire.core.state.registry import Registry
@@ -13,14 +16,36 @@ def usage_of(registry: Registry, tier: int, group: int) -> Usage:
     """What the store knows, and how much of it finds and writers hold."""
     setup = registry.setup
     usage = setup.usage(tier, group)
+    if registry.background or registry.open_prefetches:
+        usage = replace(usage, filling=_filling(registry, tier, group), prefetched=_prefetched(registry, tier, group))
     if not registry.open_finds and not registry.open_writers:
         return usage
     place, read, filled = setup.pools[group].place, set[int](), 0
     for kept in registry.open_finds.values():
         hit = hits_of(kept, group)
         if hit is not None:
-            read.update(hit.pages(place)[hit.places(place)[0] == tier].tolist())
+            read.update(hit.pages(place)[kept.places[group][0] == tier].tolist())
     for writing in registry.open_writers.values():
         if writing.tier == tier and group in setup.own_groups:
             filled += len(writing.pages[group])
     return replace(usage, found=len(read), writing=filled)
+
+
+def _filling(registry: Registry, tier: int, group: int) -> int:
+    """Slots that background plans fill."""
+    plans = [plan.moves for plan in registry.background.values()]
+    return sum(
+        int(np.count_nonzero((moves[:, MoveColumn.GROUP] == group) & (moves[:, MoveColumn.DST_TIER] == tier)))
+        for moves in plans
+    )
+
+
+def _prefetched(registry: Registry, tier: int, group: int) -> int:
+    """Pages that prefetches hold in a tier below the device."""
+    store, place = registry.setup.pools[group]
+    found: set[int] = set()
+    for kept in registry.open_prefetches.values() if tier else ():
+        for page, stamp in zip(kept.pages[group].tolist(), kept.stamps[group].tolist(), strict=True):
+            if store.page_info(place, page).stamp == stamp and store.page_slots(place, page)[tier] >= 0:
+                found.add(page)
+    return len(found)

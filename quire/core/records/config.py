@@ -31,6 +31,7 @@ class TierConfig:
 
     name: str
     slots: int | Sequence[int]  # pages it can hold, for each group alike or one number per group; kept as a tuple
+    slow: bool = False  # no step waits for it: pages go down ahead and come up by prefetch; only the coldest tier
 
     def __post_init__(self) -> None:
         keep_tuples(self, "slots")
@@ -63,6 +64,8 @@ class CacheConfig:
     receipt_scopes: int = 0  # in so many other scopes, at most 64, a receipt looks for what is new in its own
     events: bool = False
     max_events: int = 1 << 20  # hashes the recorder holds before it gives up the backlog and says so
+    prefetch_share: float = 0.5  # of the slots above the slow tier: what all prefetches together may hold
+    lasting: bool = False  # what changes in the slow tier is noted for `lasting_changes`
     rank: int = 0  # of this cache among data-parallel ones; every batch of events carries it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes: caches with one seed give equal ones
 
@@ -72,6 +75,7 @@ class CacheConfig:
         self._check_groups()
         self._check_tiers()
         self._check_pools()
+        self._check_slow()
         self._check_eviction()
         self._check_receipts()
         if type(self.offload_min_priority) is not int or not LOWEST <= self.offload_min_priority <= HIGHEST + 1:
@@ -168,12 +172,36 @@ class CacheConfig:
                     fact = f"{tier.of_group(group)} slots for group {shown(self.groups[group].name)}"
                     raise InputError(say(f"tier {shown(tier.name)}", fact, f"give at least {least}"))
 
+    def _check_slow(self) -> None:
+        for place, tier in enumerate(self.tiers):
+            if type(tier.slow) is not bool:
+                raise InputError(
+                    say(f"slow={shown(tier.slow)} of tier {shown(tier.name)}", "it is or is not", "pass a bool")
+                )
+            if tier.slow and (place != len(self.tiers) - 1 or place < 2):
+                fact = f"it is number {place} of {len(self.tiers)}, and its pages come up into a tier below the device"
+                raise InputError(
+                    say(f"slow tier {shown(tier.name)}", fact, "put it last, behind the device and the host")
+                )
+        share = self.prefetch_share
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise InputError(say(f"prefetch_share {shown(share)}", "it is a part of the slots", "pass 0 to 1"))
+        if type(self.lasting) is not bool:
+            raise InputError(say(f"lasting {shown(self.lasting)}", "changes are noted or not", "pass True or False"))
+        if self.lasting and self._slow_tier < 0:
+            raise InputError(say("lasting=True", "no tier is slow", "give the coldest tier slow=True"))
+
     def _check_pools(self) -> None:
         for group, layer in enumerate(self.groups):
             total = sum(tier.of_group(group) for tier in self.tiers)
             if total > MOST_SLOTS:
                 fact = f"it has {shown(total)} slots in all tiers, the store counts to {MOST_SLOTS:,}"
                 raise InputError(say(f"group {shown(layer.name)}", fact, "give it fewer"))
+
+    @property
+    def _slow_tier(self) -> int:
+        """Number of the slow tier, -1 without one."""
+        return len(self.tiers) - 1 if self.tiers[-1].slow else -1
 
     @property
     def _remembered(self) -> int:

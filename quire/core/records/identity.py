@@ -18,7 +18,9 @@ from quire.core.records.span import Span
 from quire.core.records.tuples import keep_tuples
 
 ScopeValue = int | str | bytes | None
+ScopeDigest = bytes  # four digests of 16 bytes: LoRA, salt, epoch and space, each as typed as in a scope's key
 Words = NDArray[np.uint64]
+_PART = 16  # bytes of a digest
 _EXTRA_ID = 1  # first word of a token that has only an extra id
 
 
@@ -48,10 +50,34 @@ class Scope:
         pairs = ((self.lora, other.lora), (self.salt, other.salt), (self.epoch, other.epoch), (self.space, other.space))
         return all(mine is None or _typed(mine) == _typed(theirs) for mine, theirs in pairs)
 
+    @property
+    def digest(self) -> ScopeDigest:
+        """What stands for the scope where nobody shall read its salt; equal scopes have equal ones."""
+        return digest_of(self.key)
+
+    def covers_digest(self, digest: ScopeDigest) -> bool:
+        """Whether the scope of a digest has all that this one names."""
+        mine = self.digest
+        parts = (slice(at, at + _PART) for at in range(0, len(mine), _PART))
+        values = (self.lora, self.salt, self.epoch, self.space)
+        return all(value is None or mine[part] == digest[part] for value, part in zip(values, parts, strict=True))
+
     def event_hash(self, seed: bytes) -> int:
         """64-bit name of the scope in the events of caches with that seed (CacheConfig.event_seed)."""
         name = blake2b(self.key, digest_size=8, key=seed, person=b"quire-scope").digest()
         return int.from_bytes(name, "little") or 1
+
+
+def digest_of(key: bytes) -> ScopeDigest:
+    """The digest of the scope that has this key."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(key):
+        end = at + 1 if key[at : at + 1] == b"n" else at + 5 + int.from_bytes(key[at + 1 : at + 5], "little")
+        person = b"quire-scope-%d" % len(parts)
+        parts.append(blake2b(key[at:end], digest_size=_PART, person=person).digest())
+        at = end
+    return b"".join(parts)
 
 
 def _typed(value: ScopeValue) -> bytes:

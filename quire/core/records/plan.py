@@ -29,6 +29,8 @@ class MoveColumn(IntEnum):
     SRC_SLOT = 3
     DST_TIER = 4
     DST_SLOT = 5
+    PAGE = 7
+    STAMP = 8
 
 
 class Kind(IntEnum):
@@ -52,13 +54,19 @@ class Move:
 
 
 class Plan:
-    """Moves of one decision. Run it, then tell `Cache.finish`."""
+    """Moves of one decision. Run it, then tell `Cache.finish`.
 
-    __slots__ = ("moves", "number")
+    A `background` plan is run beside the steps' plans, late and in any order: no plan of a step touches its slots until
+    it is finished. It begins when the step plan `after`, and all before that, have run (-1: at once).
+    """
 
-    def __init__(self, number: int, moves: Moves) -> None:
+    __slots__ = ("after", "background", "moves", "number")
+
+    def __init__(self, number: int, moves: Moves, background: bool = False, after: int = -1) -> None:
         self.number = number
         self.moves = moves
+        self.background = background
+        self.after = after
 
     def __len__(self) -> int:
         return len(self.moves)
@@ -77,9 +85,32 @@ class Plan:
         written = mine[mine[:, MoveColumn.DST_TIER] == 0, MoveColumn.DST_SLOT]
         return bool(np.isin(slots, np.concatenate([read, written])).any())
 
+    def collides(self, background: Moves) -> bool:
+        """Some background move would write what a move here reads or writes, or read what one writes."""
+        swaps = self.moves[self.moves[:, MoveColumn.KIND] == Kind.EXCHANGE]
+        read, written = _sources(self.moves), np.concatenate([_targets(self.moves), _sources(swaps)])
+        if np.isin(_sources(background), written).any():
+            return True
+        return bool(np.isin(_targets(background), np.concatenate([read, written])).any())
+
     def count(self, kind: Kind) -> int:
         """Moves of one kind."""
         return int(np.count_nonzero(self.moves[:, MoveColumn.KIND] == kind))
+
+
+def _sources(moves: Moves) -> NDArray[np.int64]:
+    return _places(moves, MoveColumn.SRC_TIER)
+
+
+def _targets(moves: Moves) -> NDArray[np.int64]:
+    return _places(moves, MoveColumn.DST_TIER)
+
+
+def _places(moves: Moves, tier: MoveColumn) -> NDArray[np.int64]:
+    """Group, tier and slot as one number."""
+    wide = moves.astype(np.int64)
+    found: NDArray[np.int64] = (wide[:, MoveColumn.GROUP] << 40) | (wide[:, tier] << 32) | wide[:, tier + 1]
+    return found
 
 
 NO_MOVES: Moves = np.empty((0, COLUMNS), np.int32)

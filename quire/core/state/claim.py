@@ -82,6 +82,19 @@ class Claim:
         return self._hit.start
 
     @property
+    def coming(self) -> int:
+        """Tokens behind `start` that could be reused, had they been prefetched from the slow tier."""
+        return max(0, self._hit.coming * self.prepared._setup.block_size - self.start)
+
+    @property
+    def coming_pages(self) -> tuple[int, ...]:
+        """Pages per group that are in the slow tier only, of those that resuming there reads; as things are now."""
+        setup = self.prepared._setup
+        hits = ((hit_of(self, group), setup.pools[group].place) for group in setup.groups)
+        slow = setup.config._slow_tier
+        return tuple(0 if hit is None else int((hit.reach(place)[1] == slow).sum()) for hit, place in hits)
+
+    @property
     def _explains(self) -> bool:
         """Whether it makes a receipt."""
         return hasattr(self, "_noted")

@@ -28,6 +28,7 @@ NAMES: dict[int, Cause] = {
     causes.SNAPSHOT: "snapshot",
     causes.SHORT: "short",
     causes.NEW: "new",
+    causes.SLOW: "slow",
 }
 REMEMBERED = (causes.EVICTED, causes.FAILED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from quire.core.records.request import Int32
 from quire.core.state.prepared import Prepared
 from quire.core.state.setup import Setup
 
@@ -21,6 +22,7 @@ class HeldHit:
     cross_hit: Hit | None  # in the encoder's stream
     first: int  # blocks before it the caller has
     blocks: int  # up to here what it holds is good
+    places: list[tuple[Int32, Int32]] = field(default_factory=list)  # by group: tier and slot of each held page
     is_used: bool = False
     bad: set[tuple[int, int]] = field(default_factory=set)  # group and block of pages that were lost since
 

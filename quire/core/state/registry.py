@@ -14,6 +14,7 @@ from quire.core.state.handle import Handles, Lost
 from quire.core.state.held_hit import HeldHit
 from quire.core.state.hold import Hold
 from quire.core.state.learner import Learner
+from quire.core.state.prefetching import Prefetching
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
 from quire.core.state.writing import Writing
@@ -26,8 +27,9 @@ class Registry:
     """Everything of one cache that is alive; the functions of admission and life act on it under the cache's lock."""
 
     __slots__ = (
-        "abandoned", "commit_checked", "free_rows", "holds", "learners", "lost_finds", "lost_writers", "next_plan",
-        "open_claims", "open_finds", "open_writers", "plans", "sequences", "setup", "timed",
+        "abandoned", "background", "commit_checked", "free_rows", "holds", "learners", "lost_finds",
+        "lost_prefetches", "lost_writers", "next_plan", "open_claims", "open_finds", "open_prefetches", "open_writers",
+        "plans", "sequences", "setup", "timed",
     )  # fmt: skip
 
     def __init__(self, setup: Setup) -> None:
@@ -41,7 +43,10 @@ class Registry:
         self.lost_finds: Lost[HeldHit] = []  # appended to in any thread, at any time
         self.open_writers: Handles[Writing] = {}
         self.lost_writers: Lost[Writing] = []
-        self.plans: dict[int, Plan] = {}
+        self.open_prefetches: Handles[Prefetching] = {}
+        self.lost_prefetches: Lost[Prefetching] = []
+        self.plans: dict[int, Plan] = {}  # of steps
+        self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
         adaptive = setup.config.eviction == "adaptive"
         self.learners = tuple((pool, Learner()) for pool in setup.pools) if adaptive else ()
@@ -73,9 +78,21 @@ class Registry:
         self._trust(False)
         return plan
 
+    def take_background(self, moves: Moves) -> Plan:
+        """A plan of moves that the stores have begun beside those of steps."""
+        number = self.next_plan
+        self.next_plan = number + 1
+        after = max((plan.number for plan in self.plans.values() if plan.collides(moves)), default=-1)
+        moves.flags.writeable = False
+        plan = Plan(number, moves, background=True, after=after)
+        if len(plan):
+            self.background[number] = plan
+        return plan
+
     def close_plan(self, number: int) -> None:
         """A plan is finished; when none is under way the stores may trust every copy again."""
         self.plans.pop(number, None)
+        self.background.pop(number, None)
         self._trust(not self.plans)
 
     def _trust(self, copies: bool) -> None:

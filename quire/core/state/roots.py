@@ -1,11 +1,15 @@
-"""Roots: scope -> root of its tree, for one stream. Knows neither pages nor sequences."""
+"""Roots: scope -> root of its tree, for one stream. Knows neither pages nor sequences.
+
+What was restored from an earlier process is known by the digest of its scope, until a request names it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from quire.core.records.identity import Scope
+from quire.core.records.identity import Scope, ScopeDigest, digest_of
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Store
@@ -16,7 +20,7 @@ NO_ROOT = -1
 class Roots:
     """Scope -> root node of its tree. A root goes when nothing is left below it."""
 
-    __slots__ = ("_gone", "_lost", "_made", "_names", "_nodes", "_scopes", "_seed", "_store", "_told")
+    __slots__ = ("_digests", "_gone", "_lost", "_made", "_names", "_nodes", "_scopes", "_seed", "_store", "_told")
 
     def __init__(self, store: Store, told: bool, seed: bytes) -> None:
         self._store = store
@@ -28,10 +32,26 @@ class Roots:
         self._lost = 0  # what the log had lost when it was last looked at
         self._nodes: dict[bytes, int] = {}
         self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
+        self._digests: dict[ScopeDigest, int] = {}  # -> node, of roots that were restored and nobody has named yet
 
     def find(self, key: bytes) -> int:
         """The root of a scope, NO_ROOT when nothing was ever stored in it."""
-        return self._nodes.get(key, NO_ROOT)
+        node = self._nodes.get(key, NO_ROOT)
+        return self._digests.get(digest_of(key), NO_ROOT) if node == NO_ROOT and self._digests else node
+
+    def restore(self, digest: ScopeDigest) -> int:
+        """A new root for the scope of a digest, which has none."""
+        name = int.from_bytes(
+            blake2b(digest, digest_size=8, key=self._seed, person=b"quire-restored").digest(), "little"
+        )
+        node = self._digests[digest] = self._store.new_root(name or 1)
+        return node
+
+    def digest(self, node: int) -> ScopeDigest:
+        """The digest of a root's scope."""
+        if node in self._scopes:
+            return self._scopes[node][1].digest
+        return next(digest for digest, root in self._digests.items() if root == node)
 
     def name(self, scope: Scope | None) -> int:
         """The number that events name a scope with, and that what is gone from it is remembered by."""
@@ -45,6 +65,10 @@ class Roots:
     def make(self, key: bytes, scope: Scope) -> int:
         """The root of a scope, new if need be."""
         node = self._nodes.get(key, NO_ROOT)
+        if node == NO_ROOT and self._digests:
+            node = self._digests.pop(digest_of(key), NO_ROOT)
+            if node != NO_ROOT:
+                self._nodes[key], self._scopes[node] = node, (key, scope)
         if node == NO_ROOT:
             self.sweep()
             name = scope.event_hash(self._seed)
@@ -66,6 +90,10 @@ class Roots:
             self._gone.clear()
             self._lost = mark[0]
         for node in self._store.dead_roots():
+            if node not in self._scopes:
+                self.unname(node)
+                self._store.free_root(node)
+                continue
             key, scope = self._scopes.pop(node)
             del self._nodes[key]
             if self._told:
@@ -75,9 +103,14 @@ class Roots:
                     self._gone[name] = scope
             self._store.free_root(node)
 
+    def unname(self, node: int) -> None:
+        """Forget a restored root that nobody has named."""
+        self._digests = {digest: root for digest, root in self._digests.items() if root != node}
+
     def covered_by(self, scope: Scope) -> list[int]:
         """Roots of the scopes that have all that one names, in the order they were made."""
-        return [node for node, (_, own) in self._scopes.items() if scope.covers(own)]
+        named = [node for node, (_, own) in self._scopes.items() if scope.covers(own)]
+        return named + [node for digest, node in self._digests.items() if scope.covers_digest(digest)]
 
     def forget(self) -> None:
         """The store has cleared its tree, roots included, and its log of all that speaks of them."""
@@ -86,6 +119,7 @@ class Roots:
         self._names.clear()
         self._nodes.clear()
         self._scopes.clear()
+        self._digests.clear()
 
     def take_names(self, names: Iterable[int]) -> dict[int, Scope]:
         """The scopes that events speak of, by those numbers; scopes that are gone are forgotten then."""

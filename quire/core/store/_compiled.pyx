@@ -38,6 +38,7 @@ include "compiled/pools/order.pxi"            # per tier: slots in eviction orde
 include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
 include "compiled/pools/ghosts.pxi"           # pages that are gone
 include "compiled/pools/cells.pxi"            # what the adaptive order knows, and its lists
+include "compiled/pools/notes.pxi"            # changes in the slow tier, until somebody is told
 include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next
 include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
 include "compiled/pools/group.pxi"            # columns and pages that a length takes
@@ -51,6 +52,8 @@ include "compiled/moves/attach.pxi"           # pages take their places in the t
 include "compiled/moves/priority.pxi"         # change of priority, by request or by time
 include "compiled/moves/evict.pxi"            # take, evict, new pages
 include "compiled/moves/offload.pxi"          # shadows: early copies in colder tiers
+include "compiled/moves/background.pxi"       # copies into the slow tier and up from it
+include "compiled/moves/lasting.pxi"          # what changed in the slow tier, as arrays
 include "compiled/moves/onboard.pxi"          # copies up to the device
 include "compiled/moves/columns.pxi"          # pages in a row's columns: filled, given up
 include "compiled/hits/walk_result.pxi"       # Hit: what a walk found, and which of it a claim is on
@@ -70,6 +73,7 @@ include "compiled/rows/recut.pxi"             # spoilt blocks get pages of the r
 include "compiled/rows/fork.pxi"              # a second row on the first one's pages
 include "compiled/rows/hold.pxi"              # hold, unhold
 include "compiled/rows/write.pxi"             # pages whose bytes come from outside
+include "compiled/rows/restore.pxi"           # blocks and pages of an earlier process
 include "compiled/rows/release.pxi"           # rows end
 include "compiled/rows/remove.pxi"            # truncate, clear, lose
 include "compiled/dump.pxi"                   # introspection

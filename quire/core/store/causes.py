@@ -6,6 +6,6 @@ group (-1: none), the tick at which the pages went, and the admissions there had
 
 from typing import Final
 
-UNDER_WAY, EVICTED, FAILED, FORGOTTEN, WINDOW, SNAPSHOT, SHORT, NEW = range(8)
+UNDER_WAY, EVICTED, FAILED, FORGOTTEN, WINDOW, SNAPSHOT, SHORT, NEW, SLOW = range(9)
 NUM_RUN_FIELDS: Final = 6
 MOST_UNKNOWN: Final = 2  # blocks in a row that are no ghosts: behind them nobody looks for more, but for snapshots

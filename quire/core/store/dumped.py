@@ -44,6 +44,8 @@ class DumpedPage(NamedTuple):
     priority: int
     duration: int
     expiry: int
+    stays: int  # who needs its colder copies to stay where they are
+    copying: bool  # a background copy of it is being made
 
 
 class DumpedReuse(NamedTuple):

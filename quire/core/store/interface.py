@@ -26,6 +26,11 @@ AskNumbers = tuple[int, int, int, int]  # of one group: columns from first to st
 Need = tuple[int, int, int]  # of one group: blocks before sink, and from first to stop
 SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # leaf; per group: held, claims, tier
 Explained = tuple[bytes, bytes, int]  # runs of causes, tokens by group and tier, the row that computes them (-1: none)
+Changes = (
+    tuple[  # freed (group, slot); blocks (number, parent), where their tokens start, tokens, words, where those are;
+        Int32Array, Int64Array, Int64Array, Int32Array, UInt64Array, Int64Array, list[int], Int64Array  # roots; pages
+    ]
+)
 EventArrays = tuple[Int64Array, UInt64Array, Int32Array, Int32Array, int]  # records, hashes, details, tokens, lost
 
 
@@ -69,6 +74,13 @@ class Hit(Protocol):
         """Full blocks that can be reused."""
 
     @property
+    def coming(self) -> int:
+        """Full blocks that could be reused if what is in the slow tier only had been brought up."""
+
+    def reach(self, group: int) -> tuple[Int32Array, Int32Array]:
+        """Page and hottest tier now of each block that resuming at `coming` reads."""
+
+    @property
     def matched(self) -> int:
         """Tokens of the next block that can be reused."""
 
@@ -92,7 +104,7 @@ class Hit(Protocol):
         """Node of a walked block, -1 out of range; of a frozen hit it means nothing any more."""
 
     def present(self, group: int) -> BoolArray:
-        """Which walked blocks had a page of the group at the time of the walk."""
+        """Which walked blocks had a page of the group, outside the slow tier, at the time of the walk."""
 
     def held(self, group: int) -> Int32Array:
         """Blocks the claim is on, ascending; without a claim those it would be on."""
@@ -150,7 +162,7 @@ class Store(Protocol):
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
-        seed: bytes = ..., ghosts: int = 0, min_uses: int = 1,
+        seed: bytes = ..., ghosts: int = 0, min_uses: int = 1, slow: bool = False, lasting: bool = False,
     ) -> None: ...  # fmt: skip
 
     # Arrays
@@ -216,9 +228,9 @@ class Store(Protocol):
         """What of a chain is cached under a root (-1: none); tokens from `usable` on are not looked at. Partial blocks
         with policy 0: none, 1: idle leaves, 2: any. Blocks before `first` count as there, and are not claimed."""
 
-    def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> tuple[int, ...]:
+    def claim(self, hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> tuple[int, ...]:
         """Keep pages from being evicted: those the hit needs, or what was found of `needs`. Per group, how many of them
-        must come to the device."""
+        must come to the device. With `stays` their copies below the device stay where they are."""
 
     def unclaim(self, hit: Hit) -> None:
         """Give a claim back: as if it had never been."""
@@ -325,6 +337,40 @@ class Store(Protocol):
 
     def offload(self, group: int, limit: int) -> int:
         """Copy pages down ahead of their eviction: the next victims, or in the adaptive order the last; how many."""
+
+    # The slow tier
+
+    def copy_down(self, group: int, limit: int) -> Int32Array:
+        """Begin to copy up to `limit` pages into the slow tier, ahead of their eviction; the moves, [n, 11]."""
+
+    def bring_up(self, group: int, pages: Int32Array) -> Int32Array:
+        """Begin to bring pages up from the slow tier into the next faster one, whose slots were counted; the moves."""
+
+    def land(self, moves: Int32Array, failed: BoolArray) -> None:
+        """Such moves have been made, or have failed."""
+
+    def room_in(self, group: int, tier: int) -> int:
+        """Slots of a tier that can be had: listed, and no copy in them is claimed or must stay; of the device fewer."""
+
+    def keep(self, group: int, pages: Int32Array) -> Int32Array:
+        """Copies of these pages below the device stay where they are as long as the pages are there; their stamps."""
+
+    def unkeep(self, group: int, pages: Int32Array, stamps: Int32Array) -> None:
+        """Give that up; pages that are gone are left out."""
+
+    def take_changes(self) -> Changes:
+        """What changed in the slow tier since the last call."""
+
+    def restore(
+        self, roots: Sequence[int], blocks: Int64Array, tokens: Int32Array, words: UInt64Array, word_at: Int64Array,
+        pages: Int32Array, now: int,
+    ) -> None:  # fmt: skip
+        """Full blocks, rows of (number, place of the parent or -1 - root), and pages of the slow tier, rows of (group,
+        slot, place of the block), into an empty store. A block that is there twice is refused, nothing has changed."""
+
+    @property
+    def numbered(self) -> int:
+        """The last number that a block got."""
 
     def refresh(self, now: int) -> None:
         """Idle pages whose time is over fall back to the default priority; in the adaptive order all become older."""

@@ -11,7 +11,7 @@ from quire.core.records.identity import Scope
 
 Cause = Literal[
     "policy", "last_token", "short", "under_way", "evicted", "failed", "forgotten", "window", "snapshot",
-    "other_scope", "new",
+    "other_scope", "new", "slow",
 ]  # fmt: skip
 ClientCause = Literal["policy", "short", "under_way", "gone", "new"]
 
@@ -27,6 +27,7 @@ COUNTERFACTUALS: dict[Cause, str | None] = {  # what would save the token; None:
     "snapshot": "snapshots at every block edge, with slots for them",
     "other_scope": "the same scope",
     "new": None,
+    "slow": "a prefetch ahead of the claim",
 }
 _WORDS: dict[Cause, str] = {
     "policy": "not to be reused",
@@ -40,6 +41,7 @@ _WORDS: dict[Cause, str] = {
     "snapshot": "no snapshot to resume at",
     "other_scope": "in another scope",
     "new": "new",
+    "slow": "in the slow tier only: not prefetched",
 }
 _CLIENT: dict[Cause, ClientCause] = {
     "policy": "policy",
@@ -53,6 +55,7 @@ _CLIENT: dict[Cause, ClientCause] = {
     "snapshot": "gone",
     "other_scope": "new",  # that another scope has it is nobody's business
     "new": "new",
+    "slow": "gone",
 }
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_COUNTERS = 29
-_REUSED_FROM, _PARTIAL_FROM, _SKIPPED = 12, 20, 28
+NUM_COUNTERS = 32
+_REUSED_FROM, _PARTIAL_FROM, _SKIPPED, _BEHIND, _COPIED_DOWN, _PREFETCHED = 12, 20, 28, 29, 30, 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,9 @@ class Counts:
     grown: int  # pages for tokens after the prompt
     copied_tokens: int
     skipped: int  # snapshots not taken: more was handed out than committed, so the state may be further
+    behind: int  # of the dropped: worth a copy in the slow tier, and evicted before they had one (disk behind)
+    copied_down: int  # copies made ahead in the slow tier
+    prefetched: int  # pages brought up from the slow tier
     reused_from: tuple[int, ...]  # by tier, full and partial
     partial_from: tuple[int, ...]  # by tier, the partial ones of those
 
@@ -82,7 +85,7 @@ class Counts:
         return self.dropped * self.page_bytes
 
 
-_NAMES = tuple(field.name for field in fields(Counts)[1:-3])  # in the store's order
+_NAMES = tuple(field.name for field in fields(Counts)[1:-6])  # in the store's order
 
 
 def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
@@ -90,7 +93,16 @@ def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
     numbers: list[int] = row.tolist()
     reused, partial = (tuple(numbers[at : at + num_tiers]) for at in (_REUSED_FROM, _PARTIAL_FROM))
     named = dict(zip(_NAMES, numbers, strict=False))
-    return Counts(page_bytes=page_bytes, skipped=numbers[_SKIPPED], reused_from=reused, partial_from=partial, **named)
+    return Counts(
+        page_bytes=page_bytes,
+        skipped=numbers[_SKIPPED],
+        behind=numbers[_BEHIND],
+        copied_down=numbers[_COPIED_DOWN],
+        prefetched=numbers[_PREFETCHED],
+        reused_from=reused,
+        partial_from=partial,
+        **named,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +118,5 @@ class Usage:
     ghost_bytes: int = 0  # what all that can be remembered takes
     found: int = 0  # pages that finds hold here, whether idle or held by others too
     writing: int = 0  # of the held ones: slots that writers fill
+    filling: int = 0  # of the held ones: slots that background plans fill
+    prefetched: int = 0  # pages that prefetches hold here

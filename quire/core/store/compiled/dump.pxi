@@ -95,7 +95,7 @@ cdef object dump_page(Pool *g, int32_t p, dict numbers):
     cdef Page *page = page_at(g, p)
     expiry = -1 if g.times.expiry == NULL else g.times.expiry[p]
     return DumpedPage(number_of(numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p), priority_of(page),
-                      duration_of(g, p), expiry)
+                      duration_of(g, p), expiry, stays_of(g, p), bool(is_copying(g, p)))
 
 
 cdef object dump_group(Pool *g, dict numbers):
@@ -151,10 +151,11 @@ cdef tuple nbytes(State *s):
     cdef Py_ssize_t total = t.room * t.stride + 8 * (<Py_ssize_t> t.mask + 1)
     cdef int32_t i, k
     cdef Pool *g
-    total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL))
+    total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL) + 8 * (t.lasting != NULL))
     for i in range(s.num_groups):
         g = s.pools + i
         total += g.num_pages * (g.stride + (40 if g.times.duration != NULL else 0)) + g.num_tiers * sizeof(Order)
+        total += 4 * g.num_pages * (g.stays != NULL) + (5 * g.tiers[g.slow].size if g.notes != NULL else 0)
         for k in range(g.num_tiers):
             total += (g.tiers[k].size + NUM_CLASSES) * sizeof(Slot)
         if g.cells != NULL:

@@ -22,7 +22,7 @@ cdef class Store:
 
     def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
                   int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16),
-                  int32_t ghosts=0, int32_t min_uses=1):
+                  int32_t ghosts=0, int32_t min_uses=1, bint slow=False, bint lasting=False):
         cdef State *s = &self.state
         if (not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or ghosts < 0
                 or order not in (LRU, RELEASE_ORDER, ADAPTIVE)):
@@ -30,7 +30,10 @@ cdef class Store:
                              f"ghosts {ghosts} or {len(groups)} groups: out of range")
         s.block_size, s.num_groups, s.num_rows, s.num_columns = block_size, len(groups), rows, columns
         s.num_tiers, s.offload_min, s.shadows, s.inherit = len(groups[0][6]), offload_min, shadows, True
-        s.tails, s.min_uses = tails, min_uses
+        s.tails, s.min_uses, s.slow = tails, min_uses, s.num_tiers - 1 if slow else -1
+        if (slow and s.num_tiers < 3) or (lasting and not slow):
+            raise ValueError(f"{s.num_tiers} tiers: a slow one, whose changes may be noted, is behind two others")
+        s.tree.lasting = <int64_t *> malloc(8) if lasting else NULL
         s.tree.num_tiers = s.num_tiers if order == ADAPTIVE else 0
         read_seed(s.tree.seed, seed)
         self.hashes = {}
@@ -46,6 +49,8 @@ cdef class Store:
                 make_cells(s, i, ghosts)
             elif ghosts:
                 make_ghosts(s, i, ghosts)
+            if lasting:
+                make_notes(s, i)
         if tree_expect(&s.tree, max([1] + [sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 
@@ -85,11 +90,12 @@ cdef class Store:
             raise MemoryError("no memory for a walk")
         return hit
 
-    def claim(self, Hit hit not None, needs=None):
+    def claim(self, Hit hit not None, needs=None, bint stays=False):
         """Claim what the hit needs, or of each group the blocks [0, sink) and [first, stop) as far as they were there:
-        eviction passes over them. Per group, pages of them that have no copy on tier 0."""
+        eviction passes over them. Per group, pages of them that have no copy on tier 0. With `stays` their copies below
+        it stay where they are."""
         check_hit(hit, self, FOUND, "claim")
-        return claim_hit(&self.state, hit, needs)
+        return claim_hit(&self.state, hit, needs, stays)
 
     def unclaim(self, Hit hit not None):
         """Give a claim up."""
@@ -298,6 +304,64 @@ cdef class Store:
     def refresh(self, int64_t now):
         """Idle pages whose time is over fall back to the default priority."""
         refresh(&self.state, now)
+
+    # the slow tier
+
+    cdef Pool *slow_pool(self, Py_ssize_t group) except NULL:
+        if self.state.slow < 0:
+            raise ValueError("this store has no slow tier")
+        return check_group(&self.state, group)
+
+    def copy_down(self, Py_ssize_t group, int64_t limit):
+        """Begin to copy up to `limit` pages into the slow tier; the moves, int32 [n, 11]."""
+        return copy_down(&self.state, self.slow_pool(group), limit)
+
+    def bring_up(self, Py_ssize_t group, pages):
+        """Begin to bring pages up from the slow tier; the moves."""
+        return bring_up(&self.state, self.slow_pool(group), pages)
+
+    def land(self, moves, failed):
+        """Such moves have been made, or have failed."""
+        land(&self.state, moves, failed)
+
+    def room_in(self, Py_ssize_t group, int32_t tier):
+        """Slots of a tier that can be had; of the device fewer."""
+        check_tier(&self.state, group, tier)
+        return room_in(self.state.pools + group, tier, 0x7FFFFFFF)
+
+    def keep(self, Py_ssize_t group, pages):
+        """Copies of these pages below tier 0 stay where they are; their stamps, int32."""
+        cdef Pool *g = check_group(&self.state, group)
+        names = [int(page) for page in pages]
+        for page in names:
+            check_page(&self.state, group, page)
+        for page in names:
+            keep_page(g, page)
+        return np.array([page_at(g, page).stamp for page in names], np.int32)
+
+    def unkeep(self, Py_ssize_t group, pages, stamps):
+        """Give that up; pages that are gone are left out."""
+        cdef int32_t p
+        for page, stamp in zip(pages, stamps, strict=True):
+            p = page
+            if page_at(check_page(&self.state, group, p), p).stamp == stamp and stays_of(self.state.pools + group, p):
+                unkeep_page(self.state.pools + group, p)
+
+    def take_changes(self):
+        """What changed in the slow tier since the last call."""
+        return take_changes(&self.state)
+
+    def restore(self, roots, blocks, tokens, words, word_at, pages, int64_t now):
+        """Blocks and pages of the slow tier into an empty store."""
+        self.slow_pool(0)
+        for root in roots:
+            check_root(&self.state, root)
+        restore_arrays(&self.state, np.array(roots, np.int32), blocks, tokens, words, word_at, pages, now)
+
+    @property
+    def numbered(self):
+        """The last number that a block got."""
+        return self.state.tree.numbered
 
     # the adaptive order
 

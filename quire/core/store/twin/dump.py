@@ -56,7 +56,8 @@ def dump_node(node: Node, numbers: Numbers) -> DumpedNode:
 
 def dump_page(page: Page, numbers: Numbers) -> DumpedPage:
     retention = (page.priority, page.duration, page.expiry)
-    return DumpedPage(number_of(numbers, page.node), page.holders, page.claims, tuple(page.slots), *retention)
+    kept = (page.stays, page.copying)
+    return DumpedPage(number_of(numbers, page.node), page.holders, page.claims, tuple(page.slots), *retention, *kept)
 
 
 def dump_group(pool: Pool, numbers: Numbers) -> DumpedGroup:

@@ -12,6 +12,8 @@ import numpy as np
 from quire.core.store.dumped import Dump, PageInfo
 from quire.core.store.interface import (
     AskNumbers,
+    BoolArray,
+    Changes,
     EventArrays,
     Explained,
     GroupNumbers,
@@ -20,14 +22,16 @@ from quire.core.store.interface import (
     Int64Array,
     Need,
     SourceState,
+    UInt64Array,
 )
 from quire.core.store.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
 from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.hits import claim, explain, walk
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
-from quire.core.store.twin.moves import priority
+from quire.core.store.twin.moves import background, priority
 from quire.core.store.twin.moves.events import log_whole
+from quire.core.store.twin.moves.lasting import take_changes
 from quire.core.store.twin.moves.offload import offload
 from quire.core.store.twin.pools.ask import Ask, Retention
 from quire.core.store.twin.pools.cells import Cells
@@ -35,6 +39,7 @@ from quire.core.store.twin.pools.checks import check_chain, check_end, check_fro
 from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.group import ALL, Group, check_groups
 from quire.core.store.twin.pools.log import Log, Moves
+from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import NO_PAGE, Rules, State, Table
 from quire.core.store.twin.rows import (
@@ -46,6 +51,7 @@ from quire.core.store.twin.rows import (
     recut,
     release,
     remove,
+    restore,
     seat,
     settle,
     teach,
@@ -65,18 +71,22 @@ class Store:
     def __init__(  # noqa: PLR0913
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
-        seed: bytes = bytes(16), ghosts: int = 0, min_uses: int = 1,
+        seed: bytes = bytes(16), ghosts: int = 0, min_uses: int = 1, slow: bool = False, lasting: bool = False,
     ) -> None:  # fmt: skip
         check_groups(groups)
         if block_size < 1 or rows < 0 or columns < 0 or order not in (LRU, RELEASE_ORDER, ADAPTIVE) or ghosts < 0:
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=}, {ghosts=} is out of range")
-        rules = Rules(block_size, bool(shadows), offload_min, bool(tails), min_uses)
         num_tiers = len(groups[0][-1])
+        if (slow and num_tiers < 3) or (lasting and not slow):
+            raise ValueError(f"{num_tiers} tiers: a slow one, whose changes may be noted, is behind two others")
+        rules = Rules(block_size, bool(shadows), offload_min, bool(tails), min_uses, num_tiers - 1 if slow else -1)
         adaptive = order == ADAPTIVE
         tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)
         moves = Moves(block_size)
         log = Log(len(groups), bool(events), max_events)
-        pools = [_pool(number, group, order, ghosts) for number, group in enumerate(groups)]
+        pools = [_pool(number, group, order, ghosts, slow) for number, group in enumerate(groups)]
+        for pool in pools:
+            pool.notes = Notes() if lasting else None
         table = Table(block_size, rows, columns, pools)
         self._state = State(rules, [Group(*numbers) for *numbers, _ in groups], tree, moves, log, pools, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
@@ -103,11 +113,11 @@ class Store:
     def walk(self, chain: Chain, root: int, usable: int, policy: int, first: int = 0) -> Hit:
         check_chain(self._state, chain)
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
-        return walk.walk(self._state.groups, chain, top, usable, policy, first)
+        return walk.walk(self._state, chain, top, usable, policy, first)
 
-    def claim(self, hit: Hit, needs: Sequence[Need] | None = None) -> tuple[int, ...]:
+    def claim(self, hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> tuple[int, ...]:
         """Returns, per group, the held pages that must come to the device."""
-        claim.claim(self._state.pools, hit, needs)
+        claim.claim(self._state.pools, hit, needs, bool(stays))
         self._state.loose += 1
         return tuple(hit.num_cold(group) for group in range(len(self._state.pools)))
 
@@ -268,6 +278,56 @@ class Store:
     def refresh(self, now: int) -> None:
         priority.refresh(self._state, now)
 
+    # The slow tier
+
+    def copy_down(self, group: int, limit: int) -> Int32Array:
+        self._check_slow()
+        return background.copy_down(self._state, self._state.pools[group], limit)
+
+    def bring_up(self, group: int, pages: Int32Array) -> Int32Array:
+        self._check_slow()
+        pool = self._state.pools[group]
+        return background.bring_up(self._state, pool, [pool.page(number) for number in _numbers(pages)])
+
+    def land(self, moves: Int32Array, failed: BoolArray) -> None:
+        background.land(self._state, moves, failed.tolist())
+
+    def room_in(self, group: int, tier: int) -> int:
+        return write.room_in(self._state.pools[group], tier)
+
+    def keep(self, group: int, pages: Int32Array) -> Int32Array:
+        pool = self._state.pools[group]
+        found = [pool.page(number) for number in _numbers(pages)]
+        for page in found:
+            pool.keep_page(page)
+        return np.array([page.stamp for page in found], np.int32)
+
+    def unkeep(self, group: int, pages: Int32Array, stamps: Int32Array) -> None:
+        pool = self._state.pools[group]
+        for number, stamp in zip(_numbers(pages), _numbers(stamps), strict=True):
+            page = pool.page(number)
+            if page.stamp == stamp and page.stays:
+                pool.unkeep_page(page)
+
+    def take_changes(self) -> Changes:
+        return take_changes(self._state)
+
+    def restore(
+        self, roots: Sequence[int], blocks: Int64Array, tokens: Int32Array, words: UInt64Array, word_at: Int64Array,
+        pages: Int32Array, now: int,
+    ) -> None:  # fmt: skip
+        self._check_slow()
+        nodes = restore.restore_blocks(self._state, roots, restore.Restored(blocks, tokens, words, word_at))
+        restore.restore_pages(self._state, nodes, pages, now)
+
+    @property
+    def numbered(self) -> int:
+        return self._state.tree.numbered
+
+    def _check_slow(self) -> None:
+        if self._state.rules.slow < 0:
+            raise ValueError("this store has no slow tier")
+
     # Log
 
     def take_moves(self) -> Int32Array:
@@ -361,12 +421,13 @@ class Store:
         return dump(self._state)
 
 
-def _pool(number: int, group: GroupNumbers, order: int, ghosts: int) -> Pool:
+def _pool(number: int, group: GroupNumbers, order: int, ghosts: int, slow: bool) -> Pool:
     tail, *_, slots = group
+    fast = sum(slots[:-1] if slow else slots)  # what an order learns from, and what is remembered, goes by them
     if order != ADAPTIVE:
-        remembered = Ghosts(ghosts * sum(slots)) if ghosts else None
+        remembered = Ghosts(ghosts * fast) if ghosts else None
         return Pool(number, slots, order == RELEASE_ORDER, None, remembered)
-    pool = Pool(number, slots, False, Cells(sum(slots), ghosts, tail == ALL))
+    pool = Pool(number, slots, False, Cells(fast, ghosts, tail == ALL))
     pool.set_rank(FIRST_RANK)
     return pool
 

@@ -23,13 +23,16 @@ cdef void claim_span(State *s, Pool *g, Path *path, int32_t first, int32_t last)
 
 
 cdef void claim(State *s, Path *path) noexcept nogil:
-    """One claim more on every needed page and on the source's pages."""
-    cdef int32_t i
+    """One claim more on every needed page and on the source's pages. If they shall stay, their copies below the device
+    stay where they are, too: somebody reads them there."""
+    cdef int32_t i, b
     cdef Run run
     for i in range(s.num_groups):
         run = runs_of(path, s.pools + i)
         while next_run(s, path, s.pools + i, &run):
             claim_span(s, s.pools + i, path, run.first, run.last)
+            for b in range(run.first, run.last if path.stays else run.first):
+                keep_page(s.pools + i, node_page(s, s.pools + i, path, b))
         if path.source >= 0:
             claim_page(s.pools + i, at(&s.tree, path.source).page[i])
     path.stage = CLAIMED
@@ -44,6 +47,8 @@ cdef void unclaim(State *s, Path *path) noexcept nogil:
         run = runs_of(path, s.pools + i)
         while next_run(s, path, s.pools + i, &run):
             for b in range(run.first, run.last):
+                if path.stays:
+                    unkeep_page(s.pools + i, node_page(s, s.pools + i, path, b))
                 unclaim_page(s.pools + i, node_page(s, s.pools + i, path, b))
         if path.source >= 0:
             unclaim_page(s.pools + i, source_page(s, s.pools + i, path))
@@ -69,7 +74,7 @@ cdef int set_needs(State *s, Path *path, list needs) except -1:
     return 0
 
 
-cdef tuple claim_hit(State *s, Hit hit, needs):
+cdef tuple claim_hit(State *s, Hit hit, needs, bint stays):
     """Claim a fresh hit; per group, pages of it that have no copy on tier 0."""
     cdef int32_t i
     if s.open_claims >= MAX_CLAIMS:
@@ -79,6 +84,7 @@ cdef tuple claim_hit(State *s, Hit hit, needs):
     if not is_fresh(s, &hit.path, &hit.chain.text):
         forget_needs(&hit.path)
         raise ValueError("claim: the tree has changed since this hit was found: walk again")
+    hit.path.stays = stays
     claim(s, &hit.path)
     return tuple([hit.num_cold(s.pools + i) for i in range(s.num_groups)])
 
@@ -87,11 +93,13 @@ cdef tuple source_state(State *s, Path *path):
     """(leaf, held, claims, tiers) of the source now, the last three per group."""
     cdef int32_t i, p, node = source_node(s, path)
     cdef list held = [], claims = [], tiers = []
+    cdef bint kept = False    # then it is not taken over, as no leaf is
     cdef Pool *g
     for i in range(s.num_groups):
         g = s.pools + i
         p = source_page(s, g, path)
+        kept = kept or (p >= 0 and stays_of(g, p))
         held.append(int(p >= 0 and page_at(g, p).holders > 0))
         claims.append(claims_of(page_at(g, p)) if p >= 0 else 0)
         tiers.append(hottest(g, page_at(g, p)) if p >= 0 else -1)
-    return int(node >= 0 and at(&s.tree, node).child < 0), tuple(held), tuple(claims), tuple(tiers)
+    return int(node >= 0 and at(&s.tree, node).child < 0 and not kept), tuple(held), tuple(claims), tuple(tiers)

@@ -19,6 +19,7 @@ cdef extern from *:
 
 cdef enum:                    # causes, as `causes.py` numbers them
     LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
+    LACK_SLOW
     RUN_FIELDS = 6
     MOST_UNKNOWN = 2          # blocks in a row that are no ghosts: behind them nobody looks for more, but for snapshots
 
@@ -45,8 +46,14 @@ cdef struct Look:             # a prompt along the tree, and what is remembered 
 
 
 cdef inline bint is_there(Look *look, Pool *g, int32_t block) noexcept nogil:
-    """Whether a group has a page of a block."""
-    return block < look.walked and at(&look.s.tree, look.nodes[block]).page[g.index] >= 0
+    """Whether a group has a page of a block, outside the slow tier."""
+    return block < look.walked and is_near(g, at(&look.s.tree, look.nodes[block]).page[g.index])
+
+
+cdef inline bint is_slow(Look *look, Pool *g, int32_t block) noexcept nogil:
+    """Whether there is a page, in the slow tier only."""
+    return (block < look.walked and at(&look.s.tree, look.nodes[block]).page[g.index] >= 0
+            and not is_there(look, g, block))
 
 
 cdef int walk_on(Look *look, Path *path) noexcept nogil:
@@ -198,6 +205,8 @@ cdef Cause page_missed(Look *look, Pool *g, int32_t block) noexcept nogil:
     cdef int32_t place
     if look.row >= 0 and offered(look.s, g, look.row) <= block < look.shared:
         return cause_of(LACK_UNDER_WAY, g.index)
+    if is_slow(look, g, block):
+        return cause_of(LACK_SLOW, g.index)
     if block >= look.known:
         return cause_of(LACK_NEW, -1)
     place = ghost_at(look, g, block)
@@ -231,6 +240,8 @@ cdef void snapshots_missed(Look *look, Pool *g, int32_t first, int32_t stop) noe
         if (look.row >= 0 and offered(look.s, g, look.row) <= block < look.shared
                 and pages_of(look.s, g, look.row)[block] >= 0):
             ahead = cause_of(LACK_UNDER_WAY, g.index)
+        elif is_slow(look, g, block):
+            ahead = cause_of(LACK_SLOW, g.index)
         elif place >= 0:
             ahead = ghost_cause(g, place)
         elif ahead.code == LACK_NEW and block < look.known:

@@ -10,9 +10,9 @@ cdef bint qualifies(State *s, Node *node, int policy, bint *spotless) noexcept n
     cdef int32_t i
     spotless[0] = node.child < 0
     for i in range(s.num_groups):
-        if node.page[i] < 0:
+        if not is_near(s.pools + i, node.page[i]):
             return False
-        if page_at(s.pools + i, node.page[i]).holders:
+        if page_at(s.pools + i, node.page[i]).holders or stays_of(s.pools + i, node.page[i]):
             spotless[0] = False
     return policy == 2 or spotless[0]
 
@@ -66,7 +66,7 @@ cdef bint may_take_over(State *s, Path *path) noexcept nogil:
         return False
     for i in range(s.num_groups):
         p = at(&s.tree, source).page[i]
-        if page_at(s.pools + i, p).holders or claims_of(page_at(s.pools + i, p)) != 1:
+        if page_at(s.pools + i, p).holders or claims_of(page_at(s.pools + i, p)) != 1 or stays_of(s.pools + i, p):
             return False
     return True
 

@@ -15,8 +15,21 @@ cdef int note_pages(State *s, Path *path, int32_t node, int32_t limit) noexcept 
         path.present_from = path.num_nodes - 1
     present = path.present + <Py_ssize_t> (path.num_nodes - 1 - path.present_from) * s.num_groups
     for i in range(s.num_groups):
-        present[i] = at(&s.tree, node).page[i] >= 0
+        present[i] = is_near(s.pools + i, at(&s.tree, node).page[i])
     return 0
+
+
+cdef inline void count_block(int32_t *run, int32_t n, bint there) noexcept nogil:
+    """Pages in a row up to block n - 1, the newest, and leading ones."""
+    run[0] = run[0] + 1 if there else 0
+    run[1] += there and run[1] == n - 1
+
+
+cdef inline bint is_good(Pool *g, int32_t *run, int32_t n) noexcept nogil:
+    """Whether a group could resume after n blocks."""
+    if g.tail < 0:
+        return run[0] == n
+    return run[0] >= min(n, g.tail) and run[1] >= min(n, g.sink)
 
 
 cdef inline int step(State *s, Path *path, int32_t node, int32_t limit) noexcept nogil:
@@ -24,23 +37,23 @@ cdef inline int step(State *s, Path *path, int32_t node, int32_t limit) noexcept
     cdef Tree *t = &s.tree
     cdef int32_t n = path.num_nodes, i
     cdef int32_t *run
-    cdef bint good = True, whole = path.present == NULL, useful = s.mixed
+    cdef bint good = True, coming = True, whole = path.present == NULL, useful = s.mixed, near
     cdef Pool *g
     for i in range(s.num_groups):
-        g, run = s.pools + i, s.runs + 2 * i
-        whole = whole and at(t, node).page[i] >= 0
-        if at(t, node).page[i] >= 0 or n <= path.first:
-            run[0] += 1
-            run[1] += run[1] == n - 1     # leading pages
-        else:
-            run[0] = 0
-        if g.tail < 0:
-            good = good and run[0] == n
-            useful = useful or run[0] == n
-        else:
-            good = good and run[0] >= min(n, g.tail) and run[1] >= min(n, g.sink)
+        g, run = s.pools + i, s.runs + 4 * i
+        near = is_near(g, at(t, node).page[i])
+        whole = whole and near
+        count_block(run, n, near or n <= path.first)
+        good = good and is_good(g, run, n)
+        if s.slow >= 0:
+            count_block(run + 2, n, at(t, node).page[i] >= 0 or n <= path.first)
+            coming = coming and is_good(g, run + 2, n)
+            run += 2
+        useful = useful or (g.tail < 0 and run[0] == n)
     if good:
         path.blocks = n
+    if coming and s.slow >= 0:
+        path.coming = n
     return -1 if not whole and note_pages(s, path, node, limit) else useful
 
 
@@ -93,7 +106,7 @@ cdef int walk_full(State *s, Text *text, Path *path, int32_t limit) noexcept nog
     """Follow full blocks while they are there; -1 without memory."""
     cdef Tree *t = &s.tree
     cdef int32_t n = 0, i, found, more, node = path.root, stride = 8
-    cdef bint simple = s.num_groups == 1 and s.pools.tail < 0 and path.first == 0
+    cdef bint simple = s.num_groups == 1 and s.pools.tail < 0 and path.first == 0 and s.slow < 0
     if key_room(text, limit) or reserve(<void **> &path.nodes, &path.room, limit, 4):
         return -1
     while n < limit:
@@ -126,9 +139,10 @@ cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable,
     if root < 0:
         return 0
     usable = min(usable, text.length)
-    memset(s.runs, 0, 8 * s.num_groups)
+    memset(s.runs, 0, 16 * s.num_groups)
     if walk_full(s, text, path, <int32_t> (usable // s.block_size)):
         return -1
+    path.coming = max(path.coming, path.blocks)
     if path.present == NULL:
         path.present_from = path.blocks if s.num_groups == 1 and path.first == 0 else path.num_nodes
     begin = <Py_ssize_t> path.blocks * s.block_size

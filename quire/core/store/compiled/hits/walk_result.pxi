@@ -27,6 +27,8 @@ cdef struct Path:
     int32_t present_from      # the first block it speaks of; those before have all pages
     Need *needs               # of the claim, per group; NULL: what `blocks` needs
     int32_t first             # blocks before it somebody else has: they are not asked for
+    int32_t coming            # blocks of the hit if what is in the slow tier only had been brought up
+    int32_t stays             # the claim keeps pages where they are
     int32_t *pages            # of a frozen claim: [groups, nodes], then those of the source; NULL: the nodes tell
 
 cdef struct Run:
@@ -180,7 +182,7 @@ cdef bint has_source(State *s, Path *path, Text *text) noexcept nogil:
     q.tokens, q.size = text.tokens + begin, path.matched
     q.extras = NULL if text.extras == NULL else text.extras + 3 * begin
     for i in range(s.num_groups):
-        if at(&s.tree, path.source).page[i] < 0:
+        if not is_near(s.pools + i, at(&s.tree, path.source).page[i]):
             return False
     return common_with(&s.tree, path.source, &q) == path.matched
 
@@ -199,7 +201,7 @@ cdef bint is_fresh(State *s, Path *path, Text *text) noexcept nogil:
         run = runs_of(path, s.pools + i)
         while next_run(s, path, s.pools + i, &run):
             for b in range(run.first, run.last):
-                if node_page(s, s.pools + i, path, b) < 0:
+                if not is_near(s.pools + i, node_page(s, s.pools + i, path, b)):
                     return False
     return path.source < 0 or has_source(s, path, text)
 
@@ -222,6 +224,23 @@ cdef class Hit:
     @property
     def blocks(self):
         return self.path.blocks
+
+    @property
+    def coming(self):
+        return self.path.coming
+
+    def reach(self, Py_ssize_t group):
+        """(pages, tiers), int32: page and hottest tier now of each block that resuming at `coming` reads."""
+        cdef Pool *g = self.pool(group)
+        cdef Path *path = &self.path
+        cdef int32_t tail = max(0, path.coming - g.tail) if g.tail >= 0 else 0, b, p
+        cdef list pages = [], tiers = []
+        for b in range(path.first, path.coming):
+            p = at(&self.state.tree, path.nodes[b]).page[g.index]
+            if p >= 0 and (b < g.sink or b >= tail):
+                pages.append(p)
+                tiers.append(hottest(g, page_at(g, p)))
+        return np.array(pages, np.int32), np.array(tiers, np.int32)
 
     @property
     def matched(self):

@@ -13,6 +13,8 @@ cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nog
     """An open page becomes the page of a node, which had none; the caller logs it."""
     at(&s.tree, node).page[g.index] = p
     page_at(g, p).node = node
+    if g.notes != NULL:
+        note_slot(g, g.slow, page_at(g, p).slot[g.slow])
     if g.cells != NULL:
         note_insert(g, p, node, -1)
 
@@ -38,6 +40,8 @@ cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept
     at(&s.tree, node).page[g.index] = -1
     page.node = -1
     s.tree.epoch += 1
+    if g.notes != NULL:
+        note_slot(g, g.slow, page.slot[g.slow])
     if s.log.batches != NULL:
         log_removed(&s.log, g.index, s.tree.hashes[node], facts_of(s, page, node, tier))
     prune(&s.tree, node)
@@ -50,15 +54,22 @@ cdef inline void detach(State *s, Pool *g, int32_t p, int32_t tier) noexcept nog
     leave_node(s, g, p, tier)
 
 
+cdef bint is_unused(Pool *g, int32_t p) noexcept nogil:
+    """Whether nobody holds or claims a committed page, nor needs it where it is."""
+    cdef Page *page = page_at(g, p)
+    return page.holders == 0 and claims_of(page) == 0 and stays_of(g, p) == 0
+
+
 cdef bint displaces(Pool *g, int32_t p, int32_t q) noexcept nogil:
     """Whether open page p shall replace q as the page of a block."""
     cdef Page *old = page_at(g, q)
-    return (old.holders == 0 and claims_of(old) == 0 and old.slot[0] < 0
+    return (is_unused(g, q) and old.slot[0] < 0
             and page_at(g, p).slot[0] >= 0 and page_at(g, p).node < 0)
 
 
 cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
-    """Idle page q of a block is in colder tiers only, p of the same block on tier 0: p takes its place and copies."""
+    """Idle page q of a block is in colder tiers only than p of the same block: p takes its place and its copies. What a
+    plan under way may still fail to write is not trusted; what is in the slow tier is there."""
     cdef Page *old = page_at(g, q)
     cdef Page *new = page_at(g, p)
     cdef int32_t t = hottest(g, old), u, slot
@@ -70,7 +81,8 @@ cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
             unlist_idle(g, u, old)
         else:
             unlist_shadow(g, u, old)
-        if s.shadows and s.inherit and new.slot[u] < 0:
+        note_slot(g, u, slot)
+        if (u == g.slow or (s.shadows and s.inherit)) and new.slot[u] < 0:
             put_copy(g, p, u, slot)
             list_shadow(g, u, new)
         else:
@@ -79,7 +91,7 @@ cdef void replace_page(State *s, Pool *g, int32_t q, int32_t p) noexcept nogil:
     new.node = old.node
     if g.cells != NULL:
         note_insert(g, p, old.node, t)
-    log_page(s, g, new, MOVED, t, 0)
+    log_page(s, g, new, MOVED, t, hottest(g, new))
     if priority_of(old) != priority_of(new):
         log_page(s, g, new, RETAINED, priority_of(old), priority_of(new))
     push_page(g, q)

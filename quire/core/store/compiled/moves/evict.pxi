@@ -28,7 +28,7 @@ cdef inline void note_move(Pool *g, int32_t p, int32_t source, int32_t target) n
 
 
 cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int32_t u, int32_t room) noexcept nogil:
-    """An idle page that has just lost (t, slot), its only copy, goes on at (u, room)."""
+    """An idle page that has just lost (t, slot), its only copy outside the slow tier, goes on at (u, room)."""
     log_copy(s, g, OFFLOAD, p, t, slot, u, room)
     put_copy(g, p, u, room)
     list_idle(g, u, page_at(g, p), False)
@@ -41,6 +41,8 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
     """An idle page loses its hottest copy."""
     cdef Page *page = page_at(g, p)
     unlist_idle(g, t, page)
+    if t:
+        note_slot(g, t, page.slot[t])
     g.tiers[t].slots[page.slot[t]].page = -1
     page.slot[t] = -1
 
@@ -90,31 +92,59 @@ cdef int32_t soft_room(State *s, Pool *g, int32_t u, int32_t slot) noexcept nogi
         return slot
     if hottest(g, page_at(g, p)) == u:
         return -1
+    note_slot(g, u, slot)
     unlist_shadow(g, u, page_at(g, p))
     page_at(g, p).slot[u] = -1
     g.tiers[u].slots[slot].page = -1
     return slot
 
 
+cdef inline int32_t num_fast(Pool *g) noexcept nogil:
+    """Tiers that plans of steps read and write."""
+    return g.num_tiers if g.slow < 0 else g.slow
+
+
+cdef bint is_worth_copying(State *s, Pool *g, int32_t p) noexcept nogil:
+    """Whether a page is copied into the slow tier ahead of its eviction; a partial block would never come up again."""
+    cdef Page *page = page_at(g, p)
+    if page.node < 0 or at(&s.tree, page.node).size < s.block_size or priority_of(page) < s.offload_min:
+        return False
+    return g.cells == NULL or memory_behind(g, page).uses >= s.min_uses
+
+
+cdef void demote(State *s, Pool *g, int32_t p, int32_t t) noexcept nogil:
+    """An idle page that has lost its copy in tier t goes on with the next colder one, where it is."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t u = hottest(g, page)
+    unlist_shadow(g, u, page)
+    list_idle(g, u, page, False)
+    log_page(s, g, page, MOVED, t, u)
+    note_move(g, p, t, u)
+    g.counters[DEMOTED] += 1
+    if u == g.slow:
+        s.tree.epoch += 1     # hits that were found with it are no more
+
+
 cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
-    """Free the slot of an idle page's hottest copy: demote to its shadow, else offload, else drop the page."""
+    """Free the slot of an idle page's hottest copy: demote to its shadow, else offload, else demote to the slow tier,
+    else drop the page."""
     cdef int32_t p = g.tiers[t].slots[slot].page, u, room
     cdef Page *page = page_at(g, p)
     lift(g, t, p)
-    u = hottest(g, page)
-    if u < g.num_tiers:
-        unlist_shadow(g, u, page)
-        list_idle(g, u, page, False)
-        log_page(s, g, page, MOVED, t, u)
-        note_move(g, p, t, u)
-        g.counters[DEMOTED] += 1
+    if hottest(g, page) < num_fast(g):
+        demote(s, g, p, t)
         return
     if priority_of(page) >= s.offload_min:
-        for u in range(t + 1, g.num_tiers):
+        for u in range(t + 1, num_fast(g)):
             room = make_room(s, g, u, p)
             if room >= 0:
                 offload_to(s, g, p, t, slot, u, room)
                 return
+    if hottest(g, page) < g.num_tiers:
+        demote(s, g, p, t)
+        return
+    if t < g.slow and is_worth_copying(s, g, p):
+        g.counters[BEHIND] += 1
     drop_page(s, g, p, t)
 
 

@@ -1,11 +1,12 @@
-# Owns: shadows: early copies of idle pages in colder tiers, so that evicting them later moves nothing.
+# Owns: shadows: early copies of idle pages in colder tiers, so that evicting them later moves nothing. The slow tier has
+# its own (`background`).
 # Does not know: who asked; callers have made sure that the log has room for the moves.
 
 
 cdef inline bint has_shadow(Pool *g, Page *page) noexcept nogil:
-    """Whether a page has more than its copy on tier 0."""
+    """Whether a page has more than its copy on tier 0, the slow tier aside."""
     cdef int32_t u
-    for u in range(1, g.num_tiers):
+    for u in range(1, num_fast(g)):
         if page.slot[u] >= 0:
             return True
     return False
@@ -15,7 +16,7 @@ cdef int32_t empty_below(Pool *g, int32_t *tier) noexcept nogil:
     """The first empty slot of the first colder tier that has one, or -1."""
     cdef Order *o
     cdef int32_t u, slot
-    for u in range(1, g.num_tiers):
+    for u in range(1, num_fast(g)):
         o = g.tiers + u
         if o.num_empty:
             slot = o.slots[o.size + g.empty_class].next

@@ -28,7 +28,7 @@ cdef bint clear_slot(State *s, Pool *g, int32_t slot) noexcept nogil:
     if priority_of(page) < s.offload_min or has_shadow(g, page):
         evict_copy(s, g, 0, slot)
         return True
-    for u in range(1, g.num_tiers):
+    for u in range(1, num_fast(g)):
         room = soft_room(s, g, u, pick(g, u))
         if room >= 0:
             lift(g, 0, p)
@@ -47,13 +47,15 @@ cdef int onboard(State *s, Pool *g, int32_t p) noexcept nogil:
         unlist_empty(g, 0, slot)
         g.counters[NEW] += 1
     elif not clear_slot(s, g, slot):
-        exchange(s, g, p, t, slot)
-        return 0
+        if stays_of(g, p) == 0:
+            exchange(s, g, p, t, slot)
+            return 0
+        evict_copy(s, g, 0, slot)     # somebody reads the page below: it stays there, and the victim makes way
     log_copy(s, g, ONBOARD, p, t, cold, 0, slot)
     put_copy(g, p, 0, slot)
     log_page(s, g, page_at(g, p), MOVED, t, 0)
     g.counters[ONBOARDED] += 1
-    if s.shadows:
+    if s.shadows or stays_of(g, p):
         list_shadow(g, t, page_at(g, p))
     else:
         page_at(g, p).slot[t] = -1

@@ -10,7 +10,7 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.rows = <Row *> calloc(rows, sizeof(Row))
     s.spares = <Spares *> calloc(stakes, sizeof(Spares))
     s.path = <int32_t *> malloc(4 * <Py_ssize_t> s.num_columns)
-    s.runs = <int32_t *> malloc(8 * s.num_groups)
+    s.runs = <int32_t *> malloc(16 * s.num_groups)
     s.needs = <int64_t *> malloc(8 * s.num_groups)
     s.wants = <Want *> malloc(s.num_groups * sizeof(Want))
     s.stakes = <Stake *> calloc(stakes, sizeof(Stake))
@@ -102,6 +102,20 @@ cdef int set_group(State *s, int32_t index, numbers) except -1:
     return 0
 
 
+cdef int32_t num_near(Pool *g) noexcept nogil:
+    """Slots outside the slow tier: what an order learns from, and what is remembered, goes by them."""
+    return g.num_pages if g.slow < 0 else g.num_pages - g.tiers[g.slow].size
+
+
+cdef int make_notes(State *s, int32_t index) except -1:
+    """Room to note what changes in the slow tier."""
+    cdef Pool *g = s.pools + index
+    g.notes = <Notes *> calloc(1, sizeof(Notes))
+    if g.notes == NULL or notes_open(g.notes, g.tiers[g.slow].size):
+        raise MemoryError(f"group {index}: no memory for notes")
+    return 0
+
+
 cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
     """What the adaptive order knows of a group: nothing yet."""
     cdef Pool *g = s.pools + index
@@ -109,7 +123,7 @@ cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
     cdef int32_t i
     g.tree = &s.tree
     g.cells = <Cells *> calloc(1, sizeof(Cells))
-    if (g.cells == NULL or cells_open(g.cells, g.num_pages, ghosts, s.num_columns, g.tail < 0)
+    if (g.cells == NULL or cells_open(g.cells, num_near(g), ghosts, s.num_columns, g.tail < 0)
             or level_open(g, DEFAULT_PRIORITY)):
         raise MemoryError(f"group {g.index}: no memory for what its order learns")
     g.ghosts = &g.cells.ghosts
@@ -124,7 +138,7 @@ cdef int make_ghosts(State *s, int32_t index, int32_t ghosts) except -1:
     """Room for what is remembered of a group whose order learns nothing."""
     cdef Pool *g = s.pools + index
     g.ghosts = <Ghosts *> calloc(1, sizeof(Ghosts))
-    if g.ghosts == NULL or ghosts_open(g.ghosts, <int64_t> ghosts * g.num_pages):
+    if g.ghosts == NULL or ghosts_open(g.ghosts, <int64_t> ghosts * num_near(g)):
         raise MemoryError(f"group {g.index}: no memory for its ghosts")
     return 0
 
@@ -140,7 +154,7 @@ cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bin
         raise ValueError(f"group {index}: {sum(sizes)} slots are too many")
     for t in range(s.num_tiers):
         slots[t] = sizes[t]
-    g.index, g.num_tiers, g.num_pages = index, s.num_tiers, sum(sizes)
+    g.index, g.num_tiers, g.num_pages, g.slow = index, s.num_tiers, sum(sizes), s.slow
     if pool_open(g, slots, empty_class, adaptive):
         raise MemoryError(f"group {index}: no memory for {sum(sizes)} slots")
     if s.log.batches != NULL:

@@ -10,8 +10,13 @@ cdef enum:
     MAX_CLAIMS = 0xFFFFFF
     PARTIAL_FROM = 20         # of those, partial hits
     SKIPPED = 28              # snapshots not taken: the state may have gone on
-    NUM_COUNTERS = 29
+    BEHIND = 29               # of the dropped: those that should have had a copy in the slow tier
+    COPIED_DOWN = 30          # background copies
+    PREFETCHED = 31
+    NUM_COUNTERS = 32
     MAX_RUN = 32
+
+cdef uint32_t COPYING = 1 << 31           # in `stays`: a background copy of the page is being made
 
 cdef struct Pool:
     char *pages
@@ -38,6 +43,9 @@ cdef struct Pool:
     Expiries times
     Cells *cells              # of the adaptive order; NULL in others
     Ghosts *ghosts            # its own, or those of an order that learns nothing; NULL: what is gone is not remembered
+    uint32_t *stays           # per page: who needs its colder copies where they are | COPYING; NULL with one tier
+    Notes *notes              # of changes in the slow tier; NULL: nobody wants them
+    int32_t slow              # the tier that no step waits for, -1: there is none
     Tree *tree
     int64_t *counters         # NumPy memory from here on
     int64_t *row_counters
@@ -52,6 +60,14 @@ cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:
     return <Page *> (g.pages + p * g.stride)
 
 
+cdef inline uint32_t stays_of(Pool *g, int32_t p) noexcept nogil:
+    return 0 if g.stays == NULL else g.stays[p] & ~COPYING
+
+
+cdef inline bint is_copying(Pool *g, int32_t p) noexcept nogil:
+    return g.stays != NULL and g.stays[p] & COPYING
+
+
 cdef inline Memory *memory_behind(Pool *g, Page *page) noexcept nogil:
     """What the adaptive order knows of a page."""
     return <Memory *> (<char *> page + g.stride - sizeof(Memory))
@@ -63,6 +79,11 @@ cdef inline int32_t hottest(Pool *g, Page *page) noexcept nogil:
     while t < g.num_tiers and page.slot[t] < 0:
         t += 1
     return t
+
+
+cdef inline bint is_near(Pool *g, int32_t p) noexcept nogil:
+    """Whether there is a page, and a copy of it outside the slow tier."""
+    return p >= 0 and (g.slow < 0 or hottest(g, page_at(g, p)) != g.slow)
 
 
 cdef inline void list_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
@@ -220,9 +241,25 @@ cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nog
     return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[1 + cell(g.cells, p)]
 
 
+cdef inline bint is_kept(Pool *g, Order *o, int32_t p) noexcept nogil:
+    """Whether a copy of the page in this tier, below the device, must stay there."""
+    return o != g.tiers and stays_of(g, p)
+
+
 cdef int32_t pass_claimed(Pool *g, Order *o, int32_t slot) noexcept nogil:
     """The first slot of a list, from this one on, whose page nobody claims; its sentinel when there is none."""
-    while slot < o.size and o.slots[slot].page >= 0 and claims_of(page_at(g, o.slots[slot].page)):
+    cdef int32_t p
+    while slot < o.size:
+        p = o.slots[slot].page
+        if p < 0 or not (claims_of(page_at(g, p)) or is_kept(g, o, p)):
+            break
+        slot = o.slots[slot].next
+    return slot
+
+
+cdef int32_t pass_kept(Pool *g, Order *o, int32_t slot) noexcept nogil:
+    """The same among shadows, which are not claimed."""
+    while slot < o.size and is_kept(g, o, o.slots[slot].page):
         slot = o.slots[slot].next
     return slot
 
@@ -242,7 +279,7 @@ cdef int32_t pick_cell(Pool *g, Order *o, Level *level) noexcept nogil:
     return -1
 
 
-cdef int32_t pick_adaptive(Pool *g, Order *o) noexcept nogil:
+cdef int32_t pick_adaptive(Pool *g, Order *o, bint shadows) noexcept nogil:
     """The slot to take next, or -1, when none is empty: shadows, then cells by priority, then covered pages."""
     cdef uint64_t bits
     cdef int32_t word, kind, slot
@@ -251,8 +288,9 @@ cdef int32_t pick_adaptive(Pool *g, Order *o) noexcept nogil:
         while bits:
             kind = 64 * word + lowest_bit(bits)
             if kind == SHADOW:
-                return o.cursor[kind]
-            if kind == COVERED:
+                slot = o.cursor[kind] = pass_kept(g, o, o.cursor[kind])
+                slot = slot if shadows else -1
+            elif kind == COVERED:
                 slot = o.cursor[kind] = pass_claimed(g, o, o.cursor[kind])
             else:
                 slot = pick_cell(g, o, o.levels + g.cells.level_of[kind - FIRST])
@@ -262,7 +300,7 @@ cdef int32_t pick_adaptive(Pool *g, Order *o) noexcept nogil:
     return -1
 
 
-cdef int32_t pick_page(Pool *g, Order *o) noexcept nogil:
+cdef int32_t pick_page(Pool *g, Order *o, bint shadows) noexcept nogil:
     cdef uint64_t bits
     cdef int32_t word, kind, slot
     for word in range(2):
@@ -270,11 +308,9 @@ cdef int32_t pick_page(Pool *g, Order *o) noexcept nogil:
         while bits:
             kind = 64 * word + lowest_bit(bits)
             slot = o.cursor[kind]
-            if kind != SHADOW:
-                while slot < o.size and o.slots[slot].page >= 0 and claims_of(page_at(g, o.slots[slot].page)):
-                    slot = o.slots[slot].next
-                o.cursor[kind] = slot
-            if slot < o.size:
+            slot = pass_claimed(g, o, slot) if kind != SHADOW else pass_kept(g, o, slot)
+            o.cursor[kind] = slot
+            if slot < o.size and (shadows or kind != SHADOW):
                 return slot
             bits &= bits - 1
     return -1
@@ -285,7 +321,15 @@ cdef inline int32_t pick(Pool *g, int32_t t) noexcept nogil:
     cdef Order *o = g.tiers + t
     if o.filled[0] & 1:       # EMPTY
         return o.cursor[EMPTY]
-    return pick_page(g, o) if g.cells == NULL else pick_adaptive(g, o)
+    return pick_page(g, o, True) if g.cells == NULL else pick_adaptive(g, o, True)
+
+
+cdef int32_t pick_unshadowed(Pool *g, int32_t t) noexcept nogil:
+    """The same, but no shadow."""
+    cdef Order *o = g.tiers + t
+    if o.filled[0] & 1:
+        return o.cursor[EMPTY]
+    return pick_page(g, o, False) if g.cells == NULL else pick_adaptive(g, o, False)
 
 
 cdef void set_rank(Pool *g, const int32_t *cells) noexcept nogil:

@@ -2,17 +2,26 @@
 # Does not know: the tree (a page's node is a number), rows, when to evict.
 
 
+cdef inline void note_slot(Pool *g, int32_t t, int32_t slot) noexcept nogil:
+    """What is to be told of a slot of the slow tier has changed."""
+    if g.notes != NULL and slot >= 0 and t == g.slow:
+        mark_changed(g.notes, slot)
+
+
 cdef inline void put_copy(Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
     """Page p has a copy there now; it is not listed yet."""
     page_at(g, p).slot[t] = slot
     g.tiers[t].slots[slot].page = p
+    if t:
+        note_slot(g, t, slot)
 
 
 cdef bint drop_copy(Pool *g, int32_t p, int32_t t) noexcept nogil:
-    """Give up one copy, if it is a shadow."""
+    """Give up one copy, if it is a shadow that nobody reads."""
     cdef Page *page = page_at(g, p)
-    if page.holders < 0 or page.slot[t] < 0 or hottest(g, page) == t:
+    if page.holders < 0 or page.slot[t] < 0 or hottest(g, page) == t or (stays_of(g, p) and claims_of(page)):
         return False
+    note_slot(g, t, page.slot[t])
     unlist_shadow(g, t, page)
     list_empty(g, t, page.slot[t])
     page.slot[t] = -1
@@ -24,6 +33,7 @@ cdef inline void drop_shadows(Pool *g, Page *page, int32_t t) noexcept nogil:
     cdef int32_t u
     for u in range(t + 1, g.num_tiers):
         if page.slot[u] >= 0:
+            note_slot(g, u, page.slot[u])
             unlist_shadow(g, u, page)
             list_empty(g, u, page.slot[u])
             page.slot[u] = -1
@@ -70,6 +80,8 @@ cdef inline void push_page(Pool *g, int32_t p) noexcept nogil:
     page.node = g.free
     page.holders = -1
     g.free = p
+    if g.stays != NULL:
+        g.stays[p] = 0
     if g.times.expiry != NULL:
         g.times.expiry[p] = -1
 
@@ -81,6 +93,7 @@ cdef inline void free_page(Pool *g, int32_t p, bint listed) noexcept nogil:
     if t < g.num_tiers:
         if listed:
             unlist_idle(g, t, page)
+        note_slot(g, t, page.slot[t])
         list_empty(g, t, page.slot[t])
         if t + 1 < g.num_tiers:
             drop_shadows(g, page, t)
@@ -140,6 +153,16 @@ cdef inline void claim_page(Pool *g, int32_t p) noexcept nogil:
     page.claimed += ONE_CLAIM
 
 
+cdef inline void rewind_idle(Pool *g, int32_t t, int32_t p) noexcept nogil:
+    """An idle page whose hottest copy is in tier t may be taken again: it may lie before the cursor."""
+    if g.cells == NULL:
+        rewind(g.tiers + t, FIRST + priority_of(page_at(g, p)))
+    elif memory_at(g.cells, p).kind == COVERED:
+        rewind(g.tiers + t, COVERED)
+    else:
+        rewind_cell(g.tiers + t, memory_at(g.cells, p).kind)
+
+
 cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
     cdef Page *page = page_at(g, p)
     page.claimed -= ONE_CLAIM
@@ -149,12 +172,30 @@ cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
             return
         if page.slot[0] >= 0:
             g.available += 1
-        if g.cells == NULL:
-            rewind(g.tiers + hottest(g, page), FIRST + priority_of(page))
-        elif memory_at(g.cells, p).kind == COVERED:
-            rewind(g.tiers + hottest(g, page), COVERED)
-        else:
-            rewind_cell(g.tiers + hottest(g, page), memory_at(g.cells, p).kind)
+        rewind_idle(g, hottest(g, page), p)
+
+
+cdef inline void keep_page(Pool *g, int32_t p) noexcept nogil:
+    """Its copies below the device stay where they are: nobody takes their slots. With one tier there are none."""
+    if g.stays != NULL:
+        g.stays[p] += 1
+
+
+cdef void unkeep_page(Pool *g, int32_t p) noexcept nogil:
+    cdef Page *page = page_at(g, p)
+    cdef int32_t t, first
+    if g.stays == NULL:
+        return
+    g.stays[p] -= 1
+    if stays_of(g, p):
+        return
+    first = hottest(g, page)
+    for t in range(1, g.num_tiers):
+        if page.slot[t] >= 0 and g.tiers[t].slots[page.slot[t]].prev >= 0:
+            if t == first:
+                rewind_idle(g, t, p)
+            else:
+                rewind(g.tiers + t, SHADOW)
 
 
 cdef inline bint is_short(Pool *g, int64_t wanted, int64_t more) noexcept nogil:
@@ -176,6 +217,10 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
     g.tiers = <Order *> calloc(g.num_tiers, sizeof(Order))
     if g.pages_memory == NULL or g.tiers == NULL:
         return -1
+    if g.num_tiers > 1:
+        g.stays = <uint32_t *> calloc(g.num_pages, 4)
+        if g.stays == NULL:
+            return -1
     for t in range(g.num_tiers):
         if order_open(g.tiers + t, sizes[t]):
             return -1
@@ -198,6 +243,10 @@ cdef void pool_close(Pool *g) noexcept nogil:
             free(g.tiers[t].levels)
     free(g.tiers)
     free(g.pages_memory)
+    free(g.stays)
+    if g.notes != NULL:
+        notes_close(g.notes)
+        free(g.notes)
     free(g.times.duration)
     free(g.times.heap)
     if g.cells != NULL:

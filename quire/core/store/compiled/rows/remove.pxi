@@ -27,6 +27,8 @@ cdef int32_t strip(State *s, int32_t n, bint logged) noexcept nogil:
         at(&s.tree, n).page[i] = -1
         page_at(g, p).node = -1
         s.tree.epoch += 1
+        if g.notes != NULL:
+            note_slot(g, g.slow, page_at(g, p).slot[g.slow])
         if g.cells != NULL:
             child_moved(g, n, hottest(g, page_at(g, p)), -1)
         if logged and s.log.batches != NULL:
@@ -122,7 +124,7 @@ cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
     if page.node >= 0:
         bury(s, g, p, SPOILT)
         detach(s, g, p, hottest(g, page))
-    if page.holders or claims_of(page):
+    if (page.holders or claims_of(page)) and not (stays_of(g, p) and claims_of(page)):   # else somebody reads them
         drop_shadows(g, page, hottest(g, page))
     if idle:
         strand_page(g, p)

@@ -15,7 +15,7 @@ cdef int64_t room_in(Pool *g, int32_t t, int64_t wanted) noexcept nogil:
             break
         p = o.slots[slot].page
         if o.slots[slot].prev >= 0:
-            count += p < 0 or claims_of(page_at(g, p)) == 0 or hottest(g, page_at(g, p)) != t
+            count += p < 0 or ((claims_of(page_at(g, p)) == 0 or hottest(g, page_at(g, p)) != t) and not is_kept(g, o, p))
     return count
 
 
@@ -54,12 +54,15 @@ cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *pages, Py_ssize_t
     return 0
 
 
-cdef int64_t mark_missing(State *s, Pool *g, int32_t *pages, Py_ssize_t n, int32_t found) noexcept nogil:
-    """Block numbers become -1 where there is a page, and -2 - block where there is none; how many of those."""
+cdef int64_t mark_missing(State *s, Pool *g, int32_t *pages, Py_ssize_t n, int32_t found, int32_t tier) noexcept nogil:
+    """Block numbers become -1 where there is a page, and -2 - block where there is none; how many of those. What is in
+    the slow tier only is missing in others."""
     cdef Py_ssize_t i
     cdef int64_t missing = 0
+    cdef int32_t p
     for i in range(n):
-        if pages[i] < found and at(&s.tree, s.path[pages[i]]).page[g.index] >= 0:
+        p = at(&s.tree, s.path[pages[i]]).page[g.index] if pages[i] < found else -1
+        if p >= 0 and (tier == g.slow or is_near(g, p)):
             pages[i] = -1
         else:
             pages[i] = -2 - pages[i]
@@ -85,7 +88,7 @@ cdef object write_groups(State *s, list wanted, int32_t tier, int32_t found, int
     cdef object lack = None
     for i in range(s.num_groups):
         n = len(wanted[i])
-        s.needs[i] = mark_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found) if n else 0
+        s.needs[i] = mark_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found, tier) if n else 0
     check_needs(s)
     claim_along(s, found, along)
     for i in range(s.num_groups):
@@ -150,20 +153,31 @@ cdef object write_retained(State *s, Text *text, int32_t root, int32_t tier, blo
         PyBuffer_Release(&values)
 
 
+cdef bint comes_up(Pool *g, int32_t p, int32_t q) noexcept nogil:
+    """Whether written page p shall replace q, that of its block: one that is in the slow tier only."""
+    return not is_near(g, q) and hottest(g, page_at(g, p)) < g.slow and is_unused(g, q)
+
+
 cdef int64_t publish_group(State *s, Pool *g, const int32_t *blocks, const int32_t *pages, Py_ssize_t n) noexcept nogil:
     """Pages take their places if those are free, and are let go, the last first; how many did."""
     cdef Py_ssize_t i
-    cdef int32_t run = 0, before = -1, node
+    cdef int32_t run = 0, before = -1, node, q
     cdef int64_t stored = 0
     for i in range(n):
         node = s.path[blocks[i]]
+        q = at(&s.tree, node).page[g.index]
         if run and before != blocks[i] - 1:
             log_stored(s, g, s.path + before + 1 - run, run)
             run = 0
-        if at(&s.tree, node).page[g.index] < 0:
+        if q < 0:
             attach(s, g, pages[i], node)
             run += 1
             before = blocks[i]
+            stored += 1
+        elif comes_up(g, pages[i], q):
+            log_stored(s, g, s.path + before + 1 - run, run)
+            run = 0
+            replace_page(s, g, q, pages[i])
             stored += 1
     log_stored(s, g, s.path + before + 1 - run, run)
     for i in range(n - 1, -1, -1):

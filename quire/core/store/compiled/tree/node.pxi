@@ -51,6 +51,8 @@ cdef struct Tree:
     uint64_t *hashes          # event hashes; NULL with events off
     uint64_t seed[2]          # they are made with
     int32_t *roots            # the root above each node; NULL with events off
+    int64_t *lasting          # number of a block for those who keep it beyond the process, 0: none; NULL: nobody asks
+    int64_t numbered          # the last one given
     int32_t num_tiers         # in which children are counted; 0: nobody asks
     uint64_t *index           # key << 32 | node + 1; its home is key & mask
     uint64_t mask
@@ -141,6 +143,11 @@ cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
         if moved == NULL:
             return -1
         t.roots = <int32_t *> moved
+    if t.lasting != NULL:
+        moved = realloc(t.lasting, room * 8)
+        if moved == NULL:
+            return -1
+        t.lasting = <int64_t *> moved
     if t.extras != NULL:
         moved = realloc(t.extras, room * sizeof(void *))
         if moved == NULL:
@@ -195,6 +202,7 @@ cdef void tree_close(Tree *t) noexcept nogil:
     free(t.extras)
     free(t.hashes)
     free(t.roots)
+    free(t.lasting)
     free(t.index)
     free(t.noted)
 
@@ -276,6 +284,8 @@ cdef inline int32_t new_node(Tree *t, int32_t parent) noexcept nogil:
     node.child = node.left = node.right = -1
     node.tips = 0
     node.flags = 0
+    if t.lasting != NULL:
+        t.lasting[n] = 0
     node.page[0] = -1         # apart, so that one group does not cost a call of memset
     for g in range(1, t.num_groups):
         node.page[g] = -1

@@ -11,8 +11,11 @@ from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.tree.node import Page
 
 
-def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None) -> None:
-    """Keep pages from being evicted: those that `blocks` needs, or what was found of `needs`."""
+def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None, stays: bool = False) -> None:
+    """Keep pages from being evicted: those that `blocks` needs, or what was found of `needs`.
+
+    With `stays` their copies below the device stay where they are, too: somebody reads them there.
+    """
     if hit.claimed or hit.row >= 0:
         raise ValueError("this hit is claimed already")
     if needs is not None and (hit.source_node is not None or len(needs) != len(pools)):
@@ -22,6 +25,9 @@ def claim(pools: Sequence[Pool], hit: Hit, needs: Sequence[Need] | None = None) 
     hit.pages_held = held
     for pool, page in claimed_pages(pools, hit):
         pool.claim_page(page)
+        if stays:
+            pool.keep_page(page)
+    hit.stays = stays
     hit.mark(True, None if needs is None else tuple(needs))
 
 
@@ -30,6 +36,8 @@ def unclaim(pools: Sequence[Pool], hit: Hit) -> None:
     if not hit.claimed:
         raise ValueError("this hit is not claimed")
     for pool, page in claimed_pages(pools, hit):
+        if hit.stays:
+            pool.unkeep_page(page)
         pool.unclaim_page(page)
     hit.pages_held, hit.source_pages = [], []
     hit.mark(False, None)
@@ -48,4 +56,5 @@ def source_state(hit: Hit) -> SourceState:
         return 0, (), (), ()
     pages = hit.source_pages or [page for page in node.pages if page is not None]
     held, claims = (int(page.holders > 0) for page in pages), (page.claims for page in pages)
-    return int(node.alive and not node.children), tuple(held), tuple(claims), tuple(page.hottest for page in pages)
+    is_leaf = node.alive and not node.children and not any(page.stays for page in pages)  # else it is not taken over
+    return int(is_leaf), tuple(held), tuple(claims), tuple(page.hottest for page in pages)

@@ -20,6 +20,7 @@ from quire.core.store.causes import (
     MOST_UNKNOWN,
     NEW,
     SHORT,
+    SLOW,
     SNAPSHOT,
     UNDER_WAY,
     WINDOW,
@@ -31,6 +32,7 @@ from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.pools.ghosts import Ghost, gone_at
 from quire.core.store.twin.pools.group import ALL, Group
+from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node
 
@@ -69,7 +71,13 @@ class Look:
         return any(self.ghost(pool.group, block) is not None for pool in self.state.pools)
 
     def has_page(self, group: int, block: int) -> bool:
-        return block < len(self.nodes) and self.nodes[block].pages[group] is not None
+        return block < len(self.nodes) and is_near(self.nodes[block].pages[group], self.state.rules.slow)
+
+    def is_slow(self, group: int, block: int) -> bool:
+        """Whether there is a page, in the slow tier only."""
+        return (
+            block < len(self.nodes) and self.nodes[block].pages[group] is not None and not self.has_page(group, block)
+        )
 
     def offered(self, group: int) -> int:
         """Blocks of the row in question that the tree has been offered."""
@@ -174,6 +182,8 @@ def page_missed(look: Look, group: int, block: int) -> Cause:
     """Why a group has no page of a block."""
     if look.row != NOBODY and look.offered(group) <= block < look.shared:
         return Cause(UNDER_WAY, group)
+    if look.is_slow(group, block):
+        return Cause(SLOW, group)
     ghost = look.ghost(group, block) if block < look.known else None
     if ghost is not None:
         return ghost_cause(ghost, group)
@@ -194,6 +204,8 @@ def snapshots_missed(look: Look, group: int, first: int, stop: int) -> list[Caus
         ghost = look.ghost(group, block) if block < look.known else None
         if has_open_page(look, group, block):
             ahead = Cause(UNDER_WAY, group)
+        elif look.is_slow(group, block):
+            ahead = Cause(SLOW, group)
         elif ghost is not None:
             ahead = ghost_cause(ghost, group)
         causes.append(ahead or (Cause(SNAPSHOT, group) if block < look.known else Cause(NEW)))

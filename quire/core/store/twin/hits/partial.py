@@ -12,6 +12,7 @@ from quire.core.store.twin.keys.chain import common_tokens
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.evict import copy_part, new_page, unbury
 from quire.core.store.twin.moves.onboard import onboard
+from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
@@ -19,14 +20,14 @@ from quire.core.store.twin.tree.node import Node, Page
 MAX_EXAMINED = 64
 
 
-def best_partial(parent: Node, query: bytes, policy: int) -> tuple[Node | None, int]:
+def best_partial(parent: Node, query: bytes, policy: int, slow: int) -> tuple[Node | None, int]:
     """The best child that shares leading tokens with `query`, and how many; policy 1: only idle leaves."""
     best: Node | None = None
     matched = 0
     for child, common in _outward(parent, query):
         if best is not None and common < matched:
             break
-        if qualifies(child, policy) and (best is None or merit(child) < merit(best)):
+        if qualifies(child, policy, slow) and (best is None or merit(child) < merit(best)):
             best, matched = child, common
     return best, matched
 
@@ -55,8 +56,10 @@ def nearest_common(parent: Node, query: bytes) -> int:
     return max((common_tokens(other, query) for other in parent.order[max(0, place - 1) : place + 1]), default=0)
 
 
-def qualifies(child: Node, policy: int) -> bool:
-    return child.has_all_pages() and (policy == 2 or (not child.children and not child.is_held))
+def qualifies(child: Node, policy: int, slow: int) -> bool:
+    return all(is_near(page, slow) for page in child.pages) and (
+        policy == 2 or (not child.children and not child.is_held)
+    )
 
 
 def merit(child: Node) -> tuple[bool, int, int]:
@@ -72,7 +75,7 @@ def may_take_over(hit: Hit) -> bool:
     node = hit.source_node
     if node is None or node.children or not node.alive:
         return False
-    return all(page.is_idle and page.claims == 1 for page in hit.source_pages)
+    return all(page.is_idle and page.claims == 1 and page.stays == 0 for page in hit.source_pages)
 
 
 def take_source(state: State, pool: Pool, page: Page, retention: tuple[int, int]) -> Page:

@@ -9,6 +9,7 @@ import numpy as np
 
 from quire.core.store.interface import BoolArray, Int32Array, Need
 from quire.core.store.twin.pools.group import ALL, Group
+from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.tree.node import Node, Page
 
 STALE = "the tree has changed since this hit was found: walk again"
@@ -18,8 +19,8 @@ class Hit:
     """Leading blocks found, and perhaps a block that shares some tokens of the next one."""
 
     __slots__ = (
-        "_blocks", "_claimed", "_first", "_matched", "_needs", "_present", "_size",
-        "frozen", "groups", "nodes", "pages_held", "row", "source_node", "source_pages",
+        "_blocks", "_claimed", "_coming", "_first", "_matched", "_needs", "_present", "_size", "_slow",
+        "frozen", "groups", "nodes", "pages_held", "row", "source_node", "source_pages", "stays",
     )  # fmt: skip
 
     def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, size: int, first: int = 0) -> None:
@@ -29,19 +30,38 @@ class Hit:
         self.pages_held: list[list[Page]] = []  # claimed pages per group, in the order of the held blocks
         self.source_pages: list[Page] = []  # claimed pages of the source, one per group
         self.row = -1  # seated, not yet settled
-        self._present = [[page is not None for page in node.pages] for node in nodes]  # nodes change, this stays
+        self._present: list[list[bool]] = []  # nodes change, this stays
         self._needs: Sequence[Need] | None = None  # what the claim is on, if not what `blocks` needs
         self._size = size
         self._first = first  # blocks before it somebody else has: they are not asked for
         self._blocks = blocks
         self._matched = 0
         self._claimed = False
+        self._slow = -1
+        self._coming = blocks
         self.frozen = False  # its claim would outlive its blocks
+        self.stays = False  # its claim keeps pages where they are
 
     @property
     def blocks(self) -> int:
         """Full blocks that can be reused."""
         return self._blocks
+
+    @property
+    def coming(self) -> int:
+        """Full blocks that could be reused if what is in the slow tier only had been brought up."""
+        return self._coming
+
+    def set_coming(self, slow: int, blocks: int) -> None:
+        self._slow, self._coming = slow, blocks
+        self._present = [[is_near(page, slow) for page in node.pages] for node in self.nodes]
+
+    def reach(self, group: int) -> tuple[Int32Array, Int32Array]:
+        """Page and hottest tier now of each block that resuming at `coming` reads."""
+        nodes = [self.nodes[block] for block in self.groups[group].needed(self._coming) if block >= self._first]
+        pages = [page for node in nodes if (page := node.pages[group]) is not None]
+        numbers, tiers = [page.number for page in pages], [page.hottest for page in pages]
+        return np.array(numbers, np.int32), np.array(tiers, np.int32)
 
     @property
     def matched(self) -> int:
@@ -76,7 +96,7 @@ class Hit:
         return self._needs is not None
 
     def present(self, group: int) -> BoolArray:
-        """Which walked blocks had a page of the group at the time of the walk."""
+        """Which walked blocks had a page of the group, outside the slow tier, at the time of the walk."""
         return np.array([found[group] for found in self._present], np.bool_)
 
     def held(self, group: int) -> Int32Array:
@@ -159,7 +179,7 @@ class Hit:
     def pages_for(self, group: int, needs: Sequence[Need] | None) -> list[Page]:
         """The pages a claim would be on; an error when the tree has changed since the walk."""
         found = [self.nodes[block].pages[group] for block in self.blocks_for(group, needs)]
-        if not all(node.alive for node in self.nodes[: self._blocks]) or None in found:
+        if not all(node.alive for node in self.nodes[: self._blocks]) or not all(is_near(p, self._slow) for p in found):
             raise ValueError(STALE)
         return [page for page in found if page is not None]
 
@@ -168,6 +188,6 @@ class Hit:
         node = self.source_node
         if node is None:
             return []
-        if not (node.alive and node.has_all_pages()):
+        if not (node.alive and all(is_near(page, self._slow) for page in node.pages)):
             raise ValueError(STALE)
         return [page for page in node.pages if page is not None]

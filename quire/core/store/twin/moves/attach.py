@@ -16,6 +16,7 @@ def attach(pool: Pool, page: Page, node: Node, before: int = -1) -> None:
     """An open page becomes the page of a node, which had one in tier `before` (-1: none); the caller logs it."""
     node.pages[pool.group] = page
     page.node = node
+    pool.note_slot(len(page.slots) - 1, page.slots[-1])
     if pool.cells is not None:
         pool.cells.inserted += 1
         pool.child_moved(node, before, page.hottest)
@@ -36,6 +37,7 @@ def detach(state: State, pool: Pool, page: Page, tier: int, quiet: bool = False)
     assert node is not None
     node.pages[pool.group] = None
     page.node = None
+    pool.note_slot(len(page.slots) - 1, page.slots[-1])
     pool.child_moved(node, tier, -1)
     if state.log.on and not quiet:
         state.log.log_removed(pool.group, (node.hash, facts_of(state, page, node, tier)))
@@ -65,19 +67,28 @@ def attach_row(state: State, pool: Pool, nodes: Sequence[Node], pages: Sequence[
     return attached, refused
 
 
+def is_unused(page: Page) -> bool:
+    """Whether nobody holds or claims a committed page, nor needs it where it is."""
+    return page.is_idle and page.claims == 0 and page.stays == 0
+
+
 def displaces(page: Page, other: Page) -> bool:
     """Whether an open page shall replace the page of its block."""
-    return other.is_idle and other.claims == 0 and other.slots[0] < 0 and page.slots[0] >= 0
+    return is_unused(other) and other.slots[0] < 0 and page.slots[0] >= 0
 
 
 def replace_page(state: State, pool: Pool, old: Page, new: Page) -> None:
-    """A device page takes the node of an idle page that has only colder copies; those become its shadows."""
+    """A page takes the node of an idle page that has only colder copies; those become its shadows.
+
+    What a plan under way may still fail to write is not trusted; what is in the slow tier is there.
+    """
     node, hottest, priority = old.node, old.hottest, old.priority
     assert node is not None
     for tier, slot in enumerate(old.slots):
         if slot < 0:
             continue
-        if state.rules.shadows and state.inherit and new.slots[tier] < 0:
+        trusted = tier == state.rules.slow or (state.rules.shadows and state.inherit)
+        if trusted and new.slots[tier] < 0:
             pool.remove_copy(old, tier)
             pool.put_copy(new, tier, slot)
             pool.orders[tier].push_shadow(slot)
@@ -86,5 +97,5 @@ def replace_page(state: State, pool: Pool, old: Page, new: Page) -> None:
     old.node = None
     pool.push_page(old)
     attach(pool, new, node, hottest)
-    log_moved(state, pool, new, hottest, 0)
+    log_moved(state, pool, new, hottest, new.hottest)
     log_retained(state, pool, new, priority, new.priority)

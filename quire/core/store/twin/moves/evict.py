@@ -3,9 +3,10 @@
 Owns the decision which copy goes where, and the moves and counters that follow. Knows nothing of rows or hits; the
 caller has made sure that there is a slot to take.
 
-    evict a copy:   shadow below?  -> demote to it
-                    worth keeping? -> offload to the first colder tier with room
-                    else           -> drop
+    evict a copy:   shadow below?          -> demote to it
+                    worth keeping?         -> offload to the first colder tier with room, never to the slow one
+                    copy in the slow tier? -> demote to that
+                    else                   -> drop
 """
 
 from quire.core.records.errors import BrokenInvariant
@@ -16,6 +17,7 @@ from quire.core.store.twin.moves.events import log_moved
 from quire.core.store.twin.pools.ghosts import Ghost
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.pool import (
+    BEHIND,
     COPIED,
     COPIED_TOKENS,
     DEMOTED,
@@ -28,6 +30,8 @@ from quire.core.store.twin.pools.pool import (
 )
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
+
+NO_TIER = -1
 
 
 def pick_device(pool: Pool) -> int:
@@ -90,24 +94,47 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     if victim is None or not victim.is_idle:
         raise BrokenInvariant(f"slot {slot} of tier {tier} is to be had, and its page is in use")
     pool.remove_copy(victim, tier)
-    colder = victim.hottest
-    if colder >= 0:
-        pool.unlist_slot(colder, victim.slots[colder])
-        pool.list_idle(victim)
-        log_moved(state, pool, victim, tier, colder)
-        note_move(pool, victim, tier, colder)
-        pool.count(DEMOTED)
+    slow = state.rules.slow
+    if victim.hottest not in (NO_TIER, slow):
+        demote(state, pool, victim, tier)
         return
     if victim.priority >= state.rules.offload_min:
-        for target in range(tier + 1, len(pool.orders)):
+        for target in range(tier + 1, num_fast(state, pool)):
             room = make_room(state, pool, target, victim)
             if room >= 0:
                 offload_to(state, pool, victim, (tier, slot), (target, room))
                 return
+    if victim.hottest != NO_TIER:
+        demote(state, pool, victim, tier)
+        return
+    if slow >= 0 and tier < slow and is_worth_copying(state, pool, victim):
+        pool.count(BEHIND)
     bury(state, pool, victim, EVICTED)
     detach(state, pool, victim, tier)
     pool.free_page(victim)
     pool.count(DROPPED)
+
+
+def num_fast(state: State, pool: Pool) -> int:
+    """Tiers that plans of steps read and write."""
+    return len(pool.orders) if state.rules.slow < 0 else state.rules.slow
+
+
+def is_worth_copying(state: State, pool: Pool, page: Page) -> bool:
+    """Whether a page is copied into the slow tier ahead of its eviction; a partial block would never come up again."""
+    if page.node is None or page.node.size < state.rules.block_size:
+        return False
+    return page.priority >= state.rules.offload_min and (pool.cells is None or page.uses >= state.rules.min_uses)
+
+
+def demote(state: State, pool: Pool, page: Page, tier: int) -> None:
+    """An idle page that has lost its copy in `tier` goes on with the next colder one, where it is."""
+    colder = page.hottest
+    pool.unlist_slot(colder, page.slots[colder])
+    pool.list_idle(page)
+    log_moved(state, pool, page, tier, colder)
+    note_move(pool, page, tier, colder)
+    pool.count(DEMOTED)
 
 
 def bury(state: State, pool: Pool, page: Page, why: int) -> None:

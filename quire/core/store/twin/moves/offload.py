@@ -1,19 +1,20 @@
 """Shadows: early copies of idle pages in colder tiers, so that evicting them later moves nothing.
 
-Owns which pages get one, and where. Knows nothing of who asks for it.
+Owns which pages get one, and where; the slow tier has its own (`background`). Knows nothing of who asks for it.
 """
 
 from collections.abc import Iterable
 
 from quire.core.records.plan import Kind
+from quire.core.store.twin.moves.evict import num_fast
 from quire.core.store.twin.pools.pool import OFFLOADED, Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Page
 
 
-def has_shadow(page: Page) -> bool:
-    """Whether a page has more than its hottest copy."""
-    return any(slot >= 0 for slot in page.slots[page.hottest + 1 :])
+def has_shadow(state: State, pool: Pool, page: Page) -> bool:
+    """Whether a page has more than its hottest copy, the slow tier aside."""
+    return any(slot >= 0 for slot in page.slots[page.hottest + 1 : num_fast(state, pool)])
 
 
 def early_pages(state: State, pool: Pool) -> Iterable[Page]:
@@ -31,9 +32,9 @@ def offload(state: State, pool: Pool, limit: int) -> int:
     for page in early_pages(state, pool):
         if copied >= limit:
             break
-        if page.claims or has_shadow(page):
+        if page.claims or has_shadow(state, pool, page):
             continue
-        tier = next((tier for tier, order in enumerate(pool.orders) if tier and order.num_empty), 0)
+        tier = next((tier for tier in range(1, num_fast(state, pool)) if pool.orders[tier].num_empty), 0)
         if not tier:
             break
         slot = pool.orders[tier].first_empty()

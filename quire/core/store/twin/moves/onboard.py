@@ -5,7 +5,7 @@ Owns what makes way for it. Knows nothing of rows or hits; the caller has made s
 
 from quire.core.records.plan import Kind
 from quire.core.store.twin.moves.events import log_moved
-from quire.core.store.twin.moves.evict import evict_copy, note_move, offload_to, pick_device, soft_room
+from quire.core.store.twin.moves.evict import evict_copy, note_move, num_fast, offload_to, pick_device, soft_room
 from quire.core.store.twin.moves.offload import has_shadow
 from quire.core.store.twin.pools.pool import NEW, OFFLOADED, ONBOARDED, Pool
 from quire.core.store.twin.pools.state import State
@@ -21,13 +21,15 @@ def onboard(state: State, pool: Pool, page: Page) -> None:
         pool.unlist_slot(0, target)
         pool.count(NEW)
     elif not clear_slot(state, pool, target, victim):
-        exchange(state, pool, page, victim)
-        return
+        if not page.stays:
+            exchange(state, pool, page, victim)
+            return
+        evict_copy(state, pool, 0, target)  # somebody reads the page below: it stays there, and the victim makes way
     state.moves.add(Kind.ONBOARD, pool.group, (tier, slot), (0, target), [page])
     pool.put_copy(page, 0, target)
     log_moved(state, pool, page, tier, 0)
     pool.count(ONBOARDED)
-    if state.rules.shadows:
+    if state.rules.shadows or page.stays:
         pool.orders[tier].push_shadow(slot)
     else:
         pool.discard_copy(page, tier)
@@ -36,10 +38,10 @@ def onboard(state: State, pool: Pool, page: Page) -> None:
 
 def clear_slot(state: State, pool: Pool, slot: int, victim: Page) -> bool:
     """Free a device slot without displacing idle pages below; False: only an exchange will do."""
-    if has_shadow(victim) or victim.priority < state.rules.offload_min:
+    if has_shadow(state, pool, victim) or victim.priority < state.rules.offload_min:
         evict_copy(state, pool, 0, slot)
         return True
-    for tier in range(1, len(pool.orders)):
+    for tier in range(1, num_fast(state, pool)):
         room = soft_room(pool, tier, pool.pick(tier))
         if room >= 0:
             pool.remove_copy(victim, 0)

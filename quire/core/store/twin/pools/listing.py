@@ -22,7 +22,7 @@ class Listing:
     def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
         self.group = group
         self.cells = cells  # of the adaptive order
-        self.orders = [Order(count, release_order) for count in slots]
+        self.orders = [Order(count, release_order, tier > 0) for tier, count in enumerate(slots)]
         self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
 
     def owner(self, tier: int, slot: int) -> Page | None:
@@ -36,6 +36,10 @@ class Listing:
     def pick(self, tier: int) -> int:
         """The slot of a tier to take next, -1 when every listed one is claimed."""
         return self.orders[tier].first_unclaimed()
+
+    def pick_unshadowed(self, tier: int) -> int:
+        """The same, but no shadow."""
+        return self.orders[tier].first_unclaimed(shadows=False)
 
     def unlist_slot(self, tier: int, slot: int) -> None:
         order = self.orders[tier]
@@ -117,3 +121,8 @@ class Listing:
             raise ValueError(f"group {self.group}: an order names each of {NUM_CELLS} cells once, if it is adaptive")
         for order in self.orders:
             order.rank = list(cells)
+
+
+def is_near(page: Page | None, slow: int) -> bool:
+    """Whether there is a page, and a copy of it outside the slow tier (-1: there is none)."""
+    return page is not None and page.hottest != slow

@@ -77,11 +77,12 @@ class Order:
     """The slots of one tier: their owners and the lists they wait in."""
 
     __slots__ = (
-        "_front", "_turn", "celled", "empty_class", "empty_slots", "level", "num_idle", "num_shadow", "owner",
+        "_cold", "_front", "_turn", "celled", "empty_class", "empty_slots", "level", "num_idle", "num_shadow", "owner",
         "queues", "rank",
     )  # fmt: skip
 
-    def __init__(self, num_slots: int, release_order: bool) -> None:
+    def __init__(self, num_slots: int, release_order: bool, cold: bool = False) -> None:
+        self._cold = cold  # it is not the device's
         self._turn = 0
         self._front = -1  # the turn of the next that goes to the front
         self.empty_class = IDLE + DEFAULT_PRIORITY if release_order else EMPTY
@@ -150,17 +151,24 @@ class Order:
         return self.level[slot] != UNLISTED
 
     def is_claimed(self, slot: int) -> bool:
-        """Whether the slot holds the hottest copy of a claimed page; a shadow is never claimed."""
+        """Whether the slot holds the hottest copy of a claimed page, or below the device a copy that must stay there.
+
+        Else a shadow is never claimed.
+        """
         owner = self.owner[slot]
-        return owner is not None and owner.claims > 0 and self.level[slot] != SHADOW
+        if owner is None:
+            return False
+        return (owner.claims > 0 and self.level[slot] != SHADOW) or (self._cold and owner.stays > 0)
 
     def unpark(self, slot: int) -> None:
         """The page of a listed slot has no claims any more."""
         self.queues[self.level[slot]].unpark(slot)
 
-    def first_unclaimed(self) -> int:
-        """The slot to take next, -1 when every listed one is claimed."""
+    def first_unclaimed(self, shadows: bool = True) -> int:
+        """The slot to take next, -1 when every listed one is claimed; with shadows or without."""
         for level in self.levels():
+            if level == SHADOW and not shadows:
+                continue
             queue = self.queues.get(level)
             if queue is not None and queue.turns:
                 slot = queue.first(self.is_claimed)

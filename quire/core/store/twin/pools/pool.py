@@ -14,6 +14,7 @@ from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.expiry import Expiries
 from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.listing import Listing
+from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Page
 
 TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN = range(11)
@@ -21,13 +22,16 @@ COPIED_TOKENS = 11
 REUSED_FROM = 12  # + tier
 PARTIAL_FROM = 20  # of those, partial hits
 SKIPPED = 28  # snapshots not taken: the state may have gone on
-NUM_COUNTERS = 29
+BEHIND = 29  # of the dropped: those that should have had a copy in the slow tier
+COPIED_DOWN = 30  # background copies
+PREFETCHED = 31
+NUM_COUNTERS = 32
 
 
 class Pool(Listing):
     """Pages and slots of one group."""
 
-    __slots__ = ("counters", "expiries", "free_pages", "ghosts", "pages", "reserved")
+    __slots__ = ("counters", "expiries", "free_pages", "ghosts", "notes", "pages", "reserved")
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Pool(Listing):
         self.ghosts = ghosts if cells is None else cells.ghosts  # None: what is gone is not remembered
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
+        self.notes: Notes | None = None  # of changes in the coldest tier, if somebody wants them
         self.reserved = 0  # of the vacant slots: promised to rows
         self.expiries = Expiries(self.pages)
         self.counters: Int64Array = np.zeros(NUM_COUNTERS, np.int64)
@@ -68,10 +73,17 @@ class Pool(Listing):
         """The slot, taken and unlisted, holds a copy of the page now."""
         page.slots[tier] = slot
         self.orders[tier].owner[slot] = page
+        self.note_slot(tier, slot)
+
+    def note_slot(self, tier: int, slot: int) -> None:
+        """What is to be told of a slot of the coldest tier has changed."""
+        if self.notes is not None and slot >= 0 and tier == len(self.orders) - 1:
+            self.notes.mark_changed(slot)
 
     def remove_copy(self, page: Page, tier: int) -> int:
         """The page loses its copy of a tier; the slot, unlisted and without owner, is the caller's."""
         slot = page.slots[tier]
+        self.note_slot(tier, slot)
         if self.orders[tier].is_listed(slot):
             self.unlist_slot(tier, slot)
         page.slots[tier] = -1
@@ -92,6 +104,8 @@ class Pool(Listing):
         """Give up a shadow; False when the page has none on that tier."""
         if not page.hottest < tier < len(page.slots) or page.slots[tier] < 0 or page.hottest < 0:
             return False
+        if page.stays and page.claims:
+            return False  # somebody reads it
         self.discard_copy(page, tier)
         return True
 
@@ -131,6 +145,7 @@ class Pool(Listing):
     def push_page(self, page: Page) -> None:
         """Only the id goes back: the copies are gone already."""
         page.priority, page.duration, page.expiry = DEFAULT_PRIORITY, NEVER, NEVER
+        page.stays = 0
         self.free_pages.append(page.number)
 
     def hold_page(self, page: Page) -> None:
@@ -151,6 +166,17 @@ class Pool(Listing):
         if page.duration >= 0 and page.priority != DEFAULT_PRIORITY:
             page.expiry = now + page.duration
             self.expiries.note(page)
+
+    def keep_page(self, page: Page) -> None:
+        """Its copies below the device stay where they are: nobody takes their slots."""
+        page.stays += 1
+
+    def unkeep_page(self, page: Page) -> None:
+        page.stays -= 1
+        for tier in range(1, len(page.slots)):
+            slot = page.slots[tier]
+            if page.stays == 0 and slot >= 0 and self.orders[tier].is_listed(slot):
+                self.orders[tier].unpark(slot)
 
     def claim_page(self, page: Page) -> None:
         page.claims += 1

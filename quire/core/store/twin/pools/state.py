@@ -30,6 +30,7 @@ class Rules:
     offload_min: int
     tails: bool  # a released row's last, partial block becomes findable
     min_uses: int  # of a page that is copied down early, in the adaptive order
+    slow: int  # the tier that no step waits for, the coldest; -1: there is none
 
 
 class Row:

@@ -93,7 +93,7 @@ def lose(state: State, group: int, number: int, stamp: int) -> bool:
     if page.node is not None:
         bury(state, pool, page, SPOILT)
         detach(state, pool, page, page.hottest)
-    if page.holders or page.claims:
+    if (page.holders or page.claims) and not (page.stays and page.claims):  # else somebody reads them
         pool.drop_shadows(page)
     if idle:
         pool.strand_page(page)

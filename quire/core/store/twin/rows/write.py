@@ -10,15 +10,16 @@ import numpy as np
 
 from quire.core.store.interface import Int32Array
 from quire.core.store.twin.keys.chain import Chain
-from quire.core.store.twin.moves.attach import attach
+from quire.core.store.twin.moves.attach import attach, is_unused, replace_page
 from quire.core.store.twin.moves.events import log_stored
-from quire.core.store.twin.moves.evict import take_in
+from quire.core.store.twin.moves.evict import NO_TIER, take_in
 from quire.core.store.twin.moves.priority import refresh
 from quire.core.store.twin.pools.ages import fresh_class
 from quire.core.store.twin.pools.ask import Retention
+from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import NO_PAGE, State
-from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.node import Node, Page
 from quire.core.store.twin.tree.traverse import climb, extend_path
 
 Lack = tuple[int, int, int]  # group, pages wanted, slots that can be had
@@ -36,7 +37,8 @@ def write_blocks(
         if child is None:
             break
         nodes.append(child)
-    there = [[node.pages[pool.group] is not None for node in nodes] for pool in state.pools]
+    far = NO_TIER if tier == state.rules.slow else state.rules.slow  # what is there only counts as missing
+    there = [[is_near(node.pages[pool.group], far) for node in nodes] for pool in state.pools]
     along = [(pool, page) for pool in state.pools for node in nodes if (page := node.pages[pool.group]) is not None]
     for pool, page in along:
         pool.claim_page(page)
@@ -100,12 +102,23 @@ def publish(
             if run and before != block - 1:
                 log_stored(state, pool, run)
                 run = []
-            if node.pages[pool.group] is None:
+            other = node.pages[pool.group]
+            if other is None:
                 attach(pool, pool.page(number), node)
                 run.append(node)
                 before = block
+                stored += 1
+            elif comes_up(state, pool.page(number), other):
+                log_stored(state, pool, run)
+                run = []
+                replace_page(state, pool, other, pool.page(number))
                 stored += 1
         log_stored(state, pool, run)
         for number in reversed(numbers):
             pool.let_go(pool.page(number), now)
     return stored
+
+
+def comes_up(state: State, page: Page, other: Page) -> bool:
+    """Whether a written page shall replace that of its block: one that is in the slow tier only."""
+    return other.hottest == state.rules.slow and page.hottest < other.hottest and is_unused(other)

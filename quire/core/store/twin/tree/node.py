@@ -16,8 +16,8 @@ class Page:
     """The KV of one block for one group: who holds it, where its copies are, how long it should stay."""
 
     __slots__ = (
-        "claims", "duration", "expiry", "holders", "node", "number", "priority", "reuse", "slots", "stamp", "turn",
-        "used", "uses",
+        "claims", "copying", "duration", "expiry", "holders", "node", "number", "priority", "reuse", "slots", "stamp",
+        "stays", "turn", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, number: int, num_tiers: int) -> None:
@@ -26,6 +26,8 @@ class Page:
         self.node: Node | None = None
         self.holders = 0
         self.claims = 0
+        self.stays = 0  # who needs its colder copies to stay where they are: finds, background copies, prefetches
+        self.copying = False  # a background copy of it is being made
         self.slots = [-1] * num_tiers
         self.priority = DEFAULT_PRIORITY
         self.duration = NEVER
@@ -57,8 +59,8 @@ class Node:
     """A block under its parent; a root is a node without one."""
 
     __slots__ = (
-        "alive", "children", "depth", "hash", "identity", "key", "kids", "number", "order", "pages", "parent", "root",
-        "tips",
+        "alive", "children", "depth", "hash", "identity", "key", "kids", "lasting", "number", "order", "pages",
+        "parent", "root", "tips",
     )  # fmt: skip
 
     def __init__(self, number: int, identity: bytes, parent: "Node | None", num_groups: int) -> None:
@@ -76,6 +78,7 @@ class Node:
         self.kids: list[
             list[int]
         ] = []  # by group and tier: children whose hottest copy is there; of the adaptive order
+        self.lasting = 0  # its number for those who keep blocks beyond the process; 0: none yet
         self.alive = True
 
     @property
@@ -84,10 +87,8 @@ class Node:
 
     @property
     def is_held(self) -> bool:
-        return any(page is not None and page.holders > 0 for page in self.pages)
-
-    def has_all_pages(self) -> bool:
-        return all(page is not None for page in self.pages)
+        """Whether somebody holds a page of it, or needs one to stay where it is."""
+        return any(page is not None and (page.holders > 0 or page.stays > 0) for page in self.pages)
 
     def children_in_order(self) -> Iterator["Node"]:
         return (self.children[identity] for identity in self.order)

@@ -16,7 +16,7 @@ class Tree:
 
     __slots__ = (
         "_hashed", "_keyed", "_next", "_num_groups", "_seed", "_tiers_counted", "_touched", "identity_bytes",
-        "num_nodes", "roots",
+        "num_nodes", "numbered", "roots",
     )  # fmt: skip
 
     def __init__(self, num_groups: int, hashed: bool, seed: bytes, tiers_counted: int = 0, keyed: bool = False) -> None:
@@ -29,6 +29,7 @@ class Tree:
         self._touched: dict[Node, None] = {}  # roots that lost a child or a tip, in the order of the first loss
         self.roots: dict[int, Node] = {}  # in the order of creation
         self.num_nodes = 0  # without the roots
+        self.numbered = 0  # the last number that a block got
         self.identity_bytes = 0
 
     def _make(self, identity: bytes, parent: Node | None) -> Node:

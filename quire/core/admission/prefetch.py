@@ -1,0 +1,217 @@
+"""Prefetch: bring what a request will need up from the slow tier, before it is claimed. Nothing waits for it.
+
+The plan runs in the background, beside the steps' plans. What has arrived is held until the request is claimed or
+found, until `close`, or until the deadline passes; the device is none of its business. Knows no sequences.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from quire.core.admission.prepare import ready_for
+from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.plan import NO_MOVES, MoveColumn, Plan
+from quire.core.records.request import Int32, Request
+from quire.core.records.retain import to_ticks
+from quire.core.state.claim import Refusal
+from quire.core.state.handle import Handle, take_lost
+from quire.core.state.prefetching import Prefetching, let_go
+from quire.core.state.prepared import Prepared
+from quire.core.state.registry import Registry
+from quire.core.state.roots import NO_ROOT
+from quire.core.state.setup import Setup
+
+Reach = list[tuple[Int32, Int32]]  # by group: pages that are needed, and their hottest tiers
+NOTHING: Int32 = np.empty(0, np.int32)
+
+
+class Prefetch(Handle[Prefetching]):
+    """Pages under way from the slow tier, and those of the same hit that are in host memory already, held there.
+
+    Run `plan` in the background and finish it. A claim or a find of the same request takes over; else `close` it.
+    """
+
+    __slots__ = ("plan",)
+
+    def __init__(self, registry: Registry, kept: Prefetching, plan: Plan) -> None:
+        super().__init__(registry.setup.lock, registry.open_prefetches, registry.lost_prefetches, kept)
+        self.plan = plan
+
+    @property
+    def request(self) -> Request:
+        """What was asked."""
+        return self._kept.prepared.request
+
+    @property
+    def end(self) -> int:
+        """Leading tokens that can be reused when all of it has come."""
+        return self._kept.end
+
+    @property
+    def arrived(self) -> bool:
+        """Nothing of it is in the slow tier only."""
+        with self._lock:
+            return not self.closed and not any(map(len, _slow_pages(self._kept)))
+
+    def close(self) -> None:
+        """Hold nothing any more, as when the request is cancelled; what is under way arrives all the same."""
+        with self._lock:
+            if self._open.pop(self._ref, None) is not None:
+                let_go(self._kept)
+
+    def __enter__(self) -> Prefetch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"tokens up to {self.end}, {shown(self.plan)}"
+        return f"Prefetch({shown(self.request.id)}, {state})"
+
+
+def _slow_pages(kept: Prefetching) -> list[list[int]]:
+    """Of its pages by group those that have no faster copy."""
+    setup = kept.prepared._setup
+    found: list[list[int]] = []
+    for (store, place), pages, stamps in zip(setup.pools, kept.pages, kept.stamps, strict=True):
+        there = [
+            page
+            for page, stamp in zip(pages.tolist(), stamps.tolist(), strict=True)
+            if store.page_info(place, page).stamp == stamp
+        ]
+        found.append([page for page in there if max(store.page_slots(place, page)[:-1]) < 0])
+    return found
+
+
+def prefetch_pages(registry: Registry, request: Request | Prepared, deadline: float | None) -> Prefetch | Refusal:
+    """Begin to bring the hit of a request up into the tier before the slow one; a refusal has changed nothing."""
+    setup = registry.setup
+    if setup.config._slow_tier < 0:
+        raise StateError(say("prefetch", "this cache has no slow tier", "give the coldest tier slow=True"))
+    (prepared,) = ready_for(setup, [request], "compute")
+    ticks = _ticks(deadline)
+    now = setup.now()  # before the first change: a caller's clock may raise
+    end, reach = _look_up(setup, prepared)
+    pages = [some[tiers > 0] for some, tiers in reach]
+    far = [
+        some[(tiers == setup.config._slow_tier) & ~np.isin(some, under_way(registry, group))]
+        for group, (some, tiers) in enumerate(reach)
+    ]
+    lack = _lack(registry, prepared.request, pages)
+    if lack is not None:
+        return lack
+    stamps = [store.keep(place, some) for (store, place), some in zip(setup.pools, pages, strict=True)]
+    kept = Prefetching(prepared, end, pages, stamps, ticks)
+    lack = _no_room(setup, prepared.request, far)
+    if lack is not None:
+        let_go(kept)
+        return lack
+    setup.refresh(now)
+    moves = [NO_MOVES]
+    for group, ((store, place), some) in enumerate(zip(setup.pools, far, strict=True)):
+        taken = store.bring_up(place, some)
+        taken[:, MoveColumn.GROUP] = group
+        moves.append(taken)
+    return Prefetch(registry, kept, registry.take_background(np.concatenate(moves)))
+
+
+def _ticks(deadline: float | None) -> int | None:
+    if deadline is None:
+        return None
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not abs(deadline) < 1e12:
+        fact = "it is no time of the cache's clock"
+        raise InputError(say(f"deadline {shown(deadline)}", fact, "pass a number of seconds, or None"))
+    return to_ticks(float(deadline)) if deadline >= 0 else -1
+
+
+def _look_up(setup: Setup, prepared: Prepared) -> tuple[int, Reach]:
+    """Tokens that could be reused, and what that needs: what a claim will look at, or without device a find."""
+    limit = prepared.request.reuse_limit
+    usable = prepared.end - (setup.smallest_pool > 0)
+    usable = usable if limit is None else min(usable, limit)
+    root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
+    hit = setup.store.walk(prepared._chain, root, usable, 0)
+    reach = [hit.reach(group) for group in setup.own_groups]
+    cross, places = setup.cross, prepared._encoder
+    if cross is not None:
+        reach += [(NOTHING, NOTHING)] * (len(setup.groups) - len(setup.own_groups))
+        if places is not None and places.keep:
+            root = cross.roots.find(prepared.request.scope.key)
+            across = cross.store.walk(places.chain, root, places.blocks * setup.block_size, 0)
+            for group in range(cross.first, setup.groups.stop):
+                reach[group] = across.reach(group - cross.first)
+    return hit.coming * setup.block_size, reach
+
+
+def held_pages(registry: Registry, group: int) -> set[int]:
+    """Pages that prefetches hold in the tier before the slow one, or that are on their way there."""
+    found: set[int] = set()
+    for kept in registry.open_prefetches.values():
+        found.update(kept.pages[group].tolist())
+    return found | set(under_way(registry, group).tolist())
+
+
+def under_way(registry: Registry, group: int) -> Int32:
+    """Pages that open background plans bring up from the slow tier."""
+    target = registry.setup.config._slow_tier - 1
+    found = [NOTHING]
+    for plan in registry.background.values():
+        moves = plan.moves
+        mine = (moves[:, MoveColumn.GROUP] == group) & (moves[:, MoveColumn.DST_TIER] == target)
+        found.append(moves[mine, MoveColumn.PAGE])
+    return np.concatenate(found)
+
+
+def _lack(registry: Registry, request: Request, pages: list[Int32]) -> Refusal | None:
+    """Whether all prefetches together would hold more than their share."""
+    config = registry.setup.config
+    for group, some in enumerate(pages):
+        if not len(some):
+            continue
+        most = int(config.prefetch_share * config.tiers[config._slow_tier - 1].of_group(group))
+        held = held_pages(registry, group)
+        new = len(set(some.tolist()) - held)
+        if new and len(held) + new > most:
+            return Refusal(request, "slots", new, max(0, most - len(held)), never=len(some) > most, group=group)
+    return None
+
+
+def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None:
+    """Whether there are not so many slots to be had above the slow tier."""
+    tier = setup.config._slow_tier - 1
+    for group, ((store, place), some) in enumerate(zip(setup.pools, far, strict=True)):
+        have = store.room_in(place, tier) if len(some) else 0
+        if len(some) > have:
+            never = len(some) > setup.config.tiers[tier].of_group(group)
+            return Refusal(request, "slots", len(some), have, never=never, group=group)
+    return None
+
+
+def take_over(registry: Registry, ready: list[Prepared]) -> None:
+    """These requests hold what was prefetched for them by now: their prefetches end."""
+    if registry.open_prefetches:
+        names = {prepared.request.id for prepared in ready}
+        for ref in [ref for ref, kept in registry.open_prefetches.items() if kept.prepared.request.id in names]:
+            let_go(registry.open_prefetches.pop(ref))
+
+
+def expire(registry: Registry) -> None:
+    """Prefetches whose deadline has passed hold nothing any more."""
+    timed = {ref: kept.deadline for ref, kept in registry.open_prefetches.items() if kept.deadline is not None}
+    if timed:
+        now = registry.setup.now()
+        for ref in [ref for ref, deadline in timed.items() if deadline <= now]:
+            let_go(registry.open_prefetches.pop(ref))
+
+
+def give_back_prefetches(registry: Registry) -> None:
+    """What a lost prefetch held is given back. Between two calls only: never inside one."""
+    lost = take_lost(registry.open_prefetches, registry.lost_prefetches)
+    for kept in lost:
+        let_go(kept)
+    if lost:
+        fact = f"{len(lost)} of them were lost without being closed: their pages are given back"
+        warnings.warn(say("prefetches", fact, "close them, or claim their requests"), ResourceWarning, stacklevel=4)

@@ -1,0 +1,27 @@
+"""Prefetching: what one prefetch holds, as the cache keeps it. Knows no handles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.core.records.request import Int32
+from quire.core.state.prepared import Prepared
+from quire.core.state.setup import Setup
+
+
+@dataclass(slots=True, eq=False)
+class Prefetching:
+    """Pages of a request's hit, group by group: their copies below the device, and those that come there, stay."""
+
+    prepared: Prepared
+    end: int  # tokens that can be reused when all of it has come
+    pages: list[Int32]
+    stamps: list[Int32]
+    deadline: int | None  # in the store's ticks
+
+
+def let_go(kept: Prefetching) -> None:
+    """Its pages are held no longer; what is still under way arrives all the same."""
+    setup: Setup = kept.prepared._setup
+    for (store, place), pages, stamps in zip(setup.pools, kept.pages, kept.stamps, strict=True):
+        store.unkeep(place, pages, stamps)
