@@ -27,7 +27,7 @@ class Choices:
         self.rng = Random(seed)
         self.world = random_world(self.rng, mix)
         self.habits = random_habits(self.rng, is_cold(self.world)) if any(self.world.tiers[0]) else HOST
-        self.shares = self.habits.shares
+        self.shares = self.habits.shares(self.world.slow)
         self.due: dict[str, int] = {}  # open batch -> call before which it is not admitted
         self.burst = 0  # runs of plans that are still to fail
         self.player = Player(self.world, stores, check_every, compare_every)

@@ -14,6 +14,7 @@ from fuzzing.world.plain import Admission, Budget, Skip
 
 MAX_HELD = 3  # readers of prompts
 MAX_FOUND = 3
+MAX_LATE = 4  # background plans at once
 
 
 class Driver(Choices):
@@ -278,6 +279,41 @@ class Driver(Choices):
     def offload(self) -> None:
         """Early shadows."""
         self.player.offload(self.rng.randint(0, 3), self.rng.randrange(self.world.num_groups))
+
+    def copy_down(self) -> None:
+        """Copies in the slow tier, ahead."""
+        if self.world.slow and len(self.trial.late) < MAX_LATE:
+            self.player.copy_down(self.rng.randint(0, 4))
+
+    def prefetch(self) -> None:
+        """Somebody waits; mostly for what is there, sometimes not for long."""
+        if self.world.slow and len(self.trial.late) < MAX_LATE:
+            ask = self.asks.make(self.player.name("r"), self.asks.slow_path() if self.chance(0.8) else None)
+            deadline = self.trial.clock() + self.rng.randint(1, 4) if self.chance(0.3) else None
+            self.player.prefetch(self.player.name("v"), ask, deadline)
+            if self.chance(0.5):
+                self.player.waiting.append(ask)  # it is claimed later
+
+    def close_prefetch(self) -> None:
+        """A request that waited is cancelled."""
+        for key in self.some(self.player.prefetched, 1):
+            self.player.close_prefetch(key)
+
+    def late(self) -> None:
+        """The background gets on, in any order, and some of it fails."""
+        if self.trial.late:
+            nth = self.rng.randrange(len(self.trial.late))
+            moves = range(len(self.trial.late[nth][0].moves))
+            if self.chance(0.4):
+                self.player.run_late(nth, self.rng.sample(moves, self.rng.randint(0, len(moves))))
+            else:
+                failed = self.rng.sample(moves, self.rng.randint(0, min(2, len(moves)))) if self.chance(0.3) else ()
+                self.player.finish_late(nth, failed)
+
+    def take_changes(self) -> None:
+        """Somebody keeps what is in the slow tier."""
+        if self.world.slow:
+            self.player.take_changes(self.chance(0.2))
 
     def refresh(self) -> None:
         """Time passes."""

@@ -32,6 +32,9 @@ def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None
         player.close_find(key)
     for key in list(player.writing):
         player.close_writer(key)
+    for key in list(player.prefetched):
+        player.close_prefetch(key)
+    finish_copies(player)
     finish_prompts(player, chunk)
     for key in list(player.held):
         player.drop_hold(key)
@@ -48,10 +51,18 @@ def wind_up(player: Player, lasts: Sequence[Last] = (), chunk: int | None = None
 def come_to_rest(player: Player) -> None:
     """Nothing lives and nothing is held: all that was promised and held has come back."""
     player.settle()
+    player.take_changes(restore=True)
     player.trial.compare_all()
     player.trial.check()
     player.trial.flush()
     same("free slots when nothing is held", player.trial.oracle.brief(), player.world.tiers[0])
+
+
+def finish_copies(player: Player) -> None:
+    """Everything in the background is done."""
+    player.settle()
+    while player.trial.late:
+        player.finish_late(len(player.trial.late) - 1)
 
 
 @recorded

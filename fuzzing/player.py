@@ -314,6 +314,50 @@ class Player(View):
         self.trial.do("offload", num_pages, group)
 
     @recorded
+    def copy_down(self, limit: int = 0) -> None:
+        """Copies in the slow tier, ahead."""
+        self.trial.do("copy_down", limit)
+
+    @recorded
+    def prefetch(self, key: str, ask: Ask, deadline: float | None = None) -> None:
+        """Bring up what a request will need; a refusal changes nothing."""
+        refused: list[bool] = []
+        with self.trial.nothing_changes(unless=refused):
+            told = self.trial.do("prefetch", key, ask, deadline)
+            refused += [True] if told is not None and told[1] is not None else []
+        if refused:
+            self.prefetched.append(key)
+            self.trial.reached["prefetched pages"] += len(told[1].moves)
+        elif told is not None:
+            self.trial.reached["prefetch refused"] += 1
+
+    @recorded
+    def close_prefetch(self, key: str) -> None:
+        """Its request is cancelled, or was claimed long ago."""
+        self.prefetched.remove(key)
+        self.trial.reached["prefetch cancelled"] += key in self.trial.oracle.model.prefetches
+        self.trial.do("close_prefetch", key)
+
+    @recorded
+    def run_late(self, nth: int = 0, places: Sequence[int] = ()) -> None:
+        """Make some moves of a background plan."""
+        if nth < len(self.trial.late):
+            self.trial.run_late(nth, places)
+
+    @recorded
+    def finish_late(self, nth: int = 0, failed: Sequence[int] = ()) -> None:
+        """Finish a background plan, whenever it was made."""
+        if nth < len(self.trial.late):
+            self.trial.finish_late(nth, failed if self.world.flaky else ())
+            self._look_after_losses()
+
+    @recorded
+    def take_changes(self, restore: bool = False) -> None:
+        """Somebody who keeps what is in the slow tier hears what changed."""
+        if self.world.slow:
+            self.trial.restore() if restore else self.trial.take_changes()
+
+    @recorded
     def flush(self) -> None:
         """A router hears what happened."""
         self.trial.flush()

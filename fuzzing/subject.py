@@ -11,6 +11,7 @@ import numpy as np
 from fuzzing.answers import claim_facts, refusal_facts, runs
 from fuzzing.compare import Mismatch, same
 from fuzzing.engine import Engine
+from fuzzing.lasting import Lasting
 from fuzzing.mirror import Mirror
 from fuzzing.receipts import receipt_facts
 from fuzzing.world import build
@@ -41,6 +42,7 @@ from quire import (
     Found,
     Hold,
     Plan,
+    Prefetch,
     Prepared,
     Probe,
     Refusal,
@@ -84,6 +86,8 @@ class Subject:
         self.holds: dict[str, Hold] = {}
         self.finds: dict[str, Found] = {}
         self.writers: dict[str, Writer] = {}
+        self.prefetches: dict[str, Prefetch] = {}
+        self.lasting = Lasting(world)
         self.plans: dict[int, Plan] = {}  # not finished yet
         self.keys: dict[int, Any] = {}
         self.prefixes: dict[Any, int] = {}
@@ -334,6 +338,27 @@ class Subject:
         """Shadows for the next victims."""
         return self._plan(self.cache.offload(num_pages, group))
 
+    def copy_down(self, limit: int) -> PlanFacts:
+        """Copies in the slow tier, ahead."""
+        return self._plan(self.cache.copy_down(limit))
+
+    def prefetch(self, key: str, ask: Ask, deadline: float | None) -> tuple[Any, PlanFacts | None]:
+        """Bring up what a request will need, under a key; or what that lacks."""
+        made = self.cache.prefetch(self._request(ask), deadline)
+        if isinstance(made, Refusal):
+            return (made.group, made.need, made.have), None
+        self.prefetches[key] = made
+        return made.end, self._plan(made.plan)
+
+    def close_prefetch(self, key: str) -> None:
+        """Its request is cancelled."""
+        self.prefetches.pop(key).close()
+
+    def open_prefetches(self) -> tuple[str, ...]:
+        """Those that hold something."""
+        still = self.cache.open_prefetches()
+        return tuple(next(key for key, one in self.prefetches.items() if one is prefetch) for prefetch in still)
+
     def refresh(self) -> None:
         """Retention that has run out ends."""
         self.cache.refresh()
@@ -378,9 +403,16 @@ class Subject:
         """Carry out a plan while some (tier, verb, slot) fail; the moves that failed."""
         return tuple(self.content.run(self.plans[number], bad)) if len(self.plans[number]) else ()
 
+    def copy(self, number: int, places: Sequence[int], failed: Sequence[int] = ()) -> None:
+        """Carry out some moves of a background plan; what fails leaves rubbish."""
+        moves = self.plans[number].moves.tolist()
+        for place in places:
+            self.content.copy(moves[place][1:6], place in failed)
+
     def _crosses(self, group: int) -> bool:
         return self.world.kinds[group].kind == "cross"
 
     def _plan(self, plan: Plan) -> PlanFacts:
         self.plans[plan.number] = plan
-        return PlanFacts(plan.number, tuple((*row[:8], row[9]) for row in plan.moves.tolist()))
+        rows = tuple((*row[:8], row[9]) for row in plan.moves.tolist())
+        return PlanFacts(plan.number, rows, plan.background, plan.after)

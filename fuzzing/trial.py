@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuzzing.compare import Mismatch, same
+from fuzzing.lasting import digest_of
 from fuzzing.mirror import Hashes
 from fuzzing.oracle import Oracle
 from fuzzing.oracle.state import State
@@ -64,6 +65,7 @@ class Trial:
         self.operations = 0
         self.set_back: list[str] = []  # sequences that must be handed out again
         self.unrun: list[PlanFacts] = []  # in the order they were made
+        self.late: list[tuple[PlanFacts, set[int]]] = []  # in the background, with the moves that have been made
         self.unfinished: list[tuple[PlanFacts, tuple[int, ...]]] = []  # run, with the moves that failed
 
     def close(self) -> None:
@@ -110,7 +112,11 @@ class Trial:
     def _note(self, answer: Any) -> None:
         parts = answer if isinstance(answer, tuple) else (answer, getattr(answer, "plan", None))
         for plan in parts:
-            if isinstance(plan, PlanFacts) and plan.moves:
+            if isinstance(plan, PlanFacts) and plan.moves and plan.background:
+                self.late.append((plan, set()))
+                self.reached.update(f"background {KINDS[move[0]]}" for move in plan.moves)
+                self.reached["background plan behind a step's"] += plan.after >= 0
+            elif isinstance(plan, PlanFacts) and plan.moves:
                 self.unrun.append(plan)
                 self.reached.update(KINDS[move[0]] for move in plan.moves)
         for receipt in receipts_in(answer):
@@ -170,6 +176,51 @@ class Trial:
             self.run_plans()
             doubted = ()
 
+    def run_late(self, nth: int, places: Sequence[int]) -> None:
+        """Make some moves of a background plan, if the step's plan before it has run."""
+        plan, made = self.late[nth]
+        if all(plan.after < one.number for one in self.unrun):
+            new = [place for place in dict.fromkeys(places) if place < len(plan.moves) and place not in made]
+            self.trace.append(("copy", (plan.number, new)))
+            for subject in self.subjects:
+                subject.copy(plan.number, new)
+            made.update(new)
+
+    def finish_late(self, nth: int, failed: Sequence[int]) -> None:
+        """Make the other moves of a background plan and finish it, but for those that fail."""
+        plan, made = self.late[nth]
+        if any(one.number <= plan.after for one in self.unrun):
+            return
+        del self.late[nth]
+        bad = sorted({place for place in failed if place < len(plan.moves)})
+        for subject in self.subjects:
+            subject.copy(plan.number, [*(place for place in range(len(plan.moves)) if place not in made), *bad], bad)
+        self.reached["background plan finished"] += 1
+        self.reached["background move failed"] += len(bad)
+        self.do("finish", plan.number, bad)
+
+    def take_changes(self) -> None:
+        """What was told of the slow tier is what is there; now and then a new cache comes out of it."""
+        self.trace.append(("take_changes", ()))
+        slow = self.world.slow_tier
+        there: dict[tuple[int, int], Path] = {}
+        for stream, place in self.oracle.model.groups():
+            pools = stream.pools[place]
+            for page in pools.pages.values():
+                if page.path is not None and slow in page.copies:
+                    digest = digest_of(page.path[0], stream is not self.oracle.state)
+                    there[pools.number, page.copies[slow]] = (digest, *page.path[1:])
+        for subject in self.subjects:
+            subject.lasting.take(subject.cache.lasting_changes())
+            same(f"slow tier of {subject.store} as told", subject.lasting.paths(), there)
+
+    def restore(self) -> None:
+        """A new cache takes over what the slow tier of each has."""
+        self.take_changes()
+        for subject in self.subjects:
+            subject.lasting.restored(subject.store)
+            self.reached["pages restored"] += len(subject.lasting.pages)
+
     def compute(self, name: str, end: int, since: int | None = None) -> None:
         """A step of the model on one sequence: read all that was computed, told or not (`since`); write up to `end`."""
         row = self.oracle.state.rows[name]
@@ -223,6 +274,8 @@ class Trial:
         for key in self.oracle.model.writers:
             for subject in self.subjects:
                 same(f"writer {key} of {subject.store}", subject.writing(key), self.oracle.writing(key))
+        for subject in self.subjects:
+            same(f"prefetches of {subject.store}", subject.open_prefetches(), self.oracle.open_prefetches())
         for name in self.oracle.state.rows:
             for subject in self.subjects:
                 same(f"sequence {name} of {subject.store}", subject.row(name), self.oracle.row(name))

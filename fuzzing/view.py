@@ -26,6 +26,7 @@ class View:
         self.held: list[str] = []
         self.found: list[str] = []
         self.writing: list[str] = []
+        self.prefetched: list[str] = []
         self.untold: dict[str, int] = {}  # sequence -> tokens whose KV is there, though the cache does not know yet
         self.forked: set[str] = set()  # sequences whose beams have come
         self.count = 0

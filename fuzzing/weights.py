@@ -16,6 +16,7 @@ WEIGHTS = {
     "retry": 4.0, "hold_prompt": 3.0, "overtell": 1.0, "beams": 2.0, "serve": 1.0, "forget": 1.0,
     "find": 6.0, "use_find": 3.0, "close_find": 5.0, "lose": 1.0,
     "write": 6.0, "extend_writer": 3.0, "written": 8.0, "close_writer": 2.0,
+    "copy_down": 0.0, "prefetch": 0.0, "close_prefetch": 0.0, "late": 0.0, "take_changes": 0.0,
 }  # fmt: skip
 VERBS = list(WEIGHTS)
 
@@ -31,10 +32,10 @@ class Habits:
     keep: int = 0  # calls a claim stays open at least, up to twice as many
     most_open: int = 3  # batches claimed at once
 
-    @property
-    def shares(self) -> list[float]:
-        """The weight of each verb."""
-        return [dict(self.more).get(verb, weight) for verb, weight in WEIGHTS.items()]
+    def shares(self, slow: bool) -> list[float]:
+        """The weight of each verb; what a slow tier has besides, where there is one."""
+        more = {**(dict(IN_SLOW) if slow else {}), **dict(self.more)}
+        return [more.get(verb, weight) for verb, weight in WEIGHTS.items()]
 
 
 FEW = (("fork", 1.0), ("trim", 1.0), ("grow", 5.0), ("hold", 1.0), ("retry", 1.0), ("hold_prompt", 0.5), ("probe", 1.0))
@@ -51,6 +52,7 @@ HOST = Habits(  # nothing is admitted where there is no device
     (("add", 1.0), ("claim", 1.0), ("write", 20.0), ("written", 25.0), ("extend_writer", 10.0), ("find", 20.0),
      ("use_find", 10.0), ("close_find", 15.0), ("lose", 4.0)), cold=0.6,
 )  # fmt: skip
+IN_SLOW = (("copy_down", 10.0), ("prefetch", 9.0), ("close_prefetch", 3.0), ("late", 18.0), ("take_changes", 1.0))
 IN_COLD = (KEEPER, CARRIER, UNLUCKY)
 
 

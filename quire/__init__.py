@@ -48,8 +48,8 @@ __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
     "Kind", "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prefetch", "Prepared", "Probe",
-    "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope", "Sequence", "Setback",
-    "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check",
+    "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope",
+    "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check",
 ]  # fmt: skip
 
 

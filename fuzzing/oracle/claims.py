@@ -24,13 +24,16 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     claim.found = pages_along(state, path)
     claim.walked = state.tree.depth(path)
     claim.blocks = longest(state, claim.found, claim.walked)
+    claim.coming = longest(state, pages_along(state, path, slow=True), claim.walked)
     claim.start = claim.blocks * size
     if claim.blocks < simple_rule(state, claim.found, claim.walked):
         raise Mismatch("more is computed again than need be")
     claim.pages = needed_pages(state, claim)
     if state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
         query = ask.identities[claim.start : min(claim.start + size, usable)]
-        claim.source, matched = state.tree.partial_source(path[: claim.blocks + 1], query, not state.world.copy_on)
+        claim.source, matched = state.tree.partial_source(
+            path[: claim.blocks + 1], query, not state.world.copy_on, state.world.slow_tier
+        )
         if claim.source is not None:
             claim.sources = state.tree.whole(claim.source) or []
         if in_the_way(state, claim):
@@ -44,16 +47,17 @@ def in_the_way(state: State, claim: Claim) -> bool:
     if claim.source is None:
         return False
     rooms = [state.world.tiers[0][number] - len(held) for number, held in zip(state.groups, claim.pages, strict=True)]
-    mine = state.tree.is_leaf(claim.source) and not any(page.holders or page.claims for page in claim.sources)
+    used = any(page.holders or page.claims or page.stays for page in claim.sources)
+    mine = state.tree.is_leaf(claim.source) and not used
     return min(rooms) < 2 and not mine
 
 
-def pages_along(state: State, path: Path) -> Found:
-    """Every page of every group along a path."""
+def pages_along(state: State, path: Path, slow: bool = False) -> Found:
+    """Every page of every group along a path; those in the slow tier only are not there, unless asked for."""
     found: Found = [{} for _ in state.pools]
     for block in range(len(path) - 1):
         for group, page in enumerate(state.tree.at.get(path[: block + 2], ())):
-            if page is not None:
+            if page is not None and (slow or page.is_near(state.world)):
                 found[group][block] = page
     return found
 

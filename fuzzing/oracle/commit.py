@@ -53,16 +53,29 @@ def commit_page(state: State, pools: slots.Pools, page: Page, path: Path) -> boo
     if other is None:
         pools.attach(page, path)
         return True
-    if other.idle and not other.claims and 0 not in other.copies:
-        state.tree.detach(other)
-        for tier in sorted(other.copies):
-            if state.world.shadows and state.trusted:  # a copy that may still fail is not trusted
-                pools.put(page, tier, pools.lift(other, tier))
-            else:
-                pools.empty(other, tier)
-        pools.remove_number(other)
-        pools.attach(page, path)
+    if is_unused(other) and 0 not in other.copies:
+        replace_page(state, pools, other, page)
     return False
+
+
+def is_unused(page: Page) -> bool:
+    """Nobody holds it, claims it, or needs it where it is."""
+    return page.idle and not page.claims and not page.stays
+
+
+def replace_page(state: State, pools: slots.Pools, other: Page, page: Page) -> None:
+    """A page takes the place of one that is only in colder tiers, and its copies."""
+    path = other.path
+    assert path is not None
+    state.tree.detach(other)
+    for tier in sorted(other.copies):
+        trusted = state.world.shadows and state.trusted  # a copy that may still fail is not; the slow ones are there
+        if trusted or tier == state.world.slow_tier:
+            pools.put(page, tier, pools.lift(other, tier))
+        else:
+            pools.empty(other, tier)
+    pools.remove_number(other)
+    pools.attach(page, path)
 
 
 def leave(state: State, row: Row, group: int) -> int:

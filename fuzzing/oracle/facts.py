@@ -11,6 +11,7 @@ from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.pools import Pools
 from fuzzing.oracle.state import Claim, State
+from fuzzing.oracle.tree import path_of
 from fuzzing.world.plain import Blocks, ClaimFacts, Outlook, Path
 from quire.core.store.dumped import (
     NONE,
@@ -33,7 +34,24 @@ def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
     wants = [claims.wants(model.own, claim, group) for group in range(model.world.num_own)]
     wants += [encoder_wants(model, claim) for _ in groups[model.world.num_own :]]
     facts = (spans(model, claim), tuple(wants))
-    return ClaimFacts(claim.ask.name, claim.start, claim.blocks, onboards(model, claim), slots, *facts, claim.receipt)
+    size = model.world.block_size
+    coming = (max(0, claim.coming * size - claim.start), coming_pages(model, claim))
+    numbers = (claim.start, claim.blocks, onboards(model, claim), slots)
+    return ClaimFacts(claim.ask.name, *numbers, *facts, claim.receipt, *coming)
+
+
+def coming_pages(model: Model, claim: Claim) -> tuple[int, ...]:
+    """Pages per group that a prefetch would bring up."""
+    counts, size = [], model.world.block_size
+    for stream, place in model.groups():
+        mine = claim if stream is model.own else claim.across
+        needed: list[Page | None] = []
+        if mine is not None:
+            path = path_of(mine.ask.root, mine.ask.identities, size)
+            blocks = reach.needed(stream.kinds[place], mine.coming * size, size)
+            needed = [stream.tree.page(path[: block + 2], place) for block in blocks]
+        counts.append(sum(page is not None and not page.is_near(model.world) for page in needed))
+    return tuple(counts)
 
 
 def onboards(model: Model, claim: Claim) -> tuple[int, ...]:
@@ -153,8 +171,9 @@ def dump_group(state: State, group: int, numbers: dict[Path, int]) -> DumpedGrou
     for page in pools.pages.values():
         node = NONE if page.path is None else numbers[page.path]
         slots = tuple(page.copies.get(tier, -1) for tier in range(len(pools.owner)))
-        times = (-1 if value is None else value for value in (page.duration, page.expiry))
-        pages[page.number] = DumpedPage(node, page.holders, page.claims, slots, page.priority, *times)
+        duration, expiry = (-1 if value is None else value for value in (page.duration, page.expiry))
+        facts = (node, page.holders, page.claims, slots, page.priority, duration, expiry)
+        pages[page.number] = DumpedPage(*facts, page.stays, page.copying)
     return DumpedGroup(pages, orders, pools.numbers, state.free(group), pools.counts, dump_cells(pools))
 
 

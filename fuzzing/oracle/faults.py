@@ -30,11 +30,16 @@ def spoilt_pages(model: Model, failed: list[Done]) -> Spoilt:
             if kind == slots.OFFLOAD or source:
                 if page.copies.get(tier) != slot:
                     continue
-                if page.hottest < tier:
+                if page.hottest < tier and not is_read(page):
                     stream.pools[place].empty(page, tier)
                     continue
             spoilt.append((stream, page))
     return spoilt
+
+
+def is_read(page: Page) -> bool:
+    """Whether somebody may be reading a copy of it below the device."""
+    return page.stays > 0 and page.claims > 0
 
 
 def bad_pages(model: Model, group: int, slots: Sequence[int], tier: int) -> Spoilt:
@@ -43,7 +48,7 @@ def bad_pages(model: Model, group: int, slots: Sequence[int], tier: int) -> Spoi
     pools, bad = stream.pools[place], list[tuple[State, Page]]()
     for slot in sorted(set(slots)):
         page = pools.owner[tier][slot]
-        if page is not None and page.hottest < tier:
+        if page is not None and page.hottest < tier and not is_read(page):
             pools.empty(page, tier)
         elif page is not None:
             bad.append((stream, page))
@@ -110,7 +115,7 @@ def lose(state: State, page: Page) -> None:
     if page.path is not None:
         pools.detach(page, SPOILT)
     page.expiry = None if not page.holders else page.expiry
-    if page.holders or page.claims:
+    if (page.holders or page.claims) and not is_read(page):
         for tier in sorted(page.copies)[1:]:
             pools.empty(page, tier)
     pools.remove_unused(page)
@@ -171,7 +176,7 @@ def private(pages: list[Page | None], block: int) -> bool:
 def look_again(model: Model, claim: Claim) -> SetbackFacts:
     """A claim that lost part of its hit holds what is left."""
     old, found = claim.start, model.find(claim.ask, claim.purpose)
-    for name in ("start", "blocks", "source", "pages", "sources", "found", "walked", "across", "cut"):
+    for name in ("start", "blocks", "coming", "source", "pages", "sources", "found", "walked", "across", "cut"):
         setattr(claim, name, getattr(found, name))
     claiming.hold(claim)
     if model.world.receipts:

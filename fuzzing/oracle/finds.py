@@ -47,7 +47,22 @@ def facts(model: Model, hit: Claim) -> FoundFacts:
         mine = hit if stream is model.own else hit.across
         held = sorted(mine.pages[place].items()) if mine is not None else []
         groups.append(tuple((block, page.hottest, page.copies[page.hottest]) for block, page in held))
-    return hit.first * size, max(hit.first, hit.good) * size, tuple(groups)
+    hit.places = hit.places or groups  # what was found below the device is read there, whatever comes up
+    return hit.first * size, max(hit.first, hit.good) * size, tuple(hit.places)
+
+
+def keep(hit: Claim) -> None:
+    """Its pages stay where they are."""
+    for mine in (hit, hit.across):
+        for page in mine.held if mine is not None else ():
+            page.stays += 1
+
+
+def unkeep(hit: Claim) -> None:
+    """They need not any more."""
+    for mine in (hit, hit.across):
+        for page in mine.held if mine is not None else ():
+            page.stays -= 1
 
 
 def use(model: Model, hit: Claim) -> None:
@@ -74,7 +89,7 @@ def use_in(state: State, hit: Claim) -> None:
         return
     path = path_of(ask.root, ask.identities[: ask.compute_end // size * size], size)
     blocks = min(hit.blocks, state.tree.depth(path))
-    there = claims.pages_along(state, path[: blocks + 1])
+    there = claims.pages_along(state, path[: blocks + 1], slow=True)
     for pools, kind in zip(state.pools, state.kinds, strict=True):
         needed = [there[pools.group].get(block) for block in reach.needed(kind, blocks * size, size)]
         pages: list[Page] = [page for page in needed if page is not None]

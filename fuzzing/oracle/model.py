@@ -8,9 +8,10 @@ from typing import Any
 
 from fuzzing.oracle import claims
 from fuzzing.oracle.charge import Charge
+from fuzzing.oracle.pools import EXCHANGE
 from fuzzing.oracle.state import Batch, Claim, Done, Row, State
 from fuzzing.oracle.tree import path_of
-from fuzzing.world.plain import Ask, Path, PlanFacts, World
+from fuzzing.world.plain import Ask, Move, Path, PlanFacts, World
 
 
 class Model:
@@ -26,7 +27,9 @@ class Model:
         self.batches: dict[str, Batch] = {}
         self.finds: dict[str, Claim] = {}
         self.writers: dict[str, Any] = {}  # what is being written, by writers of that module
+        self.prefetches: dict[str, Any] = {}  # by prefetches of the module background
         self.plans: dict[int, list[Done]] = {}
+        self.background: dict[int, list[Done]] = {}
         self.next_plan = 0
         self.lost: dict[str, Row] = {}  # released because a move failed
 
@@ -59,6 +62,20 @@ class Model:
             stream.moves.clear()
         self.trust()
         return PlanFacts(number, tuple(row for row, _ in done))
+
+    def take_background(self, done: list[Done]) -> PlanFacts:
+        """A plan beside those of steps; the last of those that it must not overtake."""
+        number = self.next_plan
+        self.next_plan += 1
+        if done:
+            self.background[number] = done
+        rows = tuple(row for row, _ in done)
+        waits = [
+            plan
+            for plan, moves in self.plans.items()
+            if any(collides(row, other) for row in rows for other, _ in moves)
+        ]
+        return PlanFacts(number, rows, True, max(waits, default=-1))
 
     def trust(self) -> None:
         """Copies are trusted while no plan is under way that might fail to make them."""
@@ -119,3 +136,12 @@ def encoder_ask(ask: Ask) -> Ask:
         ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), reuse_limit=None,
         beams=1, extra_tokens=0,
     )  # fmt: skip
+
+
+def collides(copy: Move, move: Move) -> bool:
+    """Whether a background move writes what a step's move reads or writes, or reads what that writes."""
+    source, target = (copy[1], *copy[2:4]), (copy[1], *copy[4:6])
+    read, written = {(move[1], *move[2:4])}, {(move[1], *move[4:6])}
+    if move[0] == EXCHANGE:
+        read, written = read | written, read | written
+    return source in written or target in read | written

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuzzing.oracle import admission, early, faults, finds, forks, life, reach, receipts, seating, writers
+from fuzzing.oracle import admission, background, early, faults, finds, forks, life, reach, receipts, seating, writers
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle.claims import hold
 from fuzzing.oracle.commit import commit
@@ -97,6 +97,7 @@ class Oracle:
             pools = stream.pools[place]
             if pools.cells is not None:
                 pools.cells.learn(pools.pages.values())
+        background.end(model, {row.ask.name for row in rows})
         seated = tuple((row.ask.name, row.number, row.start) for row in rows)
         refused = admission.left_out(model, out, lacked) + refused
         waiting = tuple(name for name in continuing if name not in {span[0] for span in going_on})
@@ -115,11 +116,15 @@ class Oracle:
 
     def finish(self, number: int, failed: Sequence[int]) -> Closing:
         """A plan has run, but for these moves."""
-        moves = self.model.plans.pop(number, [])
+        late = self.model.background.pop(number, None)
+        moves = late or self.model.plans.pop(number, [])
         self.model.trust()
+        if late is not None:
+            background.land(self.model, late, set(failed))
         if not failed:
             return Closing((), None)
-        spoilt = faults.spoilt_pages(self.model, [moves[place] for place in sorted(set(failed))])
+        bad = [moves[place] for place in sorted(set(failed)) if late is None or moves[place][0][0] != slots.OFFLOAD]
+        spoilt = faults.spoilt_pages(self.model, bad)  # a copy down that failed costs nothing
         setbacks = faults.spoil(self.model, spoilt)
         return Closing(tuple(setbacks), self.model.take_plan())
 
@@ -146,6 +151,7 @@ class Oracle:
         admission.check_ask(self.model, ask)
         hit = self.model.finds[key] = finds.find(self.model, ask, from_ // self.world.block_size)
         hold(hit)
+        finds.keep(hit)
         return finds.facts(self.model, hit)
 
     def found(self, key: str) -> FoundFacts:
@@ -154,10 +160,13 @@ class Oracle:
 
     def use_find(self, key: str) -> None:
         """It was used."""
+        if not self.model.finds[key].told:
+            background.end(self.model, {self.model.finds[key].ask.name})
         finds.use(self.model, self.model.finds[key])
 
     def close_find(self, key: str) -> None:
         """Give it back."""
+        finds.unkeep(self.model.finds[key])
         self.model.let_go(self.model.finds.pop(key))
 
     def write(self, key: str, ask: Ask, tier: int, end: int, skip: Skip) -> tuple[Any, PlanFacts | None]:
@@ -314,8 +323,28 @@ class Oracle:
         early.offload(stream.pools[place], num_pages)
         return self.model.take_plan()
 
+    def copy_down(self, limit: int) -> PlanFacts:
+        """Copies in the slow tier, ahead."""
+        return background.copy_down(self.model, limit)
+
+    def prefetch(self, key: str, ask: Ask, deadline: float | None) -> tuple[Any, PlanFacts | None]:
+        """Bring up what a request will need, under a key; or what that lacks."""
+        admission.check_ask(self.model, ask)
+        told = background.prefetch(self.model, key, ask, deadline)
+        return told if len(told) == 2 else (told, None)
+
+    def close_prefetch(self, key: str) -> None:
+        """Its request is cancelled."""
+        if key in self.model.prefetches:
+            background.close(self.model, key)
+
+    def open_prefetches(self) -> tuple[str, ...]:
+        """Those that hold something."""
+        return tuple(self.model.prefetches)
+
     def refresh(self) -> None:
-        """Retention that has run out ends."""
+        """Retention that has run out ends, and so do prefetches."""
+        background.expire(self.model)
         for stream in self.model.streams:
             for pools in stream.pools:
                 pools.refresh(stream.now())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fuzzing.world.plain import Path
+from fuzzing.world.plain import Path, World
 
 DEFAULT = 35
 
@@ -20,6 +20,8 @@ class Page:
     path: Path | None = None
     holders: int = 0
     claims: int = 0
+    stays: int = 0  # who needs its copies below the device where they are
+    copying: bool = False  # a background copy of it is being made
     expiry: int | None = None
     since: int = 0  # when its expiry was set, in turns
     gone: bool = False
@@ -35,6 +37,10 @@ class Page:
     def hottest(self) -> int:
         """The lowest tier that has a copy."""
         return min(self.copies)
+
+    def is_near(self, world: World) -> bool:
+        """Whether it can be read without waiting for the slow tier."""
+        return self.hottest != world.slow_tier
 
     @property
     def idle(self) -> bool:

@@ -13,7 +13,7 @@ from fuzzing.world.plain import TICKS, Move, Path, World
 
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
-FROM_TIER, PARTIAL_FROM, SKIPPED, NUM_COUNTS = 12, 20, 28, 29
+FROM_TIER, PARTIAL_FROM, SKIPPED, BEHIND, COPIED_DOWN, PREFETCHED, NUM_COUNTS = 12, 20, 28, 29, 30, 31, 32
 EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE + p
 COVERED = IDLE + 101  # the last one in the adaptive order; the numbers behind it are cells, so many lists a priority
 LISTS = 1 + CLASSES * AGES
@@ -36,8 +36,10 @@ class Pools:
         self.pages: dict[int, Page] = {}
         self.counts = [0] * NUM_COUNTS
         full = world.kinds[self.number].kind in ("full", "cross")
-        self.cells = Cells(sum(sizes), world.ghosts, full) if world.adaptive else None
-        self.gone = Gone(world.ghosts * sum(sizes) if world.receipts and not world.adaptive else 0)
+        fast = sum(sizes[tier] for tier in world.fast)
+        self.cells = Cells(fast, world.ghosts, full) if world.adaptive else None
+        self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
+        self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
         self.now = 0  # as the cache was last told
         self.admissions = 0  # rows settled so far
 
@@ -46,6 +48,8 @@ class Pools:
     def klass(self, tier: int, slot: int) -> int | None:
         """The class a slot waits in, None when it cannot be taken: whose page is held, or open."""
         page = self.owner[tier][slot]
+        if page is None and (tier, slot) in self.filling:
+            return None
         if page is None:
             return IDLE + DEFAULT if self.world.release_order else EMPTY
         if tier > page.hottest:
@@ -63,12 +67,16 @@ class Pools:
         priority, cell = divmod(klass - COVERED - 1, LISTS)
         return (COVERED, 0) if klass == COVERED else (IDLE + priority, self.cells.rank.index(cell - 1))
 
-    def victim(self, tier: int) -> int | None:
+    def is_taboo(self, tier: int, page: Page | None) -> bool:
+        """Whether a copy must not be taken: the hottest of a claimed page, and below the device one that must stay."""
+        return page is not None and bool((page.claims and tier == page.hottest) or (page.stays and tier))
+
+    def victim(self, tier: int, shadows: bool = True) -> int | None:
         """The slot to take next; claimed pages are passed over, their shadows are not."""
         best: tuple[tuple[int, int], int, int] | None = None
         for slot, page in enumerate(self.owner[tier]):
             klass = self.klass(tier, slot)
-            if klass is None or (page is not None and page.claims and tier == page.hottest):
+            if klass is None or self.is_taboo(tier, page) or (klass == SHADOW and not shadows):
                 continue
             if best is None or (self.before(klass), self.stamp[tier][slot]) < best[:2]:
                 best = (self.before(klass), self.stamp[tier][slot], slot)
@@ -82,7 +90,12 @@ class Pools:
         """Empty slots, idle pages, shadows."""
         pages = [page for page in self.owner[tier] if page is not None]
         shadows = sum(tier > page.hottest for page in pages)
-        return len(self.owner[tier]) - len(pages), sum(page.idle and tier == page.hottest for page in pages), shadows
+        filling = sum(place == tier for place, _ in self.filling)
+        return (
+            len(self.owner[tier]) - len(pages) - filling,
+            sum(page.idle and tier == page.hottest for page in pages),
+            shadows,
+        )
 
     # -- slots -------------------------------------------------------------------------------------------------------
 
@@ -199,7 +212,7 @@ class Pools:
 
     def remove_number(self, page: Page) -> None:
         """The page is no more; its copies are somebody else's already."""
-        page.gone = True
+        page.gone, page.stays = True, 0
         self.numbers.append(page.number)
         del self.pages[page.number]
 
@@ -270,23 +283,40 @@ class Pools:
         if self.cells is not None and page.covered:
             self.cells.reached["covered page evicted"] += 1
         self.lift(page, tier)
+        fast = bool(self.fast_copies(page))
+        if not fast and self.offload_anywhere(page, tier, slot):
+            return
         if page.copies:
             self.restamp(page.hottest, page.copies[page.hottest])
             self.arrived(page)
             self.count(DEMOTED)
             return
-        if page.priority >= self.world.offload_min:
-            for colder in range(tier + 1, len(self.owner)):
-                room = self.make_room(colder, page)
-                if room is not None:
-                    self.move(OFFLOAD, (tier, slot), (colder, room), page)
-                    self.put(page, colder, room)
-                    self.arrived(page)
-                    self.count(OFFLOADED)
-                    return
+        if self.world.slow and tier in self.world.fast and self.is_worth_copying(page):
+            self.count(BEHIND)
         self.detach(page, EVICTED)
         self.remove_number(page)
         self.count(DROPPED)
+
+    def offload_anywhere(self, page: Page, tier: int, slot: int) -> bool:
+        """A page that has lost its only fast copy goes to the first fast tier below that has room for it."""
+        hidden, page.copies = page.copies, {}  # it is on its way somewhere
+        for colder in self.world.fast[tier + 1 :] if page.priority >= self.world.offload_min else ():
+            room = self.make_room(colder, page)
+            if room is not None:
+                self.move(OFFLOAD, (tier, slot), (colder, room), page)
+                self.put(page, colder, room)
+                self.arrived(page)
+                self.count(OFFLOADED)
+                break
+        found = bool(page.copies)
+        page.copies |= hidden
+        return found
+
+    def is_worth_copying(self, page: Page) -> bool:
+        """Whether a page should have a copy in the slow tier: a whole block, used often enough."""
+        if page.path is None or len(page.path[-1]) < self.world.block_size:
+            return False
+        return page.priority >= self.world.offload_min and (self.cells is None or page.uses >= self.world.min_uses)
 
     def arrived(self, page: Page) -> None:
         """The page's hottest copy is in another tier now."""
@@ -337,23 +367,29 @@ class Pools:
         victim = self.owner[0][target]
         if victim is None:
             self.count(NEW)
-        elif len(victim.copies) > 1 or victim.priority < self.world.offload_min:
+        elif len(self.fast_copies(victim)) > 1 or victim.priority < self.world.offload_min:
             self.evict(0, target)
         elif not self.offload_softly(victim):
-            self.exchange(page, victim)
-            return
+            if not page.stays:
+                self.exchange(page, victim)
+                return
+            self.evict(0, target)
         self.move(ONBOARD, (tier, slot), (0, target), page)
         self.put(page, 0, target)
         self.count(ONBOARDED)
-        if self.world.shadows:
+        if self.world.shadows or page.stays:
             self.restamp(tier, slot)
         else:
             self.empty(page, tier)
         self.arrived(page)
 
+    def fast_copies(self, page: Page) -> list[int]:
+        """Tiers in which it can be read without waiting."""
+        return [tier for tier in sorted(page.copies) if tier in self.world.fast]
+
     def offload_softly(self, victim: Page) -> bool:
         """Offload a device page where it costs nobody the last copy, if the next in line is such a place."""
-        for tier in range(1, len(self.owner)):
+        for tier in self.world.fast[1:]:
             room = self.victim(tier)
             if room is not None and self.soft(tier, room):
                 self.move(OFFLOAD, (0, self.lift(victim, 0)), (tier, room), victim)

@@ -63,6 +63,8 @@ class Why:
         self.path = path_of(claim.ask.root, claim.ask.identities[: self.usable // size * size], size)
         self.whole = len(self.path) - 1
         self.found = claims.pages_along(state, self.path)
+        both = zip(claims.pages_along(state, self.path, slow=True), self.found, strict=True)
+        self.slow = [known.keys() - near.keys() for known, near in both]  # blocks in the slow tier only
         self.walked = state.tree.depth(self.path)
         self.losses = [remembered(pools) for pools in state.pools]
         self.known = self.how_far_known()
@@ -160,6 +162,8 @@ class Why:
         hole = missing[-1]
         if self.row is not None and self.hidden_from(self.row, group) <= hole < self.shares(self.row):
             return ("under_way", group, None, None, self.row.ask.name)
+        if hole in self.slow[group]:
+            return ("slow", group, None, None, None)
         if hole < self.known:
             loss = self.losses[group].get(self.prefix(hole))
             unknown: Reason = ("window" if kind.kind == "window" else "forgotten", group, None, None, None)
@@ -178,6 +182,8 @@ class Why:
             to_come = row is not None and self.hidden_from(row, group) <= ahead < self.shares(row)
             if row is not None and to_come and row.pages[group][ahead : ahead + 1] not in ([], [None]):
                 return ("under_way", group, None, None, row.ask.name)
+            if ahead in self.slow[group]:
+                return ("slow", group, None, None, None)
             loss = self.losses[group].get(self.prefix(ahead)) if ahead < self.known else None
             if loss is not None:
                 return self.lost(loss, group)

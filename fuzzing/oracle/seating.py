@@ -220,5 +220,5 @@ def in_use(claims: list[Claim], page: Page) -> bool:
 def takes_over(state: State, claims: list[Claim], claim: Claim, left: dict[Page, int]) -> bool:
     """A partial hit has its source to itself when it is a leaf, nobody uses it and nobody else claims it (any more)."""
     assert claim.source is not None
-    free = all(left[page] == 1 and not in_use(claims, page) and page.path for page in claim.sources)
+    free = all(left[page] == 1 and not in_use(claims, page) and page.path and not page.stays for page in claim.sources)
     return free and state.tree.is_leaf(claim.source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.pools import Pools
@@ -71,6 +72,7 @@ class Claim:
     purpose: str
     start: int = 0
     blocks: int = 0
+    coming: int = 0  # the same if all of the slow tier had been brought up
     source: Path | None = None  # the block of a partial hit
     pages: list[dict[int, Page]] = field(default_factory=list)  # per group: the whole blocks it holds
     sources: list[Page] = field(default_factory=list)  # per group: the source's page, or none at all
@@ -83,6 +85,7 @@ class Claim:
     good: int = 0  # of a find: blocks up to which what it holds is good
     told: bool = False  # of a find: that it was used
     lost: set[Page] = field(default_factory=set)  # of a find: pages that turned out to be bad
+    places: list[Any] = field(default_factory=list)  # of a find: per group block, tier and slot, which stay
 
     @property
     def held(self) -> list[Page]:

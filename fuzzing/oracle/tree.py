@@ -68,16 +68,16 @@ class Tree:
         depth = len(parent)
         return ((path, pages) for path, pages in self.at.items() if len(path) == depth + 1 and path[:depth] == parent)
 
-    def partial_source(self, parent: Path, query: Block, idle_leaves_only: bool) -> tuple[Path | None, int]:
+    def partial_source(self, parent: Path, query: Block, idle_leaves_only: bool, slow: int) -> tuple[Path | None, int]:
         """The child that shares the most leading tokens with the query, the handiest of those; and how many."""
         found: list[tuple[int, bool, int, int, Path]] = []
         for path, pages in self.children(parent):
             common = common_tokens(path[-1], query)
-            if not common or not all(pages):
+            if not common or not all(page and page.hottest != slow for page in pages):
                 continue
             first = pages[0]
             assert first is not None
-            takeable = self.is_leaf(path) and not any(page.holders for page in pages if page)
+            takeable = self.is_leaf(path) and not any(page.holders or page.stays for page in pages if page)
             if takeable or not idle_leaves_only:
                 found.append((-common, not (takeable and first.hottest == 0), first.hottest, first.number, path))
         if not found:

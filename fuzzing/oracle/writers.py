@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fuzzing.oracle import claims
 from fuzzing.oracle.cells import CONTINUED, ONCE
+from fuzzing.oracle.commit import is_unused, replace_page
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.pools import Pools
@@ -40,9 +41,10 @@ def take(model: Model, writing: Writing, end: int, skip: Skip) -> Lack | None:
     path = writing.path(size)
     asked = [[b for b in blocks if b not in dict(skip).get(group, ())] for group in range(len(state.pools))]
     last = max((b + 1 for some in asked for b in some), default=0)
-    there = claims.pages_along(state, path[: last + 1])
+    is_slow = writing.tier == model.world.slow_tier  # in other tiers what is there only is missing
+    there = claims.pages_along(state, path[: last + 1], slow=is_slow)
     known = state.tree.depth(path[: last + 1])
-    along = [page for pages in there for page in pages.values()]
+    along = [page for pages in claims.pages_along(state, path[: last + 1], slow=True) for page in pages.values()]
     for page in along:
         page.claims += 1
     missing = [[b for b in some if b not in have] for some, have in zip(asked, there, strict=True)]
@@ -67,9 +69,9 @@ def room(state: State, group: int, tier: int) -> int:
     pools = state.pools[group]
     if tier == 0:
         return state.free(group)
-    kept = [page for page in pools.owner[tier] if page and page.claims and page.hottest == tier]
-    return sum(pools.klass(tier, slot) is not None for slot in range(len(pools.owner[tier]))) - sum(
-        page.idle for page in kept
+    return sum(
+        pools.klass(tier, slot) is not None and not pools.is_taboo(tier, page)
+        for slot, page in enumerate(pools.owner[tier])
     )
 
 
@@ -119,8 +121,12 @@ def publish(state: State, pools: Pools, writing: Writing, items: list[tuple[int,
     """Those of one group."""
     path, new = writing.path(state.world.block_size), 0
     for block, page in items:
-        if state.tree.page(path[: block + 2], pools.group) is None:
+        other = state.tree.page(path[: block + 2], pools.group)
+        if other is None:
             pools.attach(page, path[: block + 2])
+            new += 1
+        elif not other.is_near(state.world) and page.is_near(state.world) and is_unused(other):
+            replace_page(state, pools, other, page)
             new += 1
     for _, page in reversed(items):
         pools.let_go(page, state.now())

@@ -78,6 +78,12 @@ class Asks:
         plain = [path for path in cold if not any(any(extra) for block in path[1:] for _, *extra in block)]
         return self.rng.choice(plain) if plain else None
 
+    def slow_path(self) -> Path | None:
+        """One that is in the slow tier only."""
+        far = [path for path, pages in self.at.items() if any(page and not page.is_near(self.world) for page in pages)]
+        plain = [path for path in far if not any(any(extra) for block in path[1:] for _, *extra in block)]
+        return self.rng.choice(plain) if plain else None
+
     def _lengths(self, old: Ask | None) -> tuple[int, int]:
         """Tokens shared with an older request, and tokens in all: mostly so few that several fit."""
         rng = self.rng

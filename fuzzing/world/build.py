@@ -34,7 +34,12 @@ def page_bytes(world: World) -> int:
 def config(world: World) -> CacheConfig:
     """The cache of a world, with events on."""
     return CacheConfig(
-        tiers=tuple(TierConfig(f"tier{number}", slots) for number, slots in enumerate(world.tiers)),
+        tiers=tuple(
+            TierConfig(f"tier{number}", slots, slow=number == world.slow_tier)
+            for number, slots in enumerate(world.tiers)
+        ),
+        prefetch_share=world.share,
+        lasting=world.slow,
         block_size=world.block_size,
         groups=tuple(layer_group(world, g) for g in range(world.num_groups)),
         max_sequences=world.rows,

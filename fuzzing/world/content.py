@@ -119,6 +119,11 @@ class Content:
                 return first
         return None
 
+    def copy(self, move: Sequence[int], fails: bool) -> None:
+        """One page from a slot to another, at whatever time; rubbish if that fails."""
+        group, source, slot, target, room = move
+        self.words[target][group][room] = np.uint64(0xDD) if fails else self.words[source][group][slot]
+
     def put(self, group: int, place: tuple[int, int], numbers: list[int]) -> None:
         """A whole page comes from outside into a slot of a tier; of a state group the state after its last token."""
         tier, slot = place

@@ -69,6 +69,8 @@ class World:
     encoder_most: int | None = None  # longest encoder input; None: as long as sequences
     receipts: bool = False  # every claim says why it missed what it missed
     scopes: int = 0  # other scopes in which a receipt looks
+    slow: bool = False  # no step waits for the coldest tier
+    share: float = 1.0  # of the slots above it that prefetches may hold
     snug: Ask | None = None  # a request for which the device pools are just large enough
 
     kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group
@@ -92,6 +94,16 @@ class World:
     def num_groups(self) -> int:
         """Layer groups."""
         return len(self.tiers[0])
+
+    @property
+    def slow_tier(self) -> int:
+        """The coldest tier if no step waits for it, else -1."""
+        return len(self.tiers) - 1 if self.slow else -1
+
+    @property
+    def fast(self) -> range:
+        """Tiers that steps read and write."""
+        return range(len(self.tiers) - self.slow)
 
     @property
     def max_encoder(self) -> int:
@@ -174,6 +186,8 @@ class PlanFacts:
 
     number: int
     moves: tuple[Move, ...]
+    background: bool = False
+    after: int = -1  # the step's plan that must have run before
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +232,8 @@ class ClaimFacts:
     spans: tuple[Blocks, ...]  # per group: what there is of what the prompt's end needs, in tokens
     wants: tuple[Blocks, ...]  # per group: what the prompt's end needs and the claim does not hold, in blocks
     receipt: ReceiptFacts | None = None
+    coming: int = 0  # tokens that a prefetch would have brought
+    coming_pages: Numbers = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from random import Random
 from fuzzing.oracle.charge import Charge
 from fuzzing.world.plain import FULL, Ask, Encoder, Group, World
 
-MIXES = ("full", "mixed", "any", "cold")
+MIXES = ("full", "mixed", "any", "cold", "slow")
 OWN = ("w", "fw", "fw", "ww", "fww", "s", "fs", "fs", "ws", "fws", "fss", "f", "ff")  # f full, w window, s state
 TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2, 3, 4)}
 HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
 HOST_ONLY = 0.05  # share of worlds without a device
+SLOW = 0.25  # share of worlds with a slow tier, in mixes that do not name them
 COLD = 0.4  # share of worlds in which pages come and go between tiers, in mixes that do not name them
 DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
 
@@ -21,8 +22,8 @@ def random_world(rng: Random, mix: str = "any") -> World:
     """Any world of that mix."""
     size = rng.randint(2, 4)
     max_length = rng.choice((24, 32, 40))
-    cold = mix == "cold" or rng.random() < COLD
-    if mix == "full" or (mix in ("any", "cold") and rng.random() < 0.5):
+    cold = mix in ("cold", "slow") or rng.random() < COLD
+    if mix == "full" or (mix in ("any", "cold", "slow") and rng.random() < 0.5):
         groups = (FULL,) * (2 if rng.random() < 0.15 else 1)
     else:
         groups = random_groups(rng, size, max_length)
@@ -49,8 +50,22 @@ def random_world(rng: Random, mix: str = "any") -> World:
     told = Random(repr(world))  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
     if mix == "any" and rng.random() < HOST_ONLY:
-        return replace(world, tiers=(tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups)))
-    return fitted(rng, world) if rng.random() < 0.25 else world
+        world = replace(world, tiers=(tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups)))
+    elif rng.random() < 0.25:
+        world = fitted(rng, world)
+    return slowed(told, world) if mix == "slow" or told.random() < SLOW else world
+
+
+def slowed(rng: Random, world: World) -> World:
+    """The same world with a slow tier below its host's."""
+    host = world.tiers[1] if len(world.tiers) > 1 and all(world.tiers[1]) else None
+    few = rng.random() < 0.5
+    host = host or tuple(rng.choice((1, 2, 3, 4) if few else (6, 8)) for _ in world.kinds)
+    slow = tuple(rng.choice((2, 4, 6, 12)) for _ in world.kinds)
+    tiers = (world.tiers[0], host, slow)
+    return replace(
+        world, tiers=tiers, slow=True, share=rng.choice((0.3, 1.0, 1.0)), offload_min=min(world.offload_min, 30)
+    )
 
 
 def is_cold(world: World) -> bool:

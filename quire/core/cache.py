@@ -295,8 +295,8 @@ class Cache(ColderTiers):
             return lose_pages(self._registry, group, slots, tier)
 
     def refresh(self) -> None:
-        """Let retention durations that have passed run out. Admission does it too."""
-        with self._lock:
+        """Let retention durations that have passed run out, and prefetches. Admission does it too."""
+        with self._asked():
             self._setup.refresh(self._setup.now())
 
     # -- questions ---------------------------------------------------------------------------------------------------

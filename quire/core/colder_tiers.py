@@ -70,8 +70,8 @@ class ColderTiers:
     def prefetch(self, request: Request | Prepared, deadline: float | None = None) -> Prefetch | Refusal:
         """Bring the pages of a request's hit that are in the slow tier only up into host memory: a background plan.
 
-        They are held there until the request is claimed or found, the prefetch is closed, or the cache's clock passes
-        `deadline`. A refusal (no slots to be had, or more than `prefetch_share`) has changed nothing.
+        They are held there until the request is admitted or its find is used, the prefetch is closed, or the cache's
+        clock passes `deadline`. A refusal (no slots to be had, or more than `prefetch_share`) has changed nothing.
         """
         with self._asked():
             return prefetch_pages(self._registry, request, deadline)

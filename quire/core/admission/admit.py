@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from quire.core.admission import charge
 from quire.core.admission.dry import Shortage, shortage
+from quire.core.admission.prefetch import end_prefetches
 from quire.core.admission.probe import probe_batch
 from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, UnknownError, say, shown
@@ -100,6 +101,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
             stream.store.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
     admitted = list(claims._claims) if setup.config.receipts else None
+    end_prefetches(registry, [claim.prepared for claim in claims._claims])
     settle(claims)
     if registry.learners and sequences:
         for (store, place), learner in registry.learners:

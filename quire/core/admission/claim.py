@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quire.core.admission import charge
-from quire.core.admission.prefetch import take_over
 from quire.core.admission.prepare import check_device, check_ids, ready_for
 from quire.core.records.errors import say
 from quire.core.records.request import Request
@@ -49,7 +48,6 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     except BaseException:  # an interrupt, no memory: all of them or none
         batch.drop()
         raise
-    take_over(registry, ready)
     return batch
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quire.core.admission.prefetch import take_over
+from quire.core.admission.prefetch import end_prefetches
 from quire.core.admission.prepare import ready_for
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.request import Int32, Request
@@ -120,7 +120,6 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
         raise InputError(say(f"find from token {shown(from_)}", "that is no place in a request", "pass 0 or more"))
     (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
-    take_over(registry, [prepared])
     return Found(registry, held, lambda kept: _mark_used(registry, kept))
 
 
@@ -149,6 +148,7 @@ def _mark_used(registry: Registry, kept: HeldHit) -> None:
     if kept.is_used:
         return
     kept.is_used = True
+    end_prefetches(registry, [prepared])
     if registry.timed:
         setup.refresh(now)
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT

@@ -1,7 +1,7 @@
 """Prefetch: bring what a request will need up from the slow tier, before it is claimed. Nothing waits for it.
 
-The plan runs in the background, beside the steps' plans. What has arrived is held until the request is claimed or
-found, until `close`, or until the deadline passes; the device is none of its business. Knows no sequences.
+The plan runs in the background, beside the steps' plans. What has arrived is held until the request is admitted, or
+what was found of it is used; until `close`; or until the deadline passes. The device is none of its business.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ NOTHING: Int32 = np.empty(0, np.int32)
 class Prefetch(Handle[Prefetching]):
     """Pages under way from the slow tier, and those of the same hit that are in host memory already, held there.
 
-    Run `plan` in the background and finish it. A claim or a find of the same request takes over; else `close` it.
+    Run `plan` in the background and finish it. It ends when a request of the same id is admitted, or what was found of
+    it is used; else `close` it. A claim alone does not end it: one that is dropped has changed nothing.
     """
 
     __slots__ = ("plan",)
@@ -74,14 +75,9 @@ class Prefetch(Handle[Prefetching]):
 
 def _slow_pages(kept: Prefetching) -> list[list[int]]:
     """Of its pages by group those that have no faster copy."""
-    setup = kept.prepared._setup
     found: list[list[int]] = []
-    for (store, place), pages, stamps in zip(setup.pools, kept.pages, kept.stamps, strict=True):
-        there = [
-            page
-            for page, stamp in zip(pages.tolist(), stamps.tolist(), strict=True)
-            if store.page_info(place, page).stamp == stamp
-        ]
+    for group, (store, place) in enumerate(kept.prepared._setup.pools):
+        there = kept.still_there(group)
         found.append([page for page in there if max(store.page_slots(place, page)[:-1]) < 0])
     return found
 
@@ -150,7 +146,7 @@ def held_pages(registry: Registry, group: int) -> set[int]:
     """Pages that prefetches hold in the tier before the slow one, or that are on their way there."""
     found: set[int] = set()
     for kept in registry.open_prefetches.values():
-        found.update(kept.pages[group].tolist())
+        found.update(kept.still_there(group))
     return found | set(under_way(registry, group).tolist())
 
 
@@ -190,10 +186,10 @@ def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None
     return None
 
 
-def take_over(registry: Registry, ready: list[Prepared]) -> None:
-    """These requests hold what was prefetched for them by now: their prefetches end."""
+def end_prefetches(registry: Registry, served: list[Prepared]) -> None:
+    """These requests have what was prefetched for them: they were admitted, or what was found of them was used."""
     if registry.open_prefetches:
-        names = {prepared.request.id for prepared in ready}
+        names = {prepared.request.id for prepared in served}
         for ref in [ref for ref, kept in registry.open_prefetches.items() if kept.prepared.request.id in names]:
             let_go(registry.open_prefetches.pop(ref))
 
@@ -214,4 +210,4 @@ def give_back_prefetches(registry: Registry) -> None:
         let_go(kept)
     if lost:
         fact = f"{len(lost)} of them were lost without being closed: their pages are given back"
-        warnings.warn(say("prefetches", fact, "close them, or claim their requests"), ResourceWarning, stacklevel=4)
+        warnings.warn(say("prefetches", fact, "close them, or admit their requests"), ResourceWarning, stacklevel=4)

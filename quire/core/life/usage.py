@@ -45,7 +45,5 @@ def _prefetched(registry: Registry, tier: int, group: int) -> int:
     store, place = registry.setup.pools[group]
     found: set[int] = set()
     for kept in registry.open_prefetches.values() if tier else ():
-        for page, stamp in zip(kept.pages[group].tolist(), kept.stamps[group].tolist(), strict=True):
-            if store.page_info(place, page).stamp == stamp and store.page_slots(place, page)[tier] >= 0:
-                found.add(page)
+        found.update(page for page in kept.still_there(group) if store.page_slots(place, page)[tier] >= 0)
     return len(found)

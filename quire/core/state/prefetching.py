@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from quire.core.records.request import Int32
 from quire.core.state.prepared import Prepared
 from quire.core.state.setup import Setup
+from quire.core.store.dumped import PageInfo
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +19,17 @@ class Prefetching:
     pages: list[Int32]
     stamps: list[Int32]
     deadline: int | None  # in the store's ticks
+
+    def still_there(self, group: int) -> list[int]:
+        """Its pages of a group, less those that are gone."""
+        store, place = self.prepared._setup.pools[group]
+        named = zip(self.pages[group].tolist(), self.stamps[group].tolist(), strict=True)
+        infos = [(page, stamp, store.page_info(place, page)) for page, stamp in named]
+        return [page for page, stamp, info in infos if info.stamp == stamp and _is_there(info)]
+
+
+def _is_there(info: PageInfo) -> bool:
+    return info.node >= 0 or info.holders > 0 or info.claims > 0
 
 
 def let_go(kept: Prefetching) -> None:

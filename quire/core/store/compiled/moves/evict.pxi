@@ -125,21 +125,36 @@ cdef void demote(State *s, Pool *g, int32_t p, int32_t t) noexcept nogil:
         s.tree.epoch += 1     # hits that were found with it are no more
 
 
+cdef bint offload_somewhere(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept nogil:
+    """An idle page that has just lost (t, slot), its last copy outside the slow tier, goes on in a colder one with room.
+    What making room changes must not take it for a page of the slow tier: it is on its way somewhere."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t hidden = page.slot[g.slow] if g.slow >= 0 else -1, u, room
+    cdef bint found = False
+    if g.slow >= 0:
+        page.slot[g.slow] = -1
+    for u in range(t + 1, num_fast(g)):
+        room = make_room(s, g, u, p)
+        if room >= 0:
+            offload_to(s, g, p, t, slot, u, room)
+            found = True
+            break
+    if g.slow >= 0:
+        page.slot[g.slow] = hidden
+    return found
+
+
 cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
     """Free the slot of an idle page's hottest copy: demote to its shadow, else offload, else demote to the slow tier,
     else drop the page."""
-    cdef int32_t p = g.tiers[t].slots[slot].page, u, room
+    cdef int32_t p = g.tiers[t].slots[slot].page
     cdef Page *page = page_at(g, p)
     lift(g, t, p)
     if hottest(g, page) < num_fast(g):
         demote(s, g, p, t)
         return
-    if priority_of(page) >= s.offload_min:
-        for u in range(t + 1, num_fast(g)):
-            room = make_room(s, g, u, p)
-            if room >= 0:
-                offload_to(s, g, p, t, slot, u, room)
-                return
+    if priority_of(page) >= s.offload_min and offload_somewhere(s, g, p, t, slot):
+        return
     if hottest(g, page) < g.num_tiers:
         demote(s, g, p, t)
         return

@@ -78,6 +78,15 @@ cdef int32_t *log_move(Log *log, int kind, int32_t group) noexcept nogil:
     return move + 2
 
 
+cdef bint is_pending(Log *log, int32_t group, int32_t page) noexcept nogil:
+    """Whether a move that waits for the next plan brings a page its bytes."""
+    cdef Py_ssize_t i
+    for i in range(log.num_moves):
+        if log.moves[MOVE_WIDTH * i + 1] == group and log.moves[MOVE_WIDTH * i + 7] == page:
+            return True
+    return False
+
+
 cdef void log_discard(Log *log) noexcept nogil:
     """Too much was left in the log: drop everything, count it, go on."""
     cdef int32_t g

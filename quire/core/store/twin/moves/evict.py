@@ -98,12 +98,8 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     if victim.hottest not in (NO_TIER, slow):
         demote(state, pool, victim, tier)
         return
-    if victim.priority >= state.rules.offload_min:
-        for target in range(tier + 1, num_fast(state, pool)):
-            room = make_room(state, pool, target, victim)
-            if room >= 0:
-                offload_to(state, pool, victim, (tier, slot), (target, room))
-                return
+    if victim.priority >= state.rules.offload_min and offload_somewhere(state, pool, victim, (tier, slot)):
+        return
     if victim.hottest != NO_TIER:
         demote(state, pool, victim, tier)
         return
@@ -113,6 +109,26 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     detach(state, pool, victim, tier)
     pool.free_page(victim)
     pool.count(DROPPED)
+
+
+def offload_somewhere(state: State, pool: Pool, victim: Page, source: Place) -> bool:
+    """An idle page that has just lost `source`, its last copy outside the slow tier, goes on in a colder one with room.
+
+    What making room changes must not take it for a page of the slow tier: it is on its way somewhere.
+    """
+    slow = state.rules.slow
+    hidden = victim.slots[slow] if slow >= 0 else NO_TIER
+    if slow >= 0:
+        victim.slots[slow] = NO_TIER
+    for target in range(source[0] + 1, num_fast(state, pool)):
+        room = make_room(state, pool, target, victim)
+        if room >= 0:
+            offload_to(state, pool, victim, source, (target, room))
+            break
+    found = victim.hottest != NO_TIER
+    if slow >= 0:
+        victim.slots[slow] = hidden
+    return found
 
 
 def num_fast(state: State, pool: Pool) -> int:

@@ -47,6 +47,10 @@ class Moves:
         first, second = (*names, NO_PAGE)[:2]
         self._rows.append((kind, group, *ends, *first, *second))
 
+    def is_pending(self, group: int, page: Page) -> bool:
+        """Whether a move that waits for the next plan brings a page its bytes."""
+        return any(row[1] == group and row[7] == page.number for row in self._rows)
+
     def take_moves(self) -> Int32Array:
         rows = np.array(self._rows, np.int32).reshape(-1, 11)
         self._rows.clear()
