@@ -9,6 +9,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 
 from fuzzing.answers import claim_facts, refusal_facts, runs
+from fuzzing.background import BackgroundCalls
 from fuzzing.compare import Mismatch, same
 from fuzzing.engine import Engine
 from fuzzing.lasting import Lasting
@@ -42,7 +43,6 @@ from quire import (
     Found,
     Hold,
     Plan,
-    Prefetch,
     Prepared,
     Probe,
     Refusal,
@@ -70,7 +70,7 @@ def available_stores() -> tuple[StoreName, ...]:
     return "twin", "compiled"
 
 
-class Subject:
+class Subject(BackgroundCalls):
     """One cache under test."""
 
     def __init__(self, world: World, clock: Callable[[], float], store: StoreName) -> None:
@@ -86,7 +86,7 @@ class Subject:
         self.holds: dict[str, Hold] = {}
         self.finds: dict[str, Found] = {}
         self.writers: dict[str, Writer] = {}
-        self.prefetches: dict[str, Prefetch] = {}
+        self.prefetches = {}
         self.lasting = Lasting(world)
         self.plans: dict[int, Plan] = {}  # not finished yet
         self.keys: dict[int, Any] = {}
@@ -338,27 +338,6 @@ class Subject:
         """Shadows for the next victims."""
         return self._plan(self.cache.offload(num_pages, group))
 
-    def copy_down(self, limit: int) -> PlanFacts:
-        """Copies in the slow tier, ahead."""
-        return self._plan(self.cache.copy_down(limit))
-
-    def prefetch(self, key: str, ask: Ask, deadline: float | None) -> tuple[Any, PlanFacts | None]:
-        """Bring up what a request will need, under a key; or what that lacks."""
-        made = self.cache.prefetch(self._request(ask), deadline)
-        if isinstance(made, Refusal):
-            return (made.group, made.need, made.have), None
-        self.prefetches[key] = made
-        return made.end, self._plan(made.plan)
-
-    def close_prefetch(self, key: str) -> None:
-        """Its request is cancelled."""
-        self.prefetches.pop(key).close()
-
-    def open_prefetches(self) -> tuple[str, ...]:
-        """Those that hold something."""
-        still = self.cache.open_prefetches()
-        return tuple(next(key for key, one in self.prefetches.items() if one is prefetch) for prefetch in still)
-
     def refresh(self) -> None:
         """Retention that has run out ends."""
         self.cache.refresh()
@@ -402,12 +381,6 @@ class Subject:
     def run(self, number: int, bad: Sequence[tuple[int, str, int]] = ()) -> tuple[int, ...]:
         """Carry out a plan while some (tier, verb, slot) fail; the moves that failed."""
         return tuple(self.content.run(self.plans[number], bad)) if len(self.plans[number]) else ()
-
-    def copy(self, number: int, places: Sequence[int], failed: Sequence[int] = ()) -> None:
-        """Carry out some moves of a background plan; what fails leaves rubbish."""
-        moves = self.plans[number].moves.tolist()
-        for place in places:
-            self.content.copy(moves[place][1:6], place in failed)
 
     def _crosses(self, group: int) -> bool:
         return self.world.kinds[group].kind == "cross"

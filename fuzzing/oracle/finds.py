@@ -51,18 +51,11 @@ def facts(model: Model, hit: Claim) -> FoundFacts:
     return hit.first * size, max(hit.first, hit.good) * size, tuple(hit.places)
 
 
-def keep(hit: Claim) -> None:
-    """Its pages stay where they are."""
-    for mine in (hit, hit.across):
+def keep(model: Model, hit: Claim, change: int) -> None:
+    """Its pages stay where they are, or (-1) need not any more; with one tier they cannot go anywhere."""
+    for mine in (hit, hit.across) if len(model.world.tiers) > 1 else ():
         for page in mine.held if mine is not None else ():
-            page.stays += 1
-
-
-def unkeep(hit: Claim) -> None:
-    """They need not any more."""
-    for mine in (hit, hit.across):
-        for page in mine.held if mine is not None else ():
-            page.stays -= 1
+            page.stays += change
 
 
 def use(model: Model, hit: Claim) -> None:

@@ -151,7 +151,7 @@ class Oracle:
         admission.check_ask(self.model, ask)
         hit = self.model.finds[key] = finds.find(self.model, ask, from_ // self.world.block_size)
         hold(hit)
-        finds.keep(hit)
+        finds.keep(self.model, hit, 1)
         return finds.facts(self.model, hit)
 
     def found(self, key: str) -> FoundFacts:
@@ -166,7 +166,7 @@ class Oracle:
 
     def close_find(self, key: str) -> None:
         """Give it back."""
-        finds.unkeep(self.model.finds[key])
+        finds.keep(self.model, self.model.finds[key], -1)
         self.model.let_go(self.model.finds.pop(key))
 
     def write(self, key: str, ask: Ask, tier: int, end: int, skip: Skip) -> tuple[Any, PlanFacts | None]:

@@ -357,56 +357,6 @@ class Pools:
             self.lift(page, tier)
         return True
 
-    def onboard(self, page: Page) -> None:
-        """A held page comes to the device; when all else is full it changes places with the victim."""
-        tier = page.hottest
-        slot = page.copies[tier]
-        target = self.victim(0)
-        assert target is not None, "the dry count was wrong"
-        self.count(TOTAL)
-        victim = self.owner[0][target]
-        if victim is None:
-            self.count(NEW)
-        elif len(self.fast_copies(victim)) > 1 or victim.priority < self.world.offload_min:
-            self.evict(0, target)
-        elif not self.offload_softly(victim):
-            if not page.stays:
-                self.exchange(page, victim)
-                return
-            self.evict(0, target)
-        self.move(ONBOARD, (tier, slot), (0, target), page)
-        self.put(page, 0, target)
-        self.count(ONBOARDED)
-        if self.world.shadows or page.stays:
-            self.restamp(tier, slot)
-        else:
-            self.empty(page, tier)
-        self.arrived(page)
-
     def fast_copies(self, page: Page) -> list[int]:
         """Tiers in which it can be read without waiting."""
         return [tier for tier in sorted(page.copies) if tier in self.world.fast]
-
-    def offload_softly(self, victim: Page) -> bool:
-        """Offload a device page where it costs nobody the last copy, if the next in line is such a place."""
-        for tier in self.world.fast[1:]:
-            room = self.victim(tier)
-            if room is not None and self.soft(tier, room):
-                self.move(OFFLOAD, (0, self.lift(victim, 0)), (tier, room), victim)
-                self.put(victim, tier, room)
-                self.arrived(victim)
-                self.count(OFFLOADED)
-                return True
-        return False
-
-    def exchange(self, page: Page, victim: Page) -> None:
-        """Two pages change places."""
-        tier = page.hottest
-        target, slot = self.lift(victim, 0), self.lift(page, tier)
-        self.move(EXCHANGE, (0, target), (tier, slot), page, victim)
-        self.put(victim, tier, slot)
-        self.put(page, 0, target)
-        self.arrived(victim)
-        self.arrived(page)
-        self.count(OFFLOADED)
-        self.count(ONBOARDED)

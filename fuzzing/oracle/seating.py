@@ -8,6 +8,7 @@ from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.charge import Charge, Fill
 from fuzzing.oracle.commit import copy_state
 from fuzzing.oracle.life import set_fresh
+from fuzzing.oracle.onboard import onboard
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.state import Claim, Row, State, retention
 from fuzzing.oracle.tree import path_of
@@ -165,7 +166,7 @@ def reuse_whole(state: State, claim: Claim, pools: slots.Pools) -> None:
             page.priority, page.duration = value
     for _, page in held:
         if 0 not in page.copies and state.kinds[pools.group].kind != "state":
-            pools.onboard(page)
+            onboard(pools, page)
 
 
 def start_state(state: State, claim: Claim, row: Row, pools: slots.Pools) -> None:
@@ -191,7 +192,7 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
         if pools.cells is not None:
             pools.cells.use(source)
         if 0 not in source.copies:
-            pools.onboard(source)
+            onboard(pools, source)
         pools.detach(source)
         for tier in sorted(source.copies)[1:]:
             pools.empty(source, tier)

@@ -229,7 +229,7 @@ class GroupView:
         """Who needs a page where it is: finds, background moves that read it, prefetches. Its source is there."""
         moves = self.background()
         found: Counter[int] = Counter(moves[:, MoveColumn.PAGE].tolist())
-        for kept in self.registry.open_finds.values():
+        for kept in self.registry.open_finds.values() if len(self.slots) > 1 else ():
             hit = hits_of(kept, self.group)
             found.update([] if hit is None else hit.pages(self.place).tolist())
         for prefetching in self.registry.open_prefetches.values():

@@ -168,11 +168,11 @@ class Pool(Listing):
             self.expiries.note(page)
 
     def keep_page(self, page: Page) -> None:
-        """Its copies below the device stay where they are: nobody takes their slots."""
-        page.stays += 1
+        """Its copies below the device stay where they are: nobody takes their slots. With one tier there are none."""
+        page.stays += len(self.orders) > 1
 
     def unkeep_page(self, page: Page) -> None:
-        page.stays -= 1
+        page.stays -= len(self.orders) > 1
         for tier in range(1, len(page.slots)):
             slot = page.slots[tier]
             if page.stays == 0 and slot >= 0 and self.orders[tier].is_listed(slot):
