@@ -1,0 +1,35 @@
+"""The checksum of pages and of the manifest's records: xxh3, 64 bits, from a library. Owns the choice of it and nothing
+else; it finds damage, and is no defence against somebody who may write the files.
+"""
+
+from __future__ import annotations
+
+from quire.core.records.errors import MissingExtra, install_line, say
+from quire.tiers.base import Bytes
+
+try:
+    import xxhash
+except ImportError as missing:
+    raise MissingExtra(say("a disk tier", f"it needs xxhash ({missing})", install_line("disk"))) from missing
+
+
+def checksum(data: Bytes | bytes, seed: int = 0) -> int:
+    """The checksum of one stretch of bytes; other threads run meanwhile."""
+    return xxhash.xxh3_64_intdigest(data if isinstance(data, bytes) else data.data, seed)
+
+
+class Running:
+    """A checksum in the making."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state = xxhash.xxh3_64()
+
+    def update(self, data: Bytes) -> None:
+        """More bytes."""
+        self._state.update(data.data)
+
+    def total(self) -> int:
+        """The checksum of all bytes so far."""
+        return self._state.intdigest()

@@ -1,0 +1,234 @@
+"""DiskFolder: one model's pages on disk, opened. Owns the way from a folder to a tier, a manifest and what was found in
+them; the lock, the sizes and what they may be. Knows no cache.
+
+    FOLDER/                       what the user named
+        3f9c.../                  one model's: its fingerprint in hex, so that another model's pages stay what they are
+            lock   manifest   pages-0   pages-1 ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.lasting import LastingChanges, LastingPages
+from quire.tiers.disk.files import REAL_FILES, Files, make_folder, reason
+from quire.tiers.disk.frames import Head
+from quire.tiers.disk.load import Contents, only
+from quire.tiers.disk.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
+from quire.tiers.disk.owner import FolderLock
+from quire.tiers.disk.slots import slot_bytes
+from quire.tiers.disk.tier import DiskIO, DiskTier
+
+INDEX_BYTES = 200  # of memory per page on disk, at most: its block, its tokens, its place
+MANIFEST_BYTES = 256  # of disk per page, at most, with a block of 16 tokens: twice, while it is compacted
+VERIFY_AT_ONCE = 1024  # pages
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """What a folder may take; None: as much as the slots ask for, or half of the memory that is free."""
+
+    disk_bytes: int | None = None
+    index_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class OpenReport:
+    """What was found when a folder was opened; all zero after a clean end."""
+
+    unfinished: int = 0  # bytes at the end of the log that are no whole record
+    gaps: int = 0  # stretches of the log that are damaged, though a fence had covered them
+    orphans: int = 0  # pages that were recorded under blocks which are lost
+    unfenced: int = 0  # pages that no fence covered, and that turned out to be whole
+    unwritten: int = 0  # pages that no fence covered, and whose bytes are not there
+    beyond: int = 0  # pages in slots that there are no more
+
+
+def slots_for(disk_bytes: int, page_bytes: Sequence[int]) -> int:
+    """How many slots per layer group fit into so many bytes, manifest included."""
+    each = sum(slot_bytes(size) for size in page_bytes) + MANIFEST_BYTES * len(page_bytes)
+    return max(0, disk_bytes // each)
+
+
+def model_folder(folder: Path, fingerprint: bytes) -> Path:
+    """Where one model's pages are."""
+    return folder / fingerprint.hex()
+
+
+class DiskFolder:
+    """One model's pages, for one process: `tier`, `manifest`, and `contents`: what they held when it was opened."""
+
+    def __init__(
+        self, folder: str | Path, fingerprint: bytes, page_bytes: Sequence[int], num_slots: Sequence[int], *,
+        name: str = "disk", io: DiskIO | None = None, limits: DiskLimits | None = None, files: Files = REAL_FILES,
+    ) -> None:  # fmt: skip
+        head, limits = Head(fingerprint, tuple(page_bytes)), limits or DiskLimits()
+        self.folder = model_folder(Path(folder), fingerprint)
+        self.report = OpenReport()
+        self._freed = False  # slots were freed, and the disk may not have it yet
+        _check_index(num_slots, limits)
+        with ExitStack() as opened:
+            if files is REAL_FILES:
+                make_folder(self.folder)
+                opened.callback(FolderLock(self.folder).close)
+            try:
+                read = read_manifest(files, self.folder, fingerprint)
+                _check_pages(self.folder, read, head)
+                _check_space(files, self.folder, head, num_slots, limits)
+                files.remove(self.folder / NEW_NAME)
+                self.tier = DiskTier(name, num_slots, page_bytes, self.folder, io=io, files=files)
+                opened.callback(self.tier.close)
+                self.manifest = Manifest(files, self.folder, head, read)
+                opened.callback(self.manifest.close)
+                self.contents = self._restore(read)
+            except OSError as wrong:
+                raise StateError(say(f"folder {str(self.folder)!r}", reason(wrong), "look at the disk")) from wrong
+            self._opened: ExitStack | None = opened.pop_all()
+
+    def record(self, changes: LastingChanges) -> LastingPages:
+        """Put changes into the manifest; the pages that were left out, because their bytes did not get there.
+
+        Requires: writes of these pages have ended. OSError: nothing was recorded.
+        """
+        pages = changes.pages
+        sums = np.zeros(len(pages.slot), np.uint64)
+        known = np.zeros(len(pages.slot), bool)
+        for group in np.unique(pages.group).tolist():
+            ours = pages.group == group
+            sums[ours], known[ours] = self.tier.sums(group, pages.slot[ours])
+        written, left_out = only(pages, known), only(pages, ~known)
+        freed = changes.freed_group, changes.freed_slot
+        if len(written.slot) or len(changes.freed_slot) or len(changes.nodes.number):
+            self.manifest.append(LastingChanges(*freed, changes.nodes, written), sums[known])
+        self._freed = self._freed or len(changes.freed_slot) > 0
+        return left_out
+
+    def before_writing(self) -> None:
+        """What was freed is freed on the disk too. Call it after `record` and before slots are written again.
+
+        So a record on disk never speaks of bytes that something else has replaced, wherever the power fails.
+        """
+        if self._freed:
+            self.manifest.sync()
+            self._freed = False
+
+    def fence(self) -> None:
+        """All that was recorded is durable when this returns; OSError: it is not."""
+        self.manifest.fence(self.tier.sync)
+        self._freed = False
+
+    def close(self) -> None:
+        """Make all of it durable and let go; again: nothing. StateError: the last pages may not be durable."""
+        if self._opened is None:
+            return
+        opened, self._opened = self._opened, None
+        try:
+            self.fence()
+            self.manifest.sync()
+        except OSError as wrong:
+            fact = f"the last fence failed: {reason(wrong)}"
+            raise StateError(say(f"folder {str(self.folder)!r}", fact, "look at the disk")) from wrong
+        finally:
+            opened.close()
+
+    def __enter__(self) -> DiskFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _restore(self, read: ReadManifest | None) -> Contents:
+        """What is whole, known to the tier; the manifest says that and nothing else afterwards."""
+        if read is None:
+            return EMPTY
+        contents, report = read.contents(), self.report
+        report.orphans = contents.orphans
+        report.gaps = sum(gap.fenced for gap in read.log.gaps) + read.head_damaged + contents.unreadable
+        report.unfinished = sum(gap.end - gap.start for gap in read.log.gaps if not gap.fenced)
+        slots = np.array([*self.tier.info().num_slots, 0])  # the last for groups that there are no more
+        group = np.minimum(contents.pages.group, len(slots) - 1)
+        kept = contents.pages.slot < slots[group]
+        report.beyond = int(np.count_nonzero(~kept))
+        for number in range(len(slots) - 1):
+            ours = kept & (contents.pages.group == number)
+            self.tier.learn(number, contents.pages.slot[ours], contents.sums[ours])
+            doubtful = np.flatnonzero(ours & ~contents.fenced)
+            bad = self._verify(number, contents.pages.slot[doubtful])
+            kept[doubtful] &= ~bad
+            self.tier.unlearn(number, contents.pages.slot[doubtful[bad]])
+            report.unfenced += int(np.count_nonzero(~bad))
+            report.unwritten += int(np.count_nonzero(bad))
+        if not kept.all():
+            contents = contents.only(kept)
+        if report != OpenReport() or contents.dead or not len(contents.sums):
+            self.tier.sync()  # an earlier process may have left pages that no fence covers
+            self.manifest.rewrite(contents)
+        return contents
+
+    def _verify(self, group: int, slots: NDArray[np.int32]) -> NDArray[np.bool_]:
+        bad: set[int] = set()
+        for start in range(0, len(slots), VERIFY_AT_ONCE):
+            bad |= self.tier.verify(group, slots[start : start + VERIFY_AT_ONCE].tolist()).keys()
+        return np.isin(slots, list(bad))
+
+
+def _check_index(num_slots: Sequence[int], limits: DiskLimits) -> None:
+    need = INDEX_BYTES * sum(num_slots)
+    have = limits.index_bytes if limits.index_bytes is not None else _free_memory() // 2
+    if need > have:
+        fact = f"their index may take {_size(need)} of memory, and {_size(have)} may be used for it"
+        raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "use less disk, or larger blocks"))
+
+
+def _check_pages(folder: Path, read: ReadManifest | None, head: Head) -> None:
+    if read is not None and read.head is not None and read.head.page_bytes != head.page_bytes:
+        fact = f"it has pages of {list(read.head.page_bytes)} bytes, and {list(head.page_bytes)} were asked for"
+        raise StateError(say(f"folder {str(folder)!r}", fact, "give another layout another fingerprint"))
+
+
+def _check_space(files: Files, folder: Path, head: Head, num_slots: Sequence[int], limits: DiskLimits) -> None:
+    sizes = [slots * slot_bytes(size) for slots, size in zip(num_slots, head.page_bytes, strict=True)]
+    total = sum(sizes) + MANIFEST_BYTES * sum(num_slots)
+    if limits.disk_bytes is not None and total > limits.disk_bytes:
+        fact = f"slots and manifest take {_size(total)}, and {_size(limits.disk_bytes)} is the limit"
+        raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "give it fewer slots or more disk"))
+    there = sum(min(size, _size_of(files, folder / f"pages-{group}")) for group, size in enumerate(sizes))
+    free = files.free_bytes(folder)
+    if total - there > free:
+        fact = f"{_size(total - there)} more would be needed, and {_size(free)} are free"
+        cure = "use less, or delete what other models left there: `quire fsck` lists it"
+        raise StateError(say(f"folder {str(folder.parent)!r}", fact, cure))
+
+
+def _size_of(files: Files, path: Path) -> int:
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _free_memory() -> int:
+    """Bytes that this machine could still use, as far as it tells."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.3g} GB" if num_bytes >= 10**8 else f"{num_bytes / 1e6:.3g} MB"

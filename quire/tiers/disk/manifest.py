@@ -1,0 +1,227 @@
+"""Manifest: which page lies in which slot, as a log that is only appended to. Owns the file, the order to disk of its
+frames, fences, and compaction. Knows no page's bytes: whoever appends a page has written it, and says its checksum.
+
+    append ... append ... fence: sync the pages, sync the log, then a frame that says so      durable: before the last
+    compact: a new file from what the last fence covers, the frames since then as they are; then it takes the name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+
+from quire.core.records.errors import StateError, say
+from quire.core.records.lasting import LastingChanges
+from quire.tiers.base import Bytes
+from quire.tiers.disk.files import File, Files, read_all, write_all
+from quire.tiers.disk.frames import (
+    CHANGES,
+    FENCE,
+    FIRST_NUMBER,
+    FORMAT,
+    HEAD,
+    HEAD_BYTES,
+    Head,
+    Log,
+    format_of,
+    pack_fence,
+    pack_frame,
+    scan,
+    seed_of,
+    unpack_head,
+)  # fmt: skip
+from quire.tiers.disk.load import Contents, read_log
+from quire.tiers.disk.records import NO_NODES, NO_PAGES, NO_SUMS, payloads
+from quire.tiers.disk.slots import Sums
+
+NAME, NEW_NAME = "manifest", "manifest.new"
+COPY_BYTES = 1 << 20  # what compaction copies at once while others append
+EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManifest:
+    """A manifest's file, read and not changed: its head, None when damaged beyond use, and all that is sound."""
+
+    head: Head | None
+    head_damaged: bool
+    log: Log
+    size: int
+
+    def contents(self) -> Contents:
+        """What it says."""
+        return read_log(self.log)
+
+
+def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifest | None:
+    """Read the manifest of a model; None when there is none. A format that is not ours is a StateError."""
+    try:
+        file = files.open(folder / NAME)
+    except FileNotFoundError:
+        return None
+    try:
+        raw: Bytes = np.empty(file.size(), np.uint8)
+        raw = raw[: read_all(file, 0, raw)]
+    finally:
+        file.close()
+    log = scan(raw, seed_of(fingerprint), HEAD_BYTES)
+    start = raw[:HEAD_BYTES].tobytes()
+    head = unpack_head(start)
+    copies = [unpack_head(frame.payload.tobytes()) for frame in log.frames[:1] if frame.kind == HEAD]
+    if head is None and not log.frames and len(raw) >= HEAD_BYTES:
+        claimed = format_of(start)
+        fact = "it is no manifest" if claimed is None else f"it has format {claimed}, and this version reads {FORMAT}"
+        cure = "open it with the version that wrote it, or name another folder; nothing was changed"
+        raise StateError(say(f"manifest in {str(folder)!r}", fact, cure))
+    found = head or next(iter(copies), None)
+    if found is not None and found.fingerprint != fingerprint:
+        fact = f"it belongs to model {found.fingerprint.hex()[:16]}"
+        raise StateError(say(f"manifest in {str(folder)!r}", fact, "give the folder its name back"))
+    return ReadManifest(found, head is None, log, len(raw))
+
+
+class Manifest:
+    """The open log of one model. Others may append and fence while one compacts."""
+
+    def __init__(self, files: Files, folder: Path, head: Head, read: ReadManifest | None) -> None:
+        """Go on behind what was read there; None: start an empty one. Whoever found damage rewrites it first."""
+        self._files = files
+        self._folder = folder
+        self._head = head
+        self._writing = Lock()  # guards all below
+        self._swapping = Lock()  # held while the file is synced or replaced; taken before the other
+        self._compacting = Lock()
+        if read is None:
+            self._file = self._write_new(EMPTY, FIRST_NUMBER + 2)
+            self._take_name()
+            self._end = self._covered_end = self._file.size()
+            self._number = self._covered = FIRST_NUMBER + 2
+        else:
+            self._file = files.open(folder / NAME)
+            log = read.log
+            self._end = log.end
+            self._number = log.frames[-1].number + 1 if log.frames else FIRST_NUMBER + 2
+            self._covered = log.covered
+            covered = [frame.end for frame in log.frames if frame.number < log.covered]
+            self._covered_end = max(covered, default=self._end)
+        self._compact_end = self._end
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return self._end
+
+    @property
+    def grown(self) -> int:
+        """Bytes that were appended since it was last compact."""
+        return self._end - self._compact_end
+
+    def append(self, changes: LastingChanges, sums: Sums) -> None:
+        """Record changes. Requires: the pages were written, and have these checksums. OSError: none of it counts."""
+        with self._writing:
+            end, number, frames = self._end, self._number, []
+            for payload in payloads(changes, sums):
+                frames.append(np.frombuffer(pack_frame(number, CHANGES, payload, self._head.seed), np.uint8))
+                number += 1
+            write_all(self._file, end, frames)
+            self._end, self._number = end + sum(map(len, frames)), number
+
+    def sync(self) -> None:
+        """All that was appended is on the disk."""
+        with self._swapping:
+            self._file.sync()
+
+    def fence(self, sync_pages: Callable[[], None]) -> None:
+        """Everything appended before is durable when this returns; OSError: it is not."""
+        with self._writing:
+            number, end = self._number, self._end
+        sync_pages()
+        self.sync()
+        with self._writing:
+            frame = np.frombuffer(pack_frame(self._number, FENCE, pack_fence(number), self._head.seed), np.uint8)
+            write_all(self._file, self._end, [frame])
+            self._end += len(frame)
+            self._number += 1
+            self._covered, self._covered_end = number, end
+
+    def compact(self) -> int:
+        """Leave out what says nothing any more; bytes saved. Appends go on meanwhile. OSError: the old file stays."""
+        with self._compacting:
+            with self._writing:
+                covered, covered_end = self._covered, self._covered_end
+            raw: Bytes = np.empty(covered_end, np.uint8)
+            raw = raw[: read_all(self._file, 0, raw)]
+            contents = read_log(_all_fenced(scan(raw, self._head.seed, HEAD_BYTES), covered))
+            return self._replace(contents, covered, covered_end)
+
+    def rewrite(self, contents: Contents) -> None:
+        """Start again with these pages only. Requires: they are on the disk, and nobody appends meanwhile."""
+        self._replace(contents, self._number, self._end)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._swapping, self._writing:
+            self._file.close()
+
+    def _replace(self, contents: Contents, number: int, tail: int) -> int:
+        """A new file with these contents, and behind them the old file's bytes from `tail` on."""
+        new = self._write_new(contents, number)
+        try:
+            compact = end = new.size()
+            while self._end - tail > COPY_BYTES:
+                tail, end = self._copy(new, end, tail, COPY_BYTES)
+            new.sync()
+            with self._swapping, self._writing:
+                tail, end = self._copy(new, end, tail, self._end - tail)
+                new.sync()
+                self._take_name()
+                old, self._file = self._file, new
+                saved, self._end, self._compact_end = tail - end, end, compact
+                self._covered = max(self._covered, number)
+                self._covered_end = max(self._covered_end - saved, compact)
+                old.close()
+        except BaseException:
+            new.close()
+            with suppress(OSError):
+                self._files.remove(self._folder / NEW_NAME)
+            raise
+        return saved
+
+    def _copy(self, new: File, end: int, tail: int, size: int) -> tuple[int, int]:
+        raw: Bytes = np.empty(size, np.uint8)
+        raw = raw[: read_all(self._file, tail, raw)]
+        write_all(new, end, [raw])
+        return tail + len(raw), end + len(raw)
+
+    def _write_new(self, contents: Contents, number: int) -> File:
+        """A new file under another name, on the disk: the frame behind it will have this number."""
+        nothing = NO_PAGES.group, NO_PAGES.slot
+        changes = LastingChanges(*nothing, contents.nodes, contents.pages)
+        bodies: Iterable[bytes] = payloads(changes, contents.sums) if len(contents.sums) else ()
+        said = [(HEAD, self._head.pack()), *((CHANGES, body) for body in bodies), (FENCE, pack_fence(number - 1))]
+        first = number - len(said)
+        file = self._files.open(self._folder / NEW_NAME, create=True)
+        try:
+            end = 0
+            frames = (pack_frame(first + nth, kind, body, self._head.seed) for nth, (kind, body) in enumerate(said))
+            for part in (self._head.pack(), *frames):
+                write_all(file, end, [np.frombuffer(part, np.uint8)])
+                end += len(part)
+            file.sync()
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _take_name(self) -> None:
+        self._files.replace(self._folder / NEW_NAME, self._folder / NAME)
+        self._files.sync_folder(self._folder)
+
+
+def _all_fenced(log: Log, covered: int) -> Log:
+    return Log(log.frames, log.gaps, covered, log.end)

@@ -1,0 +1,180 @@
+"""SlotFile: the slots of one layer group in one file, and the checksum of each. Owns how runs of slots are read,
+verified and written; knows no threads, no deadlines and no other group.
+
+    slot 0            slot 1            slot 2          a slot starts at a multiple of 4096 bytes, so that
+    [ page     ....]  [ page     ....]  [ page  ...     no write touches a sector of its neighbour's
+
+A page is read through a small buffer of the thread's own, which stays in the processor's cache while it is summed up
+and copied out: the caller's memory is touched only while the caller still waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import local
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.tiers.base import Bytes
+from quire.tiers.disk.checksum import Running, checksum
+from quire.tiers.disk.files import MAX_PARTS, File, read_all, reason, write_some
+from quire.tiers.disk.workers import Job
+
+ALIGNMENT = 4096
+CHUNK = 256 << 10  # bytes read at once into the thread's buffer
+RUN_BYTES = 4 << 20  # of one job: the unit of parallel work, and of a sign of life
+_thread = local()
+
+Wanted = list[tuple[int, list[Bytes]]]  # slots, ascending, each with the buffers that want its page
+Failed = dict[int, str]
+Sums = NDArray[np.uint64]
+
+
+def slot_bytes(page_bytes: int) -> int:
+    """What a page takes on the disk."""
+    return -(-page_bytes // ALIGNMENT) * ALIGNMENT
+
+
+class SlotFile:
+    """Pages of one size. A slot whose checksum is not known cannot be read."""
+
+    __slots__ = ("file", "known", "num_slots", "page_bytes", "stride", "sums")
+
+    def __init__(self, file: File, num_slots: int, page_bytes: int) -> None:
+        self.file = file
+        self.num_slots = num_slots
+        self.page_bytes = page_bytes
+        self.stride = slot_bytes(page_bytes)
+        self.sums = np.zeros(num_slots, np.uint64)
+        self.known = np.zeros(num_slots, bool)
+        if file.size() != num_slots * self.stride:
+            file.resize(num_slots * self.stride)
+
+    def runs(self, slots: Sequence[int]) -> Iterator[list[int]]:
+        """Slots, ascending and different, cut where they are no neighbours or a job would be too large."""
+        limit = max(1, min(RUN_BYTES // self.stride, MAX_PARTS // 2))
+        run: list[int] = []
+        for slot in slots:
+            if run and (slot != run[-1] + 1 or len(run) == limit):
+                yield run
+                run = []
+            run.append(slot)
+        if run:
+            yield run
+
+    def read(self, wanted: Wanted, job: Job) -> Failed:
+        """Read neighbouring slots, verify them, and fill their buffers while the caller waits; what failed."""
+        if self.stride > CHUNK:
+            return {slot: why for slot, buffers in wanted if (why := self._read_large(slot, buffers, job))}
+        failed: Failed = {}
+        step = CHUNK // self.stride
+        for start in range(0, len(wanted), step):
+            self._read_small(wanted[start : start + step], job, failed)
+        return failed
+
+    def write(self, pages: list[tuple[int, Bytes]], job: Job) -> Failed:
+        """Write whole pages into neighbouring slots; what failed. Their checksums are known if the caller waited."""
+        failed: Failed = {}
+        sums = [checksum(page) for _, page in pages]
+        done = self._write_run(pages)[0]
+        written = list(range(done))
+        for nth in range(done, len(pages)):  # which of them it is shows one by one
+            why = self._write_run(pages[nth : nth + 1])[1]
+            if why:
+                failed[pages[nth][0]] = why
+            else:
+                written.append(nth)
+        job.touch(lambda: self.learn([pages[nth][0] for nth in written], [sums[nth] for nth in written]))
+        return failed
+
+    def learn(self, slots: Sequence[int] | NDArray[np.int32], sums: Sequence[int] | Sums) -> None:
+        """These are the checksums of what is there."""
+        self.sums[slots] = sums
+        self.known[slots] = True
+
+    def whole(self, slot: int, data: Bytes) -> Bytes | str:
+        """The page that the slot will hold when the cut is written into it; or why that cannot be known."""
+        if data.size == self.page_bytes:
+            return np.ascontiguousarray(data).reshape(-1)
+        page = np.zeros(self.page_bytes, np.uint8)
+        if self.known[slot]:
+            if read_all(self.file, slot * self.stride, page) < len(page):
+                return "the file ends before its page does"
+            if checksum(page) != self.sums[slot]:
+                return WRONG
+        strips, width = data.shape
+        page.reshape(strips, -1)[:, :width] = data
+        return page
+
+    def _read_small(self, wanted: Wanted, job: Job, failed: Failed) -> None:
+        stage = _stage(CHUNK)[: len(wanted) * self.stride]
+        first = wanted[0][0]
+        try:
+            got = read_all(self.file, first * self.stride, stage)
+        except OSError as wrong:
+            if len(wanted) > 1:  # which of them it is shows one by one
+                for one in wanted:
+                    self._read_small([one], job, failed)
+                return
+            failed[first] = reason(wrong)
+            return
+        for nth, (slot, buffers) in enumerate(wanted):
+            page = stage[nth * self.stride : nth * self.stride + self.page_bytes]
+            if (nth * self.stride + self.page_bytes) > got:
+                failed[slot] = "the file ends before its page does"
+            elif why := self._verdict(slot, checksum(page)):
+                failed[slot] = why
+            elif buffers and not job.touch(lambda page=page, buffers=buffers: _fill(buffers, page)):  # type: ignore[misc]
+                return
+
+    def _read_large(self, slot: int, buffers: list[Bytes], job: Job) -> str:
+        """Piece by piece; into the buffer at once where it takes the whole page, else into memory of our own."""
+        direct = len(buffers) == 1 and buffers[0].size == self.page_bytes and buffers[0].flags.c_contiguous
+        target = buffers[0].reshape(-1) if direct else np.empty(self.page_bytes if buffers else 0, np.uint8)
+        total = Running()
+        for start in range(0, self.page_bytes, CHUNK):
+            stage = _stage(CHUNK)[: min(CHUNK, self.page_bytes - start)]
+            try:
+                if read_all(self.file, slot * self.stride + start, stage) < len(stage):
+                    return "the file ends before its page does"
+            except OSError as wrong:
+                return reason(wrong)
+            total.update(stage)
+            part = target[start : start + len(stage)]
+            if len(part) and not job.touch(lambda part=part, stage=stage: np.copyto(part, stage)):  # type: ignore[misc]
+                return "nobody waits for it any more"
+        why = self._verdict(slot, total.total())
+        if not why and buffers and not direct:
+            job.touch(lambda: _fill(buffers, target))
+        return why
+
+    def _write_run(self, pages: list[tuple[int, Bytes]]) -> tuple[int, str]:
+        """Write until the end or the first page that fails; how many went, and why the next did not."""
+        pad = _PAD[: self.stride - self.page_bytes]
+        parts = [part for _, page in pages for part in (page, pad)]
+        done, wrong = write_some(self.file, pages[0][0] * self.stride, parts)
+        return (len(pages), "") if wrong is None else (done // self.stride, reason(wrong))
+
+    def _verdict(self, slot: int, total: int) -> str:
+        if not self.known[slot]:
+            return "no page is known to be there"
+        return "" if total == int(self.sums[slot]) else WRONG
+
+
+WRONG = "its bytes do not match their checksum"
+_PAD: Bytes = np.zeros(ALIGNMENT, np.uint8)
+
+
+def _stage(size: int) -> Bytes:
+    """The thread's buffer."""
+    if not hasattr(_thread, "stage"):
+        _thread.stage = np.empty(size, np.uint8)
+    stage: Bytes = _thread.stage
+    return stage
+
+
+def _fill(buffers: list[Bytes], page: Bytes) -> None:
+    for buffer in buffers:
+        strips, width = buffer.shape
+        buffer[:] = page.reshape(strips, -1)[:, :width]
