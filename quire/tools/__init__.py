@@ -1,1 +1,1 @@
-"""What people run: demo, chat, replay, sweep, events, disagg, prefill."""
+"""What people run: demo, chat, replay, sweep, events, disagg, prefill, fsck."""

@@ -19,6 +19,7 @@ TOOLS = {
     "trace": ("quire.tools.trace.command", "logs of real requests made into a trace, without text; what a trace says"),
     "tiers": ("quire.tools.tiers.command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),
+    "fsck": ("quire.tools.fsck", "verify the pages that a disk tier keeps; say what is damaged, and repair it"),
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
 MOVED = {

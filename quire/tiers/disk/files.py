@@ -117,7 +117,7 @@ class RealFiles:
         """Only its owner may read it; a link is not followed."""
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(path, flags | os.O_CREAT | os.O_TRUNC if create else flags, FILE_MODE)
-        os.fchmod(fd, FILE_MODE)
+        os.fchmod(fd, FILE_MODE)  # it may have been there, or been copied there
         return RealFile(fd)
 
     def replace(self, source: Path, target: Path) -> None:
@@ -142,7 +142,26 @@ class RealFiles:
         return stat.f_bavail * stat.f_frsize
 
 
+class ReadOnlyFiles(RealFiles):
+    """The same for somebody who only looks: nothing is made, changed or deleted."""
+
+    def open(self, path: Path, create: bool = False) -> File:
+        """Not to be written."""
+        if create:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return RealFile(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+
+    def replace(self, source: Path, target: Path) -> None:
+        """No."""
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def remove(self, path: Path) -> None:
+        """No."""
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
 REAL_FILES = RealFiles()
+READ_ONLY_FILES = ReadOnlyFiles()
 
 
 def make_folder(folder: Path) -> None:

@@ -3,7 +3,7 @@ them; the lock, the sizes and what they may be. Knows no cache.
 
     FOLDER/                       what the user named
         3f9c.../                  one model's: its fingerprint in hex, so that another model's pages stay what they are
-            lock   manifest   pages-0   pages-1 ...
+            lock   manifest   durable   pages-0   pages-1 ...
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.lasting import LastingChanges, LastingPages
-from quire.tiers.disk.files import REAL_FILES, Files, make_folder, reason
+from quire.tiers.disk.files import REAL_FILES, Files, RealFiles, make_folder, reason
 from quire.tiers.disk.frames import Head
 from quire.tiers.disk.load import Contents, only
 from quire.tiers.disk.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
 from quire.tiers.disk.owner import FolderLock
-from quire.tiers.disk.slots import slot_bytes
+from quire.tiers.disk.slots import page_file, slot_bytes
 from quire.tiers.disk.tier import DiskIO, DiskTier
 
 INDEX_BYTES = 200  # of memory per page on disk, at most: its block, its tokens, its place
@@ -76,7 +76,7 @@ class DiskFolder:
         self._freed = False  # slots were freed, and the disk may not have it yet
         _check_index(num_slots, limits)
         with ExitStack() as opened:
-            if files is REAL_FILES:
+            if isinstance(files, RealFiles):
                 make_folder(self.folder)
                 opened.callback(FolderLock(self.folder).close)
             try:
@@ -89,6 +89,8 @@ class DiskFolder:
                 self.manifest = Manifest(files, self.folder, head, read)
                 opened.callback(self.manifest.close)
                 self.contents = self._restore(read)
+                for names in (self.folder, self.folder.parent):  # an earlier process may have ended before it did so
+                    files.sync_folder(names)
             except OSError as wrong:
                 raise StateError(say(f"folder {str(self.folder)!r}", reason(wrong), "look at the disk")) from wrong
             self._opened: ExitStack | None = opened.pop_all()
@@ -151,7 +153,7 @@ class DiskFolder:
             return EMPTY
         contents, report = read.contents(), self.report
         report.orphans = contents.orphans
-        report.gaps = sum(gap.fenced for gap in read.log.gaps) + read.head_damaged + contents.unreadable
+        report.gaps = sum(gap.fenced for gap in read.log.gaps) + read.head_damaged + contents.unreadable + read.cut
         report.unfinished = sum(gap.end - gap.start for gap in read.log.gaps if not gap.fenced)
         slots = np.array([*self.tier.info().num_slots, 0])  # the last for groups that there are no more
         group = np.minimum(contents.pages.group, len(slots) - 1)
@@ -168,7 +170,7 @@ class DiskFolder:
             report.unwritten += int(np.count_nonzero(bad))
         if not kept.all():
             contents = contents.only(kept)
-        if report != OpenReport() or contents.dead or not len(contents.sums):
+        if report != OpenReport() or contents.dead:
             self.tier.sync()  # an earlier process may have left pages that no fence covers
             self.manifest.rewrite(contents)
         return contents
@@ -200,7 +202,7 @@ def _check_space(files: Files, folder: Path, head: Head, num_slots: Sequence[int
     if limits.disk_bytes is not None and total > limits.disk_bytes:
         fact = f"slots and manifest take {_size(total)}, and {_size(limits.disk_bytes)} is the limit"
         raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "give it fewer slots or more disk"))
-    there = sum(min(size, _size_of(files, folder / f"pages-{group}")) for group, size in enumerate(sizes))
+    there = sum(min(size, _size_of(files, folder / page_file(group))) for group, size in enumerate(sizes))
     free = files.free_bytes(folder)
     if total - there > free:
         fact = f"{_size(total - there)} more would be needed, and {_size(free)} are free"

@@ -9,7 +9,6 @@ Checksums are seeded with the fingerprint, so that nothing a user writes into a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
@@ -121,29 +120,49 @@ class Log:
     end: int  # behind the last sound frame
 
 
-def scan(raw: Bytes, seed: int, start: int) -> Log:
-    """Every sound frame of the file from `start` on."""
+def scan(raw: Bytes, seed: int, start: int, covered: int = 0) -> Log:
+    """Every sound frame of the file from `start` on; those below number `covered` are known to have been on disk."""
     frames: list[Frame] = []
-    holes: list[tuple[int, int, int | None]] = []  # from, to, frames that are missing
+    holes: list[_Hole] = []
     here, expected = start, None
     while here < len(raw):
         frame, known_end = _frame_at(raw, here, seed)
         if frame is None:
             after = known_end or _next_start(raw, here + 8, seed)
-            holes.append((here, after, None))
+            if holes and holes[-1].end == here:
+                holes[-1].end = after
+            else:
+                holes.append(_Hole(here, after, expected))
             here = after
             continue
-        missing = frame.number - expected if expected is not None else None
-        if holes and holes[-1][1] == here:
-            holes[-1] = (holes[-1][0], here, missing)
-        elif missing:
-            holes.append((here, here, missing))
+        if holes and holes[-1].end == here:
+            holes[-1].after = frame.number
+        elif expected is not None and frame.number != expected:
+            holes.append(_Hole(here, here, expected, frame.number))
         frames.append(frame)
         here, expected = frame.end, frame.number + 1
-    covered = max((fence_of(frame) for frame in frames if frame.kind == FENCE), default=0)
+    covered = max([covered, *(fence_of(frame) for frame in frames if frame.kind == FENCE)])
     fenced_end = max((frame.end for frame in frames if frame.number < covered), default=0)
-    gaps = [Gap(first, last, first < fenced_end, missing) for first, last, missing in _joined(holes)]
+    gaps = [
+        Gap(hole.start, hole.end, hole.start < fenced_end or (hole.expected or 0) < covered, hole.missing)
+        for hole in holes
+    ]
     return Log(frames, gaps, covered, frames[-1].end if frames else start)
+
+
+@dataclass(slots=True)
+class _Hole:
+    """Where no sound frame is: the number that was to come, and the one that came behind it."""
+
+    start: int
+    end: int
+    expected: int | None
+    after: int | None = None
+
+    @property
+    def missing(self) -> int | None:
+        """How many frames that is."""
+        return None if self.expected is None or self.after is None else self.after - self.expected
 
 
 def pack_fence(covered: int) -> bytes:
@@ -154,16 +173,6 @@ def pack_fence(covered: int) -> bytes:
 def fence_of(frame: Frame) -> int:
     """What a fence covers."""
     return int.from_bytes(frame.payload[:8].tobytes(), "little")
-
-
-def _joined(holes: Sequence[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
-    """Neighbouring holes as one; the last of them knows how many frames are missing."""
-    joined: list[tuple[int, int, int | None]] = []
-    for first, last, missing in holes:
-        if joined and joined[-1][1] == first:
-            first = joined.pop()[0]
-        joined.append((first, last, missing))
-    return joined
 
 
 def _frame_at(raw: Bytes, here: int, seed: int) -> tuple[Frame | None, int | None]:

@@ -18,6 +18,7 @@ import numpy as np
 from quire.core.records.errors import StateError, say
 from quire.core.records.lasting import LastingChanges
 from quire.tiers.base import Bytes
+from quire.tiers.disk.checksum import checksum
 from quire.tiers.disk.files import File, Files, read_all, write_all
 from quire.tiers.disk.frames import (
     CHANGES,
@@ -40,6 +41,8 @@ from quire.tiers.disk.records import NO_NODES, NO_PAGES, NO_SUMS, payloads
 from quire.tiers.disk.slots import Sums
 
 NAME, NEW_NAME = "manifest", "manifest.new"
+MARK_NAME = "durable"  # how far the log is on disk for certain; it tells a log that was cut from a short one
+MARK_BYTES = 16
 COPY_BYTES = 1 << 20  # what compaction copies at once while others append
 EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0)
 
@@ -52,6 +55,13 @@ class ReadManifest:
     head_damaged: bool
     log: Log
     size: int
+    mark: int | None  # frames below this number were on disk; None: what says so is damaged
+
+    @property
+    def cut(self) -> bool:
+        """Whether frames are missing at the end that were on disk."""
+        last = self.log.frames[-1].number if self.log.frames else 0
+        return self.mark is not None and last + 1 < self.mark
 
     def contents(self) -> Contents:
         """What it says."""
@@ -69,7 +79,8 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
         raw = raw[: read_all(file, 0, raw)]
     finally:
         file.close()
-    log = scan(raw, seed_of(fingerprint), HEAD_BYTES)
+    mark = _read_mark(files, folder, seed_of(fingerprint))
+    log = scan(raw, seed_of(fingerprint), HEAD_BYTES, mark or 0)
     start = raw[:HEAD_BYTES].tobytes()
     head = unpack_head(start)
     copies = [unpack_head(frame.payload.tobytes()) for frame in log.frames[:1] if frame.kind == HEAD]
@@ -82,7 +93,7 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
     if found is not None and found.fingerprint != fingerprint:
         fact = f"it belongs to model {found.fingerprint.hex()[:16]}"
         raise StateError(say(f"manifest in {str(folder)!r}", fact, "give the folder its name back"))
-    return ReadManifest(found, head is None, log, len(raw))
+    return ReadManifest(found, head is None, log, len(raw), mark)
 
 
 class Manifest:
@@ -96,16 +107,21 @@ class Manifest:
         self._writing = Lock()  # guards all below
         self._swapping = Lock()  # held while the file is synced or replaced; taken before the other
         self._compacting = Lock()
+        self._marked = True  # the second place of the mark was written last
+        try:
+            self._mark = files.open(folder / MARK_NAME)
+        except FileNotFoundError:
+            self._mark = files.open(folder / MARK_NAME, create=True)
         if read is None:
             self._file = self._write_new(EMPTY, FIRST_NUMBER + 2)
-            self._take_name()
+            self._take_name(FIRST_NUMBER + 2)
             self._end = self._covered_end = self._file.size()
             self._number = self._covered = FIRST_NUMBER + 2
         else:
             self._file = files.open(folder / NAME)
             log = read.log
             self._end = log.end
-            self._number = log.frames[-1].number + 1 if log.frames else FIRST_NUMBER + 2
+            self._number = max(log.frames[-1].number + 1 if log.frames else 0, read.mark or 0, FIRST_NUMBER + 2)
             self._covered = log.covered
             covered = [frame.end for frame in log.frames if frame.number < log.covered]
             self._covered_end = max(covered, default=self._end)
@@ -142,6 +158,7 @@ class Manifest:
             number, end = self._number, self._end
         sync_pages()
         self.sync()
+        self._write_mark(number)
         with self._writing:
             frame = np.frombuffer(pack_frame(self._number, FENCE, pack_fence(number), self._head.seed), np.uint8)
             write_all(self._file, self._end, [frame])
@@ -167,6 +184,7 @@ class Manifest:
         """Let go of the file."""
         with self._swapping, self._writing:
             self._file.close()
+            self._mark.close()
 
     def _replace(self, contents: Contents, number: int, tail: int) -> int:
         """A new file with these contents, and behind them the old file's bytes from `tail` on."""
@@ -179,18 +197,23 @@ class Manifest:
             with self._swapping, self._writing:
                 tail, end = self._copy(new, end, tail, self._end - tail)
                 new.sync()
-                self._take_name()
+                self._take_name(max(self._covered, number))
                 old, self._file = self._file, new
                 saved, self._end, self._compact_end = tail - end, end, compact
                 self._covered = max(self._covered, number)
                 self._covered_end = max(self._covered_end - saved, compact)
                 old.close()
         except BaseException:
-            new.close()
-            with suppress(OSError):
-                self._files.remove(self._folder / NEW_NAME)
+            self._discard(new)
             raise
         return saved
+
+    def _write_mark(self, number: int) -> None:
+        """In one of two places in turn: a process that dies meanwhile leaves the other."""
+        raw = number.to_bytes(8, "little")
+        raw += checksum(raw, self._head.seed).to_bytes(8, "little")
+        self._marked = not self._marked
+        write_all(self._mark, MARK_BYTES * self._marked, [np.frombuffer(raw, np.uint8)])
 
     def _copy(self, new: File, end: int, tail: int, size: int) -> tuple[int, int]:
         raw: Bytes = np.empty(size, np.uint8)
@@ -214,13 +237,37 @@ class Manifest:
                 end += len(part)
             file.sync()
         except BaseException:
-            file.close()
+            self._discard(file)
             raise
         return file
 
-    def _take_name(self) -> None:
+    def _discard(self, new: File) -> None:
+        new.close()
+        with suppress(OSError):
+            self._files.remove(self._folder / NEW_NAME)
+
+    def _take_name(self, number: int) -> None:
+        """The new file is the manifest, and frames below the number are on disk."""
         self._files.replace(self._folder / NEW_NAME, self._folder / NAME)
         self._files.sync_folder(self._folder)
+        self._write_mark(number)
+
+
+def _read_mark(files: Files, folder: Path, seed: int) -> int | None:
+    try:
+        file = files.open(folder / MARK_NAME)
+    except FileNotFoundError:
+        return 0
+    try:
+        raw: Bytes = np.zeros(2 * MARK_BYTES, np.uint8)
+        size = read_all(file, 0, raw)
+    finally:
+        file.close()
+    halves = [raw[start : start + MARK_BYTES].tobytes() for start in (0, MARK_BYTES)]
+    sound = [half[:8] for half in halves if checksum(half[:8], seed) == int.from_bytes(half[8:], "little")]
+    if not sound and size > MARK_BYTES:
+        return None
+    return max((int.from_bytes(number, "little") for number in sound), default=0)
 
 
 def _all_fenced(log: Log, covered: int) -> Log:

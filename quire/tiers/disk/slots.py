@@ -36,6 +36,11 @@ def slot_bytes(page_bytes: int) -> int:
     return -(-page_bytes // ALIGNMENT) * ALIGNMENT
 
 
+def page_file(group: int) -> str:
+    """The name of a group's file."""
+    return f"pages-{group}"
+
+
 class SlotFile:
     """Pages of one size. A slot whose checksum is not known cannot be read."""
 
@@ -48,8 +53,6 @@ class SlotFile:
         self.stride = slot_bytes(page_bytes)
         self.sums = np.zeros(num_slots, np.uint64)
         self.known = np.zeros(num_slots, bool)
-        if file.size() != num_slots * self.stride:
-            file.resize(num_slots * self.stride)
 
     def runs(self, slots: Sequence[int]) -> Iterator[list[int]]:
         """Slots, ascending and different, cut where they are no neighbours or a job would be too large."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierError, TierInfo, check_call, check_distinct
 from quire.tiers.disk.files import REAL_FILES, File, Files, reason
-from quire.tiers.disk.slots import Failed, SlotFile, Sums
+from quire.tiers.disk.slots import Failed, SlotFile, Sums, page_file
 from quire.tiers.disk.workers import Job, Workers
 
 CLOSED = "the tier was closed meanwhile"
@@ -67,8 +67,10 @@ class DiskTier:
         self._dirty = [True] * len(num_slots)  # an earlier process may have left something
         try:
             for group, size in enumerate(page_bytes):
-                file = _open(files, folder / f"pages-{group}")
-                self._slots.append(SlotFile(file, num_slots[group], size))
+                ours = SlotFile(_open(files, folder / page_file(group)), num_slots[group], size)
+                self._slots.append(ours)
+                if ours.file.size() != ours.num_slots * ours.stride:
+                    ours.file.resize(ours.num_slots * ours.stride)
         except OSError as wrong:
             self._close_files()
             cure = "free some space or give it fewer slots"
@@ -135,6 +137,10 @@ class DiskTier:
     def unlearn(self, group: int, slots: NDArray[np.int32]) -> None:
         """The slots hold nothing any more."""
         self._slots[group].known[slots] = False
+
+    def known(self, group: int) -> NDArray[np.bool_]:
+        """Which slots hold a page."""
+        return self._slots[group].known.copy()
 
     def erase(self, group: int, slots: Sequence[int]) -> None:
         """Overwrite the slots, so that the bytes are gone; they hold nothing any more."""

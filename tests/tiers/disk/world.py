@@ -5,6 +5,7 @@ Bytes of a page follow from its block and group, so that a page which comes back
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,7 +39,7 @@ class World:
     parents: dict[int, int] = field(default_factory=dict)
     pages: dict[tuple[int, int], int] = field(default_factory=dict)  # (group, slot) -> node
     durable: dict[tuple[int, int], int] = field(default_factory=dict)  # those before the last fence, not freed since
-    told: set[int] = field(default_factory=set)
+    tell: Callable[[World], None] = lambda world: None  # somebody outside wants to know, before it may show
 
     def step(self, folder: DiskFolder, dice: np.random.Generator) -> None:
         """Do one thing."""
@@ -73,6 +74,7 @@ class World:
                         places.append((group, slot, node))
         freed = [place[:2] for place in places if place[:2] in self.pages]
         self.drop(freed)
+        self.tell(self)
         folder.record(changes(freed=freed))
         folder.before_writing()
         for group in range(2):
@@ -86,12 +88,14 @@ class World:
         """Some pages go."""
         gone = [place for place in self.pages if dice.random() < 0.3]
         self.drop(gone)
+        self.tell(self)
         folder.record(changes(freed=gone))
 
     def fence(self, folder: DiskFolder) -> None:
         """What is there is durable from now on."""
         folder.fence()
         self.durable = dict(self.pages)
+        self.tell(self)
 
     def drop(self, gone: list[tuple[int, int]]) -> None:
         for place in gone:

@@ -1,0 +1,73 @@
+"""Scrubber: reads pages now and then that nobody asked for, so that damage is found before it is met. Owns a thread
+and its pace; what happens to a bad page is up to whoever is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import numpy as np
+
+from quire.core.records.errors import InputError, StateError, say
+from quire.tiers.disk.slots import Failed
+from quire.tiers.disk.tier import DiskTier
+
+AT_ONCE = 8  # pages
+OnBad = Callable[[int, Failed], None]  # group, and why for each bad slot
+
+
+class Scrubber:
+    """Samples the pages of a tier at so many bytes a second, until it is closed."""
+
+    def __init__(
+        self, tier: DiskTier, on_bad: OnBad, *, bytes_per_second: float = 4e6, seed: int | None = None
+    ) -> None:
+        if not bytes_per_second > 0:
+            raise InputError(say("a scrubber", f"{bytes_per_second} bytes a second", "give a pace above 0"))
+        self._tier = tier
+        self._on_bad = on_bad
+        self._dice = np.random.default_rng(seed)
+        self._pace = bytes_per_second
+        self._closing = Event()
+        self.num_looked_at = self.num_bad = 0
+        self._thread = Thread(target=self._work, name="quire-scrub", daemon=True)
+
+    def start(self) -> Scrubber:
+        """From now on by itself."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def look(self, count: int = AT_ONCE) -> int:
+        """Read some pages of a group by chance, and tell which are bad; how many bytes that was."""
+        num_slots = self._tier.info().num_slots
+        filled = [np.flatnonzero(self._tier.known(group)) for group in range(len(num_slots))]
+        total = sum(map(len, filled))
+        if not total:
+            return 0
+        group = int(self._dice.choice(len(filled), p=[len(slots) / total for slots in filled]))
+        slots = self._dice.choice(filled[group], min(count, len(filled[group])), replace=False).astype(np.int32)
+        before = self._tier.sums(group, slots)
+        failed = self._tier.verify(group, slots.tolist())
+        after = self._tier.sums(group, slots)
+        same = (before[0] == after[0]) & before[1] & after[1]  # else somebody wrote meanwhile, and it proves nothing
+        bad = {slot: failed[slot] for slot in slots[same].tolist() if slot in failed}
+        self.num_looked_at += len(slots)
+        self.num_bad += len(bad)
+        if bad:
+            self._on_bad(group, bad)
+        return len(slots) * self._tier.info().page_bytes[group]
+
+    def _work(self) -> None:
+        done = 0
+        while not self._closing.wait(max(done / self._pace, 0.1)):
+            try:
+                done = self.look()
+            except StateError:  # the tier was closed
+                return

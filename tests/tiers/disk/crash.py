@@ -1,0 +1,281 @@
+"""Crashes: a child writes pages and is killed (SIGKILL) at some byte, then files are damaged; the next process must
+find what was durable, serve no wrong byte, and fsck must name the damage.
+
+By hand, as many as you like: python -m tests.tiers.disk.crash --rounds 5000.
+
+The child tells on a pipe what it is about to free and what has become durable; what it told before it died must hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from quire.tiers import Bytes
+from quire.tiers.disk import DiskFolder, DiskIO
+from quire.tiers.disk.examine import ModelReport, examine
+from quire.tiers.disk.files import READ_ONLY_FILES, File, RealFiles
+from quire.tiers.disk.folder import model_folder
+from quire.tiers.disk.frames import Log
+from quire.tiers.disk.load import read_log
+from quire.tiers.disk.manifest import NAME, ReadManifest, read_manifest
+from quire.tiers.disk.slots import page_file, slot_bytes
+
+from .world import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, World, places_of
+
+IO = DiskIO(num_threads=2)
+Place = tuple[int, int]  # group, slot
+
+
+class DeadlyFile:
+    """A file of a process that dies at its nth change, perhaps in the middle of it."""
+
+    def __init__(self, file: File, files: DeadlyFiles) -> None:
+        self.file, self.files = file, files
+        self.read, self.size, self.close = file.read, file.size, file.close
+
+    def write(self, offset: int, parts: Sequence[Bytes]) -> int:
+        if self.files.last_change():
+            whole = np.concatenate(list(parts))
+            self.file.write(offset, [whole[: self.files.dice.integers(len(whole) + 1)]])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.file.write(offset, parts)
+
+    def sync(self) -> None:
+        self.files.die_if_last()
+        self.file.sync()
+
+    def resize(self, size: int) -> None:
+        self.files.die_if_last()
+        self.file.resize(size)
+
+
+class DeadlyFiles(RealFiles):
+    def __init__(self, left: int, dice: np.random.Generator) -> None:
+        self.left, self.dice = left, dice
+
+    def last_change(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+    def die_if_last(self) -> None:
+        if self.last_change():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def open(self, path: Path, create: bool = False) -> File:
+        if create:
+            self.die_if_last()
+        return DeadlyFile(super().open(path, create), self)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self.die_if_last()
+        super().replace(source, target)
+
+    def sync_folder(self, folder: Path) -> None:
+        self.die_if_last()
+        super().sync_folder(folder)
+
+
+def lived(folder: Path, world: World, dice: np.random.Generator) -> World:
+    """A child opens the folder and writes until it is killed; the world as it told it last."""
+    seed, changes, by_hand = int(dice.integers(1 << 60)), int(dice.integers(120)), dice.random() < 0.3
+    reader, writer = os.pipe()
+    pid = os.fork()  # nothing else runs in this process, so a copy of it can go on
+    if pid == 0:
+        os.close(reader)
+        _write(folder, world, np.random.default_rng(seed), (writer, 1 << 40 if by_hand else changes))
+    os.close(writer)
+    told = [world]
+    with os.fdopen(reader, "rb") as pipe:
+        try:
+            while True:
+                told.append(pickle.load(pipe))
+                if by_hand and len(told) > changes % 20:
+                    os.kill(pid, signal.SIGKILL)
+        except EOFError:
+            pass
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it ended by itself: {status}"
+    return told[-1]
+
+
+def _write(folder: Path, world: World, dice: np.random.Generator, options: tuple[int, int]) -> None:
+    pipe, changes = options
+
+    def tell(now: World) -> None:
+        now.tell = None  # type: ignore[assignment]  # a function does not travel
+        os.write(pipe, pickle.dumps(now))  # at once, or not at all: it is less than a pipe takes
+        now.tell = tell
+
+    try:
+        files = DeadlyFiles(changes, dice)
+        opened = DiskFolder(folder, FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=IO, files=files)
+        world.judge(opened)
+        world.reopened(opened.contents)
+        world.tell = tell
+        tell(world)
+        while True:
+            world.step(opened, dice)
+    finally:
+        os._exit(3)
+
+
+@dataclass
+class Damage:
+    """What was done to the files after the child was dead."""
+
+    kind: str = "none"
+    pages: set[Place] = field(default_factory=set)  # slots that were hit
+    log: bool = False
+    durable: bool = False  # whether it hit what was on disk for certain
+    spared: set[tuple[int, int, int]] | None = None  # what the rest of the log still says
+
+
+def hurt(folder: Path, dice: np.random.Generator) -> Damage:
+    """Damage one file, or none."""
+    model = model_folder(folder, FINGERPRINT)
+    ways: list[Callable[[Path, np.random.Generator], Damage]] = [_nothing, _flip_log, _cut_log, _flip_pages, _cut_pages]
+    return ways[int(dice.integers(len(ways)))](model, dice)
+
+
+def _nothing(model: Path, dice: np.random.Generator) -> Damage:
+    return Damage()
+
+
+def _flip_log(model: Path, dice: np.random.Generator) -> Damage:
+    before = read_manifest(READ_ONLY_FILES, model, FINGERPRINT)
+    path = model / NAME
+    if before is None or not before.log.frames:
+        return Damage()
+    raw = bytearray(path.read_bytes())
+    places = [int(dice.integers(len(raw))) for _ in range(int(dice.integers(1, 4)))]
+    for place in places:
+        raw[place] ^= 1 << int(dice.integers(8))
+    path.write_bytes(raw)
+    after = read_manifest(READ_ONLY_FILES, model, FINGERPRINT)
+    assert after is not None
+    spared = [frame for frame in before.log.frames if not any(frame.start <= place < frame.end for place in places)]
+    assert [frame.start for frame in after.log.frames] == [frame.start for frame in spared], "more is lost than was hit"
+    certain = any(place < _durable_end(before) for place in places)
+    rest = Log(spared, after.log.gaps, after.log.covered, after.log.end)
+    return Damage("flip log", set(), True, certain, set(places_of(read_log(rest))))
+
+
+def _cut_log(model: Path, dice: np.random.Generator) -> Damage:
+    path = model / NAME
+    before = read_manifest(READ_ONLY_FILES, model, FINGERPRINT)
+    if before is None:
+        return Damage()
+    size = int(dice.integers(path.stat().st_size))
+    os.truncate(path, size)
+    return Damage("cut log", set(), True, size < _durable_end(before))
+
+
+def _durable_end(before: ReadManifest) -> int:
+    assert before.mark is not None
+    return max((frame.end for frame in before.log.frames if frame.number < before.mark), default=512)
+
+
+def _flip_pages(model: Path, dice: np.random.Generator) -> Damage:
+    group = int(dice.integers(2))
+    path, slot = model / page_file(group), int(dice.integers(NUM_SLOTS[group]))
+    place = slot * slot_bytes(PAGE_BYTES[group]) + int(dice.integers(PAGE_BYTES[group]))
+    if not path.exists() or path.stat().st_size <= place:
+        return Damage()
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 1 << int(dice.integers(8))
+    path.write_bytes(raw)
+    return Damage("flip pages", {(group, slot)})
+
+
+def _cut_pages(model: Path, dice: np.random.Generator) -> Damage:
+    group = int(dice.integers(2))
+    path, stride = model / page_file(group), slot_bytes(PAGE_BYTES[group])
+    if not path.exists() or not path.stat().st_size:
+        return Damage()
+    size = int(dice.integers(path.stat().st_size))
+    os.truncate(path, size)
+    lost = {(group, slot) for slot in range(NUM_SLOTS[group]) if slot * stride + PAGE_BYTES[group] > size}
+    return Damage("cut pages", lost)
+
+
+def judge(folder: Path, world: World, damage: Damage) -> None:
+    """fsck names it, and a new process serves what is right and nothing else."""
+    model = model_folder(folder, FINGERPRINT)
+    if (model / NAME).exists():
+        _judge_report(examine(model), world, damage)
+    opened = DiskFolder(folder, FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=IO)
+    try:
+        bad = frozenset(damage.pages)
+        if (
+            damage.log
+        ):  # what a lost record had freed may show again; that its bytes are others is found out when it is read
+            world.durable = {}
+            bad = frozenset((group, slot) for group, slot, _ in places_of(opened.contents))
+        world.judge(opened, bad)
+        if damage.spared is not None:
+            found = set(places_of(opened.contents))
+            assert found <= damage.spared and len(damage.spared - found) <= opened.report.unwritten
+    finally:
+        opened.close()
+    if damage.kind != "none":
+        again = examine(model, repair=True)
+        assert not again.refused
+        after = examine(model)
+        assert not after.damaged, f"damage is left after a repair: {after.findings}"
+
+
+def _judge_report(report: ModelReport, world: World, damage: Damage) -> None:
+    assert not report.refused, report.refused
+    told = " ".join(finding.text for finding in report.findings)
+    if damage.kind == "none":
+        assert not report.damaged, f"a crash is no damage: {report.findings}"
+    if damage.durable:
+        assert report.damaged, f"{damage.kind} is not named: {told}"
+    elif damage.kind == "flip log":
+        assert report.findings, "not even a note"
+    for group, slot in damage.pages & world.durable.keys():
+        assert f"slot {slot} of group {group}:" in told, f"{damage}: not named in {told}"
+
+
+def round_(folder: Path, seed: int) -> None:
+    """Write and die, a few times; then damage, and look."""
+    dice = np.random.default_rng(seed)
+    world = World()
+    for _ in range(int(dice.integers(1, 4))):
+        world = lived(folder, world, dice)
+    judge(folder, world, hurt(folder, dice))
+
+
+def main() -> int:
+    """As many rounds as asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a process dies there as anywhere, and sooner
+    parser.add_argument("--folder", default=memory, help="where to write")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.rounds):
+        folder = Path(tempfile.mkdtemp(prefix="quire-crash-", dir=options.folder))
+        try:
+            round_(folder, seed)
+        except BaseException:
+            print(f"kept {folder}; python -m tests.tiers.disk.crash --rounds 1 --seed {seed}", file=sys.stderr)
+            raise
+        shutil.rmtree(folder)
+    print(f"{options.rounds} rounds of crashes: nothing durable lost, no wrong byte, every damage named")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""A process that is killed, power that fails, files that are damaged: some of each. By hand there are more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .power import case
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_killed_writers_leave_what_was_durable() -> None:
+    """In a process of its own, which forks: here there may be threads."""
+    command = [sys.executable, "-m", "tests.tiers.disk.crash", "--rounds", "50"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "50 rounds of crashes: nothing durable lost" in done.stdout
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_a_power_cut_leaves_what_was_durable(first: int) -> None:
+    for seed in range(first, first + 25):
+        case(seed)
