@@ -197,7 +197,7 @@ def test_an_append_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     opened(tmp_path).close()
     with opened(tmp_path, files=FaultyFiles(faults)) as folder:
         stored(folder, CHAIN[:1], PAGES[:1])
-        faults.write_errors[(NAME, folder.manifest.size + 200)] = errno.ENOSPC
+        faults.write_errors[(NAME, folder.manifest.size + 60)] = errno.ENOSPC
         with pytest.raises(OSError, match="ENOSPC"):
             folder.record(changes(nodes=CHAIN[1:2]))
         faults.write_errors.clear()
