@@ -21,7 +21,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.disk.files import REAL_FILES, Files, RealFiles, make_folder, reason
 from quire.tiers.disk.frames import Head
-from quire.tiers.disk.load import Contents, only
+from quire.tiers.disk.load import Contents, only, some_nodes
 from quire.tiers.disk.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
 from quire.tiers.disk.owner import FolderLock
 from quire.tiers.disk.slots import page_file, slot_bytes
@@ -96,22 +96,24 @@ class DiskFolder:
             self._opened: ExitStack | None = opened.pop_all()
 
     def record(self, changes: LastingChanges) -> LastingPages:
-        """Put changes into the manifest; the pages that were left out, because their bytes did not get there.
+        """Put changes into the manifest; the pages that were left out: their bytes did not get there, or the manifest
+        has their block no more.
 
         Requires: writes of these pages have ended. OSError: nothing was recorded.
         """
-        pages = changes.pages
+        pages, known = changes.pages, self.manifest.known
         sums = np.zeros(len(pages.slot), np.uint64)
-        known = np.zeros(len(pages.slot), bool)
+        sound = np.zeros(len(pages.slot), bool)
         for group in np.unique(pages.group).tolist():
             ours = pages.group == group
-            sums[ours], known[ours] = self.tier.sums(group, pages.slot[ours])
-        written, left_out = only(pages, known), only(pages, ~known)
+            sums[ours], sound[ours] = self.tier.sums(group, pages.slot[ours])
+        nodes = some_nodes(changes.nodes, known.take(changes.nodes))
+        sound &= known.has(pages.node)
         freed = changes.freed_group, changes.freed_slot
-        if len(written.slot) or len(changes.freed_slot) or len(changes.nodes.number):
-            self.manifest.append(LastingChanges(*freed, changes.nodes, written), sums[known])
+        if sound.any() or len(changes.freed_slot) or len(nodes.number):
+            self.manifest.append(LastingChanges(*freed, nodes, only(pages, sound)), sums[sound])
         self._freed = self._freed or len(changes.freed_slot) > 0
-        return left_out
+        return only(pages, ~sound)
 
     def before_writing(self) -> None:
         """What was freed is freed on the disk too. Call it after `record` and before slots are written again.

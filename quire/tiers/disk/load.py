@@ -34,12 +34,13 @@ class Contents:
     orphans: int  # pages that were recorded, but whose block or one above it is missing
     unreadable: int  # frames with sound checksums that make no sense
     dead: int  # records that say nothing any more
+    last_number: int  # the highest of all blocks that were told, dead ones included
 
     def only(self, kept: Mask) -> Contents:
         """The same with these pages alone, and the blocks that they need."""
         pages = only(self.pages, kept)
         nodes = _needed(self.nodes, pages.node)[0]
-        return Contents(nodes, pages, self.sums[kept], self.fenced[kept], 0, 0, 0)
+        return Contents(nodes, pages, self.sums[kept], self.fenced[kept], 0, 0, 0, self.last_number)
 
 
 def read_log(log: Log) -> Contents:
@@ -53,14 +54,17 @@ def read_log(log: Log) -> Contents:
         once = _last_of(pages.node << 8 | pages.group)
         pages, sums, fenced = only(pages, once), sums[once], fenced[once]
     every = _told_once(_joined_nodes(frames))
+    if log.gaps:
+        every = _without_twins(every)
     nodes, reachable = _needed(every, pages.node)
     recorded = sum(len(frame.sums) + len(frame.changes.freed_slot) for frame in frames)
+    last = int(every.number.max(initial=0))
     dead = len(every.number) - len(nodes.number) + recorded - len(pages.slot)
     orphans = int(len(reachable) - np.count_nonzero(reachable))
     if orphans:
         pages = only(pages, reachable)
         sums, fenced = sums[reachable], fenced[reachable]
-    return Contents(nodes, pages, sums, fenced, orphans, len(read) - len(sound), dead)
+    return Contents(nodes, pages, sums, fenced, orphans, len(read) - len(sound), dead, last)
 
 
 def _last_pages(frames: Sequence[Changes], fenced: Sequence[bool]) -> tuple[LastingPages, Sums, Mask]:
@@ -113,6 +117,26 @@ def _told_once(nodes: BlockNodes) -> BlockNodes:
         return nodes
     first = np.unique(nodes.number, return_index=True)[1]
     return nodes if len(first) == len(nodes.number) else _select(nodes, np.sort(first))
+
+
+def _without_twins(nodes: BlockNodes) -> BlockNodes:
+    """Where two blocks under one parent have one text, the later one: the pages of the earlier had been freed, and the
+    record of that is lost."""
+    texts = _text_sums(nodes)
+    last = _last_of(np.unique(np.stack([nodes.parent, texts], axis=1), axis=0, return_inverse=True)[1].reshape(-1))
+    return nodes if len(last) == len(nodes.number) else _select(nodes, last)
+
+
+def _text_sums(nodes: BlockNodes) -> Index:
+    """A number per block that is equal for equal tokens and words; seldom for others, and then a block is lost."""
+    word_sum = np.zeros(len(nodes.tokens), np.uint64)
+    word_sum[nodes.word_at] = (nodes.words * np.array([3, 5, 7], np.uint64)).sum(axis=1, dtype=np.uint64)
+    place = np.arange(len(nodes.tokens)) - np.repeat(nodes.start[:-1], np.diff(nodes.start))
+    mixed = (nodes.tokens.astype(np.uint64) + word_sum + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * (2 * place + 1).astype(np.uint64)
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed)])
+    sums: Index = (total[nodes.start[1:]] - total[nodes.start[:-1]]).view(np.int64)
+    return sums
 
 
 def _needed(nodes: BlockNodes, wanted: Index) -> tuple[BlockNodes, Mask]:
@@ -187,6 +211,11 @@ def _last_of(key: Index) -> Index:
     last: Index = order[np.append(np.diff(key[order]) != 0, True)] if len(order) else order
     last.sort()
     return last
+
+
+def some_nodes(nodes: BlockNodes, kept: Mask) -> BlockNodes:
+    """These blocks."""
+    return nodes if kept.all() else _select(nodes, np.flatnonzero(kept))
 
 
 def only(pages: LastingPages, kept: Mask | Index) -> LastingPages:

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quire.core.records.errors import StateError, say
 from quire.core.records.lasting import LastingChanges
@@ -36,15 +37,16 @@ from quire.tiers.disk.frames import (
     seed_of,
     unpack_head,
 )  # fmt: skip
+from quire.tiers.disk.known import KnownBlocks
 from quire.tiers.disk.load import Contents, read_log
-from quire.tiers.disk.records import NO_NODES, NO_PAGES, NO_SUMS, payloads
+from quire.tiers.disk.records import NO_NODES, NO_PAGES, NO_SUMS, payloads, unpack_changes
 from quire.tiers.disk.slots import Sums
 
 NAME, NEW_NAME = "manifest", "manifest.new"
 MARK_NAME = "durable"  # how far the log is on disk for certain; it tells a log that was cut from a short one
 MARK_BYTES = 16
 COPY_BYTES = 1 << 20  # what compaction copies at once while others append
-EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0)
+EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Manifest:
         self._writing = Lock()  # guards all below
         self._swapping = Lock()  # held while the file is synced or replaced; taken before the other
         self._compacting = Lock()
+        self.known = KnownBlocks()
+        self._named: list[NDArray[np.int64]] | None = None  # what records name, while it is compacted
         self._marked = True  # the second place of the mark was written last
         try:
             self._mark = files.open(folder / MARK_NAME)
@@ -145,6 +149,8 @@ class Manifest:
                 frames.append(np.frombuffer(pack_frame(number, CHANGES, payload, self._head.seed), np.uint8))
                 number += 1
             write_all(self._file, end, frames)
+            if self._named is not None:
+                self._named.append(_names(changes))
             self._end, self._number = end + sum(map(len, frames)), number
 
     def sync(self) -> None:
@@ -167,14 +173,26 @@ class Manifest:
             self._covered, self._covered_end = number, end
 
     def compact(self) -> int:
-        """Leave out what says nothing any more; bytes saved. Appends go on meanwhile. OSError: the old file stays."""
+        """Leave out what says nothing any more; bytes saved. Appends go on meanwhile. OSError: the old file stays.
+
+        It does nothing, until it is tried again, when a record that came meanwhile names a block that was left out.
+        """
         with self._compacting:
             with self._writing:
-                covered, covered_end = self._covered, self._covered_end
-            raw: Bytes = np.empty(covered_end, np.uint8)
-            raw = raw[: read_all(self._file, 0, raw)]
-            contents = read_log(_all_fenced(scan(raw, self._head.seed, HEAD_BYTES), covered))
-            return self._replace(contents, covered, covered_end)
+                covered, covered_end, end = self._covered, self._covered_end, self._end
+                self._named = []
+            try:
+                raw: Bytes = np.empty(end, np.uint8)
+                raw = raw[: read_all(self._file, 0, raw)]
+                log = scan(raw, self._head.seed, HEAD_BYTES)
+                tail = [frame for frame in log.frames if frame.start >= covered_end and frame.kind == CHANGES]
+                told = [unpack_changes(frame.payload) for frame in tail]
+                self._named += [_names(each.changes) for each in told if each is not None]
+                before = [frame for frame in log.frames if frame.end <= covered_end]
+                contents = read_log(Log(before, log.gaps, covered, covered_end))
+                return self._replace(contents, covered, covered_end)
+            finally:
+                self._named = None
 
     def rewrite(self, contents: Contents) -> None:
         """Start again with these pages only. Requires: they are on the disk, and nobody appends meanwhile."""
@@ -195,6 +213,9 @@ class Manifest:
                 tail, end = self._copy(new, end, tail, COPY_BYTES)
             new.sync()
             with self._swapping, self._writing:
+                if not self._still_named(contents):
+                    self._discard(new)
+                    return 0
                 tail, end = self._copy(new, end, tail, self._end - tail)
                 new.sync()
                 self._take_name(max(self._covered, number))
@@ -202,11 +223,19 @@ class Manifest:
                 saved, self._end, self._compact_end = tail - end, end, compact
                 self._covered = max(self._covered, number)
                 self._covered_end = max(self._covered_end - saved, compact)
+                self.known.compacted(contents.nodes.number, contents.last_number)
                 old.close()
         except BaseException:
             self._discard(new)
             raise
         return saved
+
+    def _still_named(self, contents: Contents) -> bool:
+        """Whether every block that records since the fence name is among those kept, or came later itself."""
+        named = np.concatenate([np.empty(0, np.int64), *(self._named or ())])
+        after = KnownBlocks()
+        after.compacted(contents.nodes.number, contents.last_number)
+        return bool(after.has(named).all())
 
     def _write_mark(self, number: int) -> None:
         """In one of two places in turn: a process that dies meanwhile leaves the other."""
@@ -270,5 +299,6 @@ def _read_mark(files: Files, folder: Path, seed: int) -> int | None:
     return max((int.from_bytes(number, "little") for number in sound), default=0)
 
 
-def _all_fenced(log: Log, covered: int) -> Log:
-    return Log(log.frames, log.gaps, covered, log.end)
+def _names(changes: LastingChanges) -> NDArray[np.int64]:
+    """Numbers of the blocks that a record rests on."""
+    return np.concatenate([changes.pages.node, changes.nodes.parent[changes.nodes.parent > 0]])

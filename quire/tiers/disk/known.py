@@ -1,0 +1,56 @@
+"""KnownBlocks: which blocks a manifest still has. Owns what compaction has left out; knows no file.
+
+A cache tells a block once. When compaction leaves it out, because nothing on disk rests on it any more, and the cache
+later stores one of its pages again, that page cannot be recorded: it is on disk for this process and no longer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.records.lasting import BlockNodes
+
+Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class KnownBlocks:
+    """Numbers above the last compaction are known, and of those before it the ones that it kept."""
+
+    __slots__ = ("_before", "_kept", "_missing")
+
+    def __init__(self) -> None:
+        self._kept: Numbers = np.empty(0, np.int64)  # ascending
+        self._before = 0  # numbers up to this one are known only if kept
+        self._missing: set[int] = set()  # above that, and not recorded: something over them was left out
+
+    def compacted(self, kept: Numbers, before: int) -> None:
+        """Of the blocks up to a number only these are left."""
+        self._kept, self._before = np.sort(kept), max(before, self._before)
+        self._missing = {number for number in self._missing if number > self._before}
+
+    def has(self, numbers: Numbers) -> Mask:
+        """Whether each can be named in a record."""
+        known: Mask = numbers > self._before
+        if not known.all():
+            place = np.minimum(np.searchsorted(self._kept, numbers), max(len(self._kept) - 1, 0))
+            known |= self._kept[place] == numbers if len(self._kept) else False
+        if self._missing:
+            known &= ~np.isin(numbers, list(self._missing))
+        return known
+
+    def take(self, nodes: BlockNodes) -> Mask:
+        """Blocks that were told: whether each can be recorded. Those that cannot are missing from now on."""
+        known = (nodes.parent < 0) | self.has(nodes.parent)
+        if not known.all() or self._missing:
+            told: set[int] = set()
+            for place, (number, parent) in enumerate(zip(nodes.number.tolist(), nodes.parent.tolist(), strict=True)):
+                known[place] = parent in told or (known[place] and parent not in self._missing)  # one of these, too
+                (told if known[place] else self._missing).add(number)
+            self._missing -= told
+        again = nodes.number[known]
+        again = again[~self.has(again)]
+        if len(again):
+            self._kept = np.union1d(self._kept, again)
+        return known

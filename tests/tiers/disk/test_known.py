@@ -1,0 +1,57 @@
+"""Blocks that compaction has left out, and what the cache says of them later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from quire.tiers.disk import OpenReport
+from quire.tiers.disk.known import KnownBlocks
+
+from .test_folder import opened, stored
+from .world import changes, page_of, places_of
+
+
+def test_numbers_above_the_last_compaction_are_known() -> None:
+    known = KnownBlocks()
+    assert known.has(np.array([1, 5, 900])).all()
+    known.compacted(np.array([5, 2]), before=7)
+    assert known.has(np.array([1, 2, 5, 7, 8])).tolist() == [False, True, True, False, True]
+    assert known.take(changes(nodes=[(8, 5), (9, 7), (10, 9), (11, -1)]).nodes).tolist() == [True, False, False, True]
+    assert known.has(np.array([8, 9, 10, 11])).tolist() == [True, False, False, True]
+    assert known.take(changes(nodes=[(12, 10)]).nodes).tolist() == [False]
+    assert known.take(changes(nodes=[(7, 5), (9, 7)]).nodes).tolist() == [True, True], "told again"
+    assert known.has(np.array([7, 9, 10])).tolist() == [True, True, False]
+    known.compacted(np.array([11]), before=12)
+    assert known.has(np.array([2, 8, 10, 11, 12, 13])).tolist() == [False, False, False, True, False, True]
+
+
+def test_a_page_of_a_block_that_was_left_out_is_not_recorded(tmp_path: Path) -> None:
+    """Block 1 loses its page, and the log is compacted; the cache still has the block, and stores the page again."""
+    with opened(tmp_path) as folder:
+        stored(folder, [(1, -1)], [(0, 5, 1)])
+        stored(folder, [(2, -2)], [(0, 6, 2)])
+        folder.record(changes(freed=[(0, 5)]))
+        folder.fence()
+        assert folder.manifest.compact() > 0
+        folder.tier.write(0, [5], [page_of(1, 0)])
+        assert folder.record(changes(pages=[(0, 5, 1)])).slot.tolist() == [5]
+        folder.tier.write(0, [7], [page_of(3, 0)])
+        assert folder.record(changes(nodes=[(3, 1)], pages=[(0, 7, 3)])).slot.tolist() == [7]
+        stored(folder, [(4, 2)], [(0, 8, 4)])
+    with opened(tmp_path) as again:
+        assert places_of(again.contents) == [(0, 6, 2), (0, 8, 4)] and again.report == OpenReport()
+
+
+def test_a_compaction_gives_way_to_a_record_that_names_what_it_would_leave_out(tmp_path: Path) -> None:
+    with opened(tmp_path) as folder:
+        stored(folder, [(1, -1)], [(0, 5, 1)])
+        folder.record(changes(freed=[(0, 5)]))
+        folder.fence()
+        stored(folder, [], [(0, 7, 1)])  # no fence covers it yet, and it names block 1
+        assert folder.manifest.compact() == 0
+        folder.fence()
+        assert folder.manifest.compact() > 0
+    with opened(tmp_path) as again:
+        assert places_of(again.contents) == [(0, 7, 1)]
