@@ -1,6 +1,18 @@
 """Pages on disk that outlive the process. Re-exports what a caller needs; needs xxhash (the extra `disk`)."""
 
 from quire.tiers.disk.folder import DiskFolder, DiskLimits, OpenReport, slots_for
+from quire.tiers.disk.keeper import DiskKeeper, KeeperPace, KeeperReport
 from quire.tiers.disk.tier import DiskCounts, DiskIO, DiskTier
 
-__all__ = ["DiskCounts", "DiskFolder", "DiskIO", "DiskLimits", "DiskTier", "OpenReport", "slots_for"]
+__all__ = [
+    "DiskCounts",
+    "DiskFolder",
+    "DiskIO",
+    "DiskKeeper",
+    "DiskLimits",
+    "DiskTier",
+    "KeeperPace",
+    "KeeperReport",
+    "OpenReport",
+    "slots_for",
+]

@@ -113,6 +113,9 @@ class DiskFolder:
         if sound.any() or len(changes.freed_slot) or len(nodes.number):
             self.manifest.append(LastingChanges(*freed, nodes, only(pages, sound)), sums[sound])
         self._freed = self._freed or len(changes.freed_slot) > 0
+        for group in np.unique(changes.freed_group).tolist():
+            freed_now = changes.freed_slot[changes.freed_group == group]
+            self.tier.unlearn(group, freed_now[~np.isin(freed_now, pages.slot[pages.group == group])])
         return only(pages, ~sound)
 
     def before_writing(self) -> None:

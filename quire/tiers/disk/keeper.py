@@ -1,0 +1,318 @@
+"""DiskKeeper: makes a cache's slow tier last. Owns the thread that copies pages down, brings them up, and writes down
+what lies where; the order of these; fences; and the way back after a restart. Decides nothing: the cache does.
+
+    a plan down   freed slots recorded ── and on disk ── bytes written ── cache told ── pages recorded ── fence
+    a plan up     bytes read and verified ── cache told
+
+Everything happens on the keeper's own thread, so no step of an engine waits for a disk. When the disk fails, copying
+down ends and is reported; what is durable stays what it is, and the cache goes on without.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Condition, Thread
+from typing import TypeVar
+
+import numpy as np
+
+from quire.core.admission.prefetch import Prefetch
+from quire.core.cache import Cache
+from quire.core.life.setbacks import Finished
+from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.identity import Scope
+from quire.core.records.lasting import LastingChanges
+from quire.core.records.plan import MoveColumn, Plan
+from quire.core.records.request import Request
+from quire.core.state.claim import Refusal
+from quire.tiers.base import PageLayout, Tier
+from quire.tiers.disk.files import reason
+from quire.tiers.disk.folder import DiskFolder
+from quire.tiers.disk.manifest import EMPTY
+from quire.tiers.disk.scrub import Scrubber
+from quire.tiers.disk.slots import Failed
+from quire.tiers.mover import Mover
+
+AGAIN_SECONDS = 5.0  # until a disk that took nothing is tried again
+T = TypeVar("T")
+OnSetbacks = Callable[[Finished], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperPace:
+    """How often and how much: seconds between looks, bytes copied at once, when a fence is due, how fast to scrub."""
+
+    look_seconds: float = 0.05
+    copy_bytes: int = 32 << 20
+    fence_seconds: float = 1.0
+    fence_bytes: int = 256 << 20
+    compact_bytes: int = 8 << 20  # the log is compacted when it has grown by that, and to twice its size
+    scrub_bytes_per_second: float = 4e6  # 0: never
+
+
+@dataclass(slots=True)
+class KeeperReport:
+    """What a keeper has done, and what is wrong: `broken` says why it has stopped copying down."""
+
+    restored: int = 0  # pages found at the start
+    copied_down: int = 0
+    brought_up: int = 0
+    failed: int = 0  # moves
+    left_out: int = 0  # pages that were copied and could not be recorded
+    fences: int = 0
+    compactions: int = 0
+    scrubbed_bad: int = 0
+    broken: str = ""
+
+
+class DiskKeeper:
+    """Keeps what a cache has in its slow tier in a folder, and what the folder has in the cache.
+
+    `tiers` are those above the disk, in order, for a second user beside the engine's mover. `on_setbacks` hears, on the
+    keeper's thread, when a bad page changes what somebody was promised; a plan in it is to be run as one of a step.
+    """
+
+    def __init__(
+        self, cache: Cache, folder: DiskFolder, tiers: Sequence[Tier], layouts: Sequence[PageLayout], *,
+        pace: KeeperPace | None = None, on_setbacks: OnSetbacks | None = None,
+    ) -> None:  # fmt: skip
+        self._cache, self._folder, self._pace = cache, folder, pace or KeeperPace()
+        self._on_setbacks = on_setbacks
+        self._slow = len(cache.config.tiers) - 1
+        _check(cache, folder, tiers)
+        self._report = KeeperReport(restored=cache.restore(folder.contents.nodes, folder.contents.pages))
+        folder.contents = EMPTY  # the cache has it now
+        self._page_bytes = np.array(folder.tier.info().page_bytes)
+        self._mover = Mover([*tiers, folder.tier], layouts, cache.config.block_size)
+        self._changed = Condition()  # guards the two below
+        self._asks: deque[Callable[[], None]] = deque()
+        self._closing = False
+        self._unfenced_bytes = 0
+        self._unfenced = False
+        self._copy_from = 0.0
+        self._last_fence = time.monotonic()
+        self._compactor: Thread | None = None
+        rate = self._pace.scrub_bytes_per_second
+        self._scrubber = Scrubber(folder.tier, self._lose, bytes_per_second=rate).start() if rate else None
+        self._thread = Thread(target=self._work, name="quire-keeper", daemon=True)
+        self._thread.start()
+
+    def prefetch(self, request: Request, deadline: float | None = None) -> Prefetch | Refusal:
+        """As `cache.prefetch`, and its plan is run; nothing here waits for the disk."""
+        got = self._cache.prefetch(request, deadline)
+        if isinstance(got, Prefetch) and len(got.plan):
+            self.run(got.plan)
+        return got
+
+    def run(self, plan: Plan) -> Future[list[int]]:
+        """Run a background plan of the cache in its turn, and finish it; the failed moves."""
+        return self._ask(lambda: self._run(plan))
+
+    def idle(self, timeout: float | None = None) -> None:
+        """Wait until all that was asked before is done."""
+        self._ask(lambda: None).result(timeout)
+
+    def fence(self, timeout: float | None = None) -> None:
+        """Everything that has been copied down is durable when this returns; OSError: it is not."""
+        self._ask(self._fence_now).result(timeout)
+
+    def flush(self, seconds: float | None = None) -> bool:
+        """Copy down all that is worth it, and make it durable; False when some of it could not be, or not in time."""
+        return self._ask(lambda: self._flush(seconds)).result()
+
+    def forget(self, scope: Scope) -> int:
+        """As `cache.forget`; when it returns nothing of it is in the manifest, and its pages are overwritten."""
+        return self._ask(lambda: self._forget(scope)).result()
+
+    def report(self) -> KeeperReport:
+        """What it has done so far."""
+        return replace(self._report)
+
+    def close(self, flush_seconds: float = 5.0) -> None:
+        """Copy down what can be in so long, make it durable, end the threads, close the folder; again: nothing."""
+        with self._changed:
+            first, self._closing = not self._closing, True
+            if first:
+                self._asks.append(lambda: self._last_round(flush_seconds))
+            self._changed.notify_all()
+        if not first:
+            return
+        if self._scrubber is not None:
+            self._scrubber.close()
+        self._thread.join()
+        if self._compactor is not None:
+            self._compactor.join()
+        self._mover.close()
+        self._folder.close()
+
+    def __enter__(self) -> DiskKeeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- on the keeper's thread --------------------------------------------------------------------------------------
+
+    def _ask(self, act: Callable[[], T]) -> Future[T]:
+        """Have it done on the keeper's thread."""
+        future: Future[T] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(act())
+            except BaseException as error:
+                future.set_exception(error)
+
+        with self._changed:
+            if self._closing:
+                raise StateError(say("a keeper of pages on disk", "it is closed", "open the folder again"))
+            self._asks.append(answer)
+            self._changed.notify_all()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._asks or self._closing, self._pace.look_seconds)
+                asks, self._asks = self._asks, deque()
+                closing = self._closing
+            for act in asks:
+                act()
+            if closing and not self._asks:
+                return
+            if not self._report.broken:
+                with suppress(OSError):  # the report says so
+                    self._round()
+
+    def _on_disk(self, act: Callable[[], T]) -> T:
+        """Do it; after one failure nothing is written any more, so that records and slots go on to agree."""
+        if self._report.broken:
+            raise OSError(errno.EIO, f"the disk has failed before: {self._report.broken}")
+        try:
+            return act()
+        except OSError as wrong:
+            self._report.broken = reason(wrong)
+            raise
+
+    def _round(self) -> None:
+        self._record()
+        if time.monotonic() >= self._copy_from:
+            worth, copied = self._copy_down()
+            if worth and not copied:  # a full disk, or one that hangs: others may mend that
+                self._copy_from = time.monotonic() + AGAIN_SECONDS
+        due = time.monotonic() - self._last_fence >= self._pace.fence_seconds
+        if self._unfenced and (due or self._unfenced_bytes >= self._pace.fence_bytes):
+            self._fence_now()
+        grown, size = self._folder.manifest.grown, self._folder.manifest.size
+        busy = self._compactor is not None and self._compactor.is_alive()
+        if grown >= self._pace.compact_bytes and 2 * grown >= size and not busy:
+            self._compactor = Thread(target=self._compact, name="quire-compact", daemon=True)
+            self._compactor.start()
+
+    def _last_round(self, flush_seconds: float) -> None:
+        with suppress(OSError):
+            self._flush(flush_seconds)
+
+    def _record(self) -> LastingChanges:
+        """What has changed in the slow tier goes into the manifest."""
+        changes = self._cache.lasting_changes()
+        if len(changes.freed_slot) or len(changes.pages.slot) or len(changes.nodes.number):
+            self._report.left_out += len(self._on_disk(lambda: self._folder.record(changes)).slot)
+            self._unfenced = True
+        return changes
+
+    def _copy_down(self) -> tuple[int, int]:
+        """Some pages that have no copy on disk yet: how many there were, and how many of them have one now."""
+        plan = self._cache.copy_down(max(1, self._pace.copy_bytes // int(self._page_bytes.max())))
+        return len(plan), len(plan) - len(self._run(plan)) if len(plan) else 0
+
+    def _run(self, plan: Plan) -> list[int]:
+        """Run it after the step that it waits for, and tell the cache; the failed moves."""
+        down = plan.moves[:, MoveColumn.DST_TIER] == self._slow
+        failed = list(range(len(plan)))
+        try:
+            if down.any():
+                self._record()
+                self._on_disk(self._folder.before_writing)
+            self._wait_for_step(plan)
+            failed = self._mover.run(plan)
+        finally:
+            finished = self._cache.finish(plan, failed)
+        self._mover.settle(plan.number)
+        self._tell(finished)
+        good = np.ones(len(plan), bool)
+        good[failed] = False
+        self._report.copied_down += int(np.count_nonzero(good & down))
+        self._report.brought_up += int(np.count_nonzero(good & ~down))
+        self._report.failed += len(failed)
+        self._unfenced_bytes += int(self._page_bytes[plan.moves[good & down, MoveColumn.GROUP]].sum())
+        if down.any():
+            self._record()
+        return failed
+
+    def _wait_for_step(self, plan: Plan) -> None:
+        """Until the step's plan that it comes after is finished."""
+        with self._changed:
+            while not self._closing and any(
+                not other.background and other.number <= plan.after for other in self._cache.open_plans()
+            ):
+                self._changed.wait(0.001)
+
+    def _fence_now(self) -> None:
+        self._record()
+        self._on_disk(self._folder.fence)
+        self._unfenced, self._unfenced_bytes, self._last_fence = False, 0, time.monotonic()
+        self._report.fences += 1
+
+    def _flush(self, seconds: float | None) -> bool:
+        end = None if seconds is None else time.monotonic() + seconds
+        worth = copied = 1
+        while copied and (end is None or time.monotonic() < end):
+            worth, copied = self._copy_down()
+        self._fence_now()
+        return not worth
+
+    def _forget(self, scope: Scope) -> int:
+        self._record()
+        pages = self._cache.forget(scope)
+        changes = self._record()
+        self._on_disk(self._folder.before_writing)
+        stored = set(zip(changes.pages.group.tolist(), changes.pages.slot.tolist(), strict=True))
+        for group in np.unique(changes.freed_group).tolist():
+            slots = changes.freed_slot[changes.freed_group == group].tolist()
+            self._folder.tier.erase(group, [slot for slot in slots if (group, slot) not in stored])
+        self._fence_now()
+        self._compact()
+        return pages
+
+    def _compact(self) -> None:
+        with suppress(OSError):  # the old log is as good, and longer
+            self._folder.manifest.compact()
+            self._report.compactions += 1
+
+    def _lose(self, group: int, failed: Failed) -> None:
+        """The scrubber has found bad pages."""
+        self._report.scrubbed_bad += len(failed)
+        self._tell(self._cache.lose(group, list(failed), tier=self._slow))
+
+    def _tell(self, finished: Finished) -> None:
+        if (finished.setbacks or finished.plan) and self._on_setbacks is not None:
+            self._on_setbacks(finished)
+
+
+def _check(cache: Cache, folder: DiskFolder, tiers: Sequence[Tier]) -> None:
+    config, info = cache.config, folder.tier.info()
+    if not config.tiers[-1].slow or not config.lasting:
+        fact = f"slow={config.tiers[-1].slow}, lasting={config.lasting}"
+        cure = "give the last tier slow=True and the cache lasting=True"
+        raise InputError(say("a keeper for this cache", fact, cure))
+    slots = tuple(config.tiers[-1].of_group(group) for group in range(len(config.groups)))
+    if slots != info.num_slots or len(tiers) != len(config.tiers) - 1:
+        fact = f"the cache has {slots} slots in it, the folder {info.num_slots}; tiers above it: {len(tiers)}"
+        raise InputError(say("a keeper for this cache", fact, "open the folder with the slots of the cache"))

@@ -1,0 +1,232 @@
+"""A cache whose disk lasts: written, closed or killed, opened again, prefetched, found."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quire import Cache, CacheConfig, InputError, Request, Scope, StateError, TierConfig, check
+from quire.core.admission.prefetch import Prefetch
+from quire.core.records.plan import MoveColumn
+from quire.tiers import Mover, PageLayout
+from quire.tiers.disk import DiskKeeper, KeeperPace
+from quire.tiers.disk.examine import examine
+from quire.tiers.disk.folder import model_folder
+from quire.tiers.disk.manifest import NAME
+
+from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
+from .stand_ins import Faults, FaultyFiles
+from .test_tier import flip
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_new_process_finds_what_the_last_one_computed(tmp_path: Path) -> None:
+    before = Kept(tmp_path)
+    before.compute(1)
+    before.compute(2, Scope(salt="tenant"))
+    before.close()
+    after = Kept(tmp_path)
+    assert after.keeper.report().restored == 8
+    assert after.found(1) == 0, "nothing is in host memory yet"
+    assert after.fetched(1) == 16 and after.fetched(2, Scope(salt="tenant")) == 16
+    assert after.fetched(2) == 0, "another scope"
+    check(after.cache)
+    after.close()
+    assert not examine(after.folder.folder).findings
+
+
+def test_more_than_the_host_holds_goes_through_the_disk(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    for number in range(7):
+        kept.compute(number)
+        assert kept.keeper.flush()
+    assert kept.keeper.report().copied_down == 28 > HOST
+    for number in range(7):
+        assert kept.fetched(number) == 16
+    check(kept.cache)
+    kept.close()
+    again = Kept(tmp_path)
+    assert [again.fetched(number) for number in range(7)] == [16] * 7
+    again.close()
+
+
+def test_slots_of_the_disk_are_used_again(tmp_path: Path) -> None:
+    """Three times what it holds: old pages make way, their records do too, and what is there is right."""
+    kept = Kept(tmp_path)
+    for number in range(24):
+        kept.compute(number)
+        kept.keeper.flush()
+    assert kept.keeper.report().copied_down > 2 * DISK
+    kept.close()
+    assert not examine(kept.folder.folder).findings
+    again = Kept(tmp_path)
+    assert again.keeper.report().restored == DISK
+    ends = [again.fetched(number) for number in range(24)]
+    assert sum(ends) == DISK * BLOCK
+    check(again.cache)
+    again.close()
+
+
+def test_it_works_by_itself_beside_others(tmp_path: Path) -> None:
+    """Without being asked: pages go down, fences are made, the log is compacted, pages are scrubbed."""
+    pace = KeeperPace(look_seconds=0.001, fence_seconds=0.001, compact_bytes=2000, scrub_bytes_per_second=1e9)
+    kept = Kept(tmp_path, pace)
+    number = 0
+    while (report := kept.keeper.report()).copied_down < 100 or not report.compactions or report.fences < 3:
+        kept.compute(number := number + 1)
+        kept.keeper.idle()
+    assert not report.broken and not report.failed
+    kept.keeper.flush()
+    check(kept.cache)
+    kept.close()
+    assert not examine(kept.folder.folder).findings
+    again = Kept(tmp_path, OFTEN)
+    assert again.fetched(number) == 16
+    again.close()
+
+
+def slots_of(kept: Kept, number: int) -> list[int]:
+    """Where a prompt's pages are on disk, in the order of its blocks; a prefetch knows."""
+    with kept.cache.prefetch(Request("look", prompt(number))) as prefetch:
+        slots: list[int] = prefetch.plan.moves[:, MoveColumn.SRC_SLOT].tolist()
+        kept.keeper.run(prefetch.plan).result()
+    return slots
+
+
+def test_a_page_that_went_bad_is_a_miss(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.compute(1)
+    kept.close()
+    look = Kept(tmp_path)
+    third = slots_of(look, 1)[2]
+    look.close()
+    flip(model_folder(tmp_path, FINGERPRINT) / "pages-0", third * 4096 + 3)
+    again = Kept(tmp_path)
+    assert again.fetched(1) == 2 * BLOCK, "the third block is bad"
+    assert again.keeper.report().failed == 1
+    check(again.cache)
+    again.compute(1)
+    again.close()
+    last = Kept(tmp_path)
+    assert last.fetched(1) == 4 * BLOCK
+    last.close()
+
+
+def test_what_the_scrubber_finds_is_lost(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.compute(1)
+    kept.close()
+    flip(model_folder(tmp_path, FINGERPRINT) / "pages-0", 3)
+    again = Kept(tmp_path, KeeperPace(look_seconds=600, scrub_bytes_per_second=1e9))
+    while not again.keeper.report().scrubbed_bad:
+        again.keeper.idle()
+    assert again.fetched(1) < 16
+    check(again.cache)
+    again.close()
+    assert not examine(again.folder.folder).findings, "its record is gone too"
+
+
+def test_forgotten_is_gone_from_manifest_and_bytes(tmp_path: Path) -> None:
+    mine, theirs = Scope(salt="mine"), Scope(salt="theirs")
+    kept = Kept(tmp_path)
+    kept.compute(1, mine)
+    kept.compute(2, theirs)
+    kept.keeper.flush()
+    kept.close()
+    again = Kept(tmp_path)  # of which only digests of the scopes are known
+    again.compute(3, mine)
+    again.keeper.flush()
+    model = again.folder.folder
+    secret = [prompt(number)[:4].tobytes() for number in (1, 3)] + [
+        page_of(prompt(number)[:4]).tobytes() for number in (1, 3)
+    ]
+    files = [model / NAME, model / "pages-0"]
+    assert all(any(part in path.read_bytes() for path in files) for part in secret)
+    assert again.keeper.forget(mine) > 0
+    assert not any(part in path.read_bytes() for part in secret for path in files)
+    assert prompt(2)[:4].tobytes() in files[0].read_bytes()
+    again.close()
+    last = Kept(tmp_path)
+    assert (last.fetched(1, mine), last.fetched(3, mine), last.fetched(2, theirs)) == (0, 0, 16)
+    last.close()
+
+
+@pytest.mark.parametrize("place", ["pages", "sync"])
+def test_a_disk_that_fails_ends_copying_and_nothing_else(tmp_path: Path, place: str) -> None:
+    before = Kept(tmp_path)
+    before.compute(1)
+    before.close()
+    faults = Faults()
+    kept = Kept(tmp_path, files=FaultyFiles(faults))
+    kept.compute(2)
+    if place == "sync":
+        faults.sync_errors["pages-0"] = errno.EIO
+        with pytest.raises(OSError, match="sync"):
+            kept.keeper.flush()
+        assert "EIO" in kept.keeper.report().broken
+        with pytest.raises(OSError, match="has failed before"):
+            kept.keeper.fence()
+    else:
+        faults.write_errors.update({("pages-0", slot * 4096 + 1): errno.ENOSPC for slot in range(DISK)})
+        assert not kept.keeper.flush()
+        assert kept.keeper.report().failed and not kept.keeper.report().copied_down
+    assert kept.found(2) == 16 and kept.fetched(1) == 16
+    check(kept.cache)
+    with pytest.raises(StateError, match="failed") if place == "sync" else nullcontext():
+        kept.close()
+    again = Kept(tmp_path)
+    assert again.fetched(1) == 16
+    again.close()
+
+
+def test_a_claim_takes_what_was_prefetched(tmp_path: Path) -> None:
+    """With a device: the pages go from disk to host by prefetch, and to the device by the plan of the step."""
+    before = Kept(tmp_path, device=6)
+    before.compute(1)
+    before.close()
+    kept = Kept(tmp_path, device=6)
+    request = Request("r", np.append(prompt(1), 7).astype(np.int32))
+    prefetch = kept.keeper.prefetch(request)
+    kept.keeper.idle()
+    assert isinstance(prefetch, Prefetch) and prefetch.arrived
+    batch = kept.cache.add_sequence_batch([request])
+    assert batch.sequences[0].start == 16
+    with Mover([kept.device, kept.host, kept.folder.tier], [PageLayout(PAGE)], BLOCK) as mover:
+        assert mover.run(batch.plan) == []
+    kept.cache.finish(batch.plan)
+    table = batch.sequences[0].slots()[:4].tolist()
+    for block, slot in enumerate(table):
+        assert np.array_equal(kept.device.view(0)[slot], page_of(prompt(1)[: (block + 1) * BLOCK]))
+    kept.cache.release(batch.sequences[0])
+    check(kept.cache)
+    kept.close()
+
+
+def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    small = (TierConfig("device", 0), TierConfig("host", 4), TierConfig("disk", 5, slow=True))
+    for config in (
+        CacheConfig(small[:2], BLOCK, max_length=64),
+        CacheConfig(small, BLOCK, max_length=64),
+        CacheConfig(small, BLOCK, max_length=64, lasting=True),
+    ):
+        with pytest.raises(InputError, match="a keeper for this cache"):
+            DiskKeeper(Cache(config), kept.folder, [kept.device, kept.host], [PageLayout(PAGE)])
+    kept.close()
+    kept.close()
+    with pytest.raises(StateError, match="it is closed"):
+        kept.keeper.fence()
+
+
+def test_a_killed_process_leaves_a_cache_that_opens() -> None:
+    command = [sys.executable, "-m", "tests.tiers.disk.cache_crash", "--rounds", "15"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "15 caches killed" in done.stdout
