@@ -37,9 +37,9 @@ from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
+from quire.engine.outer_memory import OuterMemory
 from quire.engine.recording import RunRecorder
 from quire.engine.settings import EngineConfig
-from quire.engine.shared_side import SharedSide, shared_config
 from quire.engine.step.advance import Advance
 from quire.engine.step.beam import beams_of
 from quire.engine.step.branch import NO_DRAFTS, Branch, Finish, Listener, Run
@@ -60,6 +60,7 @@ from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
 
 if TYPE_CHECKING:
+    from quire.engine.disk_side import DiskConfig
     from quire.tiers.shared import SharedConfig
 
 PLAIN_SAMPLING = Sampling()
@@ -73,6 +74,7 @@ class Engine:
         self, model: Model, config: EngineConfig, *, connector: Connector | None = None,
         colder: Sequence[Tier] | None = None, clock: Callable[[], float] = time.monotonic,
         record: str | Path | None = None, shared: SharedConfig | str | Path | None = None,
+        disk: DiskConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
         self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
@@ -91,21 +93,18 @@ class Engine:
         self._numbers = count()
         self.participants: list[StepParticipant] = []  # they take part in every step: a peer, a publisher
         self.closed = False
-        self.shared_side = None if shared is None else self._open_shared(shared)
         self.recording: RunRecorder | None = None
+        try:
+            self.outer = OuterMemory((model, self.cache, self.pages), shared, disk, self.plans.carry)
+        except BaseException:
+            self.close()
+            raise
+        self.shared_side, self.disk_side = self.outer.shared, self.outer.disk
+        self.participants += self.outer.sides()
         if record is not None:
             self.record(record)
         self.stats = Stats()
         _log.info("an engine for %r: %s", model, memory_in_words(self.cache.config))
-
-    def _open_shared(self, shared: SharedConfig | str | Path) -> SharedSide:
-        try:
-            side = SharedSide(self.model, self.cache, self.pages, shared_config(shared))
-        except BaseException:
-            self.pages.close()
-            raise
-        self.participants.append(side)
-        return side
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -147,7 +146,7 @@ class Engine:
         if not away:
             self.scheduler.put(branch)
             branch.prepared = prepared
-            branch.prefetch = None if self.shared_side is None else self.shared_side.prefetch(request)
+            branch.prefetch = self.outer.prefetch(request, self.clock)
         return run
 
     def _mask(self, given: TokenMask | None, sampling: Sampling) -> TokenMask | None:

@@ -12,6 +12,8 @@ from quire.core.records.memory import parse_bytes, say_bytes
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
 
+SECTORS, MANIFEST = 4096, 256  # of a disk tier: a page takes a multiple of the one, and at most the other besides
+
 
 class Load(NamedTuple):
     """What an engine has under way at most: it decides how much windows and states take."""
@@ -21,7 +23,9 @@ class Load(NamedTuple):
     chunk: int  # tokens of a prompt in one step
 
 
-def fitting(model: Model, device_bytes: int | str, host_bytes: int | str = 0, **settings: Any) -> EngineConfig:
+def fitting(
+    model: Model, device_bytes: int | str, host_bytes: int | str = 0, disk_bytes: int | str = 0, **settings: Any
+) -> EngineConfig:
     """A config whose pages fill so much memory ("40GB", "512MiB", bytes); `settings`: other fields of EngineConfig."""
     settings.setdefault("max_length", min(model.max_length, 8192))
     settings.setdefault("max_sequences", 32)
@@ -32,7 +36,16 @@ def fitting(model: Model, device_bytes: int | str, host_bytes: int | str = 0, **
     device = _tier_pages(("device memory", device_bytes), groups, load, nothing_yet)
     has_host = parse_bytes(host_bytes, "host memory") > 0
     settings["host_pages"] = _tier_pages(("host memory", host_bytes), groups, load, device) if has_host else 0
+    if parse_bytes(disk_bytes, "disk") > 0:
+        others = device if not has_host else tuple(map(sum, zip(device, settings["host_pages"], strict=True)))
+        settings["disk_pages"] = _tier_pages(("disk", _for_pages(disk_bytes, groups)), groups, load, others)
     return EngineConfig(device, **settings)
+
+
+def _for_pages(disk_bytes: int | str, groups: tuple[LayerGroup, ...]) -> int:
+    """What is left for pages where each takes whole sectors and a place in the manifest."""
+    share = min(group.page_bytes / (-(-group.page_bytes // SECTORS) * SECTORS + MANIFEST) for group in groups)
+    return int(parse_bytes(disk_bytes, "disk") * share)
 
 
 def _tier_pages(

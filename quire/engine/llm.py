@@ -14,6 +14,7 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.trace.recorder import TraceRecorder
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
+from quire.engine.disk_side import DiskConfig, disk_config
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
@@ -64,12 +65,13 @@ class Output:
 
 
 class ModelMemory(TypedDict, total=False):
-    """Where a model and its pages are: "cpu", "float32", "512MiB" and 0 if nothing else is said."""
+    """Where a model and its pages are: "cpu", "float32", "512MiB", 0 and 0 if nothing else is said."""
 
     device: str
     dtype: str
     device_bytes: int | str
     host_bytes: int | str
+    disk_bytes: int | str
 
 
 class LLM:
@@ -80,13 +82,14 @@ class LLM:
     With a `prefill_peer`, an LLM that serves prompts, it decodes what that one computes. With `publish`, an endpoint
     such as "tcp://127.0.0.1:5557", routers hear what it caches, and with `replay`, another one, what they missed.
     With `shared`, a folder or "redis://host:6379/0", it reuses what other machines have computed, and they what it has.
+    With `disk`, a folder, and `disk_bytes`, what it has computed is there again when it is started anew.
     """
 
     def __init__(
         self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None,
         prefill_peer: PrefillPeer | None = None, publish: str | None = None, replay: str | None = None,
-        shared: SharedConfig | str | Path | None = None, tell: Callable[[str], None] = lambda _: None,
-        **memory: Unpack[ModelMemory],
+        shared: SharedConfig | str | Path | None = None, disk: DiskConfig | str | Path | None = None,
+        tell: Callable[[str], None] = lambda _: None, **memory: Unpack[ModelMemory],
     ) -> None:  # fmt: skip
         check_names(memory, ModelMemory.__optional_keys__)
         device = memory.get("device", "cpu")
@@ -100,6 +103,7 @@ class LLM:
             _check_peer(prefill_peer)
         _check_endpoints(publish, replay)
         shared = None if shared is None else shared_config(shared)
+        disk = None if disk is None else _checked_disk(disk, publish, config, memory)
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
@@ -107,9 +111,10 @@ class LLM:
             model = load(place, device=device, dtype=memory.get("dtype", "float32"))
         self.model = model
         if config is None:
-            host = memory.get("host_bytes", 0 if shared is None else HOST_BYTES)
-            config = fitting(model, memory.get("device_bytes", "512MiB"), host)
-        engine = Engine(model, config if publish is None else replace(config, events=True), shared=shared)
+            host = memory.get("host_bytes", 0 if shared is None and disk is None else HOST_BYTES)
+            device_bytes, disk_bytes = memory.get("device_bytes", "512MiB"), memory.get("disk_bytes", 0)
+            config = fitting(model, device_bytes, host, disk_bytes)
+        engine = Engine(model, config if publish is None else replace(config, events=True), shared=shared, disk=disk)
         try:
             submit = None if prefill_peer is None else _remote(engine, prefill_peer)
             self.publisher = None if publish is None else _published(engine, publish, replay)
@@ -117,6 +122,7 @@ class LLM:
             engine.close()
             raise
         self.shared = None if engine.shared_side is None else engine.shared_side.shared
+        self.disk = None if engine.disk_side is None else engine.disk_side.keeper
         self.loop = Loop(engine, submit)
 
     def tokens(self, prompt: Prompt) -> list[int]:
@@ -230,6 +236,19 @@ def _check_endpoints(publish: str | None, replay: str | None) -> None:
         raise InputError(say(f"replay={replay!r}", "nothing is published", "give publish as well"))
     if publish is not None:
         import quire.events  # noqa: F401  # says what is missing
+
+
+def _checked_disk(
+    disk: DiskConfig | str | Path, publish: str | None, config: EngineConfig | None, memory: ModelMemory
+) -> DiskConfig:
+    """What keeps pages from lasting, before a model is loaded."""
+    ask = "an LLM with a disk"
+    if publish is not None:
+        fact = "events name scopes in clear, and of pages from disk only digests are known"
+        raise InputError(say(ask, fact, "leave out publish, or disk"))
+    if config is None and not memory.get("disk_bytes"):
+        raise InputError(say(ask, "nothing says how much of it", "give disk_bytes, as '200GB'"))
+    return disk_config(disk)
 
 
 def _published(engine: Engine, publish: str, replay: str | None) -> Publisher:

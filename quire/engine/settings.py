@@ -26,6 +26,7 @@ class EngineConfig:
 
     device_pages: int | Sequence[int]  # slots on the device, for each layer group alike or one number per group
     host_pages: int | Sequence[int] = 0  # and in host memory
+    disk_pages: int | Sequence[int] = 0  # and on disk, behind host memory; they last (Engine(disk=...))
     block_size: int = 16
     max_num_tokens: int = 512  # tokens one step computes, decoding included: never exceeded
     max_sequences: int = 64  # answers computed at the same time
@@ -43,7 +44,7 @@ class EngineConfig:
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
 
     def __post_init__(self) -> None:
-        keep_tuples(self, "device_pages", "host_pages")
+        keep_tuples(self, "device_pages", "host_pages", "disk_pages")
         for name in _SIZES:
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= LARGEST:
@@ -51,7 +52,7 @@ class EngineConfig:
         for name in _SWITCHES:
             if type(value := getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(value)}", "it is neither True nor False", "give one of them"))
-        for name in ("device_pages", "host_pages"):
+        for name in ("device_pages", "host_pages", "disk_pages"):
             value = getattr(self, name)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
                 fact = f"it is no number of pages from 0 to {LARGEST}"
@@ -78,14 +79,23 @@ class EngineConfig:
     def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
         """The cache of such an engine."""
         tiers = [TierConfig("device", self.device_pages)]
-        if self.host_pages and self.host_pages != (0,) * len(groups):
+        if _some(self.host_pages):
             tiers.append(TierConfig("host", self.host_pages))
+        if _some(self.disk_pages):
+            if len(tiers) < 2:
+                fact = "pages come from there into host memory, and there is none"
+                raise InputError(say(f"disk_pages {shown(self.disk_pages)}", fact, "give host_pages too"))
+            tiers.append(TierConfig("disk", self.disk_pages, slow=True))
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
-            event_seed=self.event_seed, receipts=self.receipts,
+            event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow,
         )  # fmt: skip
+
+
+def _some(pages: object) -> bool:
+    return any(_each(pages))
 
 
 def _each(pages: object) -> tuple[object, ...]:

@@ -92,6 +92,8 @@ def _host_tiers(config: CacheConfig, sizes: list[int], device: torch.device) -> 
     """Arenas in host memory; beside a GPU pinned, so that it can read and write them itself."""
     tiers: list[Tier] = []
     for tier in config.tiers[1:]:
+        if tier.slow:  # no step touches it, and its bytes are somebody else's
+            continue
         slots = [tier.of_group(group) for group in range(len(sizes))]
         with _memory(tier.name, slots, sizes):
             if device.type == "cpu":

@@ -31,3 +31,22 @@ class Prefetcher(Protocol):
     def prefetch(self, request: Request) -> Prefetch | None:
         """Begin; never waits. None: there is nothing to bring."""
         ...
+
+
+class BothPrefetches:
+    """Pages from two places, for one request."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Prefetch, second: Prefetch) -> None:
+        self._first, self._second = first, second
+
+    @property
+    def done(self) -> bool:
+        """Neither is under way."""
+        return self._first.done and self._second.done
+
+    def close(self) -> None:
+        """Of both."""
+        self._first.close()
+        self._second.close()

