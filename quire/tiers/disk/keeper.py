@@ -93,6 +93,7 @@ class DiskKeeper:
         self._changed = Condition()  # guards the two below
         self._asks: deque[Callable[[], None]] = deque()
         self._closing = False
+        self._num_run = 0
         self._unfenced_bytes = 0
         self._unfenced = False
         self._copy_from = 0.0
@@ -241,10 +242,11 @@ class DiskKeeper:
                 self._record()
                 self._on_disk(self._folder.before_writing)
             self._wait_for_step(plan)
-            failed = self._mover.run(plan)
+            self._num_run += 1  # the mover wants plans by number, and those in the background come as they come
+            failed = self._mover.run(Plan(self._num_run, plan.moves))
         finally:
             finished = self._cache.finish(plan, failed)
-        self._mover.settle(plan.number)
+        self._mover.settle(self._num_run)
         self._tell(finished)
         good = np.ones(len(plan), bool)
         good[failed] = False

@@ -119,6 +119,21 @@ def test_a_page_that_went_bad_is_a_miss(tmp_path: Path) -> None:
     last.close()
 
 
+def test_plans_run_in_whatever_order_they_come(tmp_path: Path) -> None:
+    """A prefetch that was made before pages went down, and is run after them."""
+    before = Kept(tmp_path)
+    before.compute(1)
+    before.close()
+    kept = Kept(tmp_path)
+    with kept.cache.prefetch(Request("early", prompt(1))) as early:
+        kept.compute(2, blocks=2)
+        assert kept.keeper.flush()
+        assert kept.keeper.run(early.plan).result() == [] and early.arrived
+    assert kept.found(1) == 16
+    check(kept.cache)
+    kept.close()
+
+
 def test_what_the_scrubber_finds_is_lost(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     kept.compute(1)
