@@ -65,12 +65,13 @@ class Output:
 
 
 class ModelMemory(TypedDict, total=False):
-    """Where a model and its pages are: "cpu", "float32", "512MiB", 0 and 0 if nothing else is said."""
+    """Where a model and its pages are: "cpu", "float32", "512MiB", 0, no disk if nothing else is said."""
 
     device: str
     dtype: str
     device_bytes: int | str
     host_bytes: int | str
+    disk: DiskConfig | str | Path | None
     disk_bytes: int | str
 
 
@@ -88,8 +89,8 @@ class LLM:
     def __init__(
         self, model: str | Path | Model | None = None, *, config: EngineConfig | None = None,
         prefill_peer: PrefillPeer | None = None, publish: str | None = None, replay: str | None = None,
-        shared: SharedConfig | str | Path | None = None, disk: DiskConfig | str | Path | None = None,
-        tell: Callable[[str], None] = lambda _: None, **memory: Unpack[ModelMemory],
+        shared: SharedConfig | str | Path | None = None, tell: Callable[[str], None] = lambda _: None,
+        **memory: Unpack[ModelMemory],
     ) -> None:  # fmt: skip
         check_names(memory, ModelMemory.__optional_keys__)
         device = memory.get("device", "cpu")
@@ -103,7 +104,7 @@ class LLM:
             _check_peer(prefill_peer)
         _check_endpoints(publish, replay)
         shared = None if shared is None else shared_config(shared)
-        disk = None if disk is None else _checked_disk(disk, publish, config, memory)
+        disk = _checked_disk(publish, config, memory)
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
@@ -238,11 +239,13 @@ def _check_endpoints(publish: str | None, replay: str | None) -> None:
         import quire.events  # noqa: F401  # says what is missing
 
 
-def _checked_disk(
-    disk: DiskConfig | str | Path, publish: str | None, config: EngineConfig | None, memory: ModelMemory
-) -> DiskConfig:
-    """What keeps pages from lasting, before a model is loaded."""
-    ask = "an LLM with a disk"
+def _checked_disk(publish: str | None, config: EngineConfig | None, memory: ModelMemory) -> DiskConfig | None:
+    """Where pages last, if anywhere; what keeps them from that, before a model is loaded."""
+    ask, disk = "an LLM with a disk", memory.get("disk")
+    if disk is None:
+        if memory.get("disk_bytes"):
+            raise InputError(say("disk_bytes", "nothing says where", "give disk, a folder"))
+        return None
     if publish is not None:
         fact = "events name scopes in clear, and of pages from disk only digests are known"
         raise InputError(say(ask, fact, "leave out publish, or disk"))

@@ -171,12 +171,11 @@ def test_a_cancelled_request_holds_nothing(tmp_path: Path) -> None:
     prompt = words(0, 60)
     with lasting("llama", tmp_path) as first:
         answer(first, prompt)
-    with lasting("llama", tmp_path) as second:
-        with Gate(second):
-            run = second.submit(list(prompt), plain(4))
-            assert [type(one) for one in second.cache.open_prefetches()] == [Prefetch]
-            second.cancel(run)
-            assert second.cache.open_prefetches() == []
+    with lasting("llama", tmp_path) as second, Gate(second):
+        run = second.submit(list(prompt), plain(4))
+        assert [type(one) for one in second.cache.open_prefetches()] == [Prefetch]
+        second.cancel(run)
+        assert second.cache.open_prefetches() == []
 
 
 # -- LLM ---------------------------------------------------------------------------------------------------------------
@@ -186,6 +185,8 @@ def test_what_cannot_work_is_refused_before_anything_is_made(tmp_path: Path) -> 
     model = model_of("llama")
     with pytest.raises(InputError, match="give disk_bytes"):
         LLM(model, disk=tmp_path)
+    with pytest.raises(InputError, match="give disk, a folder"):
+        LLM(model, disk_bytes="1MiB")
     with pytest.raises(InputError, match="leave out publish, or disk"):
         LLM(model, disk=tmp_path, disk_bytes="1MiB", publish="tcp://127.0.0.1:*")
     with pytest.raises(InputError, match="pass a folder"):
