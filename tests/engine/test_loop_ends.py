@@ -195,6 +195,27 @@ def test_closed_waits_until_the_place_is_free(model: Model) -> None:
         asyncio.run(asyncio.wait_for(act(loop), PATIENCE))
 
 
+def test_wait_async_keeps_what_nobody_reads(model: Model) -> None:
+    """However many pieces wait, and it is woken once: at the end."""
+
+    async def act(loop: Loop) -> tuple[Run, int]:
+        event_loop = asyncio.get_running_loop()
+        stream = await loop.submit_async(PROMPT, PLAIN)
+        woken, wake = [], event_loop.call_soon_threadsafe
+
+        def note(*args: Any) -> Any:
+            woken.append(args)
+            return wake(*args)
+
+        event_loop.call_soon_threadsafe = note  # type: ignore[method-assign, assignment]
+        run = await stream.wait_async()
+        return run, len(woken)
+
+    with loop_of(model, max_unread=2) as loop:
+        run, woken = asyncio.run(asyncio.wait_for(act(loop), PATIENCE))
+        assert run.error is None and len(run.answers[0].tokens) == 12 and woken <= 1
+
+
 def test_call_async_acts_in_the_engines_thread(model: Model, valve: Valve) -> None:
     async def act(loop: Loop) -> None:
         assert await loop.call_async(lambda engine: engine) is loop.engine
