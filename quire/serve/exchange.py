@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from quire.core.records.errors import QuireError, say
-from quire.serve.errors import ApiError
+from quire.serve.errors import RETRY_AFTER, ApiError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -30,6 +30,24 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 class ClientGone(QuireError):
     """Whoever asked has closed the connection: nobody waits for an answer."""
+
+
+class BodyRoom:
+    """Bytes of bodies that may be on their way at the same time, of all clients together."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def take(self, size: int) -> None:
+        """Room for so many more; without it they are refused."""
+        if size > self.left:
+            fact = "as many bodies are on their way as this server reads at once"
+            raise ApiError(429, say("the body", fact, "send it again later"), code="bodies_full", headers=RETRY_AFTER)
+        self.left -= size
+
+    def give(self, size: int) -> None:
+        """They have been read."""
+        self.left += size
 
 
 class Exchange:
@@ -52,7 +70,7 @@ class Exchange:
 
     # -- what comes in -----------------------------------------------------------------------------------------------
 
-    async def json(self, max_bytes: int, seconds: float) -> Any:
+    async def json(self, max_bytes: int, seconds: float, room: BodyRoom) -> Any:
         """The body, as JSON."""
         if self.header(b"content-type").partition(b";")[0].strip().lower() != JSON:
             cure = "send content-type: application/json"
@@ -60,34 +78,29 @@ class Exchange:
         length = self.header(b"content-length")
         if length.isdigit() and int(length[:20]) > max_bytes:
             raise _too_large(max_bytes)
+        parts: list[bytes] = []
         try:
             async with asyncio.timeout(seconds):
-                body = await self._body(max_bytes)
+                await self._read_body(parts, max_bytes, room)
+            return _parsed(b"".join(parts))
         except TimeoutError:
             raise ApiError(408, say("the body", f"it has not come in {seconds:g} s", "send it faster")) from None
-        try:
-            return json.loads(body, parse_constant=_no_constant)
-        except RecursionError:
-            raise ApiError(400, say("the body", "it is nested too deeply", "nest less")) from None
-        except ValueError as wrong:  # no JSON, no UTF-8, or a number of too many digits
-            place = f" at character {wrong.pos}" if isinstance(wrong, json.JSONDecodeError) else ""
-            raise ApiError(400, say("the body", f"it is no JSON{place}", "send a JSON object")) from None
+        finally:
+            room.give(sum(map(len, parts)))
 
-    async def _body(self, max_bytes: int) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
+    async def _read_body(self, parts: list[bytes], max_bytes: int, room: BodyRoom) -> None:
+        size, more = 0, True
+        while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self.gone = True
                 raise ClientGone("the client left before its body had come")
-            part = message.get("body", b"")
+            part, more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
             if size > max_bytes:
                 raise _too_large(max_bytes)
+            room.take(len(part))
             parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -157,6 +170,16 @@ def encoded(value: Any) -> bytes:
 def event(value: Any) -> bytes:
     """One server-sent event."""
     return b"data: " + encoded(value) + b"\n\n"
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_no_constant)
+    except RecursionError:
+        raise ApiError(400, say("the body", "it is nested too deeply", "nest less")) from None
+    except ValueError as wrong:  # no JSON, no UTF-8, or a number of too many digits
+        place = f" at character {wrong.pos}" if isinstance(wrong, json.JSONDecodeError) else ""
+        raise ApiError(400, say("the body", f"it is no JSON{place}", "send a JSON object")) from None
 
 
 def _too_large(max_bytes: int) -> ApiError:

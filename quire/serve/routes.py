@@ -138,7 +138,7 @@ async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
 async def _read(service: Service, exchange: Exchange, fields: Fields) -> dict[str, Any]:
     """The fields of a body, which asks for the model that there is."""
     settings = service.settings
-    asked = read_fields(await exchange.json(settings.max_body, settings.body_seconds), fields)
+    asked = read_fields(await exchange.json(settings.max_body, settings.body_seconds, service.bodies), fields)
     if asked["model"] not in (None, settings.model_name):
         fact = f"this server has {settings.model_name} only"
         raise ApiError(

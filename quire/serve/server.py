@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from types import FrameType
 
@@ -54,6 +55,15 @@ class Server(uvicorn.Server):
         finally:
             timer.cancel()
             self.service.cut()  # after a second signal
+
+
+def check_tls(cert: str, key: str) -> None:
+    """Refuse files that are no certificate and its key, before a model is loaded."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as wrong:
+        fact = f"{cert} and {key} cannot be used: {wrong}"
+        raise InputError(say("TLS", fact, "give a certificate and its key, in PEM")) from None
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -21,6 +21,7 @@ from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.errors import RETRY_AFTER, ApiError
+from quire.serve.exchange import BodyRoom
 from quire.serve.metrics.metrics import Metrics
 from quire.serve.prompts import Prompts
 from quire.serve.settings import ServeSettings
@@ -50,6 +51,7 @@ class Service:
         self.prompts = Prompts(llm.model.tokenizer, settings.max_characters * self.longest, vocabulary)
         self.words, self.id_words = TokenWords(llm.model.tokenizer), TokenWords(None)
         self.metrics = Metrics(llm, settings.model_name, self.longest)
+        self.bodies = BodyRoom(settings.max_bodies)
         self._streams: set[Stream] = set()
         self.ending = False  # it takes no more
 

@@ -24,6 +24,7 @@ class ServeSettings:
     queue_seconds: float = 0.0  # how long a request may wait for a place in a full engine, before it is told 429
     body_seconds: float = 30.0  # how long a body may take to come
     max_body: int = 4 << 20  # bytes of one
+    max_bodies: int = 256 << 20  # bytes of all that are being read
     max_characters: int = 64  # of a prompt, per token of the longest one: more is refused before it is tokenized
     max_retain_seconds: float = 86_400.0  # longest time that a client may ask to keep pages for
     max_retain_priority: int = 90  # and the highest priority
@@ -33,7 +34,7 @@ class ServeSettings:
         keep_tuples(self, "hosts", "origins")
         if not isinstance(self.model_name, str) or not self.model_name:
             raise InputError(say("a server", f"model_name is {shown(self.model_name)}", "give the model a name"))
-        for name in ("queue_seconds", "body_seconds", "max_body", "max_characters", "max_retain_seconds"):
+        for name in ("queue_seconds", "body_seconds", "max_body", "max_bodies", "max_characters", "max_retain_seconds"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise InputError(say("a server", f"{name} is {shown(value)}", "give a number from 0 on"))

@@ -79,6 +79,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     """Everything that can be wrong before a model is loaded, which takes long."""
     from quire.serve import ApiKeys, ServeSettings, bind
     from quire.serve.auth import ENVIRONMENT
+    from quire.serve.server import check_tls
     from quire.serve.settings import LOOPBACK
 
     for what, amount in (("device memory", options.device_memory), ("host memory", options.host_memory)):
@@ -90,6 +91,8 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
         keys = ApiKeys.of_environment(os.environ[ENVIRONMENT])
     if bool(options.tls_cert) != bool(options.tls_key):
         raise InputError(say("TLS", "a certificate needs its key", "give --tls-cert and --tls-key"))
+    if options.tls_cert:
+        check_tls(options.tls_cert, options.tls_key)
     local = is_loopback(options.host)
     if not local and keys is None:
         tell(f"everybody who can reach {options.host} may use this server: give it API keys, or a private network")

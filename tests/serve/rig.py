@@ -77,11 +77,11 @@ class Reply:
 class Serving:
     """One server. `valve` holds up or breaks the model's steps."""
 
-    def __init__(self, model: Model, settings: dict[str, Any], sizes: dict[str, Any], grace: float = 30.0) -> None:
+    def __init__(self, model: Model, settings: dict[str, Any], sizes: dict[str, Any], **more: Any) -> None:
         self.valve = Valve(model.module)
         self.llm = LLM(model, config=EngineConfig(**(SIZES | sizes)))
         self.service = Service(self.llm, ServeSettings(NAME, **settings))
-        self.server = Server(self.service, grace=grace)
+        self.server = Server(self.service, **more)
         self._socket = bind("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
         ready = threading.Event()
@@ -193,9 +193,10 @@ class Wire:
 
 
 @contextmanager
-def serving(model: Model | None = None, grace: float = 30.0, sizes: Any = None, **settings: Any) -> Iterator[Serving]:
-    """A server that is gone behind the block."""
-    made = Serving(model or tiny_model(), settings, sizes or {}, grace)
+def serving(model: Model | None = None, sizes: Any = None, **settings: Any) -> Iterator[Serving]:
+    """A server that is gone behind the block; `grace` and `tls` are the Server's, other settings the Service's."""
+    more = {name: settings.pop(name) for name in ("grace", "tls") if name in settings}
+    made = Serving(model or tiny_model(), settings, sizes or {}, **more)
     try:
         yield made
     finally:

@@ -12,6 +12,7 @@ from quire import InputError
 from quire.serve import ServeSettings
 from quire.serve.endpoint import host_name
 
+from ..engine.threads import until
 from .rig import HELLO, NAME, Serving, serving
 
 CHAT = "/v1/chat/completions"
@@ -53,6 +54,19 @@ def test_a_body_that_is_too_large() -> None:
                 wire.socket.sendall(b"200\r\n" + b" " * 512 + b"\r\n")
             assert b" 413 " in wire.read_until(b"\r\n\r\n").split(b"\r\n")[0]
         assert server.chat().status == 200
+
+
+def test_bodies_of_all_clients_together_are_bounded() -> None:
+    with serving(max_bodies=2000) as server, server.wire() as slow:
+        slow.send_head(CHAT, 1900)
+        slow.socket.sendall(b" " * 1800)
+        until(lambda: server.service.bodies.left < 1000)
+        got = server.chat(user="x" * 500)
+        assert got.status == 429 and got.error["code"] == "bodies_full" and got.headers["retry-after"] == "1"
+        assert server.chat(max_tokens=1).status == 200, "a small one has room"
+        slow.close()
+        until(lambda: server.service.bodies.left == 2000)
+        assert server.chat(user="x" * 500).status == 200
 
 
 def test_a_body_that_takes_too_long() -> None:

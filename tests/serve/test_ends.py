@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -130,6 +133,22 @@ def test_one_bad_run_harms_nobody_else() -> None:
         server.until_idle()
 
 
+def test_with_a_certificate_it_is_https(tmp_path: Path) -> None:
+    pytest.importorskip("msgspec")
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl command")
+    from tests.transfer.certificates import Authority
+
+    authority = Authority(tmp_path)
+    own = authority.issue("server")
+    known = ssl.create_default_context(cafile=str(authority.ca))
+    with serving(tls=(str(own.cert), str(own.key))) as server:
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=PATIENCE, context=known)
+        connection.request("GET", "/health")
+        assert connection.getresponse().read() == b'{"status":"ok"}'
+        connection.close()
+
+
 # -- as a program ------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +234,7 @@ def test_a_program_that_is_told_to_end_ends(folder: str) -> None:
         (["--device-memory", "much"], "device memory"),
         (["--api-key-file", "no-such-file"], "no-such-file"),
         (["--tls-cert", "cert.pem"], "a certificate needs its key"),
+        (["--tls-cert", "setup.py", "--tls-key", "setup.py"], "give a certificate and its key"),
         (["--queue-seconds", "-1"], "queue_seconds is -1"),
     ],
 )
