@@ -169,6 +169,18 @@ def test_usage_in_every_event(server: Serving) -> None:
     assert counts == sorted(counts) and counts[-1] == 8 and events[-1]["choices"] == []
 
 
+def test_chance_decides_unless_something_else_is_said(server: Serving) -> None:
+    """OpenAI's default: temperature 1."""
+
+    def text(**fields: Any) -> str:
+        body = {"prompt": "Once upon a time", "max_tokens": 6, **fields}
+        return str(server.post("/v1/completions", body).json["choices"][0]["text"])
+
+    assert len({text(seed=seed) for seed in range(4)}) > 1 and text(seed=3) == text(seed=3)
+    assert len({text(seed=seed, temperature=0) for seed in range(3)}) == 1
+    assert text(seed=5) == server.llm.generate("Once upon a time", temperature=1.0, seed=5, max_tokens=6)[0].text
+
+
 def test_beams_are_as_many_as_answers(server: Serving) -> None:
     got = server.complete(use_beam_search=True, n=3, temperature=1, max_tokens=6).json
     texts = [choice["text"] for choice in got["choices"]]
