@@ -1,0 +1,97 @@
+"""KV cache groups of vLLM as layer groups of ours, and how many pages fit. Refuses by name what cannot be kept.
+
+Looks at the classes of vLLM's specs by their names, so that it runs, and is tested, without vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quire.core.records.config import CacheConfig, TierConfig
+from quire.core.records.errors import InputError, say
+from quire.core.records.groups import LayerGroup
+from quire.integrations.vllm.options import Options
+
+DEVICE, HOST = 0, 1  # tiers; the device's pages are vLLM's, and there are none of ours
+FULL = {"FullAttentionSpec", "MLAAttentionSpec"}
+WINDOW = {"SlidingWindowSpec"}
+REFUSED = {  # the others' names, with what is in the way
+    "MambaSpec": "recurrent states: vLLM hands them over outside the block table",
+    "ChunkedLocalAttentionSpec": "chunked local attention: no group of Quire reads that way",
+    "SinkFullAttentionSpec": "attention sinks in a pool of their own",
+    "CrossAttentionSpec": "cross attention: vLLM does not give its connectors an encoder's pages",
+    "RSWASpec": "a ring of window blocks, which vLLM overwrites in place",
+    "CircularBufferSpec": "a ring of blocks, which vLLM overwrites in place",
+    "SlidingWindowMLASpec": "windows that vLLM computes again behind every hit",
+}
+NO_DRAFT_LAYERS = {"ngram", "ngram_gpu", "suffix"}  # ways to draft that keep no KV of their own
+
+
+def layer_specs(group: Any) -> list[Any]:
+    """The spec of each layer of a group, in the order of its layers."""
+    spec = group.kv_cache_spec
+    by_layer = getattr(spec, "kv_cache_specs", None)
+    return [spec if by_layer is None else by_layer[name] for name in group.layer_names]
+
+
+def page_bytes(group: Any) -> int:
+    """Bytes that a block takes in all layers of a group, on one rank."""
+    return sum(int(spec.page_size_bytes) for spec in layer_specs(group))
+
+
+def layer_group(nth: int, group: Any) -> LayerGroup:
+    """What one group reads."""
+    specs = layer_specs(group)
+    kinds = {type(spec).__name__ for spec in specs}
+    for kind in sorted(kinds - FULL - WINDOW):
+        fact = REFUSED.get(kind, "Quire does not know how its layers read")
+        raise InputError(say(f"KV cache group {nth} ({kind})", fact, "run this model without QuireConnector"))
+    if getattr(group, "is_eagle_group", False):
+        fact = "it holds a draft model's layers, whose last pages change after they were stored"
+        raise InputError(say(f"KV cache group {nth}", fact, "draft by ngram, or run without QuireConnector"))
+    windows = {spec.sliding_window + getattr(spec, "extra_retained_tokens", 0) if kinds <= WINDOW else None
+               for spec in specs}  # fmt: skip
+    if len(windows) > 1 or not (kinds <= FULL or kinds <= WINDOW):
+        fact = "its layers do not read alike"
+        raise InputError(say(f"KV cache group {nth}", fact, "run this model without QuireConnector"))
+    return LayerGroup(f"group {nth}", page_bytes=page_bytes(group), window=windows.pop())
+
+
+def cache_config(
+    groups: Sequence[Any], options: Options, *, world_size: int, max_length: int, events: bool
+) -> CacheConfig:
+    """A cache without a device: pages come from vLLM's blocks and go back there."""
+    sizes = {int(group.kv_cache_spec.block_size) for group in groups}
+    if len(sizes) != 1:
+        fact = "its KV cache groups have blocks of different sizes"
+        raise InputError(say(f"a model with blocks of {sorted(sizes)} tokens", fact, "run it without QuireConnector"))
+    layers = tuple(layer_group(nth, group) for nth, group in enumerate(groups))
+    slots = num_slots(groups, options.host, world_size)
+    if slots < 1:
+        need = world_size * sum(layer.page_bytes for layer in layers)
+        fact = f"one block takes {need} bytes in all layers and ranks"
+        raise InputError(say(f"host memory of {options.host} bytes", fact, "give 'host' more"))
+    return CacheConfig(
+        (TierConfig("device", 0), TierConfig("host", slots)), sizes.pop(), layers, max_length=max_length,
+        partial_reuse=False, eviction=options.eviction, receipts=options.receipts, events=events,
+    )  # fmt: skip
+
+
+def num_slots(groups: Sequence[Any], host: int, world_size: int) -> int:
+    """Slots of every group: scheduler and workers come to the same number, each by himself."""
+    return host // (world_size * max(1, sum(page_bytes(group) for group in groups)))
+
+
+def check_engine(parallel: Any, speculative: Any, role: str) -> None:
+    """Refuse what was not built for, by name."""
+    for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size"):
+        if getattr(parallel, name, 1) > 1:
+            fact = "pages are kept per rank, and all ranks must have the same blocks"
+            raise InputError(say(f"{name} {getattr(parallel, name)}", fact, "use tensor_parallel_size"))
+    if speculative is not None and speculative.method not in NO_DRAFT_LAYERS:
+        fact = "a draft model keeps KV of its own, which changes after it was stored"
+        raise InputError(say(f"speculative decoding by {speculative.method}", fact, "draft by ngram"))
+    if role != "kv_both":
+        fact = "it stores what it will load itself"
+        raise InputError(say(f"kv_role {role} for QuireConnector", fact, "write kv_role: kv_both"))

@@ -1,0 +1,204 @@
+"""QuireConnector: vLLM's hooks, each handed to the scheduler's or the worker's side. Needs vLLM; decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from quire.core.cache import Cache
+from quire.core.records.errors import MissingExtra, StateError, say
+
+try:
+    import vllm
+    from vllm.distributed.kv_events import MEDIUM_CPU, BlockRemoved, BlockStored
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+        KVConnectorBase_V1,
+        KVConnectorMetadata,
+        KVConnectorRole,
+        KVConnectorTransferResults,
+        KVConnectorWorkerMetadata,
+        SupportsHMA,
+    )
+    from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
+    from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+except ImportError as missing:
+    cure = "run it inside vLLM's environment: pip install vllm, then pip install quire-kv there"
+    raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
+
+from quire.integrations.vllm.cache_groups import cache_config, check_engine, num_slots
+from quire.integrations.vllm.host_pages import host_pages
+from quire.integrations.vllm.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
+from quire.integrations.vllm.metrics import QuirePromMetrics, QuireStats
+from quire.integrations.vllm.options import check_version, read_options
+from quire.integrations.vllm.orders import Orders, Report
+from quire.integrations.vllm.scheduler_side import SchedulerSide
+from quire.integrations.vllm.worker_side import Mover, WorkerSide
+
+log = logging.getLogger(__name__)
+KVConnectorMetadata.register(Orders)
+KVConnectorWorkerMetadata.register(Report)
+
+
+class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # vLLM is not there when types are checked
+    """Named in --kv-transfer-config; vLLM makes one in its scheduler and one in each worker."""
+
+    _cache_hit_source = CacheHitSource.HOST
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        transfer, parallel = vllm_config.kv_transfer_config, vllm_config.parallel_config
+        self._options = read_options(transfer.kv_connector_extra_config)
+        check_version(vllm.__version__, self._options.any_version)
+        check_engine(parallel, vllm_config.speculative_config, transfer.kv_role)
+        self._groups = kv_cache_config.kv_cache_groups
+        self._world_size = parallel.world_size
+        self.scheduler_side: SchedulerSide | None = None
+        self.worker_side: WorkerSide | None = None
+        if role == KVConnectorRole.SCHEDULER:
+            self.scheduler_side = self._open(vllm_config)
+            if transfer.kv_load_failure_policy != "recompute":
+                log.warning("a load that fails is computed: kv_load_failure_policy is 'recompute' under QuireConnector")
+                transfer.kv_load_failure_policy = "recompute"  # vLLM's scheduler reads it after this
+
+    def _open(self, vllm_config: Any) -> SchedulerSide:
+        told = vllm_config.kv_events_config
+        with_events = told is not None and told.enable_kv_cache_events
+        config = cache_config(
+            self._groups, self._options, world_size=self._world_size, events=with_events,
+            max_length=vllm_config.model_config.max_model_len,
+        )  # fmt: skip
+        cache = Cache(config)
+        translator = EventTranslator(cache) if with_events else None
+        log.info("Quire keeps %s pages of each of %d groups in host memory", config.tiers[1].slots, len(config.groups))
+        return SchedulerSide(cache, self._options, world_size=self._world_size, events=translator)
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """A cache: what was not stored is computed again."""
+        return False
+
+    @property
+    def _scheduler(self) -> SchedulerSide:
+        if self.scheduler_side is None:
+            raise StateError(say("a scheduler's hook", "this connector is a worker's", "call the scheduler's"))
+        return self.scheduler_side
+
+    @property
+    def _worker(self) -> WorkerSide:
+        if self.worker_side is None:
+            raise StateError(say("a worker's hook", "no KV caches were registered", "call register_kv_caches first"))
+        return self.worker_side
+
+    # -- scheduler ---------------------------------------------------------------------------------------------------
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """What can be loaded behind what vLLM has; always asynchronously."""
+        gain = self._scheduler.look(request, num_computed_tokens)
+        return gain, gain > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """vLLM has given it blocks."""
+        self._scheduler.place(request, blocks.get_block_ids() if num_external_tokens else (), num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Orders:
+        """The orders of this step."""
+        state = scheduler_output.kv_connector_block_state
+        preempted = scheduler_output.preempted_req_ids or ()
+        return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """What the workers report."""
+        self._scheduler.hear(connector_output.kv_connector_worker_meta)
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Its blocks may go: every store that was ordered ran with its step."""
+        return False, self._scheduler.finish(request)
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """The same, with several groups."""
+        return False, self._scheduler.finish(request)
+
+    def has_pending_push_work(self) -> bool:
+        """Workers have something to report, and no request keeps the engine stepping."""
+        return self._scheduler.is_pending
+
+    def reset_cache(self) -> bool:
+        """Forget all pages, for new weights."""
+        return self._scheduler.reset()
+
+    def take_events(self) -> Iterable[Any]:
+        """Ours beside vLLM's own, under vLLM's hashes."""
+        events = self._scheduler.events
+        return [] if events is None else [self._as_event(one) for one in events.take()]
+
+    def _as_event(self, one: StoredBlocks | RemovedBlocks) -> Any:
+        names = [maybe_convert_block_hash(name) for name in one.hashes]
+        if isinstance(one, RemovedBlocks):
+            return BlockRemoved(block_hashes=names, medium=MEDIUM_CPU, group_idx=one.group)
+        spec, lora = self._groups[one.group].kv_cache_spec, one.request.lora_request
+        return BlockStored(
+            block_hashes=names, parent_block_hash=None if one.parent is None else maybe_convert_block_hash(one.parent),
+            token_ids=list(one.tokens), block_size=spec.block_size, medium=MEDIUM_CPU, group_idx=one.group,
+            lora_id=None if lora is None else lora.lora_int_id, lora_name=None if lora is None else lora.lora_name,
+            kv_cache_spec_kind=get_kv_cache_spec_kind(spec).value,
+            kv_cache_spec_sliding_window=get_kv_cache_spec_sliding_window(spec),
+        )  # fmt: skip
+
+    # -- worker ------------------------------------------------------------------------------------------------------
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        """vLLM's KV tensors: from now on pages can be copied."""
+        self.worker_side = WorkerSide(self.open_mover(kv_caches))
+
+    def open_mover(self, kv_caches: dict[str, Any]) -> Mover:
+        """Who copies this rank's bytes."""
+        slots = num_slots(self._groups, self._options.host, self._world_size)
+        blocks = self._kv_cache_config.num_blocks
+        return host_pages(self._groups, kv_caches, blocks, slots, self._options.checksums)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Begin the loads of this step."""
+        self._worker.start_loads(self._get_connector_metadata())
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """No load is for the step that is being computed."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """All layers are stored at once, when the step is done."""
+
+    def wait_for_save(self) -> None:
+        """Store what this step has computed."""
+        self._worker.run_stores(self._get_connector_metadata())
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """Loads that have ended; one that failed is computed."""
+        got = self._worker.received()
+        return KVConnectorTransferResults(finished_recving=got.ended, failed_recving=got.failed)
+
+    def build_connector_worker_meta(self) -> Report | None:
+        """What the scheduler's side must know."""
+        return self._worker.report()
+
+    # -- metrics -----------------------------------------------------------------------------------------------------
+
+    def get_kv_connector_stats(self) -> QuireStats | None:
+        """Counted since the last call, by this side."""
+        side = self.scheduler_side
+        data = side.counts.take() if side is not None else self._worker.take_counts()
+        return QuireStats(data) if data else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> QuireStats:
+        """For vLLM's logger."""
+        return QuireStats(data if data is not None else {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any
+    ) -> QuirePromMetrics:
+        """For vLLM's /metrics."""
+        return QuirePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)

@@ -1,0 +1,65 @@
+"""ConnectorCounts: what the connector did since it was last asked, by name. Knows no vLLM; metrics.py shows it."""
+
+from __future__ import annotations
+
+from quire.core.cache import Cache
+from quire.integrations.vllm.cache_groups import HOST
+
+COUNTERS = {  # name: what it counts
+    "lookups": "Requests that were looked up, when vLLM gave them blocks.",
+    "lookup_tokens": "Tokens of those requests.",
+    "hit_tokens": "Tokens loaded from host memory instead of being computed.",
+    "loads": "Loads that were ordered.",
+    "loaded_pages": "Pages loaded.",
+    "failed_loads": "Loads that failed; their requests were computed.",
+    "refused_loads": "Loads that were not ordered, since vLLM asked for other blocks than were held.",
+    "lost_pages": "Pages that turned out to be bad, and were given up.",
+    "stores": "Stores that were ordered.",
+    "stored_pages": "Pages that became findable.",
+    "failed_stores": "Stores that failed; their pages are not found.",
+    "refused_stores": "Stores that were cut short, since too few slots could be had.",
+    "evicted_pages": "Pages that made room for others.",
+    "load_bytes": "Bytes copied from host memory, by all ranks.",
+    "load_seconds": "Seconds that took, of all ranks.",
+    "store_bytes": "Bytes copied to host memory, by all ranks.",
+    "store_seconds": "Seconds that took, of all ranks.",
+}
+CAUSES = (
+    "policy", "last_token", "short", "under_way", "evicted", "failed", "forgotten", "window", "snapshot",
+    "other_scope", "new",
+)  # fmt: skip
+COUNTERS |= {f"missed_{cause}": f"Tokens that were not in the cache, by cause: {cause}." for cause in CAUSES}
+GAUGES = {"host_pages": "Pages in host memory.", "host_slots": "Places for pages in host memory."}
+
+
+class ConnectorCounts:
+    """Of the scheduler's side."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._since: dict[str, float] = {}
+        self._evicted = 0
+        self.total: dict[str, float] = {}
+
+    def add(self, name: str, number: float = 1) -> None:
+        """So many more."""
+        self._since[name] = self._since.get(name, 0) + number
+
+    def take(self) -> dict[str, dict[str, float]]:
+        """What was counted since the last call, and how full it is now; empty when nothing was."""
+        cache, groups = self._cache, range(len(self._cache.config.groups))
+        evicted = sum(cache.stats(group).dropped for group in groups)
+        if evicted != self._evicted:
+            self.add("evicted_pages", evicted - self._evicted)
+            self._evicted = evicted
+        if not self._since:
+            return {}
+        usage = [cache.usage(HOST, group) for group in groups]
+        gauges = {
+            "host_pages": float(sum(one.idle + one.held for one in usage)),
+            "host_slots": float(sum(one.capacity for one in usage)),
+        }
+        counted, self._since = self._since, {}
+        for name, number in counted.items():
+            self.total[name] = self.total.get(name, 0) + number
+        return {"counters": counted, "gauges": gauges}

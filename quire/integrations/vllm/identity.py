@@ -1,0 +1,100 @@
+"""Identity: what makes two of vLLM's requests share pages, and how long theirs should stay. Knows no cache.
+
+Whatever vLLM counts into its own block hashes counts here: LoRA, cache_salt, images. What has no token ids is not
+reused at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from quire.core.records.config import DEFAULT_PRIORITY
+from quire.core.records.errors import InputError, QuireError, say, shown
+from quire.core.records.identity import Media, Scope
+from quire.core.records.retain import RetainRange, Retention
+from quire.core.records.span import Span
+
+log = logging.getLogger(__name__)
+PARAMS = "quire"  # our part of kv_transfer_params
+KNOWN = ("priority", "seconds", "tokens", "decode_priority", "decode_seconds", "receipt")
+
+
+class EngineRequest(Protocol):
+    """What we read of vLLM's Request; the mutable ones change between hooks."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    all_token_ids: Sequence[int]
+    prompt_embeds: Any
+    cache_salt: str | None
+    lora_request: Any
+    mm_features: Sequence[Any]
+    kv_transfer_params: Mapping[str, Any] | None
+    block_hashes: Sequence[Any]
+    resumable: bool
+    skip_reading_prefix_cache: bool
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are known: the prompt and what was generated."""
+        ...
+
+
+def can_share(request: EngineRequest) -> bool:
+    """Embeddings have no token ids, and a streaming session changes tokens that it has had: neither is kept."""
+    return request.prompt_embeds is None and not request.resumable
+
+
+def scope_of(request: EngineRequest, epoch: int) -> Scope:
+    """The namespace of its pages; `epoch` counts updates of the weights."""
+    lora = request.lora_request.lora_name if request.lora_request is not None else None
+    return Scope(lora=lora, salt=request.cache_salt, epoch=epoch or None)
+
+
+def media_of(request: EngineRequest) -> tuple[Media, ...]:
+    """Images and the like: placeholders have equal ids, so their content is told apart by its digest."""
+    found = []
+    for feature in request.mm_features:
+        start, length = feature.mm_position.offset, feature.mm_position.length
+        end = min(start + length, request.num_prompt_tokens)
+        if start < end:
+            digest = blake2b(str(feature.identifier).encode(), digest_size=32).digest()
+            found.append(Media(digest, (Span(start, end),)))
+    return tuple(found)
+
+
+def params_of(request: EngineRequest) -> Mapping[str, Any]:
+    """Our part of its kv_transfer_params; what is none is told in the log and left out."""
+    given = (request.kv_transfer_params or {}).get(PARAMS, {})
+    if isinstance(given, Mapping) and all(name in KNOWN for name in given):
+        return given
+    log.warning(say(f"kv_transfer_params[{PARAMS!r}] of {shown(request.request_id)}", "not understood", f"use {KNOWN}"))
+    return {}
+
+
+def retention_of(request: EngineRequest) -> Retention | None:
+    """How long its pages should stay, as it asks; a wish that cannot be read is told in the log and left out."""
+    given = params_of(request)
+    if not given.keys() & {"priority", "seconds", "tokens", "decode_priority", "decode_seconds"}:
+        return None
+    try:
+        end = min(_count(given.get("tokens")), request.num_prompt_tokens)
+        priority = given.get("priority", DEFAULT_PRIORITY)
+        ranges = (RetainRange(0, end, priority, given.get("seconds")),)
+        decoded = given.get("decode_priority", DEFAULT_PRIORITY)
+        return Retention(ranges, decoded, given.get("decode_seconds"))
+    except QuireError as wrong:
+        log.warning("retention of request %s is left out: %s", shown(request.request_id), wrong)
+        return None
+
+
+def _count(tokens: object) -> int:
+    if tokens is None:
+        return 1 << 31
+    if type(tokens) is not int or tokens < 0:
+        raise InputError(say(f"retention of {shown(tokens)} tokens", "that is no number", "leave it out for all"))
+    return tokens

@@ -1,0 +1,68 @@
+"""Options: what an operator writes into kv_connector_extra_config, checked by name. Knows no vLLM and no cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import cast, get_args
+
+from quire.core.records.config import Eviction
+from quire.core.records.errors import InputError, say, shown
+from quire.core.records.memory import parse_bytes
+
+NOT_HERE = {  # options of other stores for the pages: none of them is ignored
+    "disk": "the connector keeps pages in host memory only; leave it out, and give 'host' more",
+    "shared": "the connector keeps pages in host memory only; leave it out, and give 'host' more",
+    "prefetch": "there is nothing to fetch ahead from; leave it out",
+}
+TESTED = "0.32"  # of vLLM; the connector leans on what its scheduler and worker do, not only on signatures
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Sizes and rules of the connector; the names are those of the extra config."""
+
+    host: int  # bytes of host memory for pages, of all ranks together
+    eviction: Eviction = "lru"  # which page goes first; "adaptive" learns it
+    checksums: bool = True  # of every page, made when it is stored and looked at when it is loaded
+    store_decoded: bool = True  # blocks that hold generated tokens are kept too
+    min_load_tokens: int = 1  # a hit that saves fewer tokens than this is not loaded
+    receipts: bool = False  # say why a request missed: in the metrics, and in its answer if it asks
+    any_version: bool = False  # run under a vLLM that was not tested
+
+    def __post_init__(self) -> None:
+        if self.host < 1:
+            raise InputError(say("host memory of 0 bytes", "there is nothing to keep pages in", "write host=40GB"))
+        if self.eviction not in get_args(Eviction):
+            fact, cure = "it is no known order", f"use one of {', '.join(get_args(Eviction))}"
+            raise InputError(say(f"eviction {shown(self.eviction)}", fact, cure))
+        for name in ("checksums", "store_decoded", "receipts", "any_version"):
+            if type(getattr(self, name)) is not bool:
+                raise InputError(say(f"{name} {shown(getattr(self, name))}", "it is on or off", "write true or false"))
+        if type(self.min_load_tokens) is not int or self.min_load_tokens < 1:
+            fact = "it is a number of tokens, of at least 1"
+            raise InputError(say(f"min_load_tokens {shown(self.min_load_tokens)}", fact, "leave it out"))
+
+
+def read_options(extra: Mapping[str, object]) -> Options:
+    """The options of an extra config; what is unknown, or not there yet, is refused by name."""
+    known = [field.name for field in fields(Options)]
+    for name in extra:
+        if name in NOT_HERE:
+            raise InputError(say(f"option {shown(name)} of QuireConnector", *NOT_HERE[name].split("; ", 1)))
+        if name not in known:
+            raise InputError(
+                say(f"option {shown(name)} of QuireConnector", "there is none of that name", f"use {known}")
+            )
+    if "host" not in extra:
+        raise InputError(say("QuireConnector without 'host'", "it must be told how much memory to use", "host=40GB"))
+    given = dict(extra)
+    given["host"] = parse_bytes(cast("str | int", given["host"]), "host memory")
+    return Options(**given)  # type: ignore[arg-type]  # __post_init__ looks at every one
+
+
+def check_version(found: str, any_version: bool) -> None:
+    """Refuse a vLLM whose scheduler nobody has tried the connector with."""
+    if not any_version and ".".join(found.split(".")[:2]) != TESTED:
+        fact = f"it was tested with {TESTED} only, and leans on how the scheduler calls it"
+        raise InputError(say(f"QuireConnector under vLLM {shown(found)}", fact, "use that, or write any_version=true"))

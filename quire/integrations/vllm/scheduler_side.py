@@ -1,0 +1,313 @@
+"""SchedulerSide: vLLM's scheduler asks, this answers from the cache and orders copies. Moves no bytes, knows no torch.
+
+    look      hold exactly the hit behind what vLLM has itself        (asked again and again while vLLM lacks blocks)
+    place     vLLM has blocks: order the load, or let go
+    order     what this step completes is stored; looks that came to nothing are closed
+    hear      every rank has ended a job: pages are findable, or lost
+    finish    the request is over; what is under way is waited for
+
+Loads are asynchronous only: nothing is computed, and so nothing stored, on top of a load that may still fail.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from quire.core.cache import Cache
+from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.connector_counts import ConnectorCounts
+from quire.integrations.vllm.identity import PARAMS, EngineRequest, can_share, params_of
+from quire.integrations.vllm.kv_events import EventTranslator
+from quire.integrations.vllm.options import Options
+from quire.integrations.vllm.orders import BadPage, Copy, Orders, Part, Report
+from quire.integrations.vllm.stay import Job, Stay
+
+MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
+PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
+NULL = 0  # vLLM's block for places that a window has passed
+
+Tables = Sequence[Sequence[int]]  # blocks of a request, by group
+
+
+class SchedulerSide:
+    """One per engine; every hook runs in the scheduler's thread."""
+
+    def __init__(
+        self, cache: Cache, options: Options, *, world_size: int, clock: Callable[[], float] = time.monotonic,
+        events: EventTranslator | None = None,
+    ) -> None:  # fmt: skip
+        self.cache, self.options, self.world_size = cache, options, world_size
+        self.counts = ConnectorCounts(cache)
+        self.events = events
+        self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
+        self._stays: dict[str, Stay] = {}
+        self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
+        self._jobs: dict[int, Job] = {}
+        self._storing: set[tuple[int, int]] = set()  # group and vLLM's block, of stores under way
+        self._orders = Orders()
+        self._failures: dict[str, int] = {}
+        self._receipts: dict[str, dict[str, Any]] = {}
+        self._step = self._next = self._epoch = 0
+
+    # -- a request waits ---------------------------------------------------------------------------------------------
+
+    def look(self, request: EngineRequest, computed: int) -> int:
+        """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`."""
+        if not can_share(request) or request.num_tokens < 2:
+            return 0
+        stay = self._stay_of(request)
+        stay.let_go()
+        stay.found = self.cache.find(stay.look(self.cache), from_=computed)
+        self._asked[request.request_id] = stay
+        gain = stay.found.end - computed
+        refused = request.skip_reading_prefix_cache or self._failures.get(request.request_id, 0) >= MOST_FAILURES
+        return 0 if refused or gain < self.options.min_load_tokens else gain
+
+    def _stay_of(self, request: EngineRequest) -> Stay:
+        """The one that waits; who had blocks and asks again was preempted, or his load failed."""
+        stay = self._stays.get(request.request_id)
+        if stay is not None and (stay.placed or stay.epoch != self._epoch):
+            self._end(stay)
+            stay = None
+        if stay is None:
+            self._next += 1
+            stay = self._stays[request.request_id] = Stay(request, self._next, self._step, self._epoch)
+        return stay
+
+    def place(self, request: EngineRequest, tables: Tables, external: int) -> None:
+        """vLLM has given it blocks; `external` tokens of them are to be loaded."""
+        stay = self._stays.get(request.request_id)
+        if stay is None:
+            return
+        self._asked.pop(request.request_id, None)
+        if not stay.placed:
+            stay.placed = True
+            self._note_use(stay, external)
+        if not external:
+            stay.let_go()
+            return
+        parts = self._parts_to_load(stay, tables, external)
+        if parts is None or stay.found is None:
+            self._refuse(stay)
+            return
+        job = self._begin(stay, stay.found.end, parts, {})
+        stay.load = job
+        self._orders.loads.append(Copy(job.number, request.request_id, parts))
+        self.counts.add("loads")
+
+    def _note_use(self, stay: Stay, external: int) -> None:
+        """The eviction order learns what was used, on the device too: what is used there is used."""
+        if stay.found is None:
+            return
+        if self.options.receipts:
+            receipt = self.cache.explain(stay.look(self.cache))
+            for miss in receipt.misses:
+                self.counts.add(f"missed_{miss.cause}", miss.num_tokens)
+            if params_of(stay.request).get("receipt") is True:
+                told = receipt.client()
+                misses = [(miss.cause, miss.start, miss.stop) for miss in told.misses]
+                self._receipts[stay.request.request_id] = {"length": told.length, "kept": told.reused, "misses": misses}
+        stay.found.used()
+        self.counts.add("lookups")
+        self.counts.add("lookup_tokens", stay.request.num_tokens)
+        self.counts.add("hit_tokens", external)
+
+    def _parts_to_load(self, stay: Stay, tables: Tables, external: int) -> list[Part] | None:
+        """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
+        found = stay.found
+        if found is None or found.end - found.start != external:
+            return None
+        first, last, parts = found.start // self._size, found.end // self._size, []
+        for group in self._groups:
+            table, blocks = tables[group], found.blocks(group).tolist()
+            slots = dict(zip(blocks, found.slots(group).tolist(), strict=True))
+            wanted = [block for block in range(first, last) if table[block] != NULL]
+            if any(block not in slots for block in wanted):
+                return None
+            if wanted:
+                parts.append(Part(group, [table[block] for block in wanted], [slots[block] for block in wanted]))
+        return parts
+
+    def _refuse(self, stay: Stay) -> None:
+        """vLLM waits for a load that cannot be: it is told that it failed, and the request is computed."""
+        stay.let_go()
+        self._failures[stay.request.request_id] = MOST_FAILURES
+        self._orders.refused.append(stay.request.request_id)
+        self.counts.add("refused_loads")
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def order(self, scheduled: Mapping[str, int], preempted: Iterable[str], tables: Callable[[str], Any]) -> Orders:
+        """The copies of this step; `scheduled` is how many tokens of each request it computes."""
+        for request_id in preempted:
+            stay = self._stays.get(request_id)
+            if stay is not None and stay.placed and stay.born != self._step:
+                self._end(stay)
+        for stay in self._asked.values():  # they wait on: nothing is held for who waits
+            stay.let_go()
+        self._asked.clear()
+        for request_id, count in scheduled.items():
+            stay = self._stays.get(request_id)
+            if stay is None or stay.full:
+                continue
+            request = stay.request
+            known = request.num_tokens if self.options.store_decoded else request.num_prompt_tokens
+            end = min(request.num_computed_tokens + count, known) // self._size * self._size
+            if end > stay.sent:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
+                self._store(stay, end, tables(request_id))
+        orders, self._orders = self._orders, Orders()
+        self._step += 1
+        return orders
+
+    def _store(self, stay: Stay, end: int, tables: Tables) -> None:
+        """Order a store of the whole blocks up to `end` that the cache has not."""
+        first = stay.sent // self._size
+        if not self._take_slots(stay, end, tables):
+            return
+        writer = stay.writer
+        assert writer is not None
+        parts, ordinals = [], {}
+        for group in self._groups:
+            blocks, slots = writer.blocks(group), writer.slots(group)
+            fresh = blocks >= first  # those before belong to stores that are under way
+            if fresh.any():
+                ordinals[group] = blocks[fresh].tolist()
+                parts.append(Part(group, [tables[group][block] for block in ordinals[group]], slots[fresh].tolist()))
+        if parts:
+            job = self._begin(stay, stay.sent, parts, ordinals)
+            stay.jobs.append(job)
+            self._storing.update((part.group, block) for part in parts for block in part.blocks)
+            self._orders.stores.append(Copy(job.number, stay.request.request_id, parts))
+            self.counts.add("stores")
+
+    def _take_slots(self, stay: Stay, end: int, tables: Tables) -> bool:
+        """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
+        writer, tokens, first = stay.write(self.cache), stay.tokens(), stay.sent // self._size
+        skip = {
+            group: [
+                block for block in range(first, end // self._size)
+                if tables[group][block] == NULL or (group, tables[group][block]) in self._storing
+            ]
+            for group in self._groups
+        }  # fmt: skip
+        more = tokens[writer.length :].copy()  # a refusal takes them back
+        lack = writer.extend(more, end=end, skip=skip)
+        if lack is not None:
+            stay.full = True
+            self.counts.add("refused_stores")
+            end = stay.sent + lack.have * self._size  # what stands first is worth most
+            if end <= stay.sent or writer.extend(more, end=end, skip=skip) is not None:
+                return False
+        stay.sent = end
+        return True
+
+    def _begin(self, stay: Stay, end: int, parts: list[Part], ordinals: dict[int, list[int]]) -> Job:
+        self._next += 1
+        job = self._jobs[self._next] = Job(self._next, stay, end, parts, ordinals, self._clock())
+        return job
+
+    # -- what the workers report -------------------------------------------------------------------------------------
+
+    def hear(self, report: Report | None) -> None:
+        """Jobs that ranks have ended since; one is done when all have ended it, over however many steps."""
+        if report is None:
+            return
+        for number, ranks in report.ended.items():
+            job = self._jobs.get(number)
+            if job is None:
+                continue
+            job.ranks += ranks
+            job.bad.update(report.bad.get(number, ()))
+            if job.ranks >= self.world_size:
+                del self._jobs[number]
+                job.ended = True
+                if job is job.stay.load:
+                    self._loaded(job)
+                else:
+                    self._stored(job)
+                self._settle(job.stay)
+
+    def _loaded(self, job: Job) -> None:
+        """Bad pages are lost at once: as long as they were offered, vLLM would ask for them again and again."""
+        stay = job.stay
+        stay.load = None
+        if job.bad:
+            request_id = stay.request.request_id
+            self._failures[request_id] = self._failures.get(request_id, 0) + 1
+            self.counts.add("failed_loads")
+            self._lose(job.bad)
+            stay.full = True  # it has no blocks any more, and begins anew
+        else:
+            self.counts.add("loaded_pages", sum(len(part.slots) for part in job.parts))
+        stay.let_go()
+
+    def _lose(self, pages: Iterable[BadPage]) -> None:
+        for group in self._groups:
+            slots = [page.slot for page in pages if page.group == group]
+            if slots:
+                self.cache.lose(group, slots, tier=HOST)
+                self.counts.add("lost_pages", len(slots))
+
+    def _stored(self, job: Job) -> None:
+        """Pages become findable in the order of their tokens, but for those that some rank could not copy."""
+        stay = job.stay
+        for part in job.parts:
+            self._storing.difference_update((part.group, block) for block in part.blocks)
+        if job.bad:
+            self.counts.add("failed_stores")
+        while stay.jobs and stay.jobs[0].ended:
+            done = stay.jobs.pop(0)
+            assert stay.writer is not None
+            self.counts.add("stored_pages", stay.writer.written(done.end, done.bad_blocks()))
+            if self.events is not None:
+                self.events.stored(stay.request, stay.tokens()[: done.end], stay.writer.request)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self, request: EngineRequest) -> dict[str, Any] | None:
+        """The request is over, done or aborted; returns what its answer should carry."""
+        stay = self._stays.get(request.request_id)
+        if stay is not None:
+            self._end(stay)
+        self._failures.pop(request.request_id, None)
+        receipt = self._receipts.pop(request.request_id, None)
+        return None if receipt is None else {PARAMS: {"receipt": receipt}}
+
+    def _end(self, stay: Stay) -> None:
+        stay.over = True
+        self._asked.pop(stay.request.request_id, None)
+        if self._stays.get(stay.request.request_id) is stay:
+            del self._stays[stay.request.request_id]
+        self._settle(stay)
+
+    def _settle(self, stay: Stay) -> None:
+        """What is under way ends by itself; what was read or written for a stay is kept until then."""
+        if stay.over and stay.is_quiet:
+            stay.close()
+
+    def reset(self) -> bool:
+        """Forget everything, for new weights: nothing that was computed with the old ones is stored any more.
+
+        False while loads are under way: they bring pages of the old weights, and their requests must end first.
+        """
+        for stay in self._asked.values():
+            stay.let_go()
+        self._asked.clear()
+        self._epoch += 1
+        self.cache.clear()
+        for stay in self._stays.values():
+            stay.full = True
+        return all(job is not job.stay.load for job in self._jobs.values())
+
+    @property
+    def is_pending(self) -> bool:
+        """An engine without requests should go on stepping: a worker has something to report."""
+        now = self._clock()
+        return any(now - job.since < PATIENCE for job in self._jobs.values())
+
+    @property
+    def num_open(self) -> int:
+        """Stays that hold something, and jobs under way."""
+        return len(self._stays) + len(self._jobs)

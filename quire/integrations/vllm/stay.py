@@ -1,0 +1,125 @@
+"""Stay: one stay of a vLLM request on the device, from its first look to its end, its preemption or a failed load.
+
+A request that was preempted comes back under its own id while copies of its last stay are still under way: hence a
+stay has its own number. Owns what is open for it in the cache; decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quire.core.admission.find import Found
+from quire.core.cache import Cache
+from quire.core.life.writer import Writer
+from quire.core.records.request import Int32, Request
+from quire.core.state.prepared import Prepared
+from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of, scope_of
+from quire.integrations.vllm.orders import BadPage, Part
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A copy under way, for a stay."""
+
+    number: int
+    stay: Stay
+    end: int  # tokens whose pages are there when it is done
+    parts: list[Part]
+    ordinals: dict[int, list[int]]  # of a store, by group: which block of the text each page is; none of a load
+    since: float
+    ranks: int = 0  # that have ended it
+    ended: bool = False
+    bad: set[BadPage] = field(default_factory=set)
+
+    def bad_blocks(self) -> dict[int, list[int]]:
+        """Blocks of a store whose pages could not be copied, by group."""
+        return {
+            part.group: [
+                block for block, slot in zip(self.ordinals[part.group], part.slots, strict=True)
+                if BadPage(part.group, slot) in self.bad
+            ]
+            for part in self.parts
+        }  # fmt: skip
+
+
+class Stay:
+    """What one stay knows and holds."""
+
+    __slots__ = (
+        "_buffer", "_filled", "_prepared", "born", "epoch", "found", "full", "jobs", "load", "number", "over", "placed",
+        "request", "sent", "writer",
+    )  # fmt: skip
+
+    def __init__(self, request: EngineRequest, number: int, born: int, epoch: int) -> None:
+        self.request, self.number, self.epoch = request, number, epoch
+        self.born = born  # step in which it began
+        self.found: Found | None = None  # what it was offered, or loads
+        self.writer: Writer | None = None
+        self.load: Job | None = None
+        self.jobs: list[Job] = []  # stores under way, in the order of their tokens
+        self.sent = 0  # tokens that are stored, or being stored, or found to be there
+        self.placed = False  # vLLM has given it blocks
+        self.over = False
+        self.full = False  # nothing more of it is stored
+        self._prepared: Prepared | None = None
+        self._buffer: Int32 = np.empty(0, np.int32)
+        self._filled = 0
+
+    def tokens(self) -> Int32:
+        """All that are known; only those that came since are converted."""
+        known = self.request.num_tokens
+        if known > self._filled:
+            if known > len(self._buffer):
+                grown = np.empty(max(known + 64, 2 * len(self._buffer)), np.int32)
+                grown[: self._filled] = self._buffer[: self._filled]
+                self._buffer = grown
+            self._buffer[self._filled : known] = self.request.all_token_ids[self._filled : known]
+            self._filled = known
+        return self._buffer[: self._filled]
+
+    def look(self, cache: Cache) -> Prepared:
+        """Its tokens ready to be looked up, as often as vLLM asks; the last one vLLM computes itself."""
+        tokens = self.tokens()
+        if self._prepared is None or len(self._prepared.request.tokens) != len(tokens):
+            self._prepared = cache.prepare(self._asked(tokens, reuse_limit=len(tokens) - 1))
+        return self._prepared
+
+    def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
+        request = self.request
+        return Request(
+            (request.request_id, self.number), tokens, scope_of(request, self.epoch), media=media_of(request),
+            retention=retention_of(request), reuse_limit=reuse_limit,
+        )  # fmt: skip
+
+    def write(self, cache: Cache) -> Writer:
+        """Its writer; the prompt is its text, and what is generated is appended, so that retention tells them apart."""
+        if self.writer is None:
+            prompt = self.request.num_prompt_tokens
+            ready = self._prepared
+            if ready is None or len(ready.request.tokens) != prompt:
+                ready = cache.prepare(self._asked(self.tokens()[:prompt].copy()))
+            made = cache.writer(ready, tier=HOST, end=0)
+            assert isinstance(made, Writer)  # of no blocks: there is nothing to refuse
+            self.writer = made
+        return self.writer
+
+    def let_go(self) -> None:
+        """Close what it was offered, unless that is being loaded."""
+        if self.found is not None and self.load is None:
+            self.found.close()
+            self.found = None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nobody reads or writes pages for it."""
+        return self.load is None and not self.jobs
+
+    def close(self) -> None:
+        """Give back everything."""
+        self.let_go()
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None

@@ -1,0 +1,184 @@
+"""One run of a real vLLM on the CPU, with or without the connector: the same random requests, step by step. A process.
+
+Writes what every request was answered, and how much of its prompt was cached, as JSON. `vllm_exact` compares two.
+Small models with random weights, made from a config; SmolLM2 when its converted folder is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.update(
+    HF_HUB_OFFLINE="1", VLLM_HOST_IP="127.0.0.1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", OMP_NUM_THREADS="1",
+    VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind",
+)  # fmt: skip
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+SMALL = {
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "vocab_size": 512, "max_position_embeddings": 2048, "torch_dtype": "float32", "initializer_range": 0.5,
+}  # fmt: skip
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2},
+    "gemma3": {
+        "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 6,
+        "sliding_window": 96, "sliding_window_pattern": 3, "query_pre_attn_scalar": 32, "rope_theta": 1e6,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "rope_local_base_freq": 1e4,
+    },
+}  # fmt: skip
+BLOCK = 32  # vLLM on the CPU: a multiple of 32
+PAGE = {"llama": 2, "gemma3": 6, "smollm2": 30}  # layers, for the size of the host memory
+PAGE_BYTES = {"llama": BLOCK * 2 * 2 * 32 * 4, "gemma3": BLOCK * 2 * 2 * 32 * 4, "smollm2": BLOCK * 2 * 3 * 64 * 4}
+
+
+def options() -> argparse.ArgumentParser:
+    """Those of one run; `vllm_exact` passes them on."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--model", choices=[*SHAPES, "smollm2"], default="llama")
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--device-blocks", type=int, default=34)
+    parser.add_argument("--host-blocks", type=int, default=96)
+    parser.add_argument("--async-scheduling", action="store_true")
+    parser.add_argument("--ngram", action="store_true")
+    parser.add_argument("--abort", action="store_true")
+    parser.add_argument("--events", action="store_true")
+    parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--fault", default="")
+    return parser
+
+
+def model_folder(name: str, at: Path) -> tuple[str, dict[str, Any]]:
+    if name == "smollm2":
+        from quire.engine.model.smollm2 import folder
+
+        return str(folder()), {}
+    made = at / name
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "config.json").write_text(json.dumps(SMALL | SHAPES[name]))
+    return str(made), {"load_format": "dummy"}
+
+
+def engine(args: argparse.Namespace, connector: bool) -> Any:
+    from vllm import LLM
+    from vllm.config import KVTransferConfig
+
+    folder, more = model_folder(args.model, Path(args.out).parent)
+    if connector:
+        host = args.host_blocks * PAGE[args.model] * PAGE_BYTES[args.model]
+        more["kv_transfer_config"] = KVTransferConfig(
+            kv_connector="FaultyConnector" if args.fault else "QuireConnector", kv_role="kv_both",
+            kv_connector_module_path="tests.integrations.vllm_faults" if args.fault else "quire.integrations.vllm",
+            kv_connector_extra_config={"host": host, "receipts": True},
+        )  # fmt: skip
+    if args.ngram:
+        more["speculative_config"] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    if args.events:
+        more["kv_events_config"] = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://*:0"}
+    return LLM(
+        folder, dtype="float32", enforce_eager=True, block_size=BLOCK, enable_prefix_caching=True, max_num_seqs=6,
+        num_gpu_blocks_override=args.device_blocks, max_num_batched_tokens=192, enable_chunked_prefill=True,
+        gpu_memory_utilization=0.1, disable_log_stats=False, async_scheduling=args.async_scheduling,
+        skip_tokenizer_init=True, max_model_len=640, tensor_parallel_size=args.tp,
+        distributed_executor_backend="mp" if args.tp > 1 else None, **more,
+    )  # fmt: skip
+
+
+def workload(args: argparse.Namespace) -> list[tuple[str, list[int], int, bool]]:
+    """Prompts that share beginnings: name, tokens, how many to generate, whether it is aborted."""
+    rng = random.Random(args.seed)
+    roots = [[rng.randrange(3, 500) for _ in range(rng.choice([96, 200, 320]))] for _ in range(6)]
+    lengths = [4, 12, 40] if args.model == "smollm2" else [5, 40, 120]
+    made = []
+    for nth in range(args.requests):
+        prompt = rng.choice(roots)[: rng.randrange(40, 330)]
+        prompt = prompt + [rng.randrange(3, 500) for _ in range(rng.randrange(1, 60))]
+        made.append((f"r{nth}", prompt, rng.choice(lengths), args.abort and rng.random() < 0.15))
+    return made
+
+
+def serve(llm: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """All requests, up to eight at a time; aborts fall where the dice say."""
+    from vllm import SamplingParams
+
+    core, rng, todo = llm.llm_engine, random.Random(args.seed + 1), workload(args)
+    answers: dict[str, Any] = {}
+    cached: dict[str, int] = {}
+    doomed: set[str] = set()
+    steps = 0
+    while todo or core.has_unfinished_requests():
+        while todo and core.get_num_unfinished_requests() < 8 and rng.random() < 0.7:
+            name, prompt, count, aborted = todo.pop(0)
+            asked = SamplingParams(max_tokens=count, temperature=0, detokenize=False, ignore_eos=True, logprobs=0)
+            core.add_request(name, {"prompt_token_ids": prompt}, asked)
+            if aborted:
+                doomed.add(name)
+        for name in sorted(doomed):
+            if rng.random() < 0.1:
+                core.abort_request([name])
+                doomed.discard(name)
+        for out in core.step():
+            if out.finished:
+                doomed.discard(out.request_id)
+                one = out.outputs[0]
+                if one.finish_reason == "length":
+                    logprobs = [next(iter(step.values())).logprob for step in one.logprobs]
+                    answers[out.request_id] = [list(one.token_ids), logprobs]
+                    cached[out.request_id] = out.num_cached_tokens
+                elif one.finish_reason != "abort":
+                    raise SystemExit(f"{out.request_id} ended with {one.finish_reason}")
+        steps += 1
+        if steps > 400 * args.requests:
+            raise SystemExit(f"{steps} steps, and requests are still open: a livelock")
+    return {"answers": answers, "cached": cached, "steps": steps}
+
+
+def settle(llm: Any) -> dict[str, Any]:
+    """What the connector says of itself when all requests are over: nothing may be held."""
+    from quire import check
+
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    for _ in range(3):
+        llm.llm_engine.step()
+    side = scheduler.connector.scheduler_side
+    check(side.cache)
+    side.counts.take()
+    groups = range(len(side.cache.config.groups))
+    held = [side.cache.usage(1, group).held for group in groups]
+    if side.num_open or any(held) or side.cache.open_finds() or side.cache.open_writers():
+        raise SystemExit(f"{side.num_open} stays and jobs are open, {held} pages held")
+    return {"counts": side.counts.total, "groups": len(groups)}
+
+
+def preemptions(llm: Any) -> int:
+    found = [metric for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions"]
+    return int(found[0].value) if found else -1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(parents=[options()])
+    parser.add_argument("--connector", action="store_true")
+    parser.add_argument("--out", required=True)
+    args = parser.parse_args()
+    if args.fault and args.connector:
+        os.environ["QUIRE_FAULT"] = args.fault
+    llm = engine(args, args.connector)
+    begin = time.perf_counter()
+    result = serve(llm, args)
+    result |= {"seconds": time.perf_counter() - begin, "preemptions": preemptions(llm)}
+    if args.connector:
+        result |= settle(llm)
+    Path(args.out).write_text(json.dumps(result))
+    sys.stdout.flush()
+    os._exit(0)  # vLLM's threads do not end by themselves
+
+
+if __name__ == "__main__":
+    main()
