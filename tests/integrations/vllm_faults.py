@@ -1,11 +1,11 @@
 """FaultyConnector: QuireConnector whose copies come late, fail or bring wrong bytes, as QUIRE_FAULT says. For the runners.
 
-    late         loads are made, and end, one step later
-    fail_load    every second load raises
-    fail_store   every third store raises
-    flip         every fourth store leaves a page in host memory that is not what was stored
-    corrupt      every load brings wrong bytes, and says nothing: the control, which the comparison must see
-    die          the worker's process ends at its fifth load
+late         loads are made, and end, one step later
+fail_load    every second load raises
+fail_store   every third store raises
+flip         every fourth store leaves a page in host memory that is not what was stored
+corrupt      every load brings wrong bytes, and says nothing: the control, which the comparison must see
+die          the worker's process ends at its fifth load
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""Real vLLM with the connector beside real vLLM without it: the same tokens and logprobs, request by request. By hand.
+
+    make vllm-env
+    PYTHONPATH=. .vllm-env/bin/python -m tests.integrations.vllm_exact --model gemma3 --requests 120 --abort
+
+Each run is a process of its own (`vllm_engine`, which has the options). `--all` runs the whole list of docs/vllm.md;
+`--fault corrupt` is the control, which must be seen. Ends with 1 when something differs that should not, or the reverse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.integrations.vllm_engine import options
+
+CLOSE = 1e-3  # of a logprob: other batches add up in another order
+ALL = (
+    "--model llama --requests 120 --abort",
+    "--model llama --requests 100 --abort --async-scheduling --seed 8",
+    "--model llama --requests 60 --ngram --seed 9",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --seed 10",
+    "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --fault late --seed 11",
+    "--model smollm2 --requests 24 --seed 12",
+    "--model llama --requests 40 --tp 2 --seed 13",
+    "--model llama --requests 60 --fault fail_load --seed 14",
+    "--model llama --requests 60 --fault fail_store --seed 15",
+    "--model gemma3 --requests 60 --fault flip --device-blocks 64 --seed 16",
+    "--model llama --requests 60 --fault corrupt --seed 17",
+)
+
+
+def run(words: list[str], out: Path, connector: bool) -> dict[str, Any]:
+    """One engine in a process of its own."""
+    command = [sys.executable, "-m", "tests.integrations.vllm_engine", *words, "--out", str(out)]
+    command += ["--connector"] if connector else []
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    if done.returncode or not out.exists():
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def compare(words: list[str], at: Path) -> bool:
+    """Both runs; prints what was found. True when it is as it should be."""
+    args = argparse.ArgumentParser(parents=[options()]).parse_args(words)
+    plain, ours = run(words, at / "plain.json", False), run(words, at / "ours.json", True)
+    both = sorted(set(plain["answers"]) & set(ours["answers"]))
+    differ = [name for name in both if plain["answers"][name][0] != ours["answers"][name][0]]
+    same = [name for name in both if name not in differ]
+    gaps = [
+        abs(a - b) for name in same for a, b in zip(plain["answers"][name][1], ours["answers"][name][1], strict=True)
+    ]
+    gap = max(gaps, default=0.0)
+    before, after = (sum(one["cached"][name] for name in both) for one in (plain, ours))
+    missing = args.requests - len(both)
+    print(
+        f"{' '.join(words)}: {len(both)} requests in both, {len(differ)} differ, logprobs within {gap:.1e}, "
+        f"cached tokens {before} -> {after}, preemptions {plain['preemptions']} and {ours['preemptions']}, "
+        f"{plain['seconds']:.0f} and {ours['seconds']:.0f} s, {ours['groups']} groups"
+    )
+    print(
+        "   ",
+        {name: int(number) for name, number in sorted(ours["counts"].items()) if "seconds" not in name},
+        flush=True,
+    )
+    if args.fault == "corrupt":
+        return bool(differ)
+    lost = missing and not args.abort
+    return not differ and gap < CLOSE and not lost and bool(both)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(parents=[options()], description=__doc__)
+    parser.add_argument("--all", action="store_true")
+    args = parser.parse_args()
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    lists = [one.split() for one in ALL] if args.all else [[word for word in sys.argv[1:]]]
+    with tempfile.TemporaryDirectory() as folder:
+        fine = [compare(words, Path(folder)) for words in lists]
+    raise SystemExit(0 if all(fine) else 1)
+
+
+if __name__ == "__main__":
+    main()
