@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from quire import Cache, Found, Request, check
+from quire.integrations.vllm import orders
 from quire.integrations.vllm.cache_groups import HOST, cache_config
 from quire.integrations.vllm.host_pages import Ended, HostPages
 from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.kv_events import EventTranslator, StoredBlocks
 from quire.integrations.vllm.options import Options
-from quire.integrations.vllm import orders
 from quire.integrations.vllm.orders import Copy, Orders, Report
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import WorkerSide
@@ -118,11 +118,12 @@ class ToyMover:
     """Real pages, with loads and stores that fail, or end some steps later."""
 
     def __init__(self, pages: HostPages, rng: random.Random, late: float, failing: float) -> None:
-        self.pages, self.rng, self.late, self.failing = pages, rng, late, failing
+        self.pages, self.rng, self.late = pages, rng, late
+        self.failing_loads = self.failing_stores = failing
         self.waiting: list[Copy] = []
 
     def load(self, copy: Copy) -> None:
-        if self.rng.random() < self.failing:
+        if self.rng.random() < self.failing_loads:
             raise OSError("a load that fails")
         if self.rng.random() < self.late:
             self.waiting.append(copy)
@@ -130,10 +131,10 @@ class ToyMover:
             self.pages.load(copy)
 
     def store(self, copy: Copy) -> None:
-        if self.rng.random() < self.failing:
+        if self.rng.random() < self.failing_stores:
             raise OSError("a store that fails")
         self.pages.store(copy)
-        if self.rng.random() < self.failing:  # a bit of a page that was stored
+        if self.rng.random() < self.failing_stores:  # a bit of a page that was stored
             part = self.rng.choice(copy.parts)
             self.pages.memory[part.group][self.rng.choice(part.slots), 3] ^= 4
 
@@ -152,7 +153,7 @@ class ToyEngine:
         self, seed: int, *, hybrid: bool = True, ranks: int = 1, ahead: bool = False, late: float = 0.0,
         failing: float = 0.0, host: int = 24, blocks: int = 40,
     ) -> None:  # fmt: skip
-        self.rng = random.Random(seed)
+        self.rng, self.own = random.Random(seed), 0.25
         self.kv_groups, self.ranks, self.ahead, self.num_blocks = groups(hybrid), ranks, ahead, blocks
         page = STRIP * sum(LAYERS[: len(self.kv_groups)])
         options = Options(host=host * page * ranks, receipts=True)
@@ -236,8 +237,8 @@ class ToyEngine:
 
     def _admit(self, request: ToyRequest) -> bool:
         """As vLLM does: look, find blocks, place. Some of the prompt may be in vLLM's own cache."""
-        local = self.rng.choice([0, 0, 0, self.rng.randrange(0, request.num_tokens)]) // SIZE * SIZE
-        local = min(local, (request.num_tokens - 1) // SIZE * SIZE)
+        local = self.rng.randrange(request.num_tokens) if self.rng.random() < self.own else 0
+        local -= local % SIZE
         for _ in range(self.rng.choice([1, 1, 3])):
             gain = self.side.look(request, local)
         if self.rng.random() < 0.1 or not self._allocate(request, local + gain or 1, local + gain):

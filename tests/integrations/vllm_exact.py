@@ -4,7 +4,7 @@
     PYTHONPATH=. .vllm-env/bin/python -m tests.integrations.vllm_exact --model gemma3 --requests 120 --abort
 
 Each run is a process of its own (`vllm_engine`, which has the options). `--all` runs the whole list of docs/vllm.md;
-`--fault corrupt` is the control, which must be seen. Ends with 1 when something differs that should not, or the reverse.
+`--fault corrupt` is the control, which must be seen. Ends with 1 when something is not as it should be.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true")
     args = parser.parse_args()
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    lists = [one.split() for one in ALL] if args.all else [[word for word in sys.argv[1:]]]
+    lists = [one.split() for one in ALL] if args.all else [sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder:
         fine = [compare(words, Path(folder)) for words in lists]
     raise SystemExit(0 if all(fine) else 1)

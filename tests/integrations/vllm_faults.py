@@ -1,4 +1,4 @@
-"""FaultyConnector: QuireConnector whose copies come late, fail or bring wrong bytes, as QUIRE_FAULT says. For the runners.
+"""FaultyConnector: QuireConnector whose copies come late, fail or bring wrong bytes, as QUIRE_FAULT says.
 
 late         loads are made, and end, one step later
 fail_load    every second load raises
