@@ -276,7 +276,7 @@ def test_a_mover_that_cannot_be_asked_ends_no_worker() -> None:
     engine = filled()
     (worker,) = engine.workers
     broken = SimpleNamespace(take_ended=lambda: 1 / 0)
-    mover, worker.mover = worker.mover, broken  # type: ignore[assignment]
+    mover, worker.mover = worker.mover, broken
     assert worker.received() == (set(), set()) and worker.report() is None
     worker.mover = mover
 

@@ -126,7 +126,7 @@ def test_without_vllm_the_connector_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(MissingExtra, match="needs vLLM"):
         _ = package.QuireConnector
     with pytest.raises(AttributeError, match="no attribute 'Connector'"):
-        _ = package.Connector  # type: ignore[attr-defined]
+        _ = package.Connector
 
 
 def pages(checksums: bool = True) -> tuple[HostPages, list[torch.Tensor]]:

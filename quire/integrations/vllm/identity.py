@@ -23,25 +23,34 @@ KNOWN = ("priority", "seconds", "tokens", "decode_priority", "decode_seconds", "
 
 
 class EngineRequest(Protocol):
-    """What we read of vLLM's Request; the mutable ones change between hooks."""
-
-    request_id: str
-    num_prompt_tokens: int
-    num_computed_tokens: int
-    all_token_ids: Sequence[int]
-    prompt_embeds: Any
-    cache_salt: str | None
-    lora_request: Any
-    mm_features: Sequence[Any]
-    kv_transfer_params: Mapping[str, Any] | None
-    block_hashes: Sequence[Any]
-    resumable: bool
-    skip_reading_prefix_cache: bool
+    """What we read of vLLM's Request; some of it changes between hooks."""
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens that are known: the prompt and what was generated."""
-        ...
+    def request_id(self) -> str: ...
+    @property
+    def num_prompt_tokens(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...  # that are known: the prompt and what was generated
+    @property
+    def num_computed_tokens(self) -> int: ...
+    @property
+    def all_token_ids(self) -> Sequence[int]: ...
+    @property
+    def prompt_embeds(self) -> Any: ...
+    @property
+    def cache_salt(self) -> str | None: ...
+    @property
+    def lora_request(self) -> Any: ...
+    @property
+    def mm_features(self) -> Sequence[Any]: ...
+    @property
+    def kv_transfer_params(self) -> Mapping[str, Any] | None: ...
+    @property
+    def block_hashes(self) -> Sequence[Any]: ...
+    @property
+    def resumable(self) -> bool: ...
+    @property
+    def skip_reading_prefix_cache(self) -> bool: ...
 
 
 def can_share(request: EngineRequest) -> bool:
