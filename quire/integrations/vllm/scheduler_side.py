@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from quire.core.cache import Cache
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.connector_counts import ConnectorCounts
@@ -45,7 +47,7 @@ class SchedulerSide:
         self._stays: dict[str, Stay] = {}
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
         self._jobs: dict[int, Job] = {}
-        self._storing: set[tuple[int, int]] = set()  # group and vLLM's block, of stores under way
+        self._storing: list[set[int]] = [set() for _ in self._groups]  # vLLM's blocks that are being stored
         self._orders = Orders()
         self._failures: dict[str, int] = {}
         self._receipts: dict[str, dict[str, Any]] = {}
@@ -121,13 +123,14 @@ class SchedulerSide:
             return None
         first, last, parts = found.start // self._size, found.end // self._size, []
         for group in self._groups:
-            table, blocks = tables[group], found.blocks(group).tolist()
-            slots = dict(zip(blocks, found.slots(group).tolist(), strict=True))
-            wanted = [block for block in range(first, last) if table[block] != NULL]
-            if any(block not in slots for block in wanted):
+            ids = np.array(tables[group][first:last], np.int64)
+            wanted = np.flatnonzero(ids != NULL)
+            blocks = found.blocks(group)
+            at = np.searchsorted(blocks, wanted + first)
+            if len(at) and (at[-1] >= len(blocks) or (blocks[at] != wanted + first).any()):
                 return None
-            if wanted:
-                parts.append(Part(group, [table[block] for block in wanted], [slots[block] for block in wanted]))
+            if len(at):
+                parts.append(Part(group, ids[wanted].tolist(), found.slots(group)[at].tolist()))
         return parts
 
     def _refuse(self, stay: Stay) -> None:
@@ -178,20 +181,19 @@ class SchedulerSide:
         if parts:
             job = self._begin(stay, stay.sent, parts, ordinals)
             stay.jobs.append(job)
-            self._storing.update((part.group, block) for part in parts for block in part.blocks)
+            for part in parts:
+                self._storing[part.group].update(part.blocks)
             self._orders.stores.append(Copy(job.number, stay.request.request_id, parts))
             self.counts.add("stores")
 
     def _take_slots(self, stay: Stay, end: int, tables: Tables) -> bool:
         """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
         writer, tokens, first = stay.write(self.cache), stay.tokens(), stay.sent // self._size
-        skip = {
-            group: [
-                block for block in range(first, end // self._size)
-                if tables[group][block] == NULL or (group, tables[group][block]) in self._storing
-            ]
-            for group in self._groups
-        }  # fmt: skip
+        skip: dict[int, list[int]] = {}
+        for group, busy in zip(self._groups, self._storing, strict=True):
+            ids = tables[group][first : end // self._size]
+            if NULL in ids or not busy.isdisjoint(ids):
+                skip[group] = [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]
         more = tokens[writer.length :].copy()  # a refusal takes them back
         lack = writer.extend(more, end=end, skip=skip)
         if lack is not None:
@@ -254,7 +256,7 @@ class SchedulerSide:
         """Pages become findable in the order of their tokens, but for those that some rank could not copy."""
         stay = job.stay
         for part in job.parts:
-            self._storing.difference_update((part.group, block) for block in part.blocks)
+            self._storing[part.group].difference_update(part.blocks)
         if job.bad:
             self.counts.add("failed_stores")
         while stay.jobs and stay.jobs[0].ended:

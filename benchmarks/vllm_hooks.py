@@ -1,0 +1,125 @@
+"""What the hooks of the vLLM connector cost vLLM's scheduler, per request and step, with prompts of 8,192 tokens.
+
+    python benchmarks/vllm_hooks.py [--tokens 8192] [--block 32] [--groups 3] [--rounds 200]
+
+Needs no vLLM: the hooks are called as its scheduler calls them, with requests that have the same fields (token ids as a
+list of ints, as vLLM keeps them). Medians of one run, in microseconds; copies of bytes are not in it, those are the
+workers'. The first look of a request converts its tokens once; vLLM asks up to four times per admission, and the later
+ones are the row below it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from quire import Cache
+from quire.integrations.vllm.cache_groups import cache_config
+from quire.integrations.vllm.options import Options
+from quire.integrations.vllm.orders import Orders, Report
+from quire.integrations.vllm.scheduler_side import SchedulerSide
+
+
+class FullAttentionSpec(SimpleNamespace):
+    """Known by its name, as vLLM's is."""
+
+
+class SlidingWindowSpec(SimpleNamespace):
+    """The same."""
+
+
+class Rig:
+    """A scheduler's side with one long prompt in host memory."""
+
+    def __init__(self, tokens: int, block: int, groups: int) -> None:
+        self.tokens, self.block, self.groups, self.number = tokens, block, groups, 0
+        specs: list[Any] = [FullAttentionSpec(block_size=block, page_size_bytes=1)]
+        specs += [SlidingWindowSpec(block_size=block, page_size_bytes=1, sliding_window=1024)] * (groups - 1)
+        made = [SimpleNamespace(kv_cache_spec=spec, layer_names=["layer"]) for spec in specs]
+        options = Options(host=groups * 8 * (tokens // block))
+        config = cache_config(made, options, world_size=1, max_length=2 * tokens, events=False)
+        self.cache = Cache(config)
+        self.side = SchedulerSide(self.cache, options, world_size=1)
+        self.spent: dict[str, list[float]] = {}
+        self.last = Orders()
+
+    def request(self, prompt: list[int]) -> Any:
+        self.number += 1
+        return SimpleNamespace(
+            request_id=f"r{self.number}", all_token_ids=list(prompt), num_tokens=len(prompt), num_computed_tokens=0,
+            num_prompt_tokens=len(prompt), prompt_embeds=None, cache_salt=None, lora_request=None, mm_features=(),
+            kv_transfer_params=None, block_hashes=(), resumable=False, skip_reading_prefix_cache=False,
+        )  # fmt: skip
+
+    def timed(self, row: str, act: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        result = act()
+        self.spent.setdefault(row, []).append((time.perf_counter() - begin) * 1e6)
+        return result
+
+    def order(self, request: Any, count: int, table: list[list[int]]) -> None:
+        self.last = self.side.order({request.request_id: count}, (), lambda _: table)
+
+    def hear(self) -> None:
+        jobs = [copy.job for copy in (*self.last.loads, *self.last.stores)]
+        self.side.hear(Report(dict.fromkeys(jobs, 1)) if jobs else None)
+
+    def one_life(self, prompt: list[int], new: list[int]) -> None:
+        """A request whose prompt is there: it loads, computes the rest, decodes one block and ends."""
+        request, side = self.request([*prompt, *new]), self.side
+        table = [list(range(1, 2 * self.tokens // self.block + 1)) for _ in range(self.groups)]
+        gain = self.timed("first look, tokens converted", lambda: side.look(request, 0))
+        assert gain == len(prompt)
+        for _ in range(3):
+            self.timed("look again", lambda: side.look(request, 0))
+        self.timed("place: order the load", lambda: side.place(request, table, gain))
+        self.timed("a step that only loads", lambda: self.order(SimpleNamespace(request_id=""), 0, table))
+        self.timed("hear of the load", self.hear)
+        request.num_computed_tokens = gain
+        side.place(request, table, 0)
+        self.timed("first step: opens its writer", lambda: self.order(request, len(new), table))
+        self.timed("hear of a store", self.hear)
+        request.num_computed_tokens = request.num_tokens
+        for nth in range(2 * self.block):
+            request.all_token_ids.append(nth)
+            request.num_tokens += 1
+            whole = request.num_tokens % self.block == 0
+            row = "decode step that fills a block" if whole else "decode step"
+            self.timed(row, lambda: self.order(request, 1, table))
+            self.timed("hear of a store" if whole else "hear of nothing", self.hear)
+            request.num_computed_tokens += 1
+        self.timed("finish", lambda: side.finish(request))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, number in (("tokens", 8192), ("block", 32), ("groups", 1), ("rounds", 200)):
+        parser.add_argument(f"--{name}", type=int, default=number)
+    args = parser.parse_args()
+    rig = Rig(args.tokens, args.block, args.groups)
+    prompt = [nth * 7919 % 50_000 for nth in range(args.tokens)]
+    first = rig.request([*prompt, 1])
+    rig.side.look(first, 0)
+    table = [list(range(1, 2 * args.tokens // args.block + 1)) for _ in range(args.groups)]
+    rig.side.place(first, table, 0)
+    rig.order(first, args.tokens + 1, table)
+    rig.hear()
+    rig.side.finish(first)
+    gc.disable()
+    for nth in range(args.rounds):
+        rig.one_life(prompt, [50_000 + nth] * (args.block + 5))
+    print(f"{args.tokens} tokens, blocks of {args.block}, {args.groups} groups, {args.rounds} requests; microseconds")
+    print("| hook | median | 90th percentile |\n|---|---|---|")
+    for row, spent in rig.spent.items():
+        ninth = statistics.quantiles(spent, n=10)[-1] if len(spent) > 1 else spent[0]
+        print(f"| {row} | {statistics.median(spent):.1f} | {ninth:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
