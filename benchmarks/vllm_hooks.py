@@ -41,8 +41,9 @@ class Rig:
         specs: list[Any] = [FullAttentionSpec(block_size=block, page_size_bytes=1)]
         specs += [SlidingWindowSpec(block_size=block, page_size_bytes=1, sliding_window=1024)] * (groups - 1)
         made = [SimpleNamespace(kv_cache_spec=spec, layer_names=["layer"]) for spec in specs]
-        options = Options(host=groups * 8 * (tokens // block))
-        config = cache_config(made, options, world_size=1, max_length=2 * tokens, events=False)
+        model = SimpleNamespace(kv_cache_groups=made, kv_cache_tensors=[SimpleNamespace(size=4096)], num_blocks=1)
+        options = Options(host=groups * 4096 * 8 * (tokens // block))
+        config = cache_config(model, options, world_size=1, max_length=2 * tokens, events=False)
         self.cache = Cache(config)
         self.side = SchedulerSide(self.cache, options, world_size=1)
         self.spent: dict[str, list[float]] = {}

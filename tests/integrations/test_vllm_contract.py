@@ -383,6 +383,37 @@ def test_receipts_go_to_who_asks() -> None:
     assert engine.side.finish(ask("silent")) is None
 
 
+def test_a_store_ends_before_its_blocks_are_written_again() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    (copy,) = stored(engine, ask("reads")).stores
+    assert engine.side.order({}, (), lambda _: None, [77]).flush == []
+    assert engine.side.order({}, (), lambda _: None, [77, 3]).flush == [copy.job]
+
+
+def test_blocks_that_a_load_takes_over_are_flushed_too() -> None:
+    engine = filled()
+    (copy,) = stored(engine, ask("reads", [40] * 9)).stores
+    request = ask("loads")
+    assert engine.side.look(request, 0) == 20
+    engine.side.place(request, [[9, 8, 7, 6, 1, 20]], 20)
+    orders = engine.side.order({}, (), lambda _: None)
+    assert orders.flush == [copy.job] and len(orders.loads) == 1
+
+
+def test_a_store_that_could_not_be_waited_for_is_not_found() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    request = ask("spoilt")
+    orders = stored(engine, request)
+    (worker,), (mover,) = engine.workers, engine.movers
+    mover.flush = lambda jobs: 1 / 0  # type: ignore[method-assign, assignment]
+    worker.flush(Orders(flush=[orders.stores[0].job]))
+    mover.flush = lambda jobs: None  # type: ignore[method-assign]
+    engine.side.hear(run(engine, orders))
+    assert kept(engine) == 0
+    engine.side.finish(request)
+    engine.nothing_is_held()
+
+
 def test_an_engine_is_kept_awake_only_for_a_while() -> None:
     engine = ToyEngine(0, hybrid=False)
     stored(engine, ask("lost"))

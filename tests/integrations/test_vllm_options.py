@@ -27,8 +27,12 @@ def full(size: int = 16, page: int = 100) -> Any:
     return FullAttentionSpec(block_size=size, page_size_bytes=page)
 
 
-def config(*groups: Any, host: int = 10_000, world_size: int = 1) -> Any:
-    return cache_config(groups, Options(host), world_size=world_size, max_length=100, events=False)
+def model(*groups: Any, size: int = 4096) -> Any:
+    return SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=7 * size)], num_blocks=7)
+
+
+def config(*groups: Any, host: int = 10**6, world_size: int = 1) -> Any:
+    return cache_config(model(*groups), Options(host), world_size=world_size, max_length=100, events=False)
 
 
 def test_options_are_read_by_name() -> None:
@@ -70,16 +74,23 @@ def test_groups_become_layer_groups() -> None:
     window = SlidingWindowSpec(block_size=16, page_size_bytes=50, sliding_window=96, extra_retained_tokens=4)
     made = config(group(full(), "a", "b"), group(window, "c"))
     assert [(layer.page_bytes, layer.window) for layer in made.groups] == [(200, None), (50, 100)]
-    assert made.tiers[0].slots == 0 and made.tiers[1].slots == 40 and made.block_size == 16 and not made.partial_reuse
+    assert (
+        made.tiers[0].slots == 0
+        and made.tiers[1].slots == 10**6 // 8192
+        and made.block_size == 16
+        and not made.partial_reuse
+    )
     both = SimpleNamespace(block_size=16, kv_cache_specs={"a": full(page=30), "b": full(page=12)})
     assert config(group(both, "a", "b")).groups[0].page_bytes == 42
 
 
 def test_memory_is_shared_by_ranks_and_groups() -> None:
     groups = [group(full(page=100), "a"), group(full(page=20), "b")]
-    assert num_slots(groups, 2400, 1) == 20 and num_slots(groups, 2400, 2) == 10
-    with pytest.raises(InputError, match=r"one block takes 240 bytes.*give 'host' more"):
-        config(*groups, host=239, world_size=2)
+    assert num_slots(model(*groups), 81920, 1) == 10 and num_slots(model(*groups), 81920, 2) == 5
+    assert num_slots(model(groups[0], size=5000), 81920, 1) == 10  # aligned
+    config(*groups, host=16384, world_size=2)
+    with pytest.raises(InputError, match=r"one block takes 16384 bytes.*give 'host' more"):
+        config(*groups, host=16383, world_size=2)
 
 
 class MambaSpec(SimpleNamespace):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ import torch
 
 from quire import Cache, Found, Request, check
 from quire.integrations.vllm import orders
-from quire.integrations.vllm.cache_groups import HOST, cache_config
+from quire.integrations.vllm.cache_groups import HOST, block_bytes, cache_config
 from quire.integrations.vllm.host_pages import Ended, HostPages
 from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.kv_events import EventTranslator, StoredBlocks
@@ -115,12 +116,13 @@ def frozen(request: ToyRequest) -> Tables:
 
 
 class ToyMover:
-    """Real pages, with loads and stores that fail, or end some steps later."""
+    """Real pages, with loads and stores that fail, or are made some steps later."""
 
     def __init__(self, pages: HostPages, rng: random.Random, late: float, failing: float) -> None:
         self.pages, self.rng, self.late = pages, rng, late
         self.failing_loads = self.failing_stores = failing
         self.waiting: list[Copy] = []
+        self.stores: list[Copy] = []  # that come late; what they read must not change before
 
     def load(self, copy: Copy) -> None:
         if self.rng.random() < self.failing_loads:
@@ -133,16 +135,28 @@ class ToyMover:
     def store(self, copy: Copy) -> None:
         if self.rng.random() < self.failing_stores:
             raise OSError("a store that fails")
+        if self.rng.random() < self.late:
+            self.stores.append(copy)
+        else:
+            self._store(copy)
+
+    def _store(self, copy: Copy) -> None:
         self.pages.store(copy)
         if self.rng.random() < self.failing_stores:  # a bit of a page that was stored
             part = self.rng.choice(copy.parts)
             self.pages.memory[part.group][self.rng.choice(part.slots), 3] ^= 4
+
+    def flush(self, jobs: Iterable[int]) -> None:
+        for copy in [copy for copy in self.stores if copy.job in jobs]:
+            self.stores.remove(copy)
+            self._store(copy)
 
     def take_ended(self) -> list[Ended]:
         due = [copy for copy in self.waiting if self.rng.random() < 0.5]
         for copy in due:
             self.waiting.remove(copy)
             self.pages.load(copy)
+        self.flush([copy.job for copy in self.stores if self.rng.random() < 0.3])
         return self.pages.take_ended()
 
 
@@ -155,9 +169,10 @@ class ToyEngine:
     ) -> None:  # fmt: skip
         self.rng, self.own = random.Random(seed), 0.25
         self.kv_groups, self.ranks, self.ahead, self.num_blocks = groups(hybrid), ranks, ahead, blocks
-        page = STRIP * sum(LAYERS[: len(self.kv_groups)])
-        options = Options(host=host * page * ranks, receipts=True)
-        config = cache_config(self.kv_groups, options, world_size=ranks, max_length=256, events=True)
+        tensors = [SimpleNamespace(size=blocks * STRIP * LAYERS[0])]  # groups lie over each other
+        model = SimpleNamespace(kv_cache_groups=self.kv_groups, kv_cache_tensors=tensors, num_blocks=blocks)
+        options = Options(host=host * block_bytes(model, ranks), receipts=True)
+        config = cache_config(model, options, world_size=ranks, max_length=256, events=True)
         self.cache = Cache(config)
         self.clock = 0.0
         self.events = EventTranslator(self.cache)
@@ -173,6 +188,7 @@ class ToyEngine:
         self.under_way: list[Step] = []
         self.own_hits: list[Part] = []
         self.preempted: set[str] = set()
+        self.fresh: list[int] = []  # blocks that were handed out since the last order
         self.seen: Counter[str] = Counter()
         self._truth: dict[tuple[ToyRequest, int, int, int, int], torch.Tensor] = {}
         self.published: set[tuple[int, bytes]] = set()
@@ -224,6 +240,7 @@ class ToyEngine:
             passed = max(0, computed - WINDOW + 1) // SIZE if group else 0
             while len(table) < need:
                 table.append(0 if len(table) < passed else free.pop(self.rng.randrange(len(free))))
+                self.fresh.append(table[-1])
             for block in range(min(passed, len(table))):
                 if table[block]:
                     free.append(table[block])
@@ -293,7 +310,8 @@ class ToyEngine:
                 self.waiting.pop(0)
         scheduled = {request.request_id: counts[request.request_id] for request in step}
         tables = {request.request_id: frozen(request) for request in step}
-        ordered = self.side.order(scheduled, self.preempted, tables.__getitem__)
+        ordered = self.side.order(scheduled, self.preempted, tables.__getitem__, self.fresh)
+        self.fresh = []
         parts = []
         for request in step:
             start, count = request.num_computed_tokens, scheduled[request.request_id]
@@ -319,6 +337,8 @@ class ToyEngine:
         """The oldest step that was ordered: its KV, its copies, and what ranks report of them."""
         ordered, parts, own_hits = self.under_way.pop(0)
         self.clock += 1.0
+        for worker in self.workers:
+            worker.flush(ordered)
         for request, tables, start, end in own_hits:
             self.fill(request, tables, start, end)
         for request, tables, start, end in parts:
@@ -404,6 +424,9 @@ class ToyEngine:
         else:
             raise AssertionError("requests are still open: a livelock")
         while self.under_way:
+            self.execute()
+        while self.side.is_pending:  # vLLM steps on, with nothing to compute
+            self.schedule()
             self.execute()
         self.nothing_is_held()
 

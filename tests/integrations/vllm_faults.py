@@ -11,6 +11,7 @@ die          the worker's process ends at its fifth load
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from quire.integrations.vllm.connector import QuireConnector
@@ -52,6 +53,9 @@ class FaultyMover:
         if FAULT == "flip" and self.stores % 4 == 0:
             part = copy.parts[-1]
             self.pages.memory[part.group][part.slots[-1], 0] ^= 1
+
+    def flush(self, jobs: Iterable[int]) -> None:
+        self.pages.flush(jobs)
 
     def take_ended(self) -> list[Ended]:
         for copy in self.due:

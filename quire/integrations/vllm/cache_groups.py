@@ -5,7 +5,6 @@ Looks at the classes of vLLM's specs by their names, so that it runs, and is tes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from quire.core.records.config import CacheConfig, TierConfig
@@ -25,6 +24,7 @@ REFUSED = {  # the others' names, with what is in the way
     "CircularBufferSpec": "a ring of blocks, which vLLM overwrites in place",
     "SlidingWindowMLASpec": "windows that vLLM computes again behind every hit",
 }
+ALIGNMENT = 4096  # bytes; vLLM's region aligns the places of a block to it
 NO_DRAFT_LAYERS = {"ngram", "ngram_gpu", "suffix"}  # ways to draft that keep no KV of their own
 
 
@@ -58,19 +58,17 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
     return LayerGroup(f"group {nth}", page_bytes=page_bytes(group), window=windows.pop())
 
 
-def cache_config(
-    groups: Sequence[Any], options: Options, *, world_size: int, max_length: int, events: bool
-) -> CacheConfig:
-    """A cache without a device: pages come from vLLM's blocks and go back there."""
+def cache_config(model: Any, options: Options, *, world_size: int, max_length: int, events: bool) -> CacheConfig:
+    """A cache without a device, for vLLM's KVCacheConfig: pages come from vLLM's blocks and go back there."""
+    groups = model.kv_cache_groups
     sizes = {int(group.kv_cache_spec.block_size) for group in groups}
     if len(sizes) != 1:
         fact = "its KV cache groups have blocks of different sizes"
         raise InputError(say(f"a model with blocks of {sorted(sizes)} tokens", fact, "run it without QuireConnector"))
     layers = tuple(layer_group(nth, group) for nth, group in enumerate(groups))
-    slots = num_slots(groups, options.host, world_size)
+    slots = num_slots(model, options.host, world_size)
     if slots < 1:
-        need = world_size * sum(layer.page_bytes for layer in layers)
-        fact = f"one block takes {need} bytes in all layers and ranks"
+        fact = f"one block takes {block_bytes(model, world_size)} bytes in all layers and ranks"
         raise InputError(say(f"host memory of {options.host} bytes", fact, "give 'host' more"))
     return CacheConfig(
         (TierConfig("device", 0), TierConfig("host", slots)), sizes.pop(), layers, max_length=max_length,
@@ -78,9 +76,18 @@ def cache_config(
     )  # fmt: skip
 
 
-def num_slots(groups: Sequence[Any], host: int, world_size: int) -> int:
+def block_bytes(model: Any, world_size: int) -> int:
+    """Host memory of one slot of every group, in all ranks.
+
+    From vLLM's allocation, which its scheduler and its workers know alike; of the specs they have different forms.
+    """
+    of_rank = int(model.kv_cache_tensors[0].size) // int(model.num_blocks)
+    return len(model.kv_cache_groups) * -(-of_rank * world_size // ALIGNMENT) * ALIGNMENT
+
+
+def num_slots(model: Any, host: int, world_size: int) -> int:
     """Slots of every group: scheduler and workers come to the same number, each by himself."""
-    return host // (world_size * max(1, sum(page_bytes(group) for group in groups)))
+    return host // block_bytes(model, world_size)
 
 
 def check_engine(parallel: Any, speculative: Any, role: str) -> None:

@@ -20,6 +20,7 @@ try:
         KVConnectorWorkerMetadata,
         SupportsHMA,
     )
+    from vllm.platforms import current_platform
     from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
     from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
     from vllm.v1.metrics.cache_hit_source import CacheHitSource
@@ -33,6 +34,7 @@ from quire.integrations.vllm.kv_events import EventTranslator, RemovedBlocks, St
 from quire.integrations.vllm.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.options import check_version, read_options
 from quire.integrations.vllm.orders import Orders, Report
+from quire.integrations.vllm.region_pages import region_pages
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import Mover, WorkerSide
 
@@ -66,13 +68,18 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         told = vllm_config.kv_events_config
         with_events = told is not None and told.enable_kv_cache_events
         config = cache_config(
-            self._groups, self._options, world_size=self._world_size, events=with_events,
+            self._kv_cache_config, self._options, world_size=self._world_size, events=with_events,
             max_length=vllm_config.model_config.max_model_len,
         )  # fmt: skip
         cache = Cache(config)
         translator = EventTranslator(cache) if with_events else None
         log.info("Quire keeps %s pages of each of %d groups in host memory", config.tiers[1].slots, len(config.groups))
         return SchedulerSide(cache, self._options, world_size=self._world_size, events=translator)
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
+        """A block's bytes of a layer in one piece: vLLM's offloading worker asks for it, the CPU has it anyway."""
+        return None if current_platform.is_cpu() else "LBHNC"
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -106,7 +113,10 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         """The orders of this step."""
         state = scheduler_output.kv_connector_block_state
         preempted = scheduler_output.preempted_req_ids or ()
-        return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids)
+        fresh = [block for new in scheduler_output.scheduled_new_reqs for ids in new.block_ids for block in ids]
+        for grown in scheduler_output.scheduled_cached_reqs.new_block_ids:
+            fresh += [block for ids in grown or () for block in ids]
+        return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids, fresh)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """What the workers report."""
@@ -156,9 +166,15 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
 
     def open_mover(self, kv_caches: dict[str, Any]) -> Mover:
         """Who copies this rank's bytes."""
-        slots = num_slots(self._groups, self._options.host, self._world_size)
-        blocks = self._kv_cache_config.num_blocks
-        return host_pages(self._groups, kv_caches, blocks, slots, self._options.checksums)
+        slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
+        if current_platform.is_cpu():
+            blocks = self._kv_cache_config.num_blocks
+            return host_pages(self._groups, kv_caches, blocks, slots, self._options.checksums)
+        return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
+
+    def handle_preemptions(self, kv_connector_metadata: Orders) -> None:
+        """Before every step: stores that read blocks which it will write must have ended."""
+        self._worker.flush(kv_connector_metadata)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin the loads of this step."""

@@ -7,7 +7,7 @@ it is loaded, and nothing of that load is copied.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -49,6 +49,9 @@ class HostPages:
     def load(self, copy: Copy) -> None:
         """Copy our slots into vLLM's blocks; none of them, when a page is bad."""
         self._run(copy, is_load=True)
+
+    def flush(self, jobs: Iterable[int]) -> None:
+        """Nothing is under way."""
 
     def take_ended(self) -> list[Ended]:
         """Copies that have ended since the last call."""

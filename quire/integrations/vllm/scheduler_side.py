@@ -142,8 +142,15 @@ class SchedulerSide:
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
-    def order(self, scheduled: Mapping[str, int], preempted: Iterable[str], tables: Callable[[str], Any]) -> Orders:
-        """The copies of this step; `scheduled` is how many tokens of each request it computes."""
+    def order(
+        self, scheduled: Mapping[str, int], preempted: Iterable[str], tables: Callable[[str], Any],
+        fresh: Iterable[int] = (),
+    ) -> Orders:  # fmt: skip
+        """The copies of this step; `scheduled` is how many tokens of each request it computes.
+
+        `fresh` are vLLM's blocks that requests were given for it: those of the loads are known here.
+        """
+        self._flush(fresh)
         for request_id in preempted:
             stay = self._stays.get(request_id)
             if stay is not None and stay.placed and stay.born != self._step:
@@ -163,6 +170,16 @@ class SchedulerSide:
         orders, self._orders = self._orders, Orders()
         self._step += 1
         return orders
+
+    def _flush(self, fresh: Iterable[int]) -> None:
+        """Stores whose blocks are written again in this step, by whom ever."""
+        if any(self._storing):
+            taken = set(fresh)
+            taken.update(block for copy in self._orders.loads for part in copy.parts for block in part.blocks)
+            self._orders.flush = [
+                job.number for job in self._jobs.values()
+                if job.ordinals and any(not taken.isdisjoint(part.blocks) for part in job.parts)
+            ]  # fmt: skip
 
     def _store(self, stay: Stay, end: int, tables: Tables) -> None:
         """Order a store of the whole blocks up to `end` that the cache has not."""

@@ -6,6 +6,7 @@ vLLM takes a failed load from us as a request to compute; an exception here woul
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from quire.integrations.vllm.host_pages import Ended
@@ -22,7 +23,11 @@ class Mover(Protocol):
         ...
 
     def store(self, copy: Copy) -> None:
-        """Copy vLLM's blocks into our slots; vLLM may write them again as soon as it returns."""
+        """Begin to copy vLLM's blocks into our slots; vLLM writes them again only after `flush`."""
+        ...
+
+    def flush(self, jobs: Iterable[int]) -> None:
+        """Wait until these stores do not read vLLM's blocks any more."""
         ...
 
     def take_ended(self) -> list[Ended]:
@@ -44,8 +49,19 @@ class WorkerSide:
         self.mover = mover
         self._ended: list[Ended] = []  # without the mover: they failed when they began
         self._refused: set[str] = set()
+        self._spoilt: set[int] = set()  # stores whose blocks may have been written again before they were copied
         self._report = Report()
         self._counted: dict[str, float] = {}
+
+    def flush(self, orders: Orders) -> None:
+        """Before a step writes its blocks: stores that still read some of them must end, or count for nothing."""
+        if not orders.flush:
+            return
+        try:
+            self.mover.flush(orders.flush)
+        except Exception:
+            log.exception("stores that should have ended are given up")
+            self._spoilt.update(orders.flush)
 
     def start_loads(self, orders: Orders) -> None:
         """Begin the loads of this step."""
@@ -72,6 +88,9 @@ class WorkerSide:
         ended, self._ended = self._ended, []
         for one in ended + self._take_ended():
             self._report.ended[one.copy.job] = 1
+            if one.copy.job in self._spoilt:
+                self._spoilt.discard(one.copy.job)
+                one.bad = one.copy.pages()
             if one.bad:
                 self._report.bad[one.copy.job] = one.bad
             self._count(one)

@@ -1,0 +1,94 @@
+"""RegionPages: pages in vLLM's own host region, copied by vLLM's own offloading worker: on a GPU its DMA streams.
+
+vLLM's region has chunks, each with room for a block of any group: a slot of group g is chunk `g * slots + slot`. Copies
+run behind us, so a block that vLLM hands out again must wait for the store that still reads it: `flush`. Needs vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+from vllm.v1.kv_offload.base import GPULoadStoreSpec
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+from quire.core.records.errors import InputError, StateError, say
+from quire.integrations.vllm.host_pages import Ended
+from quire.integrations.vllm.orders import Copy
+
+
+class RegionPages:
+    """One rank's; `worker` is vLLM's OffloadingWorker, and only a writer stores: of equal ranks one is enough."""
+
+    def __init__(self, worker: Any, *, groups: int, slots: int, is_writer: bool = True) -> None:
+        self._worker, self._groups, self._slots, self._is_writer = worker, groups, slots, is_writer
+        self._open: dict[int, Ended] = {}
+        self._ended: list[Ended] = []
+
+    def load(self, copy: Copy) -> None:
+        """Begin to copy our slots into vLLM's blocks."""
+        device, host = self._places(copy)
+        self._begin(copy, self._worker.submit_load(copy.job, host, device), is_load=True)
+
+    def store(self, copy: Copy) -> None:
+        """Begin to copy vLLM's blocks into our slots, behind the step that fills them."""
+        if not self._is_writer:
+            self._ended.append(Ended(copy, is_load=False))
+            return
+        device, host = self._places(copy)
+        self._begin(copy, self._worker.submit_store(copy.job, device, host), is_load=False)
+
+    def _begin(self, copy: Copy, accepted: bool, *, is_load: bool) -> None:
+        if not accepted:
+            raise StateError(say(f"job {copy.job}", "vLLM's worker did not take it", "its pages are given up"))
+        self._open[copy.job] = Ended(copy, is_load)
+
+    def _places(self, copy: Copy) -> tuple[Any, Any]:
+        sizes, blocks, chunks = [0] * self._groups, list[int](), list[int]()
+        for group, ids, slots in sorted(copy.parts):
+            sizes[group] = len(ids)
+            blocks += ids
+            chunks += [group * self._slots + slot for slot in slots]
+        return GPULoadStoreSpec(blocks, sizes, [0] * self._groups), CPULoadStoreSpec(chunks)
+
+    def flush(self, jobs: Iterable[int]) -> None:
+        """Wait until these have ended; what has ended already is passed over."""
+        waiting = {job for job in jobs if job in self._open}
+        if waiting:
+            self._worker.wait(waiting)
+
+    def take_ended(self) -> list[Ended]:
+        """Copies that have ended since the last call; one that failed has only bad pages."""
+        ended, self._ended = self._ended, []
+        for result in self._worker.get_finished():
+            one = self._open.pop(result.job_id)
+            one.num_bytes, one.seconds = result.transfer_size or 0, result.transfer_time or 0.0
+            one.bad = [] if result.success else one.copy.pages()
+            ended.append(one)
+        return ended
+
+
+def region_pages(
+    vllm_config: Any,
+    kv_cache_config: Any,
+    kv_caches: Any,
+    slots: int,
+    spec_type: Callable[..., Any] = CPUOffloadingSpec,
+) -> RegionPages:
+    """vLLM's region and worker for these KV tensors, with room for so many slots of every group."""
+    config, groups = build_offloading_config(vllm_config, kv_cache_config), len(kv_cache_config.kv_cache_groups)
+    if len(config.groups) != groups:
+        fact = f"vLLM offloads {len(config.groups)} of its {groups} KV cache groups"
+        raise InputError(say("this model", fact, "run it without QuireConnector"))
+    # more than enough for the chunks that we use: vLLM divides by its own, aligned size
+    plenty = 1 << 62
+    size = spec_type(replace(config, extra_config={"cpu_bytes_to_use": plenty})).kv_bytes_per_chunk
+    spec = spec_type(replace(config, extra_config={"cpu_bytes_to_use": size * slots * groups}))
+    registered = OffloadingConnectorWorker(spec, vllm_config, kv_cache_config)
+    registered.register_kv_caches(kv_caches)
+    is_writer = not spec.replicated_layout or config.parallel.rank == 0
+    return RegionPages(registered.worker, groups=groups, slots=slots, is_writer=is_writer)
