@@ -30,6 +30,8 @@ ALL = (
     "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault flip",
     "--model llama --requests 100 --abort --async-scheduling --seed 8",
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault late",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault region",
+    "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault region",
     "--model llama --requests 60 --ngram --seed 9",
     "--model llama --requests 40 --tp 2 --seed 10",
     "--model smollm2 --requests 24 --seed 11",

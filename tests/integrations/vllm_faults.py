@@ -6,6 +6,7 @@ fail_store   every third store raises
 flip         every fourth store leaves a page in host memory that is not what was stored
 corrupt      every load brings wrong bytes, and says nothing: the control, which the comparison must see
 die          the worker's process ends at its fifth load
+region       no fault: pages in vLLM's region, as on a GPU, with copies that are made one step later unless flushed
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+from quire.integrations.vllm.cache_groups import num_slots
 from quire.integrations.vllm.connector import QuireConnector
 from quire.integrations.vllm.host_pages import Ended, HostPages
 from quire.integrations.vllm.orders import Copy
+from quire.integrations.vllm.region_pages import RegionPages, region_pages
 
 FAULT = os.environ.get("QUIRE_FAULT", "")
 
@@ -64,10 +71,61 @@ class FaultyMover:
         return self.pages.take_ended()
 
 
+class LateWorker(OffloadingWorker):  # type: ignore[misc]  # vLLM is not there when types are checked
+    """Stands for vLLM's CPUOffloadingWorker, which needs a GPU: the same calls, one step late unless waited for."""
+
+    def __init__(self, kv_caches: Any, num_chunks: int) -> None:
+        self.refs = kv_caches.group_data_refs
+        self.kv = [one.tensor for one in kv_caches.tensors]
+        self.host = [torch.zeros((num_chunks, one.page_size_bytes), dtype=torch.int8) for one in kv_caches.tensors]
+        self.waiting: dict[int, tuple[Any, Any, bool]] = {}
+        self.due: set[int] = set()
+        self.done: list[Any] = []
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        self.waiting[job_id] = (src_spec, dst_spec, True)
+        return True
+
+    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        self.waiting[job_id] = (dst_spec, src_spec, False)
+        return True
+
+    def wait(self, job_ids: set[int]) -> None:
+        for job in job_ids & self.waiting.keys():
+            device, host, is_store = self.waiting.pop(job)
+            at = 0
+            for refs, count in zip(self.refs, device.group_sizes, strict=True):
+                blocks, chunks = device.block_ids[at : at + count], host.block_ids[at : at + count]
+                at += count
+                for ref in refs:
+                    kv, memory = self.kv[ref.tensor_idx], self.host[ref.tensor_idx]
+                    if is_store:
+                        memory[chunks] = kv[blocks]
+                    else:
+                        kv[blocks] = memory[chunks]
+            self.done.append(TransferResult(job, True, 0, 0.0))
+
+    def get_finished(self) -> list[Any]:
+        self.wait(self.due)
+        self.due = set(self.waiting)
+        done, self.done = self.done, []
+        return done
+
+
+class LateSpec(CPUOffloadingSpec):  # type: ignore[misc]  # the same
+    """vLLM's spec, with a worker for tensors that are in host memory anyway."""
+
+    def get_worker(self, kv_caches: Any) -> LateWorker:
+        return LateWorker(kv_caches, self.num_chunks)
+
+
 class FaultyConnector(QuireConnector):
     """Named by the runners in place of QuireConnector."""
 
-    def open_mover(self, kv_caches: dict[str, Any]) -> FaultyMover:
+    def open_mover(self, kv_caches: dict[str, Any]) -> FaultyMover | RegionPages:
+        if FAULT == "region":
+            slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
+            return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots, LateSpec)
         pages = super().open_mover(kv_caches)
         assert isinstance(pages, HostPages)
         return FaultyMover(pages)
