@@ -104,17 +104,18 @@ def _restore_stream(
     used = np.unique(-1 - above[above < 0])
     roots = [stream.roots.restore(nodes.roots[root]) for root in used.tolist()]
     above = np.where(above < 0, -1 - np.searchsorted(used, -1 - above), moved[above])
-    sizes = np.diff(nodes.start)
-    kept = np.repeat(mine, sizes)
-    with_words = kept[nodes.word_at]
-    word_at = (np.cumsum(kept) - 1)[nodes.word_at[with_words]]
+    tokens, words, word_at = nodes.tokens, nodes.words, nodes.word_at
+    if streams > 1:
+        at, inside = np.divmod(word_at, setup.block_size)
+        words, word_at = words[mine[at]], (moved[at] * setup.block_size + inside)[mine[at]]
+        tokens = tokens.reshape(-1, setup.block_size)[mine].reshape(-1)
     where, place = pages
     own = mine[place]
     rows = np.column_stack([where.group[own] - stream.first, where.slot[own], moved[place[own]]]).astype(np.int32)
     numbered = np.column_stack([nodes.number[mine] // streams, above])
     stream.store.restore(
-        roots, np.ascontiguousarray(numbered, np.int64), np.ascontiguousarray(nodes.tokens[kept], np.int32),
-        np.ascontiguousarray(nodes.words[with_words], np.uint64), np.ascontiguousarray(word_at, np.int64),
+        roots, np.ascontiguousarray(numbered, np.int64), np.ascontiguousarray(tokens, np.int32),
+        np.ascontiguousarray(words, np.uint64), np.ascontiguousarray(word_at, np.int64),
         np.ascontiguousarray(rows), now,
     )  # fmt: skip
 
@@ -197,9 +198,8 @@ def _check_pages(setup: Setup, nodes: BlockNodes, pages: LastingPages) -> Int64:
     place = _places_of(order, nodes.number[order], pages.node)
     if (place < 0).any():
         raise _refuse("pages", "a block is unknown")
-    for what, numbers in (("slot", pages.slot), ("block", place)):
-        both = (pages.group.astype(np.int64) << 40) | numbers
-        if len(np.unique(both)) != len(both):
+    for what, numbers, most in (("slot", pages.slot, int(capacity.max())), ("block", place, len(nodes.number))):
+        if np.bincount(pages.group.astype(np.int64) * most + numbers, minlength=1).max() > 1:
             raise _refuse("pages", f"a {what} stands twice among those of a group")
     of_stream = np.array([nth for nth, stream in enumerate(setup.streams) for _ in stream.store.pages], np.int64)
     if (of_stream[pages.group] != pages.node % len(setup.streams)).any():

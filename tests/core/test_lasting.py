@@ -1,0 +1,216 @@
+"""What outlives the process: changes of the slow tier as they are told, and a new cache that takes them back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire import (
+    Cache,
+    CacheConfig,
+    Encoder,
+    InputError,
+    LayerGroup,
+    Prefetch,
+    Request,
+    Scope,
+    StateError,
+    TierConfig,
+    check,
+)
+from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
+from quire.core.store import StoreName
+
+SIZE = 4
+SLOW = 2
+TENANT = Scope(lora="a", salt="secret")
+
+
+def cache_of(store: StoreName, *groups: LayerGroup, **options: Any) -> Cache:
+    tiers = (TierConfig("device", 20), TierConfig("host", 20), TierConfig("disk", 40, slow=True))
+    config = CacheConfig(
+        tiers, SIZE, groups or (LayerGroup(),), max_length=64, lasting=True, prefetch_share=1.0, **options
+    )
+    return Cache(config, store=store)
+
+
+def text(number: int, blocks: int = 4) -> np.ndarray:
+    return np.arange(1000 * number, 1000 * number + blocks * SIZE + 1, dtype=np.int32)
+
+
+def serve(cache: Cache, request: Request) -> int:
+    batch = cache.add_sequence_batch([request])
+    (sequence,) = batch.sequences
+    cache.finish(batch.plan)
+    cache.commit(sequence)
+    start = sequence.start
+    cache.release(sequence)
+    return start
+
+
+def told(cache: Cache) -> LastingChanges:
+    cache.finish(cache.copy_down(99))
+    check(cache)
+    return cache.lasting_changes()
+
+
+def filled(store: StoreName) -> tuple[Cache, LastingChanges]:
+    cache = cache_of(store)
+    serve(cache, Request("a", text(1), TENANT))
+    serve(cache, Request("b", np.concatenate([text(1)[:8], text(2)]), TENANT))
+    serve(cache, Request("c", text(1), extra_ids=np.arange(1, 18)))
+    return cache, told(cache)
+
+
+def test_changes_tell_pages_with_the_blocks_they_need_once(store: StoreName) -> None:
+    cache, changes = filled(store)
+    nodes, pages = changes.nodes, changes.pages
+    assert len(nodes.number) == len(set(nodes.number.tolist())) == 12 and nodes.number.min() >= 1
+    assert set(pages.node.tolist()) == set(nodes.number.tolist()) and len(set(pages.slot.tolist())) == 12
+    assert set(nodes.roots) == {TENANT.digest, Scope().digest} and len(TENANT.digest) == 64
+    known = {-1 - root for root in range(2)}
+    for number, parent in zip(nodes.number.tolist(), nodes.parent.tolist(), strict=True):
+        assert parent in known  # parents come first
+        known.add(number)
+    assert len(nodes.words) == 16 and not len(changes.freed_slot)
+    again = cache.lasting_changes()
+    assert not len(again.nodes.number) and not len(again.pages.slot) and not len(again.freed_slot)
+
+
+def test_what_leaves_the_slow_tier_is_told(store: StoreName) -> None:
+    cache, changes = filled(store)
+    gone = changes.pages.slot[:1].tolist()
+    cache.lose(0, gone, tier=SLOW)
+    assert cache.lasting_changes().freed_slot.tolist() == gone
+    cache.truncate(Request("x", text(1), TENANT), 12)
+    assert len(cache.lasting_changes().freed_slot) in (0, 1)
+    cache.forget(Scope(salt="secret"))
+    cache.clear()
+    left = cache.lasting_changes()
+    assert len(left.pages.slot) == 0 and cache.usage(SLOW).empty == 40
+    serve(cache, Request("a", text(1), TENANT))
+    new = told(cache)
+    assert new.nodes.number.min() > changes.nodes.number.max()  # a number is never given again
+
+
+def test_a_slot_that_is_written_again_is_told_as_freed_and_new(store: StoreName) -> None:
+    cache, changes = filled(store)
+    cache.clear()
+    serve(cache, Request("a", text(3)))
+    new = told(cache)
+    assert set(new.pages.slot.tolist()) <= set(range(40))
+    assert set(new.freed_slot.tolist()) == set(changes.pages.slot.tolist())
+
+
+def test_restore_then_prefetch_then_claim_finds_what_was_there(store: StoreName) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store)
+    assert cache.restore(changes.nodes, changes.pages) == 12
+    check(cache)
+    assert cache.usage(SLOW).idle == 12 and not len(cache.lasting_changes().pages.slot)
+    asks = [
+        (Request("a", text(1), TENANT), 16),
+        (Request("b", np.concatenate([text(1)[:8], text(2)]), TENANT), 24),
+        (Request("c", text(1), extra_ids=np.arange(1, 18)), 16),
+        (Request("d", text(1), Scope(lora="a")), 0),
+        (Request("e", text(1)), 0),
+    ]
+    for ask, hit in asks:
+        found = cache.prefetch(ask)
+        assert isinstance(found, Prefetch) and found.end == hit
+        cache.finish(found.plan)
+        assert serve(cache, ask) == hit
+        check(cache)
+    new = told(cache)
+    assert new.nodes.number.min() > changes.nodes.number.max()
+    assert set(new.nodes.roots) <= {TENANT.digest, Scope().digest, Scope(lora="a").digest}
+
+
+@pytest.mark.parametrize(("scope", "pages"), [(Scope(salt="secret"), 8), (Scope(lora="a"), 8), (Scope(epoch=1), 0)])
+def test_forget_covers_scopes_that_are_known_by_digest_only(store: StoreName, scope: Scope, pages: int) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store)
+    cache.restore(changes.nodes, changes.pages)
+    assert cache.forget(scope) == pages
+    check(cache)
+    assert len(cache.lasting_changes().freed_slot) == pages
+    assert cache.clear() == 12 - pages
+    check(cache)
+
+
+def test_a_scope_is_typed_in_its_digest() -> None:
+    digests = {Scope(lora=value).digest for value in (None, 0, "0", b"0")}
+    assert len(digests | {Scope(salt=0).digest}) == 5
+    assert Scope(lora="a").covers_digest(TENANT.digest) and not Scope(lora="b").covers_digest(TENANT.digest)
+
+
+def test_several_streams_come_back_apart(store: StoreName) -> None:
+    groups = (LayerGroup("full"), LayerGroup("cross", cross=True))
+    cache = cache_of(store, *groups)
+    request = Request("a", text(1), encoder=Encoder(8, np.arange(8, dtype=np.int32)))
+    serve(cache, request)
+    changes = told(cache)
+    assert sorted(changes.pages.group.tolist()) == [0, 0, 0, 0, 1, 1]
+    new = cache_of(store, *groups)
+    assert new.restore(changes.nodes, changes.pages) == 6
+    check(new)
+    found = new.prefetch(request)
+    assert isinstance(found, Prefetch) and len(found.plan) == 6
+    new.finish(found.plan)
+    with new.claim([request]) as claims:
+        assert claims[0].start == 16 and claims[0].encoder_start == 8
+
+
+def _changed(of: Any, **arrays: Any) -> Any:
+    return replace(of, **arrays)
+
+
+BAD = {
+    "unknown parent": lambda n, p: (_changed(n, parent=np.where(n.parent > 0, 99, n.parent)), p),
+    "behind its child": lambda n, p: (_changed(n, number=n.number[::-1].copy(), parent=n.parent[::-1].copy()), p),
+    "its own parent": lambda n, p: (_changed(n, parent=np.where(n.parent > 0, n.number, n.parent)), p),
+    "no such root": lambda n, p: (_changed(n, roots=n.roots[:1]), p),
+    "a number twice": lambda n, p: (_changed(n, number=np.ones_like(n.number)), p),
+    "a block twice": lambda n, p: (_changed(n, tokens=np.zeros_like(n.tokens), parent=np.full_like(n.parent, -1)), p),
+    "tokens are missing": lambda n, p: (_changed(n, tokens=n.tokens[:-1]), p),
+    "a short block": lambda n, p: (_changed(n, start=np.minimum(n.start, len(n.tokens) - 1)), p),
+    "words of no token": lambda n, p: (_changed(n, word_at=n.word_at + 999), p),
+    "a root without digest": lambda n, p: (_changed(n, roots=(b"short", *n.roots[1:])), p),
+    "slot twice": lambda n, p: (n, _changed(p, slot=np.zeros_like(p.slot))),
+    "slot out of range": lambda n, p: (n, _changed(p, slot=p.slot + np.int32(39))),
+    "slot below 0": lambda n, p: (n, _changed(p, slot=p.slot - np.int32(1))),
+    "no such group": lambda n, p: (n, _changed(p, group=p.group + np.int32(1))),
+    "no such block": lambda n, p: (n, _changed(p, node=p.node + 99)),
+    "two pages of a block": lambda n, p: (n, _changed(p, node=np.full_like(p.node, p.node[0]))),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_arrays_are_refused_and_change_nothing(store: StoreName, what: str) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store)
+    before = cache._setup.store.dump()
+    with pytest.raises(InputError):
+        cache.restore(*BAD[what](changes.nodes, changes.pages))
+    assert cache._setup.store.dump() == before
+    assert cache.restore(changes.nodes, changes.pages) == 12
+    check(cache)
+
+
+def test_a_cache_that_was_used_takes_nothing_back(store: StoreName) -> None:
+    cache, changes = filled(store)
+    with pytest.raises(StateError, match="used"):
+        cache.restore(changes.nodes, changes.pages)
+    with pytest.raises(StateError, match="events"):
+        cache_of(store, events=True).restore(changes.nodes, changes.pages)
+    with pytest.raises(InputError, match="BlockNodes"):
+        cache_of(store).restore(changes, changes.pages)  # type: ignore[arg-type]
+    empty = BlockNodes(
+        np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(1, np.int64), np.empty(0, np.int32),
+        np.empty((0, 3), np.uint64), np.empty(0, np.int64), (),
+    )  # fmt: skip
+    none = LastingPages(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
+    assert cache_of(store).restore(empty, none) == 0
