@@ -102,7 +102,7 @@ def _is_open(player: Player, args: Args) -> bool:
 
 
 def _is_new(player: Player, args: Args) -> bool:
-    return args["key"] not in (*player.open, *player.held, *player.found, *player.writing)
+    return args["key"] not in (*player.open, *player.held, *player.found, *player.writing, *player.prefetched)
 
 
 def _is_held(player: Player, args: Args) -> bool:
@@ -127,6 +127,18 @@ def _is_written(player: Player, args: Args) -> bool:
 
 def _can_write(player: Player, args: Args) -> bool:
     return _is_new(player, args) and args.get("tier", 0) < len(player.world.tiers)
+
+
+def _is_slow(player: Player, args: Args) -> bool:
+    return player.world.slow
+
+
+def _can_prefetch(player: Player, args: Args) -> bool:
+    return player.world.slow and _is_new(player, args)
+
+
+def _is_prefetched(player: Player, args: Args) -> bool:
+    return args["key"] in player.prefetched
 
 
 def _is_settled(player: Player, args: Args) -> bool:
@@ -165,16 +177,17 @@ def _can_be_made(player: Player, args: Args) -> bool:
 
 
 def _without_claims(player: Player, args: Args) -> bool:
-    return not (player.open or player.found or player.writing)
+    return not (player.open or player.found or player.writing or player.trial.late)
 
 
 def _is_alone(player: Player, args: Args) -> bool:
-    outside = player.found or player.writing
+    outside = player.found or player.writing or player.prefetched or player.trial.late
     return not player.open and not player.held and not outside and list(player.rows) == [args["name"]]
 
 
 def _is_empty(player: Player, args: Args) -> bool:
-    return not (player.open or player.held or player.found or player.writing or player.rows)
+    outside = player.found or player.writing or player.prefetched or player.trial.late
+    return not (player.open or player.held or outside or player.rows)
 
 
 MEANS: dict[str, Callable[[Player, Args], bool]] = {
@@ -183,7 +196,7 @@ MEANS: dict[str, Callable[[Player, Args], bool]] = {
     "tell_nothing": _counts_nothing, "overtell": _is_too_much, "offload": _is_a_group,
     "probe": _is_not_live, "misuse": _can_be_made,
     "find": _is_new, "find_in_vain": _is_new, "use_find": _is_found, "close_find": _is_found,
-    "lose": _are_slots,
+    "lose": _are_slots, "copy_down": _is_slow, "prefetch": _can_prefetch, "close_prefetch": _is_prefetched,
     "write": _can_write, "extend_writer": _is_written, "written": _is_written, "close_writer": _is_written,
     ending.finish_prompts.__name__: _without_claims, ending.grow_up.__name__: _is_alone,
     ending.live_alone.__name__: _is_empty, ending.come_to_rest.__name__: _is_empty,

@@ -205,9 +205,9 @@ class Cache(ColderTiers):
             return [writer for writer in handles_of(self._registry.open_writers) if isinstance(writer, Writer)]
 
     def open_plans(self) -> list[Plan]:
-        """Plans that were not finished yet, those of steps and then those in the background, in order."""
+        """Plans of steps that were not finished yet, in order; `background_plans` has the others."""
         with self._lock:
-            return [*self._registry.plans.values(), *self._registry.background.values()]
+            return list(self._registry.plans.values())
 
     # -- life of sequences -------------------------------------------------------------------------------------------
 

@@ -67,6 +67,11 @@ class ColderTiers:
                 moves.append(taken)
             return registry.take_background(np.concatenate(moves))
 
+    def background_plans(self) -> list[Plan]:
+        """Background plans that were not finished yet, in order."""
+        with self._asked():
+            return list(self._registry.background.values())
+
     def prefetch(self, request: Request | Prepared, deadline: float | None = None) -> Prefetch | Refusal:
         """Bring the pages of a request's hit that are in the slow tier only up into host memory: a background plan.
 

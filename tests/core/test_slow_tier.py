@@ -103,9 +103,9 @@ def test_a_copy_down_counts_when_its_plan_is_finished(store: StoreName) -> None:
     cache = cache_of(store)
     serve(cache, "a", text(1, 3))
     plan = cache.copy_down(2)
-    assert plan.background and len(plan) == 2 and cache.open_plans() == [plan]
+    assert plan.background and len(plan) == 2 and cache.background_plans() == [plan]
     assert {(move.kind, move.dst[0]) for move in plan} == {(Kind.OFFLOAD, SLOW)}
-    assert cache.usage(SLOW).shadows == 0 and cache.usage(SLOW).filling == 2
+    assert cache.open_plans() == [] and cache.usage(SLOW).shadows == 0 and cache.usage(SLOW).filling == 2
     assert len(cache.copy_down(9)) == 1  # the others are under way already
     cache.finish(plan)
     assert cache.usage(SLOW).shadows == 2 and cache.stats().copied_down == 2
