@@ -337,3 +337,18 @@ def test_misuse_is_refused(store: StoreName) -> None:
     with pytest.raises(InputError, match="lasting"):
         CacheConfig((TierConfig("d", 5),), lasting=True)
     assert cache.forget(Scope(salt="nobody")) == 0
+
+
+def test_a_page_that_a_prefetch_holds_is_copied_from_and_not_taken_over(store: StoreName) -> None:
+    cache = filled(store)
+    found = cache.prefetch(Request("again", text(1)))
+    assert isinstance(found, Prefetch)
+    cache.finish(found.plan)
+    part = np.concatenate([text(1)[:14], text(9)[:2]])
+    batch = cache.add_sequence_batch([Request("part", part)])
+    assert batch.sequences[0].start == 14 and batch.plan.count(Kind.COPY) == 1
+    check(cache)
+    cache.finish(batch.plan)
+    cache.release(batch.sequences[0], store=False)
+    with cache.claim([Request("again", text(1))]) as claims:
+        assert claims[0].start == 16
