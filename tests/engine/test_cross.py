@@ -40,7 +40,7 @@ from .families import FIRST_WORD, MELS, PLACES, VOCAB, build_whisper  # noqa: E4
 
 START, EOS = 1, 2
 SELF, CROSS = 0, 1
-NUM_CASES = 28
+NUM_CASES = 18
 
 
 class OwnLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -477,7 +477,7 @@ def test_random_recordings(open_scribe: Any, written: Written) -> None:
         "onboard cross", "offload cross", "onboard own", "offload own", "copy own", "encoder spared", "encoder in part",
         "encoder runs", "own tokens reused", "chunks", "forks", "beam forks", "preemptions",
     ):  # fmt: skip
-        assert counts[feature] > 3, (feature, counts)
+        assert counts[feature] > 2, (feature, counts)
     assert not counts["copy cross"], "cross pages are shared whole"
 
 

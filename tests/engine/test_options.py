@@ -138,8 +138,12 @@ def test_it_is_used_once(llm: LLM) -> None:
             _ = [piece async for piece in stream]
         with pytest.raises(StateError, match="a second use"):
             await asyncio.create_task(stream)
-        awaited = await llm.stream_async("abc", max_tokens=3, ignore_eos=True)
-        assert [piece.tokens async for piece in awaited] == [piece.tokens for piece in read]
+        again = llm.stream_async("abc", max_tokens=3, ignore_eos=True)
+        first = asyncio.create_task(again)
+        await asyncio.sleep(0)  # it has begun, and waits for the engine
+        with pytest.raises(StateError, match="a second use"):
+            await again
+        assert [piece.tokens async for piece in await first] == [piece.tokens for piece in read]
 
     before = llm.loop.call(lambda engine: engine.stats.num_admitted)
     asyncio.run(main())

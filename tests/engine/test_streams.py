@@ -314,7 +314,7 @@ def left_over() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
 
 
-@pytest.mark.parametrize(("name", "number"), [("llama", 200), ("gemma3", 50), ("qwen3_next", 50)])
+@pytest.mark.parametrize(("name", "number"), [("llama", 120), ("gemma3", 50), ("qwen3_next", 50)])
 def test_many_streams_and_cancels(name: str, number: int) -> None:
     words = byte_tokenizer() if name == "llama" else None
     model, reference = of(families.build(name), words), Reference(families.build(name))
@@ -338,7 +338,7 @@ def test_many_streams_and_cancels(name: str, number: int) -> None:
         assert load.most_inside <= PLACES < number // 2 < load.most_inside + load.most_outside
         engine = loop.engine
         moved = engine.cache.stats(0)
-        assert moved.onboarded and moved.offloaded and (engine.scheduler.num_preemptions or number < 200)
+        assert moved.onboarded and moved.offloaded and (engine.scheduler.num_preemptions or number < 100)
         short = Sampling(max_tokens=4)
         assert len(loop.submit_many([[20, 21]] * PLACES, short, timeout=PATIENCE)) == PLACES  # every place came back
     print(name, dict(ends), engine.stats, engine.scheduler.num_preemptions, moved, blocks, megabytes)
