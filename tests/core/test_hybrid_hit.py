@@ -17,7 +17,7 @@ from quire.core.store import StoreName, open_store
 
 Tokens = tuple[int, ...]
 Path = list[tuple[bool, ...]]  # of the blocks of a prompt that are in the tree: which groups have a page
-CASES = {"compiled": 150_000, "twin": 6_000}  # two in three are distinct
+CASES = {"compiled": 80_000, "twin": 4_000}  # two in three are distinct
 QUERIES = 50  # prompts per tree
 ROWS, COLUMNS = 2, 12
 

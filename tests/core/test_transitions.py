@@ -43,7 +43,7 @@ from quire.core.store import StoreName
 from quire.core.store.dumped import Dump
 
 # The store fixture is a name that never changes, so sharing it between examples is safe.
-play = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+play = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 OPTIONS = {
     "block_size": st.sampled_from([2, 3]),

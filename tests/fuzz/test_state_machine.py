@@ -17,7 +17,7 @@ from fuzzing.world import build
 from fuzzing.world.plain import Ask, Budget, Encoder, Group, World
 
 STEPS = 50
-EXAMPLES = {"full": 80, "mixed": 80}  # split between caches with full attention only and any mix of groups
+EXAMPLES = {"full": 60, "mixed": 60}  # split between caches with full attention only and any mix of groups
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple)
 PRIORITIES, SECONDS = st.sampled_from((0, 29, 30, 35, 90)), st.sampled_from((None, 1, 5))
