@@ -101,7 +101,8 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
             stream.store.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
     admitted = list(claims._claims) if setup.config.receipts else None
-    end_prefetches(registry, [claim.prepared for claim in claims._claims])
+    if registry.open_prefetches:
+        end_prefetches(registry, [claim.prepared for claim in claims._claims])
     settle(claims)
     if registry.learners and sequences:
         for (store, place), learner in registry.learners:

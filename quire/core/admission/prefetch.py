@@ -188,10 +188,9 @@ def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None
 
 def end_prefetches(registry: Registry, served: list[Prepared]) -> None:
     """These requests have what was prefetched for them: they were admitted, or what was found of them was used."""
-    if registry.open_prefetches:
-        names = {prepared.request.id for prepared in served}
-        for ref in [ref for ref, kept in registry.open_prefetches.items() if kept.prepared.request.id in names]:
-            let_go(registry.open_prefetches.pop(ref))
+    names = {prepared.request.id for prepared in served}
+    for ref in [ref for ref, kept in registry.open_prefetches.items() if kept.prepared.request.id in names]:
+        let_go(registry.open_prefetches.pop(ref))
 
 
 def expire(registry: Registry) -> None:

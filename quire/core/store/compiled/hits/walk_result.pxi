@@ -27,9 +27,9 @@ cdef struct Path:
     int32_t present_from      # the first block it speaks of; those before have all pages
     Need *needs               # of the claim, per group; NULL: what `blocks` needs
     int32_t first             # blocks before it somebody else has: they are not asked for
+    int32_t *pages            # of a frozen claim: [groups, nodes], then those of the source; NULL: the nodes tell
     int32_t coming            # blocks of the hit if what is in the slow tier only had been brought up
     int32_t stays             # the claim keeps pages where they are
-    int32_t *pages            # of a frozen claim: [groups, nodes], then those of the source; NULL: the nodes tell
 
 cdef struct Run:
     int32_t first             # the present run: [first, last)

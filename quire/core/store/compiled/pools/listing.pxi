@@ -43,9 +43,6 @@ cdef struct Pool:
     Expiries times
     Cells *cells              # of the adaptive order; NULL in others
     Ghosts *ghosts            # its own, or those of an order that learns nothing; NULL: what is gone is not remembered
-    uint32_t *stays           # per page: who needs its colder copies where they are | COPYING; NULL with one tier
-    Notes *notes              # of changes in the slow tier; NULL: nobody wants them
-    int32_t slow              # the tier that no step waits for, -1: there is none
     Tree *tree
     int64_t *counters         # NumPy memory from here on
     int64_t *row_counters
@@ -54,6 +51,9 @@ cdef struct Pool:
     int32_t *capacity
     int32_t *currents         # per row: that page, or -1
     int32_t *current_slots
+    uint32_t *stays           # per page, not NumPy's any more: who needs its colder copies where they are | COPYING; NULL with one tier
+    Notes *notes              # of changes in the slow tier; NULL: nobody wants them
+    int32_t slow              # the tier that no step waits for, -1: there is none
 
 
 cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:

@@ -40,7 +40,6 @@ cdef struct State:
     int32_t mixed             # some group does not need all blocks to resume
     int32_t bounded           # columns leave the rows of some group
     int32_t num_current       # groups with a current page
-    int32_t slow              # the tier that no step waits for, the coldest; -1: there is none
     int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
     int32_t loose             # of them those that find their pages through the tree
@@ -68,6 +67,7 @@ cdef struct State:
     int32_t num_crossing
     Tree tree
     Log log
+    int32_t slow              # the tier that no step waits for, the coldest; -1: there is none
 
 
 cdef void tell_time(State *s, int64_t now) noexcept nogil:

@@ -51,8 +51,6 @@ cdef struct Tree:
     uint64_t *hashes          # event hashes; NULL with events off
     uint64_t seed[2]          # they are made with
     int32_t *roots            # the root above each node; NULL with events off
-    int64_t *lasting          # number of a block for those who keep it beyond the process, 0: none; NULL: nobody asks
-    int64_t numbered          # the last one given
     int32_t num_tiers         # in which children are counted; 0: nobody asks
     uint64_t *index           # key << 32 | node + 1; its home is key & mask
     uint64_t mask
@@ -73,6 +71,8 @@ cdef struct Tree:
     int32_t *noted
     Py_ssize_t noted_room
     Py_ssize_t num_noted
+    int64_t *lasting          # number of a block for those who keep it beyond the process, 0: none; NULL: nobody asks
+    int64_t numbered          # the last one given
 
 
 cdef inline Node *at(Tree *t, int32_t n) noexcept nogil:
