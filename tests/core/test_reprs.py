@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from quire import (
     LayerGroup,
     Media,
     Moved,
+    Prefetch,
     Removed,
     Request,
     Retained,
@@ -88,10 +90,27 @@ def objects(store: StoreName) -> list[Any]:
         made += [found, writer]
         texts = [repr(found), repr(writer)]
     assert [repr(found), repr(writer)] != texts, "open or closed"
+    made += slow_objects(store)
     plan = cache.offload(1)
     receipt = cache.explain(request)
     made += [receipt, *receipt.misses, receipt.client(), *receipt.client().misses]
     return [*made, plan, *plan, *(move.kind for move in plan), cache.take_events(whole=True)]
+
+
+def slow_objects(store: StoreName) -> list[Any]:
+    """What a slow tier has besides."""
+    tiers = (TierConfig("device", 4), TierConfig("host", 8), TierConfig("disk", 8, slow=True))
+    cache = Cache(CacheConfig(tiers, 4, max_length=64, lasting=True), store=store)
+    request = replace(secret("a"), encoder=None)
+    (sequence,) = cache.add_sequence_batch([request]).sequences
+    cache.commit(sequence)
+    cache.release(sequence)
+    plan = cache.copy_down(8)
+    cache.finish(plan)
+    changes, prefetch = cache.lasting_changes(), cache.prefetch(request)
+    assert isinstance(prefetch, Prefetch) and len(changes.nodes.tokens)
+    prefetch.close()
+    return [plan, changes, changes.nodes, changes.pages, prefetch]
 
 
 def public() -> set[type]:

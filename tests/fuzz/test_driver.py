@@ -45,6 +45,13 @@ def test_cold_worlds_reach_what_is_rare() -> None:
     assert all(report.reached[what] > 10 for what in (*rare, *learned, *early)), report.reached
 
 
+def test_slow_worlds_reach_what_is_rare() -> None:
+    report = fuzz(19, available_stores(), 1_500, "slow")
+    late = ("background onboard", "background offload", "background plan finished", "background move failed")
+    rare = ("background plan behind a step's", "prefetch refused", "prefetch cancelled", "missed: slow")
+    assert all(report.reached[what] > 3 for what in (*late, *rare, "pages restored")), report.reached
+
+
 @needs_compiled
 @pytest.mark.parametrize("mix", ["full", "mixed"])
 def test_both_stores_in_lockstep(mix: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BlockNodes:
     """Blocks, each after its parent. A number names one block for the life of a cache and is never given again."""
 
@@ -25,8 +25,12 @@ class BlockNodes:
     word_at: NDArray[np.int64]  # [k] ... and where in `tokens` they are, ascending
     roots: tuple[bytes, ...]  # `ScopeDigest` of each root that `parent` names
 
+    def __repr__(self) -> str:
+        """How many they are; never what they say."""
+        return f"BlockNodes({len(self.number)} blocks, {len(self.roots)} roots)"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class LastingPages:
     """Pages whose bytes lie in the lasting tier: one (group, slot) each."""
 
@@ -34,8 +38,11 @@ class LastingPages:
     slot: NDArray[np.int32]
     node: NDArray[np.int64]  # number of the block
 
+    def __repr__(self) -> str:
+        return f"LastingPages({len(self.slot)} pages)"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class LastingChanges:
     """What changed in the lasting tier since it was last taken: slots whose page went, then new blocks and pages."""
 
@@ -43,3 +50,6 @@ class LastingChanges:
     freed_slot: NDArray[np.int32]
     nodes: BlockNodes  # those of `pages`, and their ancestors, that were not told before
     pages: LastingPages
+
+    def __repr__(self) -> str:
+        return f"LastingChanges({len(self.freed_slot)} freed, {self.nodes!r}, {self.pages!r})"
