@@ -8,10 +8,10 @@ from fuzzing.oracle import claims, reach, writers
 from fuzzing.oracle.early import turn
 from fuzzing.oracle.model import Model, encoder_ask
 from fuzzing.oracle.page import Page
-from fuzzing.oracle.pools import COPIED_DOWN, OFFLOAD, ONBOARD, PREFETCHED, Pools
+from fuzzing.oracle.pools import COPIED_DOWN, EXCHANGE, OFFLOAD, ONBOARD, PREFETCHED, Pools
 from fuzzing.oracle.state import Done, State
 from fuzzing.oracle.tree import path_of
-from fuzzing.world.plain import TICKS, Ask, PlanFacts
+from fuzzing.world.plain import TICKS, Ask, Move, PlanFacts
 
 Lack = tuple[int, int, int]
 
@@ -48,7 +48,17 @@ def copy_down(model: Model, limit: int) -> PlanFacts:
             else:
                 continue
             break
-    return model.take_background(done)
+    doubtful = [
+        copy for copy in done if any(writes(other, copy[0]) for moves in model.plans.values() for other, _ in moves)
+    ]
+    land(model, doubtful, set(range(len(doubtful))))  # a step's plan may still fail to write what they would read
+    return model.take_background([copy for copy in done if copy not in doubtful])
+
+
+def writes(move: Move, copy: Move) -> bool:
+    """Whether a step's move writes what a copy reads."""
+    written = [move[4:6], move[2:4]] if move[0] == EXCHANGE else [move[4:6]]
+    return move[1] == copy[1] and copy[2:4] in written
 
 
 def slow_room(pools: Pools, page: Page) -> int | None:

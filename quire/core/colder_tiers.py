@@ -13,11 +13,12 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from quire.core.admission.prefetch import Prefetch, prefetch_pages
+from quire.core.life.finish import land_moves
 from quire.core.life.lasting import restore_pages, take_changes
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, UnknownError, say, shown
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
-from quire.core.records.plan import NO_MOVES, MoveColumn, Plan
+from quire.core.records.plan import NO_MOVES, MoveColumn, Moves, Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.core.state.handle import handles_of
@@ -65,7 +66,16 @@ class ColderTiers:
                 taken = store.copy_down(place, min(limit, registry.setup.config.tiers[-1].of_group(group)))
                 taken[:, MoveColumn.GROUP] = group
                 moves.append(taken)
-            return registry.take_background(np.concatenate(moves))
+            return registry.take_background(self._sound(np.concatenate(moves)))
+
+    def _sound(self, moves: Moves) -> Moves:
+        """Less those that would read what a step's plan may still fail to write: they are called off."""
+        doubtful = np.zeros(len(moves), np.bool_)
+        for plan in self._registry.plans.values():
+            doubtful |= plan.writes_source_of(moves)
+        if doubtful.any():
+            land_moves(self._registry.setup, moves[doubtful], np.ones(int(doubtful.sum()), np.bool_))
+        return moves[~doubtful]
 
     def background_plans(self) -> list[Plan]:
         """Background plans that were not finished yet, in order."""

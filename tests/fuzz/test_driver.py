@@ -46,9 +46,9 @@ def test_cold_worlds_reach_what_is_rare() -> None:
 
 
 def test_slow_worlds_reach_what_is_rare() -> None:
-    report = fuzz(19, available_stores(), 1_500, "slow")
+    report = fuzz(19, available_stores(), 2_500, "slow")
     late = ("background onboard", "background offload", "background plan finished", "background move failed")
-    rare = ("background plan behind a step's", "prefetch refused", "prefetch cancelled", "missed: slow")
+    rare = ("prefetch refused", "prefetch cancelled", "missed: slow")
     assert all(report.reached[what] > 3 for what in (*late, *rare, "pages restored")), report.reached
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from typing import SupportsIndex
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quire.core.life.setbacks import Finished, LostPage, give_up
 from quire.core.records.errors import InputError, StateError, listed, say, shown
-from quire.core.records.plan import Kind, MoveColumn, Plan
+from quire.core.records.plan import Kind, MoveColumn, Moves, Plan
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 
@@ -36,21 +37,21 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finish
     now = registry.setup.now() if places else 0  # before the first change: a caller's clock may raise
     registry.close_plan(plan.number)
     if plan.background:
-        _land(registry.setup, plan, places)
+        failed_moves = np.zeros(len(plan), np.bool_)
+        failed_moves[places] = True
+        land_moves(registry.setup, plan.moves, failed_moves)
     if not places:
         return NOTHING
     return Finished(give_up(registry, _lost_pages(registry.setup, plan, places), now), registry.take_plan())
 
 
-def _land(setup: Setup, plan: Plan, places: list[int]) -> None:
-    """What a background plan has copied counts from now on."""
-    failed = np.zeros(len(plan), np.bool_)
-    failed[places] = True
-    groups = plan.moves[:, MoveColumn.GROUP]
+def land_moves(setup: Setup, all_moves: Moves, failed: NDArray[np.bool_]) -> None:
+    """What background moves have copied counts from now on."""
+    groups = all_moves[:, MoveColumn.GROUP]
     for stream in setup.streams:
         last = stream.first + len(stream.store.pages)
         mine = (groups >= stream.first) & (groups < last)
-        moves = plan.moves[mine].copy()
+        moves = all_moves[mine].copy()
         moves[:, MoveColumn.GROUP] -= stream.first
         stream.store.land(moves, failed[mine])
 

@@ -85,6 +85,11 @@ class Plan:
         written = mine[mine[:, MoveColumn.DST_TIER] == 0, MoveColumn.DST_SLOT]
         return bool(np.isin(slots, np.concatenate([read, written])).any())
 
+    def writes_source_of(self, background: Moves) -> NDArray[np.bool_]:
+        """Which background moves would read what a move here writes, and may fail to."""
+        swaps = self.moves[self.moves[:, MoveColumn.KIND] == Kind.EXCHANGE]
+        return np.isin(_sources(background), np.concatenate([_targets(self.moves), _sources(swaps)]))
+
     def collides(self, background: Moves) -> bool:
         """Some background move would write what a move here reads or writes, or read what one writes."""
         swaps = self.moves[self.moves[:, MoveColumn.KIND] == Kind.EXCHANGE]
