@@ -131,7 +131,8 @@ class Pools:
     def is_oldest(self, cells: Cells, page: Page, tier: int) -> bool:
         """Whether no page is older that is first in the cell which this one will join."""
         cell = cells.cell(page.reuse, page.used)
-        idle = [other for other in self.owner[tier] if other and other is not page and other.idle]
+        others = [other for other in self.owner[tier] if other and other is not page and other.idle]
+        idle = [other for other in others if other.copies]  # not what is on its way from one tier to another
         there = [other for other in idle if other.hottest == tier and not other.covered]
         same = [other for other in there if (other.priority, other.cell) == (page.priority, cell)]
         first = min(same, key=lambda other: self.stamp[tier][other.copies[tier]], default=page)
