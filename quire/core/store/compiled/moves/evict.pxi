@@ -281,6 +281,8 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
     if q < 0 or kids_at(g.tree, parent, g.index)[0] or page_at(g, q).holders:
         return -1
     page = page_at(g, q)
+    if o.slots[page.slot[0]].prev < 0:
+        return -1             # cut before its child, in this run: both were covered, the child by what somebody holds
     head = o.slots[o.size + kind].next
     if (claims_of(page) == 0 and level_of(g, page, q, 0) == kind
             and (head >= o.size or memory_at(g.cells, q).used <= memory_at(g.cells, o.slots[head].page).used)):
