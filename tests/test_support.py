@@ -32,7 +32,7 @@ from quire.core.admission.prefetch import Prefetch
 from quire.integrations.vllm.cache_groups import layer_group
 from quire.tiers import ArenaTier, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper
-from quire.tiers.shared import SharedCache, SharedConfig
+from quire.tiers.shared import SharedCache, SharedConfig, Turns
 from tests.integrations.toy_engine import ToyEngine, requests
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "support.md"
@@ -47,7 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def table() -> dict[tuple[str, str], str]:
-    """Feature and kind to the first words of the cell: yes, no, refused, not yet."""
+    """Feature and kind to the first words of the cell: yes, no, refused."""
     rows = [
         re.split(r" *\| *", line.strip("| ")) for line in PAGE.read_text(encoding="utf-8").splitlines() if "|" in line
     ]
@@ -244,6 +244,13 @@ def recovery_in_place(kind: str) -> bool:
     return not setback.lost
 
 
+def settle(glue: SharedCache, turns: Turns | None, cache: Cache) -> None:
+    """Until everything has come and gone."""
+    while turns is not None and not glue.wait_until_idle(0.005):
+        turns.run(cache.finish)
+    assert glue.wait_until_idle(60)
+
+
 def shared(kind: str) -> bool:
     """Another cache goes on behind a prompt that this one has computed, through a folder."""
     with tempfile.TemporaryDirectory() as folder:
@@ -251,15 +258,16 @@ def shared(kind: str) -> bool:
         for name in ("a", "b"):
             rig = Rig(kind)
             arenas = [ArenaTier(tier, [24] * len(rig.groups), [64] * len(rig.groups)) for tier in ("device", "host")]
-            with SharedCache(rig.cache, arenas, SharedConfig(folder), bytes(32)) as glue:
+            turns = Turns() if kind == "state" else None
+            with SharedCache(rig.cache, arenas, SharedConfig(folder), bytes(32), turns=turns) as glue:
                 request = rig.request(name, range(16))
                 with glue.fetch(request, wait=60):
-                    assert glue.wait_until_idle(60)
+                    settle(glue, turns, rig.cache)
                     with rig.cache.find(request) as found:
                         ends.append(found.end)
                 rig.cache.release(rig.run(rig.request(name, range(16))))
                 glue.publish(rig.request("again", range(16)), edges=(16,))
-                assert glue.wait_until_idle(60)
+                settle(glue, turns, rig.cache)
             check(rig.cache)
         return ends == [0, 16]
 

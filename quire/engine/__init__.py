@@ -13,6 +13,7 @@ from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.structured import StructuredOutputs
 from quire.engine.connector import Connector
+from quire.engine.disk_side import DiskConfig
 from quire.engine.engine import Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.feed import Piece
@@ -29,7 +30,7 @@ from quire.engine.step.times import RunTimes
 from quire.engine.submission import EngineBusy
 
 __all__ = [
-    "LLM", "Answer", "AsyncStream", "Connector", "Engine", "EngineBusy", "EngineConfig", "EnginePublisher", "Listener",
-    "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "RunTimes", "Sampling", "Stats",
-    "StepReport", "Stream", "StructuredOutputs", "TokenLogprobs", "fitting", "load", "of",
+    "LLM", "Answer", "AsyncStream", "Connector", "DiskConfig", "Engine", "EngineBusy", "EngineConfig",
+    "EnginePublisher", "Listener", "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "RunTimes",
+    "Sampling", "Stats", "StepReport", "Stream", "StructuredOutputs", "TokenLogprobs", "fitting", "load", "of",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ Knows the engine's pages; decides nothing about steps.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -26,6 +27,7 @@ from quire.tiers.base import PageLayout
 if TYPE_CHECKING:
     from quire.tiers.disk import DiskKeeper  # needs xxhash, which others do without
 
+_log = logging.getLogger("quire.engine")
 HOST_BYTES = "256MiB"  # of an LLM with a disk for which nothing else is said
 
 
@@ -68,7 +70,7 @@ class DiskSide:
     num_open = 0  # what is under way holds nobody up: the scheduler knows who waits
 
     def __init__(
-        self, model: Model, cache: Cache, pages: Pages, config: DiskConfig, carry: Callable[[Plan], None]
+        self, model: Model, cache: Cache, pages: Pages, carry: Callable[[Plan], None], config: DiskConfig
     ) -> None:
         from quire.tiers.disk import DiskFolder, DiskKeeper
 
@@ -115,9 +117,12 @@ class DiskSide:
                 self._carry(plan)
 
     def close(self) -> bool:
-        """Copy down what is worth it, make it durable, end the thread."""
-        self.keeper.close(self._config.flush)
-        return True
+        """Copy down what is worth it, make it durable, end the thread; False: it hangs in the disk."""
+        try:
+            self.keeper.close(self._config.flush)
+        except StateError as wrong:  # what was durable before is, and the engine ends all the same
+            _log.warning("%s", wrong)
+        return not self.keeper.hanging
 
 
 def disk_config(given: object) -> DiskConfig:

@@ -248,6 +248,7 @@ class Engine:
     def _next_turn(self) -> Turn:
         """A turn in which something is computed or refused. Branches that hold pages they cannot use give them back."""
         while True:
+            mark = self.outer.hold_mark
             turn = self.scheduler.next_turn()
             for branch, refusal in turn.refused:
                 if not branch.run.done:
@@ -258,7 +259,8 @@ class Engine:
                 return turn
             if self.scheduler.give_way() or (not turn.passed_over and self.scheduler.end_prefetches()):
                 continue
-            if not self.num_lingering and not turn.passed_over:
+            held = mark is None or mark != self.outer.hold_mark  # by somebody who copies pages: a moment only
+            if not self.num_lingering and not turn.passed_over and not held:
                 oldest = min(self.runs.values(), key=lambda run: run.order)
                 self.fail(oldest, f"it fits no step, although nothing else runs; {LESS}")
             return turn

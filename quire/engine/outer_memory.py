@@ -29,9 +29,9 @@ class OuterMemory:
         self, engine: tuple[Model, Cache, Pages], shared: SharedConfig | str | Path | None,
         disk: DiskConfig | str | Path | None, carry: Callable[[Plan], None],
     ) -> None:  # fmt: skip
-        self.shared = None if shared is None else SharedSide(*engine, shared_config(shared))
+        self.shared = None if shared is None else SharedSide(*engine, carry, shared_config(shared))
         try:
-            self.disk = None if disk is None else DiskSide(*engine, disk_config(disk), carry)
+            self.disk = None if disk is None else DiskSide(*engine, carry, disk_config(disk))
         except BaseException:
             if self.shared is not None:
                 self.shared.close()
@@ -46,3 +46,10 @@ class OuterMemory:
         disk = None if self.disk is None else self.disk.prefetch(request, clock)
         shared = None if self.shared is None else self.shared.prefetch(request)
         return shared if disk is None else disk if shared is None else BothPrefetches(disk, shared)
+
+    @property
+    def hold_mark(self) -> int | None:
+        """None while somebody holds pages to copy them; else a number: nobody did between two equal ones."""
+        shared = 0 if self.shared is None else self.shared.shared.finds.mark
+        disk = 0 if self.disk is None else self.disk.keeper.hold_mark
+        return None if shared is None or disk is None else shared + disk

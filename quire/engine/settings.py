@@ -26,7 +26,6 @@ class EngineConfig:
 
     device_pages: int | Sequence[int]  # slots on the device, for each layer group alike or one number per group
     host_pages: int | Sequence[int] = 0  # and in host memory
-    disk_pages: int | Sequence[int] = 0  # and on disk, behind host memory; they last (Engine(disk=...))
     block_size: int = 16
     max_num_tokens: int = 512  # tokens one step computes, decoding included: never exceeded
     max_sequences: int = 64  # answers computed at the same time
@@ -42,6 +41,7 @@ class EngineConfig:
     receipts: bool = False  # every run says why it reused no more of its prompt (`run.receipt`)
     rank: int = 0  # of this engine among data-parallel ones, as events say it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
+    disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")

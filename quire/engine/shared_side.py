@@ -4,12 +4,14 @@ served goes there. Knows the engine's pages; decides nothing about steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say, shown
+from quire.core.records.plan import Plan
 from quire.core.records.request import Request
 from quire.engine.model.layers import Model
 from quire.engine.model.pages import Pages
@@ -19,6 +21,7 @@ from quire.engine.step.branch import Branch
 if TYPE_CHECKING:
     from quire.tiers.shared import Fetch, SharedConfig  # needs xxhash, which others do without
 
+Carry = Callable[[Plan], None]
 HOST_BYTES = "256MiB"  # of an LLM with a shared store for which nothing else is said
 
 
@@ -27,14 +30,16 @@ class SharedSide:
 
     num_open = 0  # what is under way holds nobody up: the scheduler knows who waits
 
-    def __init__(self, model: Model, cache: Cache, pages: Pages, config: SharedConfig) -> None:
-        from quire.tiers.shared import SharedCache
+    def __init__(self, model: Model, cache: Cache, pages: Pages, carry: Carry, config: SharedConfig) -> None:
+        from quire.tiers.shared import SharedCache, Turns
 
         if len(cache.config.tiers) < 2:
             cure = "give host_bytes to the LLM, or host_pages in the EngineConfig"
             raise InputError(say("an engine with a shared store", "it has no host memory to bring pages into", cure))
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
-        self.shared = SharedCache(cache, pages.once_more(), config, name)
+        self._turns = Turns() if model.recurrent else None
+        self._carry = carry
+        self.shared = SharedCache(cache, pages.once_more(), config, name, turns=self._turns)
 
     def prefetch(self, request: Request) -> Fetch | None:
         """Bring what the store has; the last token of a prompt is computed in any case."""
@@ -50,7 +55,9 @@ class SharedSide:
         self.shared.publish(replace(branch.request(), reuse_limit=None), edges=(prompt, prompt - 1))
 
     def step(self) -> None:
-        """Nothing is due: its threads work by themselves."""
+        """What makes plans is done here, between two steps; the rest its threads do by themselves."""
+        if self._turns is not None:
+            self._turns.run(self._carry)
 
     def close(self) -> bool:
         """End the threads; False: one of them hangs in a call of the store."""

@@ -28,6 +28,7 @@ from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
 from quire.tiers.disk import DiskKeeper  # noqa: E402
 from quire.tiers.disk.examine import examine, model_folders  # noqa: E402
+from quire.tiers.shared import SharedConfig  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
@@ -39,7 +40,7 @@ PATIENT = 60.0
 @contextmanager
 def lasting(name: str, folder: Path, pages: Any = 40, host: Any = 60, disk: Any = 200, **more: Any) -> Iterator[Engine]:
     """An engine over a folder, with nothing left open at its end."""
-    config = EngineConfig(pages, host, disk, **SMALL)
+    config = EngineConfig(pages, host, disk_pages=disk, **SMALL)
     with Engine(model_of(name), config, disk=DiskConfig(folder, **({"wait": PATIENT} | more))) as engine:
         yield engine
         keeper_of(engine).flush()
@@ -86,7 +87,7 @@ def test_scopes_and_models_do_not_mix(tmp_path: Path) -> None:
         assert answer(second, prompt, scope=Scope(salt="a")).reused == 56
         assert keeper_of(second).forget(Scope(salt="a")) > 0
     stranger = of(families.build("llama", seed=2))
-    with Engine(stranger, EngineConfig(40, 60, 200, **SMALL), disk=tmp_path) as other:
+    with Engine(stranger, EngineConfig(40, 60, disk_pages=200, **SMALL), disk=tmp_path) as other:
         assert answer(other, prompt, scope=Scope(salt="b")).reused == 0
     assert len(model_folders(tmp_path)) == 2
     with lasting("llama", tmp_path) as third:
@@ -104,7 +105,7 @@ def test_many_prompts_on_little_memory_are_answered_exactly(name: str, tmp_path:
     for _ in range(2):
         with lasting(name, tmp_path, *pages, disk=40) as engine:
             runs = []
-            for _ in range(5):
+            for _ in range(3):
                 for _ in range(3):
                     prompt = prompts[int(dice.integers(6))]
                     size = int(dice.choice([len(prompt), 30]))
@@ -116,6 +117,25 @@ def test_many_prompts_on_little_memory_are_answered_exactly(name: str, tmp_path:
                 assert_exact(name, [run])
             brought += keeper_of(engine).report().brought_up
     assert brought > 0
+
+
+def test_a_disk_and_a_shared_store_go_together(tmp_path: Path) -> None:
+    """One prompt is on the disk, one in the store that another engine has filled."""
+    ours, theirs = words(0, 60), words(400, 60)
+    config, shared = EngineConfig(40, 60, disk_pages=200, **SMALL), SharedConfig(tmp_path / "shared", wait=PATIENT)
+    with Engine(model_of("llama"), EngineConfig(40, 60, **SMALL), shared=shared) as other:
+        answer(other, theirs)
+        assert other.shared_side is not None and other.shared_side.shared.wait_until_idle(PATIENT)
+    with lasting("llama", tmp_path / "disk") as first:
+        answer(first, ours)
+    disk = DiskConfig(tmp_path / "disk", wait=PATIENT)
+    with Engine(model_of("llama"), config, shared=shared, disk=disk) as engine:
+        runs = [engine.submit(list(prompt), plain(6)) for prompt in (ours, theirs)]
+        engine.drain()
+        assert [run.reused for run in runs] == [56, 56]
+        assert_exact("llama", runs)
+    with lasting("llama", tmp_path / "disk") as last:
+        assert answer(last, theirs).reused == 56, "what came from the store lasts too"
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
@@ -178,6 +198,28 @@ def test_a_cancelled_request_holds_nothing(tmp_path: Path) -> None:
         assert second.cache.open_prefetches() == []
 
 
+def test_nobody_fails_for_want_of_pages_that_are_being_copied(tmp_path: Path) -> None:
+    """The whole device is held by a copy that the disk does not take: the next prompt waits for it, and is computed."""
+    with lasting("llama", tmp_path, 9, 9, disk=40) as engine:
+        answer(engine, words(0, 60))
+        keeper_of(engine).flush()
+        with Gate(engine):  # the keeper does nothing meanwhile
+            first = answer(engine, words(100, 60))
+            plan = engine.cache.copy_down(40)
+            assert len(plan) > 4
+            keeper_of(engine)._holding = True
+            run = engine.submit(list(words(300, 60)), plain(4))
+            for _ in range(3):
+                engine.step()
+            assert run.error is None and not run.done
+            keeper_of(engine).run(plan)
+        keeper_of(engine).idle(PATIENT)
+        keeper_of(engine)._holding = False
+        engine.drain()
+        assert run.error is None
+        assert_exact("llama", [first, run])
+
+
 # -- LLM ---------------------------------------------------------------------------------------------------------------
 
 
@@ -194,7 +236,7 @@ def test_what_cannot_work_is_refused_before_anything_is_made(tmp_path: Path) -> 
     with pytest.raises(InputError, match="disk_pages in the EngineConfig"):
         Engine(model, EngineConfig(40, 60, **SMALL), disk=tmp_path)
     with pytest.raises(InputError, match="give host_pages too"):
-        Engine(model, EngineConfig(40, 0, 60, **SMALL), disk=tmp_path)
+        Engine(model, EngineConfig(40, 0, disk_pages=60, **SMALL), disk=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

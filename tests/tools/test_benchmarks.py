@@ -48,3 +48,10 @@ def test_two_trees_are_compared_row_by_row() -> None:
 def test_a_row_that_is_not_there_is_refused() -> None:
     ran = run("ab.py", ".", ".", "--rows", "warm")
     assert ran.returncode == 2 and "rows that exist" in ran.stderr
+
+
+def test_the_disk_is_measured_beside_plain_calls(tmp_path: Path) -> None:
+    words = ("--pages", "4", "--rounds", "1", "--threads", "2", "--manifest-pages", "3000", "--folder", str(tmp_path))
+    told = numbers("disk.py", "--json", *words)
+    assert set(told) == {"read, warm", "read, cold", "write", "manifest"} and not list(tmp_path.iterdir())
+    assert told["read, warm"]["tier"] > 0 and 50 < told["manifest"]["bytes per page"] < 256

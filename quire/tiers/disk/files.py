@@ -99,9 +99,13 @@ class RealFile:
         """Bytes that are added are reserved, so that a later write finds room."""
         before = self.size()
         if size > before and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._fd, before, size - before)
-        else:
-            os.ftruncate(self._fd, size)
+            try:
+                os.posix_fallocate(self._fd, before, size - before)
+                return
+            except OSError as wrong:
+                if wrong.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # else the file system cannot reserve
+                    raise
+        os.ftruncate(self._fd, size)
 
     def close(self) -> None:
         """Let go of it; again: nothing."""

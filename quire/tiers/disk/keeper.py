@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Condition, Thread
 from typing import TypeVar
 
@@ -35,40 +35,15 @@ from quire.tiers.base import PageLayout, Tier
 from quire.tiers.disk.files import reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.manifest import EMPTY
+from quire.tiers.disk.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.scrub import Scrubber
 from quire.tiers.disk.slots import Failed
 from quire.tiers.mover import Mover
 
+QUIET_SECONDS = 1.0  # between looks, at most, when there was nothing to do
 AGAIN_SECONDS = 5.0  # until a disk that took nothing is tried again
 T = TypeVar("T")
 OnSetbacks = Callable[[Finished], None]
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperPace:
-    """How often and how much: seconds between looks, bytes copied at once, when a fence is due, how fast to scrub."""
-
-    look_seconds: float = 0.05
-    copy_bytes: int = 32 << 20
-    fence_seconds: float = 1.0
-    fence_bytes: int = 256 << 20
-    compact_bytes: int = 8 << 20  # the log is compacted when it has grown by that, and to twice its size
-    scrub_bytes_per_second: float = 4e6  # 0: never
-
-
-@dataclass(slots=True)
-class KeeperReport:
-    """What a keeper has done, and what is wrong: `broken` says why it has stopped copying down."""
-
-    restored: int = 0  # pages found at the start
-    copied_down: int = 0
-    brought_up: int = 0
-    failed: int = 0  # moves
-    left_out: int = 0  # pages that were copied and could not be recorded
-    fences: int = 0
-    compactions: int = 0
-    scrubbed_bad: int = 0
-    broken: str = ""
 
 
 class DiskKeeper:
@@ -93,10 +68,15 @@ class DiskKeeper:
         self._changed = Condition()  # guards the two below
         self._asks: deque[Callable[[], None]] = deque()
         self._closing = False
-        self._num_run = 0
+        self._num_run = self._num_held = 0
+        self._holding = False
         self._unfenced_bytes = 0
         self._unfenced = False
+        self._unrecorded: deque[LastingChanges] = deque()
+        self._forgotten: set[tuple[int, int]] = set()  # group, slot: to be overwritten
         self._copy_from = 0.0
+        self._pause = self._pace.look_seconds
+        self._next_look = time.monotonic() + self._pause
         self._last_fence = time.monotonic()
         self._compactor: Thread | None = None
         rate = self._pace.scrub_bytes_per_second
@@ -128,7 +108,10 @@ class DiskKeeper:
         return self._ask(lambda: self._flush(seconds)).result()
 
     def forget(self, scope: Scope) -> int:
-        """As `cache.forget`; when it returns nothing of it is in the manifest, and its pages are overwritten."""
+        """As `cache.forget`; when it returns nothing of it is in the manifest, and its pages are overwritten.
+
+        OSError: it is out of the cache, and the rest follows before anything else is written.
+        """
         return self._ask(lambda: self._forget(scope)).result()
 
     def report(self) -> KeeperReport:
@@ -146,11 +129,25 @@ class DiskKeeper:
             return
         if self._scrubber is not None:
             self._scrubber.close()
-        self._thread.join()
-        if self._compactor is not None:
-            self._compactor.join()
+        end = time.monotonic() + flush_seconds + self._pace.close_seconds
+        for thread in (self._thread, self._compactor):
+            if thread is not None:
+                thread.join(max(0.0, end - time.monotonic()))
+                if thread.is_alive():
+                    fact = "the disk does not answer; what came since the last fence may be lost"
+                    raise StateError(say(f"closing {str(self._folder.folder)!r}", fact, "look at the disk"))
         self._mover.close()
         self._folder.close()
+
+    @property
+    def hold_mark(self) -> int | None:
+        """None while it holds pages to copy them down; else a number: it held none between two equal ones."""
+        return None if self._holding else self._num_held
+
+    @property
+    def hanging(self) -> bool:
+        """Whether it was closed and its thread still waits for the disk: it may touch pages yet."""
+        return self._closing and self._thread.is_alive()
 
     def __enter__(self) -> DiskKeeper:
         return self
@@ -180,15 +177,17 @@ class DiskKeeper:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._asks or self._closing, self._pace.look_seconds)
+                self._changed.wait_for(
+                    lambda: self._asks or self._closing, max(0.0, self._next_look - time.monotonic())
+                )
                 asks, self._asks = self._asks, deque()
                 closing = self._closing
             for act in asks:
                 act()
             if closing and not self._asks:
                 return
-            if not self._report.broken:
-                with suppress(OSError):  # the report says so
+            if not self._report.broken and time.monotonic() >= self._next_look:
+                with suppress(OSError, StateError):  # the report says so; or it is being closed
                     self._round()
 
     def _on_disk(self, act: Callable[[], T]) -> T:
@@ -197,19 +196,31 @@ class DiskKeeper:
             raise OSError(errno.EIO, f"the disk has failed before: {self._report.broken}")
         try:
             return act()
+        except TimeoutError:  # it may come round, and nothing was lost
+            raise
         except OSError as wrong:
             self._report.broken = reason(wrong)
             raise
 
     def _round(self) -> None:
+        """Record, copy some pages down, fence and compact when it is time; then look again soon, or at once."""
+        worth = copied = 0
+        self._pause = min(2 * self._pause, max(QUIET_SECONDS, self._pace.look_seconds))  # looking costs the cache time
+        self._next_look = time.monotonic() + self._pause
         self._record()
+        if self._forgotten:  # the disk was full when they should have been erased
+            self._erase()
         if time.monotonic() >= self._copy_from:
             worth, copied = self._copy_down()
-            if worth and not copied:  # a full disk, or one that hangs: others may mend that
-                self._copy_from = time.monotonic() + AGAIN_SECONDS
+        if copied:
+            self._pause, self._next_look = self._pace.look_seconds, 0.0
+        elif worth:  # a full disk, or one that hangs: others may mend that
+            self._copy_from = time.monotonic() + AGAIN_SECONDS
         due = time.monotonic() - self._last_fence >= self._pace.fence_seconds
         if self._unfenced and (due or self._unfenced_bytes >= self._pace.fence_bytes):
             self._fence_now()
+        if self._unfenced:
+            self._next_look = min(self._next_look, self._last_fence + self._pace.fence_seconds)
         grown, size = self._folder.manifest.grown, self._folder.manifest.size
         busy = self._compactor is not None and self._compactor.is_alive()
         if grown >= self._pace.compact_bytes and 2 * grown >= size and not busy:
@@ -217,21 +228,32 @@ class DiskKeeper:
             self._compactor.start()
 
     def _last_round(self, flush_seconds: float) -> None:
-        with suppress(OSError):
+        with suppress(OSError, StateError):
             self._flush(flush_seconds)
 
     def _record(self) -> LastingChanges:
-        """What has changed in the slow tier goes into the manifest."""
+        """What has changed in the slow tier goes into the manifest; until it is there no slot is written again."""
         changes = self._cache.lasting_changes()
         if len(changes.freed_slot) or len(changes.pages.slot) or len(changes.nodes.number):
-            self._report.left_out += len(self._on_disk(lambda: self._folder.record(changes)).slot)
-            self._unfenced = True
+            self._unrecorded.append(changes)
+        while self._unrecorded:
+            try:
+                self._report.left_out += len(self._folder.record(self._unrecorded[0]).slot)
+            except OSError as wrong:
+                self._report.stalled = reason(wrong)
+                raise
+            self._unrecorded.popleft()
+            self._unfenced, self._report.stalled = True, ""
         return changes
 
     def _copy_down(self) -> tuple[int, int]:
         """Some pages that have no copy on disk yet: how many there were, and how many of them have one now."""
-        plan = self._cache.copy_down(max(1, self._pace.copy_bytes // int(self._page_bytes.max())))
-        return len(plan), len(plan) - len(self._run(plan)) if len(plan) else 0
+        self._holding = True
+        try:
+            plan = self._cache.copy_down(max(1, self._pace.copy_bytes // int(self._page_bytes.max())))
+            return len(plan), len(plan) - len(self._run(plan)) if len(plan) else 0
+        finally:
+            self._holding = False
 
     def _run(self, plan: Plan) -> list[int]:
         """Run it after the step that it waits for, and tell the cache; the failed moves."""
@@ -246,6 +268,7 @@ class DiskKeeper:
             failed = self._mover.run(Plan(self._num_run, plan.moves))
         finally:
             finished = self._cache.finish(plan, failed)
+            self._num_held += 1
         self._mover.settle(self._num_run)
         self._tell(finished)
         good = np.ones(len(plan), bool)
@@ -259,11 +282,12 @@ class DiskKeeper:
         return failed
 
     def _wait_for_step(self, plan: Plan) -> None:
-        """Until the step's plan that it comes after is finished."""
-        with self._changed:
-            while not self._closing and any(
-                not other.background and other.number <= plan.after for other in self._cache.open_plans()
-            ):
+        """Until the step's plan that it comes after is finished: before that, what it reads may not be there."""
+        while any(not other.background and other.number <= plan.after for other in self._cache.open_plans()):
+            with self._changed:
+                if self._closing:
+                    fact = f"plan {plan.after}, which it comes after, is not finished"
+                    raise StateError(say(f"background plan {plan.number}", fact, "finish plans before closing"))
                 self._changed.wait(0.001)
 
     def _fence_now(self) -> None:
@@ -283,15 +307,23 @@ class DiskKeeper:
     def _forget(self, scope: Scope) -> int:
         self._record()
         pages = self._cache.forget(scope)
-        changes = self._record()
+        changes = self._cache.lasting_changes()
+        self._unrecorded.append(changes)
+        freed = zip(changes.freed_group.tolist(), changes.freed_slot.tolist(), strict=True)
+        stored = zip(changes.pages.group.tolist(), changes.pages.slot.tolist(), strict=True)
+        self._forgotten |= set(freed) - set(stored)
+        self._erase()
+        return pages
+
+    def _erase(self) -> None:
+        """Slots of forgotten pages are overwritten and their blocks leave the log, before anything else is written."""
+        self._record()
         self._on_disk(self._folder.before_writing)
-        stored = set(zip(changes.pages.group.tolist(), changes.pages.slot.tolist(), strict=True))
-        for group in np.unique(changes.freed_group).tolist():
-            slots = changes.freed_slot[changes.freed_group == group].tolist()
-            self._folder.tier.erase(group, [slot for slot in slots if (group, slot) not in stored])
+        for group in {group for group, _ in self._forgotten}:
+            self._folder.tier.erase(group, sorted(slot for where, slot in self._forgotten if where == group))
         self._fence_now()
         self._compact()
-        return pages
+        self._forgotten.clear()
 
     def _compact(self) -> None:
         with suppress(OSError):  # the old log is as good, and longer

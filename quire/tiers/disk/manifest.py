@@ -86,8 +86,8 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
     start = raw[:HEAD_BYTES].tobytes()
     head = unpack_head(start)
     copies = [unpack_head(frame.payload.tobytes()) for frame in log.frames[:1] if frame.kind == HEAD]
-    if head is None and not log.frames and len(raw) >= HEAD_BYTES:
-        claimed = format_of(start)
+    claimed = format_of(start)
+    if head is None and not log.frames and len(raw) >= HEAD_BYTES and claimed != FORMAT:
         fact = "it is no manifest" if claimed is None else f"it has format {claimed}, and this version reads {FORMAT}"
         cure = "open it with the version that wrote it, or name another folder; nothing was changed"
         raise StateError(say(f"manifest in {str(folder)!r}", fact, cure))

@@ -23,7 +23,8 @@ from quire.tiers.disk.workers import Job
 
 ALIGNMENT = 4096
 CHUNK = 256 << 10  # bytes read at once into the thread's buffer
-RUN_BYTES = 4 << 20  # of one job: the unit of parallel work, and of a sign of life
+RUN_BYTES = 4 << 20  # of one call at most
+JOB_BYTES = 1 << 20  # of one job of several calls: the unit of parallel work, and of a sign of life
 _thread = local()
 
 Wanted = list[tuple[int, list[Bytes]]]  # slots, ascending, each with the buffers that want its page
@@ -65,6 +66,18 @@ class SlotFile:
             run.append(slot)
         if run:
             yield run
+
+    def jobs(self, slots: Sequence[int]) -> Iterator[list[list[int]]]:
+        """Runs packed into jobs, so that small pages which are no neighbours do not cost a job each."""
+        limit = max(1, JOB_BYTES // self.stride)
+        packed: list[list[int]] = []
+        for run in self.runs(slots):
+            if packed and sum(map(len, packed)) + len(run) > limit:
+                yield packed
+                packed = []
+            packed.append(run)
+        if packed:
+            yield packed
 
     def read(self, wanted: Wanted, job: Job) -> Failed:
         """Read neighbouring slots, verify them, and fill their buffers while the caller waits; what failed."""

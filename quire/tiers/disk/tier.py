@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 
@@ -117,8 +118,8 @@ class DiskTier:
         ours = self._slots[group]
         buffers = {slot: buffer for slot, buffer in zip(slots, data, strict=True) if slot not in failed}
         acts = [
-            (run, partial(self._write_run, ours, [(slot, buffers[slot]) for slot in run], failed))
-            for run in ours.runs(sorted(buffers))
+            (list(chain.from_iterable(runs)), partial(_write_runs, ours, runs, buffers, failed))
+            for runs in ours.jobs(sorted(buffers))
         ]
         self._dirty[group] = True
         self._run(group, acts, failed)
@@ -177,8 +178,8 @@ class DiskTier:
         failed = self._stuck_slots(group, wanted)
         ours = self._slots[group]
         acts = [
-            (run, partial(_read_run, ours, [(slot, wanted[slot]) for slot in run], failed))
-            for run in ours.runs(sorted(wanted.keys() - failed.keys()))
+            (list(chain.from_iterable(runs)), partial(_read_runs, ours, runs, wanted, failed))
+            for runs in ours.jobs(sorted(wanted.keys() - failed.keys()))
         ]
         self._run(group, acts, failed, writing=False)
         self._count(read=len(wanted) - len(failed), failed=len(failed))
@@ -201,19 +202,6 @@ class DiskTier:
                     self._counts.given_up += len(run)
                     if writing and job.running:
                         self._stuck.append((job, group, frozenset(run)))
-
-    def _write_run(self, ours: SlotFile, run: list[tuple[int, Bytes]], failed: Failed, job: Job) -> None:
-        pages: list[tuple[int, Bytes]] = []
-        for slot, data in run:
-            page = ours.whole(slot, data)
-            if isinstance(page, str):
-                job.touch(partial(failed.__setitem__, slot, page))
-            else:
-                pages.append((slot, page))
-        ours.known[[slot for slot, _ in pages]] = False
-        for slots in ours.runs([slot for slot, _ in pages]):
-            wrong = ours.write([pair for pair in pages if slots[0] <= pair[0] <= slots[-1]], job)
-            job.touch(partial(failed.update, wrong))
 
     def _stuck_slots(self, group: int, slots: Iterable[int]) -> Failed:
         if not self._stuck:
@@ -244,9 +232,29 @@ class DiskTier:
             ours.file.close()
 
 
-def _read_run(ours: SlotFile, wanted: list[tuple[int, list[Bytes]]], failed: Failed, job: Job) -> None:
-    wrong = ours.read(wanted, job)
-    job.touch(partial(failed.update, wrong))
+def _read_runs(ours: SlotFile, runs: list[list[int]], wanted: dict[int, list[Bytes]], failed: Failed, job: Job) -> None:
+    for run in runs:
+        wrong = ours.read([(slot, wanted[slot]) for slot in run], job)
+        if not job.touch(partial(failed.update, wrong)):
+            return
+
+
+def _write_runs(ours: SlotFile, runs: list[list[int]], data: dict[int, Bytes], failed: Failed, job: Job) -> None:
+    """Each slot holds nothing from the moment it is touched until all of its page is there."""
+    for run in runs:
+        if job.given_up:
+            return
+        pages: list[tuple[int, Bytes]] = []
+        for slot in run:
+            page = ours.whole(slot, data[slot])
+            if isinstance(page, str):
+                job.touch(partial(failed.__setitem__, slot, page))
+            else:
+                pages.append((slot, page))
+        ours.known[[slot for slot, _ in pages]] = False
+        for slots in ours.runs([slot for slot, _ in pages]):
+            wrong = ours.write([pair for pair in pages if slots[0] <= pair[0] <= slots[-1]], job)
+            job.touch(partial(failed.update, wrong))
 
 
 def _open(files: Files, path: Path) -> File:

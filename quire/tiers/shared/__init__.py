@@ -8,6 +8,7 @@ from quire.tiers.shared.quota import Quota
 from quire.tiers.shared.settings import SharedConfig, open_store
 from quire.tiers.shared.shared_cache import Forgotten, SharedCache
 from quire.tiers.shared.store import Miss, SharedStore, StoreError
+from quire.tiers.shared.turns import Turns
 
 __all__ = [
     "Fetch",
@@ -21,5 +22,6 @@ __all__ = [
     "StoreClient",
     "StoreCounts",
     "StoreError",
+    "Turns",
     "open_store",
 ]

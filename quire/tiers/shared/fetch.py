@@ -18,8 +18,9 @@ import numpy as np
 from quire.core.admission.find import Found
 from quire.core.life.writer import Writer
 from quire.core.records.digest import BlockDigests
-from quire.core.records.errors import QuireError
+from quire.core.records.errors import QuireError, shown
 from quire.core.records.groups import ALL
+from quire.core.records.plan import COLUMNS, Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.tiers.base import Bytes, TierError
@@ -28,6 +29,7 @@ from quire.tiers.shared.needs import Present, asked, needed, reach
 from quire.tiers.shared.room import HostRoom
 from quire.tiers.shared.store import Miss
 
+NO_PLAN = Plan(0, np.empty((0, COLUMNS), np.int32))
 FIRST_ASK = 32  # pages; four times as many with each further question
 
 
@@ -53,7 +55,7 @@ class Fetch:
 
     def __repr__(self) -> str:
         state = "under way" if not self.done else f"{self.tokens} tokens came{self.why and f', then: {self.why}'}"
-        return f"Fetch({self.request.id!r}, {state})"
+        return f"Fetch({shown(self.request.id)}, {state})"
 
     @property
     def done(self) -> bool:
@@ -67,7 +69,7 @@ class Fetch:
             found, self._found = self._found, None
             taken, self._taken = self._taken, None
         if found is not None:
-            found.close()
+            self._ground.finds.let_go(found)
         if taken is not None:
             self._room.give_back(taken)
 
@@ -127,7 +129,7 @@ class Fetch:
         """Blocks that are here, together and by group. Nothing is held while a store is asked: that may take long."""
         groups, size = self._ground.groups, self._ground.block_size
         here: Present = [np.zeros(limit, np.bool_) for _ in groups]
-        with self._ground.cache.find(self.request) as found:
+        with self._ground.finds.reading(self.request) as found:
             have = found.end // size
             for nth, own in enumerate(groups):
                 here[nth][found.blocks(nth)] = True
@@ -188,9 +190,8 @@ class Fetch:
 
     def _write(self, pages: list[Page], have: int, names: BlockDigests, forgets: int) -> None:
         ground, size = self._ground, self._ground.block_size
-        writer = ground.cache.writer(self.request, tier=ground.tier, end=0)
-        if isinstance(writer, Refusal):
-            self.why = "no room in the host's memory"
+        writer = self._open_writer()
+        if writer is None:
             return
         with writer:
             for batch in ground.batches(pages):
@@ -201,9 +202,22 @@ class Fetch:
                 if came and not self._fill(writer, came, stop, forgets):
                     return
                 self.tokens = max(self.tokens, (stop - have) * size)
-                self._hold(ground.cache.find(self.request, from_=have * size))
+                self._hold(ground.finds.find(self.request, from_=have * size))
                 if len(came) < len(batch):
                     return
+
+    def _open_writer(self) -> Writer | None:
+        """One that has no slots yet."""
+        made: list[Writer | Refusal] = []
+
+        def open_writer() -> Plan:
+            made.append(self._ground.cache.writer(self.request, tier=self._ground.tier, end=0))
+            return made[0].plan if isinstance(made[0], Writer) else NO_PLAN
+
+        if self._ground.in_turn(open_writer, self.deadline) and isinstance(made[0], Writer):
+            return made[0]
+        self.why = self.why or ("no room in the host's memory" if made else Miss.LATE)
+        return None
 
     def _get(self, batch: list[Page], names: BlockDigests) -> dict[Page, Bytes]:
         """Pages of the batch that came, up to the first block of which one did not."""
@@ -221,11 +235,18 @@ class Fetch:
         ground, size = self._ground, self._ground.block_size
         groups = range(len(ground.groups))
         left_out = {group: [block for block in range(stop) if (block, group) not in came] for group in groups}
-        if writer.extend(end=stop * size, skip=left_out) is not None:
-            self.why = "no room in the host's memory"
+        refused: list[Refusal] = []
+
+        def extend() -> Plan:
+            refusal = writer.extend(end=stop * size, skip=left_out)
+            if refusal is None:
+                return writer.plan
+            refused.append(refusal)
+            return NO_PLAN
+
+        if not ground.in_turn(extend, self.deadline) or refused:
+            self.why = self.why or ("no room in the host's memory" if refused else Miss.LATE)
             return False
-        if len(writer.plan):  # a colder tier below: what has to make room is dropped, nobody here can carry it
-            ground.cache.finish(writer.plan, range(len(writer.plan)))
         slots = {group: (writer.blocks(group).tolist(), writer.slots(group).tolist()) for group in groups}
         places = [(group, ground.tier, slot) for group, (_, some) in slots.items() for slot in some]
         if not ground.settled(places, self.deadline, reading=False) or ground.forgets != forgets:
@@ -233,7 +254,8 @@ class Fetch:
             return False
         try:
             for group, (blocks, some) in slots.items():
-                ground.tiers[ground.tier].write(group, some, [came[block, group][None] for block in blocks])
+                with ground.moving:
+                    ground.tiers[ground.tier].write(group, some, [came[block, group][None] for block in blocks])
         except TierError as wrong:
             self.why = str(wrong)
             return False
@@ -248,4 +270,4 @@ class Fetch:
             else:
                 old, self._found = self._found, found
         if old is not None:
-            old.close()
+            self._ground.finds.let_go(old)

@@ -15,6 +15,7 @@ from threading import Lock
 
 import numpy as np
 
+from quire.core.admission.find import Found
 from quire.core.cache import Cache
 from quire.core.records.digest import BlockDigests
 from quire.core.records.groups import LayerGroup
@@ -22,6 +23,8 @@ from quire.core.records.plan import Kind, MoveColumn, Plan
 from quire.core.records.request import Request
 from quire.tiers.base import Bytes, Tier
 from quire.tiers.shared.client import StoreClient
+from quire.tiers.shared.open_finds import OpenFinds
+from quire.tiers.shared.turns import Act, Turns
 
 POLL = 0.001  # seconds between looks at plans: they end with the step that made them
 MOST_KNOWN = 1 << 17  # pages
@@ -41,9 +44,12 @@ class Ground:
     fingerprints: tuple[bytes, ...]  # by rank
     rank: int
     batch_bytes: int
+    finds: OpenFinds
+    turns: Turns | None = None  # of whoever makes plans, where others must not
     known: KnownPages = field(default_factory=lambda: KnownPages())
     forgets: int = 0  # how often something was forgotten: what was under way then is given up
     closing: bool = False
+    moving: Lock = field(default_factory=Lock)  # held while a tier is called: it has one caller at a time
 
     @property
     def block_size(self) -> int:
@@ -97,6 +103,32 @@ class Ground:
         memory = np.empty(sum(sizes), np.uint8)
         edges = np.cumsum([0, *sizes]).tolist()
         return [memory[start:stop] for start, stop in pairwise(edges)]
+
+    def in_turn(self, act: Act, deadline: float) -> bool:
+        """Do something that makes a plan, when it is its turn; False: that did not come before the deadline.
+
+        Where nobody else's moves can be in that plan it is done at once. What has to make room for a page is then
+        dropped, in place of going down: nobody here can carry it.
+        """
+        if self.turns is not None:
+            return self.turns.call(act, deadline)
+        plan = act()
+        if len(plan):
+            self.cache.finish(plan, range(len(plan)))
+        return True
+
+    def find(self, request: Request, deadline: float) -> Found | None:
+        """As `finds.find`, with every page either there or in an open plan; None: its turn did not come."""
+        if self.turns is None:
+            return self.finds.find(request)
+        made: list[Found] = []
+
+        def act() -> Plan:
+            plan = self.cache.offload(0)  # nothing but what was decided before, such as the copy of a state
+            made.append(self.finds.find(request))
+            return plan
+
+        return made[0] if self.turns.call(act, deadline) else None
 
     def settled(self, places: Iterable[Place], deadline: float, *, reading: bool) -> bool:
         """Wait until no open plan touches these slots (when reading: fills them); False: the deadline passed."""

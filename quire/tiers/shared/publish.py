@@ -93,7 +93,7 @@ class Publish:
     def _send(self, edge: int, names: BlockDigests, enough: Sequence[bool]) -> None:
         """Pages for going on behind `edge` blocks, or as far as there are some; held only while they are copied."""
         ground, size = self.ground, self.ground.block_size
-        with ground.cache.find(replace(self.request, reuse_limit=edge * size)) as found:
+        with ground.finds.reading(replace(self.request, reuse_limit=edge * size)) as found:
             edge = found.end // size
         pages = sorted(
             (block, nth) for nth, group in enumerate(ground.groups) for block in needed(group, edge, size)
@@ -122,9 +122,17 @@ class Publish:
         size = sum(ground.page_bytes(group) for _, group in batch)
         if not self.accounts.take(self.label, size):
             return Miss.QUOTA
-        with ground.cache.find(replace(self.request, reuse_limit=edge * ground.block_size)) as found:
+        deadline = time.monotonic() + PATIENCE
+        found = ground.find(replace(self.request, reuse_limit=edge * ground.block_size), deadline)
+        if found is None:
+            self.accounts.give_back(self.label, size)
+            tally.dropped(Miss.BUSY, len(batch))
+            return Miss.BUSY
+        try:
             here = _places(found, batch)
             pages = self._read(found, [page for page in batch if page in here])
+        finally:
+            ground.finds.let_go(found)
         tally.dropped(Miss.BUSY, len(here) - len(pages))
         ready = [names.page(*page) for page in pages]
         answers = ground.client.put_many(ready, list(pages.values()), time.monotonic() + PATIENCE) if pages else []
@@ -144,7 +152,10 @@ class Publish:
         for group, tier in {(group, tier) for group, tier, _ in places.values()}:
             some = [page for page, place in places.items() if place[:2] == (group, tier)]
             try:
-                ground.tiers[tier].read(group, [places[page][2] for page in some], [pages[page][None] for page in some])
+                with ground.moving:
+                    ground.tiers[tier].read(
+                        group, [places[page][2] for page in some], [pages[page][None] for page in some]
+                    )
             except TierError as wrong:
                 bad.update((group, tier, slot) for slot in wrong.failed)
         after = _places(found, batch)

@@ -80,21 +80,23 @@ class RedisStore:
 
     def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
         """Keep the pages."""
-        pipe, ends = self._client.pipeline(transaction=False), []
-        for name, page in zip(names, pages, strict=True):
+        pipe = self._client.pipeline(transaction=False)
+        parts = [self._keys(name, page.nbytes) for name, page in zip(names, pages, strict=True)]
+        for name, page, keys in zip(names, pages, parts, strict=True):
             value = memoryview(b"".join((header(name, page), page.data)))
-            keys = self._keys(name, page.nbytes)
             for nth in reversed(range(len(keys))):  # the first part last: it stands for all
                 pipe.set(keys[nth], value[nth * self._part : (nth + 1) * self._part])
-            ends.append(len(keys))
         answers = self._ask(lambda: pipe.execute(raise_on_error=False), deadline) if names else []
-        wrong = [answer for answer in answers if isinstance(answer, Exception) and not _is_full(answer)]
-        self._raise_first(wrong)
-        given, at = [], 0
-        for count in ends:
-            failed = any(isinstance(answer, Exception) for answer in answers[at : at + count])
+        self._raise_first([answer for answer in answers if isinstance(answer, Exception) and not _is_full(answer)])
+        given: list[Miss | None] = []
+        at = 0
+        for keys in parts:
+            failed = any(isinstance(answer, Exception) for answer in answers[at : at + len(keys)])
             given.append(Miss.FULL if failed else None)
-            at += count
+            at += len(keys)
+        torn = [key for keys, miss in zip(parts, given, strict=True) if miss and len(keys) > 1 for key in keys]
+        if torn:  # parts of a page that did not fit whole would take room for nothing
+            self._ask(partial(self._client.unlink, *torn), deadline)
         return given
 
     def remove_scope(self, tag: bytes, deadline: float) -> int:

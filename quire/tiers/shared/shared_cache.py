@@ -29,11 +29,13 @@ from quire.tiers.shared.crew import Crew
 from quire.tiers.shared.erase import Erase
 from quire.tiers.shared.fetch import Fetch
 from quire.tiers.shared.ground import Ground
+from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.publish import Publish, UseCounts
 from quire.tiers.shared.quota import QuotaAccounts
 from quire.tiers.shared.room import HostRoom
 from quire.tiers.shared.settings import SharedConfig, open_store
 from quire.tiers.shared.store import Miss, SharedStore
+from quire.tiers.shared.turns import Turns
 
 FETCHERS, MOST_FETCHES, MOST_TEXTS = 2, 64, 256  # threads, and jobs before them
 MOST_SCOPES = 1 << 16  # that are remembered to be forgotten
@@ -50,20 +52,23 @@ class Forgotten(NamedTuple):
 class SharedCache:
     """A cache, the memory of its pages, and a store. `tiers` are for its use alone: no other thread calls them.
 
-    With several ranks give the fingerprints of all of them: a page counts when every rank's part is there.
+    With several ranks give the fingerprints of all of them: a page counts when every rank's part is there. `turns`
+    are for caches whose sequences have recurrent states: run them between two steps, on the thread that makes plans.
     """
 
     def __init__(
         self, cache: Cache, tiers: Sequence[Tier], config: SharedConfig, fingerprint: bytes | Sequence[bytes], *,
-        rank: int = 0, tier: int | None = None, store: SharedStore | None = None,
+        rank: int = 0, store: SharedStore | None = None, turns: Turns | None = None,
     ) -> None:  # fmt: skip
         self.config, self.cache = config, cache
         prints = (fingerprint,) if isinstance(fingerprint, bytes) else tuple(fingerprint)
         _check(cache, tiers, prints, rank)
-        into = len(tiers) - 1 if tier is None else tier
+        _check_states(cache, turns)
+        into = len(tiers) - 1
         self.client = StoreClient(open_store(config) if store is None else store)
         batch = parse_bytes(config.batch_bytes, "a batch")
-        self._ground = Ground(cache, list(tiers), into, self.client, prints, rank, batch)
+        self.finds = OpenFinds(cache)
+        self._ground = Ground(cache, list(tiers), into, self.client, prints, rank, batch, self.finds, turns)
         slots = [cache.config.tiers[into].of_group(nth) for nth, _ in enumerate(self._ground.groups)]
         self._room = HostRoom([int(number * config.host_share) for number in slots])
         self._uses, self._accounts = UseCounts(config.min_uses), QuotaAccounts(config.quotas)
@@ -158,6 +163,8 @@ class SharedCache:
         if self._closed:
             return True
         self._closed = self._ground.closing = True
+        if self._ground.turns is not None:
+            self._ground.turns.closed = True
         end = time.monotonic() + timeout
         clean = [crew.close(max(0.0, end - time.monotonic())) for crew in (self._senders, self._fetchers)]
         self.client.close()
@@ -187,6 +194,14 @@ class SharedCache:
             raise StateError(say(f"{act} of a shared cache", "it is closed", "make a new one"))
 
 
+def _check_states(cache: Cache, turns: Turns | None) -> None:
+    """A state is copied by whatever plan comes next after its commit: that plan must run, in order."""
+    states = [n for n, group in enumerate(cache.config.groups) if group.current and cache.config.tiers[0].of_group(n)]
+    if states and turns is None:
+        fact = f"sequences of {cache.config.groups[states[0]].name!r} have states, whose copies are part of later plans"
+        raise InputError(say("a shared cache", fact, "give it turns=Turns(), and run them between two steps"))
+
+
 def _check(cache: Cache, tiers: Sequence[Tier], prints: tuple[bytes, ...], rank: int) -> None:
     for one in prints:
         check_fingerprint(one)
@@ -194,8 +209,9 @@ def _check(cache: Cache, tiers: Sequence[Tier], prints: tuple[bytes, ...], rank:
         fact = f"{len(prints)} fingerprints are given"
         raise InputError(say(f"rank {shown(rank)} of a shared cache", fact, "give one for each rank, in order"))
     config = cache.config
-    if len(config.tiers) < 2 or len(tiers) != len(config.tiers):
-        fact = f"the cache has {len(config.tiers)} tiers, {len(tiers)} are given"
+    fast = [tier for tier in config.tiers if not tier.slow]  # what is in a slow one comes up by itself
+    if len(fast) < 2 or len(tiers) != len(fast):
+        fact = f"the cache has {len(fast)} tiers, {len(tiers)} are given"
         raise InputError(say("a shared cache", fact, "give it the memory of a device and of a host"))
     sizes = tuple(group.page_bytes for group in config.groups)
     if 0 in sizes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig
+from quire import Cache, CacheConfig, LayerGroup, Refusal, Request, Scope, TierConfig
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, KeeperPace
 from quire.tiers.disk.files import REAL_FILES, Files
@@ -44,7 +44,10 @@ class Kept:
     def compute(self, number: int, scope: Scope | None = None, blocks: int = 4) -> None:
         """The pages of a prompt come into host memory."""
         tokens = prompt(number, blocks)
-        with self.cache.writer(Request(f"w{number}", tokens, scope or Scope()), tier=1) as writer:
+        request = Request(f"w{number}", tokens, scope or Scope())
+        while isinstance(writer := self.cache.writer(request, tier=1), Refusal):
+            self.keeper.idle()  # what is being copied down cannot make way
+        with writer:
             self.cache.finish(writer.plan)
             for block, slot in zip(writer.blocks(), writer.slots(), strict=True):
                 self.host.view(0)[slot] = page_of(tokens[: (int(block) + 1) * BLOCK])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from .test_tier import flip
 from .world import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, World, changes, page_of, places_of
 
 OTHER = bytes(32)
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def opened(folder: Path, fingerprint: bytes = FINGERPRINT, **more: object) -> DiskFolder:
@@ -96,8 +100,6 @@ def test_another_model_finds_nothing_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_one_owner_at_a_time_who_is_named(tmp_path: Path) -> None:
-    import os
-
     with opened(tmp_path), pytest.raises(StateError, match=f"process {os.getpid()} on .* has it open"):
         opened(tmp_path)
     opened(tmp_path).close()
@@ -124,6 +126,18 @@ def test_an_unknown_format_is_refused_and_not_touched(tmp_path: Path) -> None:
     (model / NAME).write_bytes(b"something else" * 100)
     with pytest.raises(StateError, match="it is no manifest"):
         opened(tmp_path)
+
+
+def test_a_manifest_of_our_format_without_a_sound_byte_is_started_again(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    log = model_folder(tmp_path, FINGERPRINT) / NAME
+    for place in (100, HEAD_BYTES + 100, log.stat().st_size - 4):  # the head, its copy, the fence
+        flip(log, place)
+    with opened(tmp_path) as again:
+        assert again.report.gaps and places_of(again.contents) == []
+        stored(again, CHAIN, PAGES)
+    with opened(tmp_path) as last:
+        assert places_of(last.contents) == PAGES
 
 
 def test_a_damaged_head_has_a_copy(tmp_path: Path) -> None:
@@ -287,3 +301,10 @@ def test_a_log_that_was_cut_is_told_from_a_short_one(tmp_path: Path) -> None:
     (model_folder(tmp_path, FINGERPRINT) / MARK_NAME).write_bytes(b"nonsense" * 4)
     with opened(tmp_path) as again:
         assert places_of(again.contents) == PAGES[:1]
+
+
+def test_without_xxhash_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['xxhash'] = None; import quire.tiers; import quire.tiers.disk"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and "MissingExtra: a disk tier: it needs xxhash" in ran.stderr
+    assert "pip install 'quire-kv[disk]'" in ran.stderr

@@ -89,6 +89,7 @@ def test_what_a_crash_leaves_is_a_note(tmp_path: Path) -> None:
 def test_who_else_may_read_it_is_damage(model: Path) -> None:
     (model / "pages-0").chmod(0o644)
     assert [finding.kind for finding in examine(model).findings] == ["permissions"]
+    assert (model / "pages-0").stat().st_mode & 0o777 == 0o644, "it only looks"
     examine(model, repair=True)
     assert examine(model).findings == []
 

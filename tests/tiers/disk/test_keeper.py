@@ -142,6 +142,7 @@ def test_what_the_scrubber_finds_is_lost(tmp_path: Path) -> None:
     again = Kept(tmp_path, KeeperPace(look_seconds=600, scrub_bytes_per_second=1e9))
     while not again.keeper.report().scrubbed_bad:
         again.keeper.idle()
+    assert again.cache.usage(2).empty > DISK - 4, "nobody has asked for it yet"
     assert again.fetched(1) < 16
     check(again.cache)
     again.close()
@@ -201,6 +202,45 @@ def test_a_disk_that_fails_ends_copying_and_nothing_else(tmp_path: Path, place: 
     again.close()
 
 
+def test_a_full_disk_stalls_it_until_there_is_room(tmp_path: Path) -> None:
+    Kept(tmp_path).close()
+    faults = Faults()
+    kept = Kept(tmp_path, files=FaultyFiles(faults))
+    kept.compute(1)
+    faults.write_errors.update({(NAME, place): errno.ENOSPC for place in range(1000, 20000, 8)})
+    for _ in range(2):
+        with pytest.raises(OSError, match="ENOSPC"):
+            kept.keeper.flush()
+    assert "ENOSPC" in kept.keeper.report().stalled and not kept.keeper.report().broken
+    assert kept.found(1) == 16
+    faults.write_errors.clear()
+    kept.compute(2)
+    assert kept.keeper.flush() and not kept.keeper.report().stalled
+    check(kept.cache)
+    kept.close()
+    again = Kept(tmp_path)
+    assert again.fetched(1) == 16 and again.fetched(2) == 16
+    again.close()
+
+
+def test_what_is_forgotten_on_a_full_disk_is_erased_when_there_is_room(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, OFTEN)
+    kept.compute(1, Scope(salt="mine"))
+    kept.keeper.flush()
+    kept.close()
+    faults = Faults()
+    again = Kept(tmp_path, KeeperPace(look_seconds=0.001, scrub_bytes_per_second=0), FaultyFiles(faults))
+    faults.write_errors.update({(NAME, place): errno.ENOSPC for place in range(1000, 20000, 8)})
+    with pytest.raises(OSError, match="ENOSPC"):
+        again.keeper.forget(Scope(salt="mine"))
+    faults.write_errors.clear()
+    page = page_of(prompt(1)[:4]).tobytes()
+    while page in (again.folder.folder / "pages-0").read_bytes():
+        again.keeper.idle()
+    assert again.fetched(1, Scope(salt="mine")) == 0
+    again.close()
+
+
 def test_a_claim_takes_what_was_prefetched(tmp_path: Path) -> None:
     """With a device: the pages go from disk to host by prefetch, and to the device by the plan of the step."""
     before = Kept(tmp_path, device=6)
@@ -222,6 +262,29 @@ def test_a_claim_takes_what_was_prefetched(tmp_path: Path) -> None:
     kept.cache.release(batch.sequences[0])
     check(kept.cache)
     kept.close()
+
+
+def test_a_plan_that_comes_after_a_step_is_not_run_before_it(tmp_path: Path) -> None:
+    """What it reads may come with the step's plan: closed before that is finished, nothing of it is on disk."""
+    kept = Kept(tmp_path, device=4)
+    kept.compute(5)
+    down = kept.cache.copy_down(8)
+    batch = kept.cache.add_sequence_batch([Request("a", prompt(1))])
+    kept.cache.finish(batch.plan)
+    kept.cache.commit(batch.sequences[0])
+    kept.cache.release(batch.sequences[0])
+    step = kept.cache.add_sequence_batch([Request("b", prompt(2))])  # takes the device: pages go down to the host
+    assert len(step.plan) and not step.refused and len(down) == 4
+    down.after = step.plan.number
+    waits = kept.keeper.run(down)
+    with pytest.raises(TimeoutError):
+        waits.result(0.05)
+    kept.keeper.close(flush_seconds=0)
+    with pytest.raises(StateError, match="finish plans before closing"):
+        waits.result()
+    again = Kept(tmp_path, device=4)
+    assert again.keeper.report().restored == 0
+    again.close()
 
 
 def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:

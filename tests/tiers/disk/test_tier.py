@@ -95,6 +95,16 @@ def test_neighbours_go_in_one_call(faulty: DiskTier, faults: Faults) -> None:
     assert np.array_equal(out, np.stack([pages[nth] for nth in (4, 2, 1, 3, 0, 2)]))
 
 
+def test_small_pages_that_are_no_neighbours_share_a_job(tmp_path: Path) -> None:
+    tier = DiskTier("disk", (600,), (64,), tmp_path, io=PATIENT)
+    pages = fill(tier, 0)
+    assert [sum(map(len, runs)) for runs in tier._slots[0].jobs(range(0, 600, 2))] == [256, 44]
+    out = np.zeros((300, 1, 64), np.uint8)
+    tier.read(0, range(0, 600, 2), list(out))
+    assert np.array_equal(out, pages[::2])
+    tier.close()
+
+
 @pytest.mark.parametrize("most", [100, 999, 5000])
 def test_short_calls_are_gone_on_with(faulty: DiskTier, faults: Faults, most: int) -> None:
     faults.most_bytes = most
@@ -191,14 +201,15 @@ def test_a_write_that_hangs_keeps_its_slot(hanging: DiskTier, faults: Faults) ->
 
 def test_closing_with_work_in_flight(tmp_path: Path) -> None:
     faults = Faults()
-    tier = DiskTier("disk", (8,), (1000,), tmp_path, io=DiskIO(1, 1, 20.0), files=FaultyFiles(faults))
+    size = 1 << 20  # so that each page is a job of its own
+    tier = DiskTier("disk", (8,), (size,), tmp_path, io=DiskIO(1, 1, 20.0), files=FaultyFiles(faults))
     fill(tier, 0)
     faults.gate = Event()
     caught: list[TierError] = []
 
     def read() -> None:
         try:
-            tier.read(0, [0, 2, 4, 6], list(np.zeros((4, 1, 1000), np.uint8)))
+            tier.read(0, [0, 2, 4, 6], list(np.zeros((4, 1, size), np.uint8)))
         except TierError as error:
             caught.append(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,8 @@ import pytest
 from tests.tiers.shared.redis_server import BINARY, RedisServer
 
 
-@pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    """A running server; in a folder with a short name, since paths of sockets are short."""
+def running() -> Iterator[RedisServer]:
+    """A server, in a folder with a short name, since paths of sockets are short."""
     if BINARY is None:
         pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
     with tempfile.TemporaryDirectory(prefix="qr") as folder:
@@ -22,3 +22,24 @@ def redis_server() -> Iterator[RedisServer]:
             yield server.start()
         finally:
             server.kill()
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A server that the test may treat as it likes."""
+    yield from running()
+
+
+@pytest.fixture(scope="module")
+def one_redis_server() -> Iterator[RedisServer]:
+    """A server for the tests of a file that only use it."""
+    yield from running()
+
+
+@pytest.fixture
+def empty_redis(one_redis_server: RedisServer) -> RedisServer:
+    """That one, empty."""
+    with socket.create_connection(("127.0.0.1", one_redis_server.port), 10) as line:
+        line.sendall(b"FLUSHALL\r\n")
+        assert line.recv(64) == b"+OK\r\n"
+    return one_redis_server

@@ -5,15 +5,17 @@ Its pages have bytes that follow from the text, so that a wrong one shows.
 
 from __future__ import annotations
 
+import time
 from hashlib import blake2b
 from itertools import count
 
 import numpy as np
 
-from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig, check
+from quire import Cache, CacheConfig, LayerGroup, Request, Scope, Sequence, Span, TierConfig, check
+from quire.core.records.plan import Plan
 from quire.core.records.request import PLAIN
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout
-from quire.tiers.shared import Fetch, SharedCache, SharedConfig, SharedStore
+from quire.tiers.shared import Fetch, SharedCache, SharedConfig, SharedStore, Turns
 
 SIZE = 4  # tokens of a block
 FULL = LayerGroup("full", page_bytes=96)
@@ -58,7 +60,10 @@ class Machine:
         named = store if isinstance(store, str) else "given"
         config_ = SharedConfig(named, wait=PATIENT, **settings)  # type: ignore[arg-type]
         given = None if isinstance(store, str) else store
-        self.shared = SharedCache(self.cache, self.tiers, config_, fingerprint, rank=rank, store=given)
+        self.turns = Turns() if any(group.current for group in self.groups) else None
+        self.shared = SharedCache(
+            self.cache, self.tiers, config_, fingerprint, rank=rank, store=given, turns=self.turns
+        )
         self.computed = 0  # tokens
         self.wrong: list[tuple[int, int]] = []  # pages with wrong bytes that were reused
 
@@ -67,6 +72,8 @@ class Machine:
 
     def serve(self, tokens: Int32, scope: Scope = PLAIN, *, wait: bool = True, publish: bool = True) -> int:
         """Answer a prompt as an engine would, through the device; tokens that were reused."""
+        if self.turns is not None:
+            self.turns.run(self.carry)
         request = self.request(tokens, scope)
         with self.shared.fetch(request) as fetch:
             if wait:
@@ -74,29 +81,41 @@ class Machine:
                 assert fetch.done
             batch = self.cache.add_sequence_batch([request])
         (sequence,) = batch.sequences
-        failed = self.mover.run(batch.plan) if len(batch.plan) else []
-        assert not failed
-        self.cache.finish(batch.plan, failed)
-        for group, layer in enumerate(self.groups):
-            row = self.cache.table(group)[sequence.row]
-            for block in range(len(tokens) // SIZE):
-                if row[block] < 0 or layer.current:
-                    continue
-                page, right = (
-                    self.tiers[0].view(group)[row[block]],
-                    content(scope, tokens, block, group, layer.page_bytes),
-                )
-                if (block + 1) * SIZE > sequence.start:
-                    page[:] = right
-                elif not np.array_equal(page, right):
-                    self.wrong.append((block, group))
-        self.computed += len(tokens) - sequence.start
-        self.cache.commit([sequence])
         start = sequence.start
+        while True:
+            self.carry(batch.plan)
+            self._compute(sequence, batch.spans[sequence], scope, tokens)
+            self.cache.commit([sequence])
+            if sequence.computed == len(tokens):
+                break
+            batch = self.cache.add_sequence_batch([], continuing=[sequence])
+        self.computed += len(tokens) - start
         self.cache.release(sequence)
         if publish:
             self.shared.publish(self.request(tokens, scope))
         return start
+
+    def _compute(self, sequence: Sequence, span: Span, scope: Scope, tokens: Int32) -> None:
+        """What was reused is right; what is computed becomes so."""
+        for group, layer in enumerate(self.groups):
+            memory, size = self.tiers[0].view(group), layer.page_bytes
+            if layer.current:
+                slot = self.cache.state_table(group)[sequence.row]
+                if span.start and not np.array_equal(
+                    memory[slot], content(scope, tokens, span.start // SIZE - 1, group, size)
+                ):
+                    self.wrong.append((span.start // SIZE - 1, group))
+                memory[slot] = content(scope, tokens, span.end // SIZE - 1, group, size) if span.end % SIZE == 0 else 0
+                continue
+            row = self.cache.table(group)[sequence.row]
+            for block in range(-(-span.end // SIZE)):
+                if row[block] < 0:
+                    continue
+                right = content(scope, tokens, block, group, size)
+                if block * SIZE >= span.start:
+                    memory[row[block]] = right
+                elif span.start == sequence.start and not np.array_equal(memory[row[block]], right):
+                    self.wrong.append((block, group))
 
     def store(self, tokens: Int32, scope: Scope = PLAIN, *, edge: int | None = None) -> None:
         """Have the pages that going on behind `edge` tokens (all) needs, in the host, as if they had been computed."""
@@ -133,7 +152,18 @@ class Machine:
             return found.end
 
     def settle(self) -> None:
+        """Until everything has come and gone."""
+        end = time.monotonic() + PATIENT
+        while self.turns is not None and not self.shared.wait_until_idle(0.005):
+            self.turns.run(self.carry)
+            assert time.monotonic() < end
         assert self.shared.wait_until_idle(PATIENT)
+
+    def carry(self, plan: Plan) -> None:
+        """Run a plan, in its order."""
+        failed = self.mover.run(plan) if len(plan) else []
+        self.cache.finish(plan, failed)
+        assert not failed
 
     def close(self) -> None:
         assert self.shared.close()

@@ -22,7 +22,7 @@ import redis
 from quire import Scope
 from quire.tiers.shared import FolderStore, SharedStore
 from quire.tiers.shared.redis_store import RedisStore
-from tests.tiers.shared.machine import FULL, PATIENT, WINDOW, Machine, text
+from tests.tiers.shared.machine import FULL, PATIENT, STATE, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import BINARY, RedisServer
 
 TURNS = 60
@@ -90,7 +90,7 @@ class Damage(FolderStore):
 def play(seed: int, folder: Path, *, with_redis: bool) -> int:
     """One replay; pages that came."""
     dice = np.random.default_rng(seed)
-    groups = [(FULL,), (FULL, WINDOW), (WINDOW,)][int(dice.integers(3))]
+    groups = [(FULL,), (FULL, WINDOW), (WINDOW,), (FULL, STATE)][int(dice.integers(4))]
     trouble = Trouble(folder, dice) if with_redis else Damage(folder, int(dice.choice([4000, 1 << 30])), dice)
     sizes = {"device": int(dice.integers(14, 30)), "host": int(dice.integers(10, 40))}
     settings = {"min_uses": int(dice.integers(1, 3)), "batch_bytes": int(dice.choice([96, 1000, 1 << 20])), **sizes}

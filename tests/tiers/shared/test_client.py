@@ -10,14 +10,15 @@ from threading import Event
 import numpy as np
 import pytest
 
+from quire import InputError
 from quire.tiers import Bytes
-from quire.tiers.shared import FolderStore, Miss, StoreClient, StoreError
+from quire.tiers.shared import FolderStore, Miss, SharedCache, SharedConfig, StoreClient, StoreError, Turns
 from quire.tiers.shared.breaker import FIRST_WAIT, LATE_CALLS, LONGEST_WAIT, Breaker
 from quire.tiers.shared.client import FULL_PAUSE, GRACE
 from quire.tiers.shared.crew import Crew
 from quire.tiers.shared.quota import MOST_LABELS, Quota, QuotaAccounts
 from quire.tiers.shared.shared_cache import FETCHERS, MOST_FETCHES
-from tests.tiers.shared.machine import PATIENT, Machine, text
+from tests.tiers.shared.machine import FULL, PATIENT, STATE, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
 from tests.tiers.shared.store_suite import empty, name, page, soon
 
@@ -436,4 +437,71 @@ def test_what_a_full_store_did_not_take_is_not_charged(tmp_path: Path, monkeypat
     store.is_full = False
     one.publish(text(1))
     assert one.shared.counts().sent == 6
+    one.close()
+
+
+# -- states: their copies are part of later plans ----------------------------------------------------------------------
+
+
+def test_a_snapshot_goes_out_when_its_copy_has_been_made(tmp_path: Path) -> None:
+    """A commit leaves it to the next plan, so that nothing shows yet that the page is empty."""
+    one, other = Machine(str(tmp_path), FULL, STATE), Machine(str(tmp_path), FULL, STATE)
+    one.serve(text(1, length=16))
+    one.settle()
+    with other.fetch(text(1, length=16)) as fetch:
+        assert fetch.tokens == 16 and other.has(text(1, length=16)) == 16
+    assert other.serve(text(1, length=20)) == 16
+    one.close()
+    other.close()
+
+
+def test_a_fetch_takes_no_copy_away_from_the_plans(tmp_path: Path) -> None:
+    one, other = Machine(str(tmp_path), FULL, STATE), Machine(str(tmp_path), FULL, STATE)
+    one.serve(text(1, length=16))
+    one.settle()
+    other.serve(text(2, length=16), publish=False)  # its snapshot is in no plan yet
+    with other.fetch(text(1, length=16)):
+        assert other.has(text(1, length=16)) == 16 and other.has(text(2, length=16)) == 16
+    one.close()
+    other.close()
+
+
+def test_turns_that_do_not_come_are_given_up(tmp_path: Path) -> None:
+    one, other = Machine(str(tmp_path), FULL, STATE), Machine(str(tmp_path), FULL, STATE)
+    one.serve(text(1, length=16))
+    one.settle()
+    with other.shared.fetch(other.request(text(1, length=16)), wait=0.1) as fetch:
+        assert other.shared.wait_until_idle(PATIENT)
+        assert (fetch.tokens, fetch.why) == (0, Miss.LATE)
+    assert not other.cache.open_writers() and not other.cache.open_finds()
+    waiting = other.shared.fetch(other.request(text(1, length=16)))
+    wait_for(lambda: bool(other.turns and other.turns._asked and not other.turns._asked[-1].taken))
+    other.close()
+    waiting.close()
+    one.close()
+
+
+def test_what_fails_in_a_turn_is_told_to_who_asked() -> None:
+    turns, told = Turns(), []
+
+    class Ask:
+        def run(self) -> None:
+            try:
+                turns.call(lambda: 1 // 0, soon())  # type: ignore[arg-type,return-value]
+            except ZeroDivisionError as wrong:
+                told.append(wrong)
+
+        def dropped(self) -> None: ...
+
+    crew = Crew("test", 1, 1)
+    crew.submit(Ask())
+    while not crew.wait_until_idle(0.005):
+        turns.run(lambda plan: None)
+    assert len(told) == 1 and crew.close(PATIENT)
+
+
+def test_sequences_with_states_need_turns(tmp_path: Path) -> None:
+    one = Machine(str(tmp_path), FULL, STATE)
+    with pytest.raises(InputError, match="turns"):
+        SharedCache(one.cache, one.tiers, SharedConfig(str(tmp_path)), bytes(32))
     one.close()

@@ -224,9 +224,9 @@ def test_empty_folders_go_and_come_back(tmp_path: Path) -> None:
 def test_a_folder_stays_near_its_quota_while_one_writes(tmp_path: Path) -> None:
     quota = 40 * (SIZE + HEADER_BYTES)
     store = FolderStore(tmp_path, quota=quota)
-    for number in range(300):
+    for number in range(200):
         store.put_many([name(number)], [page(number)], soon())
-        assert sum(path.stat().st_size for path in files(tmp_path)) <= quota * 17 // 16
+        assert number % 5 or sum(path.stat().st_size for path in files(tmp_path)) <= quota * 17 // 16
     assert store.put_many([name(1)], [page(1, 2 * quota)], soon()) == [Miss.FULL]
 
 
@@ -236,7 +236,7 @@ from quire.tiers.shared import FolderStore, Miss
 from tests.tiers.shared.store_suite import SIZE, name, page, soon, empty
 store = FolderStore(sys.argv[1], quota=int(sys.argv[2]))
 random, wrong = np.random.default_rng(int(sys.argv[3])), 0
-for turn in range(150):
+for turn in range(100):
     some = [int(n) for n in random.integers(0, 120, 4)]
     store.put_many([name(n) for n in some], [page(n) for n in some], soon())
     into = empty(4)
@@ -249,9 +249,9 @@ print("wrong", wrong)
 def test_several_processes_write_read_and_sweep_one_folder(tmp_path: Path) -> None:
     quota = 40 * (SIZE + HEADER_BYTES)
     command = [sys.executable, "-c", WORKER, str(tmp_path), str(quota)]
-    crew = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(3)]
-    assert [one.communicate(timeout=120)[0] for one in crew] == ["wrong 0\n"] * 3
-    assert sum(path.stat().st_size for path in files(tmp_path)) <= quota * 20 // 16
+    crew = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(2)]
+    assert [one.communicate(timeout=120)[0] for one in crew] == ["wrong 0\n"] * 2
+    assert sum(path.stat().st_size for path in files(tmp_path)) <= quota * 19 // 16
     left = [path for path in files(tmp_path) if path.name.startswith(TEMPORARY)]
     assert not left
 

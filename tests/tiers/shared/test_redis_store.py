@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,8 @@ from tests.tiers.shared.store_suite import SIZE, StoreSuite, empty, got, name, p
 
 class TestRedisStore(StoreSuite):
     @pytest.fixture(params=["tcp", "unix", "small parts"])
-    def store(self, request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[SharedStore]:
-        url = f"unix://{redis_server.socket}?db=0" if request.param == "unix" else redis_server.url
+    def store(self, request: pytest.FixtureRequest, empty_redis: RedisServer) -> Iterator[SharedStore]:
+        url = f"unix://{empty_redis.socket}?db=0" if request.param == "unix" else empty_redis.url
         store = RedisStore(url, part_bytes=300 if request.param == "small parts" else 1 << 20)
         yield store
         store.close()
@@ -137,6 +139,41 @@ def test_a_password_is_used_and_never_told(redis_server: RedisServer, caplog: py
     assert "127.0.0.1" in text
     for secret in ("pa ss", "pa%20ss", "wrong-secret", "hidden-word"):
         assert secret not in text
+
+
+def test_a_server_that_tells_the_password_is_not_quoted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(4096)
+                line.sendall(b"-WRONGPASS hunter two is wrong, and so is hunter%20two\r\n" * 4)
+                line.recv(4096)
+
+        thread = Thread(target=answer)
+        thread.start()
+        store = RedisStore(f"redis://user:hunter%20two@127.0.0.1:{server.getsockname()[1]}/0", timeout=5)
+        with pytest.raises(StoreError) as caught:
+            store.exists_many([name(1)], soon())
+        store.close()
+        thread.join()
+    assert "***" in str(caught.value) and "hunter" not in str(caught.value)
+
+
+def test_a_page_that_did_not_fit_whole_is_not_there(redis_server: RedisServer) -> None:
+    store = RedisStore(redis_server.url, part_bytes=1 << 20)
+    used = int(store._client.info("memory")["used_memory"])
+    full = 0
+    for halves in range(1, 20):
+        store._client.config_set("maxmemory", used + (halves << 19))
+        (answer,) = store.put_many([name(halves)], [page(1, 7 << 19)], soon())
+        assert store.exists_many([name(halves)], soon()) == [answer is None]
+        assert store._client.dbsize() == (0 if answer is Miss.FULL else 4)
+        store._client.flushall()
+        full += answer is Miss.FULL
+    assert 2 < full < 19
+    store.close()
 
 
 @pytest.mark.parametrize(

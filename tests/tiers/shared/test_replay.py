@@ -22,7 +22,7 @@ from tests.tiers.shared.machine import FULL, PATIENT, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
 from tests.tiers.shared.test_client import wait_for
 
-TURNS = 60
+TURNS = 40
 Trouble = Callable[[int], None]
 
 

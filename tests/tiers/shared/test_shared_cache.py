@@ -27,7 +27,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store is."""
     if request.param == "folder":
         return str(tmp_path / "pages")
-    server: RedisServer = request.getfixturevalue("redis_server")
+    server: RedisServer = request.getfixturevalue("empty_redis")
     return server.url
 
 
