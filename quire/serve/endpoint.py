@@ -16,7 +16,6 @@ from quire.core.records.errors import say
 from quire.serve.auth import NOBODY
 from quire.serve.errors import ApiError, told
 from quire.serve.exchange import ClientGone, Exchange, Receive, Send, event
-from quire.serve.protocol.tables import SAMPLING_NAMES
 from quire.serve.service import Service
 
 CLIENT_LEFT = 499  # as nginx says it
@@ -69,7 +68,7 @@ class Endpoint:
 
     async def _tell(self, exchange: Exchange, error: Exception) -> int:
         """The error to the client, in the form that is still possible."""
-        found = told(error, SAMPLING_NAMES)
+        found = told(error)
         if found.status == 500:
             _log_failure(exchange.id, error)
         if exchange.complete:

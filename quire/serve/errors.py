@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from quire.core.records.errors import InputError, MissingExtra, QuireError, StateError
@@ -40,7 +41,7 @@ class ApiError(QuireError):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-def told(error: Exception, names: Mapping[str, str]) -> ApiError:
+def told(error: Exception, names: Mapping[str, str] = MappingProxyType({})) -> ApiError:
     """Any error as a client is told it; `names` are those that fields of Sampling have in the request."""
     match error:
         case ApiError():

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from quire.core.records.errors import say, shown
+from quire.core.records.errors import InputError, MissingExtra, say, shown
 from quire.engine.choose.sampling import Sampling
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
 from quire.serve.answers.form import Head, Shown
 from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
-from quire.serve.errors import ApiError
+from quire.serve.errors import ApiError, told
 from quire.serve.exchange import ID, Exchange
 from quire.serve.prompts import LONG
 from quire.serve.protocol.fields import Fields, read_fields
-from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOICES_ASKED, TOKENIZE
+from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOICES_ASKED, SAMPLING_NAMES, TOKENIZE
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 from quire.serve.service import Generation, Service
 from quire.serve.settings import VERSION
@@ -31,8 +32,10 @@ async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /v1/chat/completions."""
     asked = await _read(service, exchange, CHAT)
     template = service.prompts.template(None if asked["tool_choice"] == "none" else asked["tools"])
-    plan = plan_tools(asked, template)
-    form = form_of(asked)
+    with _naming("tools"):
+        plan = plan_tools(asked, template)
+    with _naming(_form_field(asked)):
+        form = form_of(asked)
     if form is not None and plan.form is not None:
         fact = "response_format or structured_outputs ask for a form as well"
         raise ApiError(400, say("tool_choice", fact, "give one of them"), param="tool_choice")
@@ -43,11 +46,13 @@ async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
     logprobs = int(asked["top_logprobs"] or 0) if asked["logprobs"] else None
     most = asked["max_tokens"] if asked["max_completion_tokens"] is None else asked["max_completion_tokens"]
     max_tokens = _room(service, [prompt], most, "messages")
-    sampling = sampling_of(asked, max_tokens, logprobs, form or plan.form)
+    with _naming(_form_field(asked)):
+        sampling = sampling_of(asked, max_tokens, logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
     shown_too = _shown(service, asked, head, asked["logprobs"])
     wanted = _generation(service, asked, [prompt], sampling, tenant)
-    await generate(service, exchange, wanted, ChatForm(shown_too, plan), head, _stream_options(asked))
+    with _naming(_form_field(asked) if plan.form is None else "tools"):
+        await generate(service, exchange, wanted, ChatForm(shown_too, plan), head, _stream_options(asked))
 
 
 async def completions(service: Service, exchange: Exchange, tenant: str) -> None:
@@ -64,12 +69,14 @@ async def completions(service: Service, exchange: Exchange, tenant: str) -> None
         raise ApiError(400, say("n", fact, f"ask for {MOST_CHOICES_ASKED} answers at most"), param="n")
     logprobs = None if asked["logprobs"] is None else int(asked["logprobs"])
     max_tokens = _room(service, prompts, asked["max_tokens"], "prompt")
-    sampling = sampling_of(asked, max_tokens, logprobs, form_of(asked))
+    with _naming(_form_field(asked)):
+        sampling = sampling_of(asked, max_tokens, logprobs, form_of(asked))
     head = _head(service, exchange, asked, "cmpl")
     echo = [_text(service, prompt) for prompt in prompts] if asked["echo"] else None
     form = CompletionForm(_shown(service, asked, head, logprobs is not None), echo, sampling.n)
     wanted = _generation(service, asked, prompts, sampling, tenant)
-    await generate(service, exchange, wanted, form, head, _stream_options(asked))
+    with _naming(_form_field(asked)):
+        await generate(service, exchange, wanted, form, head, _stream_options(asked))
 
 
 async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
@@ -148,6 +155,19 @@ async def _read(service: Service, exchange: Exchange, fields: Fields) -> dict[st
         fact = "this server lets nobody choose it"
         raise ApiError(400, say("priority", fact, "leave it out"), param="priority", code="unsupported")
     return asked
+
+
+@contextmanager
+def _naming(form: str) -> Iterator[None]:
+    """What the engine refuses is told with the request's own names; `form` is the field that asks for one."""
+    try:
+        yield
+    except (InputError, MissingExtra) as wrong:
+        raise told(wrong, {**SAMPLING_NAMES, "structured_outputs": form}) from wrong
+
+
+def _form_field(asked: Asked) -> str:
+    return "response_format" if asked["structured_outputs"] is None else "structured_outputs"
 
 
 def _model(service: Service) -> dict[str, Any]:

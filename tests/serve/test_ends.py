@@ -246,6 +246,14 @@ def test_what_the_command_refuses_before_it_loads(
     assert told.rstrip().splitlines()[-1].startswith("quire serve: ") and fact in told
 
 
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['fastapi'] = None; from quire.tools import cli; sys.exit(cli.main(['serve']))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("quire serve: quire.serve: it needs fastapi, uvicorn and prometheus_client (")
+    assert ran.stderr.endswith("; pip install 'quire-kv[serve]' (in a checkout: pip install '.[serve]')\n")
+
+
 def test_an_open_address_without_keys_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--host", "0.0.0.0", "--port", "0", "--model", "no/such"]) == 2
     assert "everybody who can reach 0.0.0.0 may use this server" in capsys.readouterr().err

@@ -39,6 +39,7 @@ SAMPLES: dict[str, Any] = {  # a value of each other field
     "service_tier": "auto", "messages": HELLO["messages"], "prompt": [65, 66], "echo": True,
 }  # fmt: skip
 TOOL = {"type": "function", "function": {"name": "a"}}
+BAD_TOOL = {"type": "function", "function": {"name": "a", "parameters": {"type": "cat"}}}
 IMAGE = {"type": "image_url", "text": "x"}
 ROW = re.compile(r"^\| `(\w+)` \| (\w[\w ]*) \| (chat|text|both) \|", re.MULTILINE)
 TOGETHER: dict[str, dict[str, Any]] = {
@@ -144,8 +145,10 @@ def test_other_fields_are_served(server: Serving, kind: str) -> None:
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"structured_outputs": {"grammar": "root ::= 'a'"}}, "structured_outputs.grammar"),
-        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "response_format"),
-        ({"structured_outputs": {"regex": "(("}}, "response_format"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "(("}}, "structured_outputs"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "cat"}}}},
+         "response_format"),
         ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"use_beam_search": True, "temperature": 0.5}, "temperature"),
         ({"use_beam_search": True, "n": 2, "stop": ["a"]}, "stop"),
@@ -180,6 +183,7 @@ def test_what_is_out_of_bounds_is_refused_by_name(server: Serving, fields: dict[
         ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "required", "tools": [BAD_TOOL]}, "tools"),
         ({"tool_choice": "auto", "tools": [TOOL] * 2}, "tools"),
         ({"parallel_tool_calls": False, "tools": [TOOL]}, "parallel_tool_calls"),
         ({"chat_template_kwargs": {"weather": "sun"}}, "chat_template_kwargs.weather"),

@@ -12,7 +12,7 @@ from quire.serve.protocol.schema import fault_of
 from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
 LEAVES = (
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-3, 3) | st.sampled_from(["", "a", "function", "text"])
+    st.none() | st.booleans() | st.integers(-5, 150) | st.floats(-3, 3) | st.sampled_from(["", "a", "function", "text"])
 )
 NAMES = st.sampled_from(["type", "function", "name", "json_schema", "schema", "role", "content", "seconds", "65"])
 VALUES = st.recursive(
@@ -43,6 +43,9 @@ def test_it_agrees_with_a_real_validator(value: Any) -> None:
         ("stop", ["a", ""], ("stop[1]", "it has 0 characters", "give at least 1")),
         ("tool_choice", "never", ("tool_choice", "it is 'never'", "give one of none, auto, required")),
         ("response_format", {"type": "json_schema"}, ("response_format.json_schema", "it is missing", "give it")),
+        ("n", 129, ("n", "it is 129", "give at most 128")),
+        ("n", 0, ("n", "it is 0", "give at least 1")),
+        ("top_p", 0, ("top_p", "it is 0", "give more than 0")),
         ("temperature", True, ("temperature", "it is True", "give a number")),
     ],
 )

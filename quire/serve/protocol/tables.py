@@ -225,4 +225,4 @@ DETOKENIZE: Fields = {
     "model": works(NAME),
     "tokens": needed({"type": "array", "items": TOKEN, "maxItems": 1 << 20}),
 }
-SAMPLING_NAMES = {"stop_ids": "stop_token_ids", "structured_outputs": "response_format", "beams": "use_beam_search"}
+SAMPLING_NAMES = {"stop_ids": "stop_token_ids", "beams": "use_beam_search"}  # fields of Sampling with other names here
