@@ -22,7 +22,7 @@ from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOIC
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 from quire.serve.service import Generation, Service
 from quire.serve.settings import VERSION
-from quire.serve.tools import plan_tools
+from quire.serve.tools import ToolPlan, plan_tools
 
 Asked = Mapping[str, Any]
 T = TypeVar("T")
@@ -34,49 +34,52 @@ async def chat(service: Service, exchange: Exchange, tenant: str) -> None:
     template = service.prompts.template(None if asked["tool_choice"] == "none" else asked["tools"])
     with _naming("tools"):
         plan = plan_tools(asked, template)
-    with _naming(_form_field(asked)):
-        form = form_of(asked)
+    with _naming(_form_field(asked) if plan.form is None else "tools"):
+        await _go_on_talking(service, exchange, tenant, asked, plan)
+
+
+async def _go_on_talking(service: Service, exchange: Exchange, tenant: str, asked: Asked, plan: ToolPlan) -> None:
+    form = form_of(asked)
     if form is not None and plan.form is not None:
         fact = "response_format or structured_outputs ask for a form as well"
         raise ApiError(400, say("tool_choice", fact, "give one of them"), param="tool_choice")
-    prompt = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, plan.tools))
-    prompt = _cut(prompt, asked, service.longest)
     if asked["top_logprobs"] is not None and not asked["logprobs"]:
         raise ApiError(400, say("top_logprobs", "logprobs is not true", "give logprobs: true"), param="top_logprobs")
     logprobs = int(asked["top_logprobs"] or 0) if asked["logprobs"] else None
+    prompt = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, plan.tools))
+    prompt = _cut(prompt, asked, service.longest)
     most = asked["max_tokens"] if asked["max_completion_tokens"] is None else asked["max_completion_tokens"]
-    max_tokens = _room(service, [prompt], most, "messages")
-    with _naming(_form_field(asked)):
-        sampling = sampling_of(asked, max_tokens, logprobs, form or plan.form)
+    sampling = sampling_of(asked, _room(service, [prompt], most, "messages"), logprobs, form or plan.form)
     head = _head(service, exchange, asked, "chatcmpl")
-    shown_too = _shown(service, asked, head, asked["logprobs"])
     wanted = _generation(service, asked, [prompt], sampling, tenant)
-    with _naming(_form_field(asked) if plan.form is None else "tools"):
-        await generate(service, exchange, wanted, ChatForm(shown_too, plan), head, _stream_options(asked))
+    answers = ChatForm(_shown(service, asked, head, asked["logprobs"]), plan)
+    await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
 
 async def completions(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /v1/completions."""
     asked = await _read(service, exchange, COMPLETION)
+    with _naming(_form_field(asked)):
+        await _go_on_writing(service, exchange, tenant, asked)
+
+
+async def _go_on_writing(service: Service, exchange: Exchange, tenant: str, asked: Asked) -> None:
     if asked["echo"] and asked["logprobs"] is not None:
         fact = "there are no logprobs of the prompt that would come with it"
         raise ApiError(400, say("echo", fact, "leave one of them out"), param="echo")
-    special = asked["add_special_tokens"]
+    special, logprobs = asked["add_special_tokens"], asked["logprobs"]
     prompts = await _beside(_size(asked["prompt"]), lambda: service.prompts.of_completion(asked["prompt"], special))
     prompts = [_cut(prompt, asked, service.longest) for prompt in prompts]
     if len(prompts) * int(asked["n"]) > MOST_CHOICES_ASKED:
         fact = f"{len(prompts)} prompts with {asked['n']} answers each are too many"
         raise ApiError(400, say("n", fact, f"ask for {MOST_CHOICES_ASKED} answers at most"), param="n")
-    logprobs = None if asked["logprobs"] is None else int(asked["logprobs"])
     max_tokens = _room(service, prompts, asked["max_tokens"], "prompt")
-    with _naming(_form_field(asked)):
-        sampling = sampling_of(asked, max_tokens, logprobs, form_of(asked))
+    sampling = sampling_of(asked, max_tokens, None if logprobs is None else int(logprobs), form_of(asked))
     head = _head(service, exchange, asked, "cmpl")
-    echo = [_text(service, prompt) for prompt in prompts] if asked["echo"] else None
-    form = CompletionForm(_shown(service, asked, head, logprobs is not None), echo, sampling.n)
     wanted = _generation(service, asked, prompts, sampling, tenant)
-    with _naming(_form_field(asked)):
-        await generate(service, exchange, wanted, form, head, _stream_options(asked))
+    echo = [_text(service, prompt) for prompt in prompts] if asked["echo"] else None
+    answers = CompletionForm(_shown(service, asked, head, logprobs is not None), echo, sampling.n)
+    await generate(service, exchange, wanted, answers, head, _stream_options(asked))
 
 
 async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
