@@ -15,6 +15,7 @@ from quire.core.records.errors import say
 from quire.serve import routes
 from quire.serve.endpoint import Endpoint, Handler
 from quire.serve.errors import ApiError
+from quire.serve.exchange import Receive, Send
 from quire.serve.openapi import document
 from quire.serve.service import Service
 from quire.serve.settings import VERSION
@@ -38,12 +39,9 @@ OPEN = ("/health", "/ready", "/version")  # to anybody, with API keys too: they 
 def make_app(service: Service) -> FastAPI:
     """An ASGI application; the LLM stays its maker's."""
     app = FastAPI(title="Quire", version=VERSION, docs_url=None, redoc_url=None)
-    for path, handle in POSTS.items():
-        app.router.routes.append(_route(service, path, handle, "POST"))
-    for path, handle in GETS.items():
-        app.router.routes.append(_route(service, path, handle, "GET"))
-    one = f"/v1/models/{service.settings.model_name}"
-    app.router.routes.append(_route(service, one, routes.model, "GET", "/v1/models/{model}"))
+    for (method, path), endpoint in endpoints(service).items():
+        made: Any = endpoint
+        app.router.routes.append(Route(path, made, methods=[method]))
     app.openapi = lambda: document(service.settings)  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _no_such)  # type: ignore[arg-type]
     if service.settings.origins:
@@ -54,9 +52,29 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def _route(service: Service, path: str, handle: Handler, method: str, name: str = "") -> Route:
-    endpoint: Any = Endpoint(service, name or path, handle, is_open=path in OPEN)
-    return Route(path, endpoint, methods=[method])
+def endpoints(service: Service) -> dict[tuple[str, str], Endpoint]:
+    """By method and path."""
+    found = {("POST", path): Endpoint(service, path, handle) for path, handle in POSTS.items()}
+    for path, handle in GETS.items():
+        found["GET", path] = Endpoint(service, path, handle, is_open=path in OPEN)
+    one = Endpoint(service, "/v1/models/{model}", routes.model)
+    return {**found, ("GET", f"/v1/models/{service.settings.model_name}"): one}
+
+
+class ShortWay:
+    """An application whose known paths go straight to their endpoints: FastAPI's layers around them do nothing there.
+
+    They would cost as much as a small request does. All else goes through them.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._app = make_app(service)
+        self._endpoints = {} if service.settings.origins else endpoints(service)  # CORS is one of the layers
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        known = self._endpoints.get((scope.get("method"), scope.get("path")))
+        await (self._app if known is None else known)(scope, receive, send)
 
 
 async def _no_such(_: Request, wrong: HTTPException) -> JSONResponse:

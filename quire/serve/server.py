@@ -15,7 +15,7 @@ from types import FrameType
 import uvicorn
 
 from quire.core.records.errors import InputError, say
-from quire.serve.app import make_app
+from quire.serve.app import ShortWay
 from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
@@ -30,7 +30,7 @@ class Server(uvicorn.Server):
         self.on_ready: Callable[[], object] = lambda: None  # called when it listens
         cert, key = tls or (None, None)
         config = uvicorn.Config(
-            make_app(service), log_config=None, access_log=False, server_header=False, lifespan="off",
+            ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=int(grace + LEAVE) + 1, ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
         )  # fmt: skip
         super().__init__(config)

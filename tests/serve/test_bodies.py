@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from math import nan
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings
+from quire.serve import ServeSettings, make_app
 from quire.serve.endpoint import host_name
 
 from ..engine.threads import until
@@ -82,6 +83,29 @@ def test_paths_and_methods_that_there_are_not(server: Serving) -> None:
     assert got.status == 405 and got.error["type"] == "invalid_request_error"
     assert server.get("/docs").status == 404, "it would load scripts from elsewhere"
     assert server.get("/openapi.json").json["openapi"].startswith("3.")
+
+
+def test_the_application_alone_answers_as_the_server_does(server: Serving) -> None:
+    """`make_app`, for another ASGI server: through all of FastAPI's layers."""
+    app, sent = make_app(server.service), []
+
+    async def ask(method: str, path: str) -> None:
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+
+    for method, path in (("GET", "/version"), ("GET", f"/v1/models/{NAME}"), ("GET", "/none"), ("POST", "/version")):
+        sent.clear()
+        asyncio.run(ask(method, path))
+        got = server.ask(method, path)
+        assert sent[0]["status"] == got.status
+        assert json.loads(b"".join(message.get("body", b"") for message in sent)) == got.json
 
 
 def test_a_request_has_its_id(server: Serving) -> None:
