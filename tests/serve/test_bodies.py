@@ -152,6 +152,7 @@ def test_tokens_and_back(server: Serving) -> None:
     assert got["count"] == 5 and len(got["tokens"]) == len(got["token_strs"]) == 5 and got["max_model_len"] == 400
     assert server.post("/detokenize", {"tokens": got["tokens"]}).json == {"prompt": "grün"}
     talk = server.post("/tokenize", HELLO).json
+    assert talk["tokens"] == server.llm.tokens(HELLO["messages"])
     assert talk["count"] == server.chat().json["usage"]["prompt_tokens"] and talk["token_strs"] is None
     open_end = server.post("/tokenize", {**HELLO, "add_generation_prompt": False}).json
     assert talk["count"] == open_end["count"] + len("a:")

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,8 @@ def test_the_command_finishes_what_it_says_when_it_is_told_to_end(
     with Crew() as crew:
         term = partial(os.kill, os.getpid(), signal.SIGTERM)
         heard = crew.start(lambda: talk_and_end(shown.url.result(PATIENCE), term))
-        code = cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB"])
+        events = ["--events", "tcp://127.0.0.1:*"] if find_spec("zmq") and find_spec("msgspec") else []
+        code = cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB", *events])
         rest = heard.result(PATIENCE)
     assert code == 0 and b'"finish_reason":"length"' in rest and b"error" not in rest
     told = [record.getMessage() for record in caplog.records]
