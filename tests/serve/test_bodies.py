@@ -126,6 +126,8 @@ def test_no_other_pages_scripts_may_ask(server: Serving) -> None:
     with serving(origins=("https://page.example",)) as open_server:
         got = open_server.ask("OPTIONS", CHAT, **asked)
         assert got.headers["access-control-allow-origin"] == "https://page.example"
+        plain = open_server.get("/version", Origin="https://page.example")
+        assert plain.headers["access-control-allow-origin"] == "https://page.example"
         other = open_server.ask("OPTIONS", CHAT, **{**asked, "Origin": "https://other.example"})
         assert "access-control-allow-origin" not in other.headers
 
@@ -185,6 +187,15 @@ def test_a_prompt_is_cut_where_it_should_be(server: Serving) -> None:
     assert kept(truncate_prompt_tokens=-1) == kept(truncate_prompt_tokens=99) == "abcdefgh"
     long = server.complete(prompt="x" * 1000, truncate_prompt_tokens=-1, max_tokens=1)
     assert long.json["usage"]["prompt_tokens"] == 399
+
+
+def test_few_pages_bound_what_a_request_may_have() -> None:
+    """Without max_tokens an answer ends where the memory does, and is not refused for the room that there is not."""
+    with serving(sizes={"device_pages": 20, "max_sequences": 2}) as server:
+        longest = server.get("/v1/models").json["data"][0]["max_model_len"]
+        assert 100 < longest <= 160
+        got = server.chat(max_tokens=None, ignore_eos=True)
+        assert got.status == 200 and got.json["usage"]["total_tokens"] == longest
 
 
 def test_usage_in_every_event(server: Serving) -> None:
