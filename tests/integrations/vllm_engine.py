@@ -81,7 +81,7 @@ def engine(args: argparse.Namespace, connector: bool) -> Any:
     if args.ngram:
         more["speculative_config"] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
     if args.events:
-        more["kv_events_config"] = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://*:0"}
+        more["kv_events_config"] = {"enable_kv_cache_events": True, "publisher": "null"}
     return LLM(
         folder, dtype="float32", enforce_eager=True, block_size=BLOCK, enable_prefix_caching=True, max_num_seqs=6,
         num_gpu_blocks_override=args.device_blocks, max_num_batched_tokens=192, enable_chunked_prefill=True,
@@ -140,7 +140,39 @@ def serve(llm: Any, args: argparse.Namespace) -> dict[str, Any]:
     return {"answers": answers, "cached": cached, "steps": steps}
 
 
-def settle(llm: Any) -> dict[str, Any]:
+def metrics(llm: Any) -> dict[str, float]:
+    """What vLLM's /metrics would show of preemptions and of us."""
+    names = ("vllm:num_preemptions", "vllm:quire_")
+    return {metric.name: metric.value for metric in llm.get_metrics() if metric.name.startswith(names)}
+
+
+class EventLog:
+    """Blocks in host memory, as vLLM's event stream tells them; every batch is encoded as its publisher does."""
+
+    def __init__(self, llm: Any) -> None:
+        from msgspec import msgpack
+
+        self.encode = msgpack.Encoder().encode
+        self.blocks: set[tuple[int, Any]] = set()
+        self.stored = 0
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        scheduler.kv_event_publisher.publish = self.publish
+
+    def publish(self, batch: Any) -> None:
+        self.encode(batch)
+        for event in batch.events:
+            if getattr(event, "medium", None) == "CPU":
+                names = {(event.group_idx, name) for name in event.block_hashes}
+                if type(event).__name__ == "BlockStored":
+                    if len(event.token_ids) != BLOCK * len(event.block_hashes):
+                        raise SystemExit("an event with other tokens than its blocks have")
+                    self.stored += len(names)
+                    self.blocks |= names
+                else:
+                    self.blocks -= names
+
+
+def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
     """What the connector says of itself when all requests are over: nothing may be held."""
     from quire import check
 
@@ -154,12 +186,11 @@ def settle(llm: Any) -> dict[str, Any]:
     held = [side.cache.usage(1, group).held for group in groups]
     if side.num_open or any(held) or side.cache.open_finds() or side.cache.open_writers():
         raise SystemExit(f"{side.num_open} stays and jobs are open, {held} pages held")
-    return {"counts": side.counts.total, "groups": len(groups)}
-
-
-def preemptions(llm: Any) -> int:
-    found = [metric for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions"]
-    return int(found[0].value) if found else -1
+    pages = sum(side.cache.usage(1, group).idle for group in groups)
+    if events is not None and len(events.blocks) != pages:
+        raise SystemExit(f"events tell of {len(events.blocks)} pages, there are {pages}")
+    told = {} if events is None else {"event_blocks": events.stored}
+    return {"counts": side.counts.total | told, "groups": len(groups)}
 
 
 def main() -> None:
@@ -170,11 +201,16 @@ def main() -> None:
     if args.fault and args.connector:
         os.environ["QUIRE_FAULT"] = args.fault
     llm = engine(args, args.connector)
+    events = EventLog(llm) if args.events else None
     begin = time.perf_counter()
     result = serve(llm, args)
-    result |= {"seconds": time.perf_counter() - begin, "preemptions": preemptions(llm)}
+    result["seconds"] = time.perf_counter() - begin
     if args.connector:
-        result |= settle(llm)
+        result |= settle(llm, events)
+    shown = metrics(llm)
+    result |= {"preemptions": int(shown.pop("vllm:num_preemptions", -1)), "metrics": shown}
+    if args.connector and shown.get("vllm:quire_hit_tokens") != result["counts"].get("hit_tokens"):
+        raise SystemExit(f"the metrics tell other numbers than the connector: {shown}")
     Path(args.out).write_text(json.dumps(result))
     sys.stdout.flush()
     os._exit(0)  # vLLM's threads do not end by themselves
