@@ -93,6 +93,7 @@ class Rig:
             row = "decode step that fills a block" if whole else "decode step"
             self.timed(row, lambda: self.order(request, 1, table))
             self.timed("hear of a store" if whole else "hear of nothing", self.hear)
+            self.timed("metrics of a step", side.counts.take)
             request.num_computed_tokens += 1
         self.timed("finish", lambda: side.finish(request))
 

@@ -306,6 +306,18 @@ def test_new_weights_share_nothing_with_the_old_ones() -> None:
     engine.nothing_is_held()
 
 
+def test_kv_of_old_weights_is_not_stored_by_who_had_no_whole_block_yet() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    request = ask("young", PROMPT[:3])
+    assert stored(engine, request).stores == []
+    assert engine.side.reset() is True
+    request.all_token_ids += PROMPT[3:10]
+    request.tables = [list(range(1, 8))]
+    assert engine.side.order({"young": 7}, (), lambda _: request.tables).stores == []
+    engine.side.finish(request)
+    engine.nothing_is_held()
+
+
 def image(offset: int, length: int, name: str) -> Any:
     return SimpleNamespace(identifier=name, mm_position=SimpleNamespace(offset=offset, length=length))
 
@@ -347,6 +359,16 @@ def test_decoded_tokens_are_kept_and_never_ahead_of_what_is_known() -> None:
     request.num_computed_tokens = 11  # drafts, or a step ahead: KV that nobody knows the tokens of
     request.all_token_ids += PROMPT[6:9]
     engine.side.hear(run(engine, engine.side.order({"decodes": 3}, (), lambda _: request.tables)))
+    assert kept(engine) == 8
+
+
+def test_a_prompt_of_one_token_is_kept_with_what_is_decoded() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    request = ask("short", PROMPT[:1])
+    assert stored(engine, request).stores == []
+    request.all_token_ids += PROMPT[1:10]
+    request.tables = [list(range(1, 8))]
+    engine.side.hear(run(engine, engine.side.order({"short": 9}, (), lambda _: request.tables)))
     assert kept(engine) == 8
 
 

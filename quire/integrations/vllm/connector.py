@@ -39,6 +39,7 @@ from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import Mover, WorkerSide
 
 log = logging.getLogger(__name__)
+BEYOND = 128  # tokens that a request may be longer than the model's length, while drafts are taken back
 KVConnectorMetadata.register(Orders)
 KVConnectorWorkerMetadata.register(Report)
 
@@ -69,7 +70,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         with_events = told is not None and told.enable_kv_cache_events
         config = cache_config(
             self._kv_cache_config, self._options, world_size=self._world_size, events=with_events,
-            max_length=vllm_config.model_config.max_model_len,
+            max_length=vllm_config.model_config.max_model_len + BEYOND,
         )  # fmt: skip
         cache = Cache(config)
         translator = EventTranslator(cache) if with_events else None
@@ -113,9 +114,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         """The orders of this step."""
         state = scheduler_output.kv_connector_block_state
         preempted = scheduler_output.preempted_req_ids or ()
-        fresh = [block for new in scheduler_output.scheduled_new_reqs for ids in new.block_ids for block in ids]
-        for grown in scheduler_output.scheduled_cached_reqs.new_block_ids:
-            fresh += [block for ids in grown or () for block in ids]
+        fresh = _fresh_blocks(scheduler_output) if self._scheduler.is_storing else ()
         return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids, fresh)
 
     def update_connector_output(self, connector_output: Any) -> None:
@@ -218,3 +217,11 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     ) -> QuirePromMetrics:
         """For vLLM's /metrics."""
         return QuirePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _fresh_blocks(scheduler_output: Any) -> list[int]:
+    """Blocks that requests were given for this step; those of new requests with what they share."""
+    fresh = [block for new in scheduler_output.scheduled_new_reqs for ids in new.block_ids for block in ids]
+    for grown in scheduler_output.scheduled_cached_reqs.new_block_ids:
+        fresh += [block for ids in grown or () for block in ids]
+    return fresh

@@ -47,13 +47,13 @@ class ConnectorCounts:
 
     def take(self) -> dict[str, dict[str, float]]:
         """What was counted since the last call, and how full it is now; empty when nothing was."""
+        if not self._since:  # what makes room for others is counted with them
+            return {}
         cache, groups = self._cache, range(len(self._cache.config.groups))
         evicted = sum(cache.stats(group).dropped for group in groups)
         if evicted != self._evicted:
             self.add("evicted_pages", evicted - self._evicted)
             self._evicted = evicted
-        if not self._since:
-            return {}
         usage = [cache.usage(HOST, group) for group in groups]
         gauges = {
             "host_pages": float(sum(one.idle + one.held for one in usage)),

@@ -57,7 +57,7 @@ class SchedulerSide:
 
     def look(self, request: EngineRequest, computed: int) -> int:
         """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`."""
-        if not can_share(request) or request.num_tokens < 2:
+        if not can_share(request):
             return 0
         stay = self._stay_of(request)
         stay.let_go()
@@ -173,7 +173,7 @@ class SchedulerSide:
 
     def _flush(self, fresh: Iterable[int]) -> None:
         """Stores whose blocks are written again in this step, by whom ever."""
-        if any(self._storing):
+        if self.is_storing:
             taken = set(fresh)
             taken.update(block for copy in self._orders.loads for part in copy.parts for block in part.blocks)
             self._orders.flush = [
@@ -319,6 +319,11 @@ class SchedulerSide:
         for stay in self._stays.values():
             stay.full = True
         return all(job is not job.stay.load for job in self._jobs.values())
+
+    @property
+    def is_storing(self) -> bool:
+        """Some of vLLM's blocks are being copied, as far as was heard."""
+        return any(self._storing)
 
     @property
     def is_pending(self) -> bool:
