@@ -78,7 +78,7 @@ class Stay:
                 grown[: self._filled] = self._buffer[: self._filled]
                 self._buffer = grown
             fresh = self.request.all_token_ids[self._filled : known]
-            pack_into(f"{len(fresh)}i", self._buffer, 4 * self._filled, *fresh)  # half the time of NumPy's way
+            pack_into(f"{len(fresh)}i", self._buffer.data, 4 * self._filled, *fresh)  # half the time of NumPy's way
             self._filled = known
         return self._buffer[: self._filled]
 
