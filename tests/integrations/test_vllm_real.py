@@ -1,0 +1,28 @@
+"""A real vLLM with and without the connector, in the environment of `make vllm-env`; minutes, so not in `make test`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / ".vllm-env" / "bin" / "python"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="no vLLM: make vllm-env")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--model llama --requests 30 --abort",
+        "--model gemma3 --requests 30 --device-blocks 64 --async-scheduling --events",
+        "--model llama --requests 30 --fault fail_load",
+        "--model llama --requests 30 --fault corrupt",
+    ],
+)
+def test_the_same_tokens_with_and_without_the_connector(words: str) -> None:
+    command = [str(PYTHON), "-m", "tests.integrations.vllm_exact", *words.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
