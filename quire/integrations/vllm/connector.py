@@ -51,6 +51,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
+        _log_beside_vllm()
         transfer, parallel = vllm_config.kv_transfer_config, vllm_config.parallel_config
         self._options = read_options(transfer.kv_connector_extra_config)
         check_version(vllm.__version__, self._options.any_version)
@@ -74,7 +75,8 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         )  # fmt: skip
         cache = Cache(config)
         translator = EventTranslator(cache) if with_events else None
-        log.info("Quire keeps %s pages of each of %d groups in host memory", config.tiers[1].slots, len(config.groups))
+        slots, size = config.tiers[1].slots, config.block_size
+        log.info("Quire has room for %s blocks of %d tokens, %d groups", slots, size, len(config.groups))
         return SchedulerSide(cache, self._options, world_size=self._world_size, events=translator)
 
     @classmethod
@@ -217,6 +219,15 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     ) -> QuirePromMetrics:
         """For vLLM's /metrics."""
         return QuirePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _log_beside_vllm() -> None:
+    """What Quire logs is seen where vLLM's own lines are, at vLLM's level."""
+    ours, theirs = logging.getLogger("quire"), logging.getLogger("vllm")
+    for handler in theirs.handlers:
+        if handler not in ours.handlers:
+            ours.addHandler(handler)
+    ours.setLevel(theirs.level)
 
 
 def _fresh_blocks(scheduler_output: Any) -> list[int]:
