@@ -236,6 +236,8 @@ def test_an_abort_keeps_the_pages_of_its_load_until_every_rank_is_done() -> None
     request.tables = [list(range(1, 7))]
     engine.side.place(request, request.tables, 20)
     (copy,) = engine.side.order({}, (), lambda _: None).loads
+    engine.side.place(request, request.tables, 0)  # told again: the load goes on
+    assert len(engine.cache.open_finds()) == 1
     engine.side.finish(request)
     engine.side.hear(Report({copy.job: 1}))
     assert len(engine.cache.open_finds()) == 1
