@@ -66,7 +66,7 @@ $(VLLM_ENV)/ready: benchmarks/vllm-requirements.txt
 	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/vllm-requirements.txt
 	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(VLLM)
 	@$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check setuptools Cython
-	@QUIRE_PURE=0 $(VLLM_ENV)/bin/python setup.py --quiet build_ext --inplace
+	@QUIRE_PURE=0 $(VLLM_ENV)/bin/python setup.py build_ext --inplace > $(VLLM_ENV)/build.log 2>&1 || { tail -40 $(VLLM_ENV)/build.log; exit 1; }
 	@echo "== PYTHONPATH=. $(VLLM_ENV)/bin/python -m tests.integrations.vllm_exact --model llama --abort"
 	@touch $@
 
