@@ -34,7 +34,7 @@ ALL = (
     "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault region",
     "--model llama --requests 60 --ngram --seed 9 --events",
     "--model llama --requests 40 --tp 2 --seed 10",
-    "--model smollm2 --requests 24 --seed 11",
+    "--model smollm2 --requests 24 --seed 11 --device-blocks 24",
     "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --seed 12",
 )
 
