@@ -33,7 +33,8 @@ from quire.integrations.vllm.cache_groups import layer_group
 from quire.tiers import ArenaTier, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper
 from quire.tiers.shared import SharedCache, SharedConfig, Turns
-from tests.integrations.toy_engine import ToyEngine, requests
+from tests.integrations.toy_engine import ToyEngine
+from tests.integrations.toy_parts import requests
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "support.md"
 SIZE = 4

@@ -13,7 +13,8 @@ from quire import Request, Scope, check
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.orders import BadPage, Orders, Report
 from quire.integrations.vllm.scheduler_side import MOST_FAILURES, PATIENCE
-from tests.integrations.toy_engine import SIZE, ToyEngine, ToyRequest, requests
+from tests.integrations.toy_engine import ToyEngine
+from tests.integrations.toy_parts import SIZE, ToyRequest, requests
 
 PROMPT = list(range(21))  # five whole blocks and a token
 

@@ -16,7 +16,7 @@ from quire.integrations.vllm.cache_groups import cache_config, check_engine, num
 from quire.integrations.vllm.host_pages import HostPages, host_pages, layer_blocks
 from quire.integrations.vllm.options import Options, check_version, read_options
 from quire.integrations.vllm.orders import BadPage, Copy, Orders, Part, Report
-from tests.integrations.toy_engine import FullAttentionSpec, SlidingWindowSpec
+from tests.integrations.toy_parts import FullAttentionSpec, SlidingWindowSpec
 
 
 def group(spec: Any, *names: str, **more: Any) -> Any:
