@@ -26,8 +26,8 @@ import numpy as np
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers.disk import DiskIO, DiskTier
 from quire.tiers.disk.files import REAL_FILES
-from quire.tiers.disk.frames import Head
-from quire.tiers.disk.manifest import Manifest, read_manifest
+from quire.tiers.disk.log.frames import ManifestHead
+from quire.tiers.disk.log.manifest import Manifest, read_manifest
 
 PAGE = 1 << 20
 FINGERPRINT = bytes(32)
@@ -97,7 +97,7 @@ def rates(rig: Rig, rows: dict[str, Callable[[], None]], rounds: int, cold: bool
 
 def manifest(folder: Path, pages: int, block: int = 16) -> dict[str, float]:
     """Processor seconds to append so many pages in batches of 1,000, to load them, and to compact the log."""
-    head, dice = Head(FINGERPRINT, (PAGE,)), np.random.default_rng(0)
+    head, dice = ManifestHead(FINGERPRINT, (PAGE,)), np.random.default_rng(0)
     log = Manifest(REAL_FILES, folder, head, None)
     none, roots = np.empty(0, np.int32), tuple(bytes([nth]) * 64 for nth in range(100))
     start = time.process_time()

@@ -20,8 +20,8 @@ from typing import Any
 
 from quire import Cache
 from quire.integrations.vllm.cache_groups import cache_config
-from quire.integrations.vllm.options import Options
-from quire.integrations.vllm.orders import Orders, Report
+from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 
 
@@ -42,12 +42,12 @@ class Rig:
         specs += [SlidingWindowSpec(block_size=block, page_size_bytes=1, sliding_window=1024)] * (groups - 1)
         made = [SimpleNamespace(kv_cache_spec=spec, layer_names=["layer"]) for spec in specs]
         model = SimpleNamespace(kv_cache_groups=made, kv_cache_tensors=[SimpleNamespace(size=4096)], num_blocks=1)
-        options = Options(host=groups * 4096 * 8 * (tokens // block))
+        options = ConnectorOptions(host=groups * 4096 * 8 * (tokens // block))
         config = cache_config(model, options, world_size=1, max_length=2 * tokens, events=False)
         self.cache = Cache(config)
         self.side = SchedulerSide(self.cache, options, world_size=1)
         self.spent: dict[str, list[float]] = {}
-        self.last = Orders()
+        self.last = StepOrders()
 
     def request(self, prompt: list[int]) -> Any:
         self.number += 1
@@ -68,7 +68,7 @@ class Rig:
 
     def hear(self) -> None:
         jobs = [copy.job for copy in (*self.last.loads, *self.last.stores)]
-        self.side.hear(Report(dict.fromkeys(jobs, 1)) if jobs else None)
+        self.side.hear(WorkerReport(dict.fromkeys(jobs, 1)) if jobs else None)
 
     def one_life(self, prompt: list[int], new: list[int]) -> None:
         """A request whose prompt is there: it loads, computes the rest, decodes one block and ends."""

@@ -15,7 +15,7 @@ Graph = Mapping[str, set[str]]
 
 # Inside a ring, from the ground up. A room may import itself and those before it; a|b share a floor.
 LADDERS = {
-    "core": ["records", "store", "state", "admission", "life", "trace", "cache", "check"],
+    "core": ["records", "store", "state", "admission", "life", "trace", "colder_tiers", "cache", "check"],
     "events": ["wire", "publish|follow"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "tools.replay": [
@@ -141,7 +141,7 @@ def test_a_public_class_name_has_one_home() -> None:
 
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
-    assert top == {"core", "tiers", "events", "transfer", "engine", "tools"}
+    assert top == {"core", "tiers", "events", "transfer", "engine", "integrations", "serve", "tools"}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 
 

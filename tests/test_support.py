@@ -6,6 +6,7 @@ import random
 import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from quire import (
     check,
 )
 from quire.core.admission.prefetch import Prefetch
+from quire.core.records.plan import Plan
 from quire.integrations.vllm.cache_groups import layer_group
 from quire.tiers import ArenaTier, PageLayout
 from quire.tiers.disk import DiskFolder, DiskKeeper
@@ -70,8 +72,8 @@ class Rig:
         self.group, self.kind = len(self.groups) - 1, kind
         tiers = [TierConfig("device", device), TierConfig("host", host)]
         tiers += [TierConfig("disk", disk, slow=True)] if disk else []
-        lasts = {"events": not disk, "lasting": bool(disk)}
-        self.cache = Cache(CacheConfig(tuple(tiers), SIZE, self.groups, rows, 64, max_chunk=8, **lasts))
+        sizes = CacheConfig(tuple(tiers), SIZE, self.groups, rows, 64, max_chunk=8)
+        self.cache = Cache(replace(sizes, events=not disk, lasting=bool(disk)))
 
     def request(self, name: str, tokens: Any, encoder: int = 0, **more: Any) -> Request:
         """With a cross group it reads an encoder's input of eight places."""
@@ -245,10 +247,15 @@ def recovery_in_place(kind: str) -> bool:
     return not setback.lost
 
 
+def check_finished(cache: Cache, plan: Plan) -> None:
+    """Nothing was carried here, and nothing failed."""
+    assert not cache.finish(plan).setbacks
+
+
 def settle(glue: SharedCache, turns: Turns | None, cache: Cache) -> None:
     """Until everything has come and gone."""
     while turns is not None and not glue.wait_until_idle(0.005):
-        turns.run(cache.finish)
+        turns.run(lambda plan: check_finished(cache, plan))
     assert glue.wait_until_idle(60)
 
 

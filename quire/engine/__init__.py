@@ -12,8 +12,6 @@ except ImportError as missing:
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.structured import StructuredOutputs
-from quire.engine.connector import Connector
-from quire.engine.disk_side import DiskConfig
 from quire.engine.engine import Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.feed import Piece
@@ -22,6 +20,8 @@ from quire.engine.front.stream import AsyncStream, RunFailed, Stream
 from quire.engine.llm import LLM, Output
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load, of
+from quire.engine.outer.connector import Connector
+from quire.engine.outer.disk_side import DiskConfig
 from quire.engine.publishing import EnginePublisher
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run

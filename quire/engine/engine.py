@@ -30,14 +30,14 @@ from quire.engine.choose.grammar import Grammars
 from quire.engine.choose.sampling import Sampling, checked_sampling
 from quire.engine.choose.token_mask import TokenMask
 from quire.engine.choose.token_rules import check_ids, rules_of
-from quire.engine.connector import Connector, StepParticipant
-from quire.engine.connector_side import ConnectorSide
 from quire.engine.fitting import memory_in_words
 from quire.engine.model.attention import AttentionStep
 from quire.engine.model.batch import Segment, pack
 from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
-from quire.engine.outer_memory import OuterMemory
+from quire.engine.outer.connector import Connector, StepParticipant
+from quire.engine.outer.connector_side import ConnectorSide
+from quire.engine.outer.outer_memory import OuterMemory
 from quire.engine.recording import RunRecorder
 from quire.engine.settings import EngineConfig
 from quire.engine.step.advance import Advance
@@ -60,7 +60,7 @@ from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
 
 if TYPE_CHECKING:
-    from quire.engine.disk_side import DiskConfig
+    from quire.engine.outer.disk_side import DiskConfig
     from quire.tiers.shared import SharedConfig
 
 PLAIN_SAMPLING = Sampling()

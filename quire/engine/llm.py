@@ -14,7 +14,6 @@ from quire.core.records.errors import InputError, say, shown
 from quire.core.trace.recorder import TraceRecorder
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sampling import Sampling
-from quire.engine.disk_side import DiskConfig, disk_config
 from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.fitting import fitting
 from quire.engine.front.loop import Loop
@@ -26,9 +25,10 @@ from quire.engine.model.folders import checked
 from quire.engine.model.hub_cache import is_hub_id
 from quire.engine.model.layers import Model
 from quire.engine.model.load import load
+from quire.engine.outer.disk_side import DiskConfig, disk_config
+from quire.engine.outer.shared_side import HOST_BYTES, shared_config
 from quire.engine.publishing import EnginePublisher
 from quire.engine.settings import EngineConfig, PrefillPeer
-from quire.engine.shared_side import HOST_BYTES, shared_config
 from quire.engine.step.branch import Run
 from quire.engine.step.times import RunTimes
 

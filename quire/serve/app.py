@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from quire.core.records.errors import say
 from quire.serve import routes
-from quire.serve.endpoint import Endpoint, Handler
+from quire.serve.endpoint import Handler, HttpEndpoint
 from quire.serve.errors import ApiError
 from quire.serve.exchange import Receive, Send
 from quire.serve.openapi import document
@@ -52,12 +52,12 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def endpoints(service: Service) -> dict[tuple[str, str], Endpoint]:
+def endpoints(service: Service) -> dict[tuple[str, str], HttpEndpoint]:
     """By method and path."""
-    found = {("POST", path): Endpoint(service, path, handle) for path, handle in POSTS.items()}
+    found = {("POST", path): HttpEndpoint(service, path, handle) for path, handle in POSTS.items()}
     for path, handle in GETS.items():
-        found["GET", path] = Endpoint(service, path, handle, is_open=path in OPEN)
-    one = Endpoint(service, "/v1/models/{model}", routes.model)
+        found["GET", path] = HttpEndpoint(service, path, handle, is_open=path in OPEN)
+    one = HttpEndpoint(service, "/v1/models/{model}", routes.model)
     return {**found, ("GET", f"/v1/models/{service.settings.model_name}"): one}
 
 

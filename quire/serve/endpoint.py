@@ -23,7 +23,7 @@ _log = logging.getLogger("quire.serve")
 Handler = Callable[[Service, Exchange, str], Awaitable[None]]
 
 
-class Endpoint:
+class HttpEndpoint:
     """`handle` gets the service, the exchange and the tenant; with `is_open` anybody may ask."""
 
     def __init__(self, service: Service, path: str, handle: Handler, *, is_open: bool = False) -> None:

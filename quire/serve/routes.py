@@ -11,7 +11,7 @@ from quire.core.records.errors import InputError, MissingExtra, say, shown
 from quire.engine.choose.sampling import Sampling
 from quire.serve.answers.chat_form import ChatForm
 from quire.serve.answers.completion_form import CompletionForm
-from quire.serve.answers.form import Head, Shown
+from quire.serve.answers.form import AnswerHead, Shown
 from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
 from quire.serve.errors import ApiError, told
@@ -217,17 +217,17 @@ def _room(service: Service, prompts: list[list[int]], most: Any, param: str) -> 
     return room if most is None else int(most)
 
 
-def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> Head:
+def _head(service: Service, exchange: Exchange, asked: Asked, kind: str) -> AnswerHead:
     given = asked["request_id"]
     if given is not None and not exchange.has_own_id:
         if ID.fullmatch(given) is None:
             fact = "it has more than 128 characters, or some that no header may have"
             raise ApiError(400, say("request_id", fact, "use visible ASCII characters"), param="request_id")
         exchange.id = given
-    return Head(f"{kind}-{exchange.id}", service.now(), service.settings.model_name)
+    return AnswerHead(f"{kind}-{exchange.id}", service.now(), service.settings.model_name)
 
 
-def _shown(service: Service, asked: Asked, head: Head, logprobs: bool) -> Shown:
+def _shown(service: Service, asked: Asked, head: AnswerHead, logprobs: bool) -> Shown:
     words = service.id_words if asked["return_tokens_as_token_ids"] else service.words
     return Shown(head, words, logprobs, asked["return_token_ids"])
 

@@ -22,7 +22,7 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 ANYTHING: dict[str, Any] = {"type": "object"}
 
 
-class Delta(NamedTuple):
+class ToolCallDelta(NamedTuple):
     """What a piece of text means: content, or a part of a call."""
 
     content: str = ""
@@ -34,7 +34,7 @@ class AnswerReader(Protocol):
 
     called: bool  # whether the answer ends with calls
 
-    def read(self, text: str, last: bool) -> list[Delta]:
+    def read(self, text: str, last: bool) -> list[ToolCallDelta]:
         """What more text means; `last`: none comes after it."""
         ...
 
@@ -124,12 +124,12 @@ class NamedReader:
     def __init__(self, name: str) -> None:
         self._name: str | None = name
 
-    def read(self, text: str, last: bool) -> list[Delta]:
+    def read(self, text: str, last: bool) -> list[ToolCallDelta]:
         """The first piece has name and id, later ones have arguments alone."""
         name, self._name = self._name, None
         if name is not None:
-            return [Delta(call=_call(0, name, text))]
-        return [Delta(call={"index": 0, "function": {"arguments": text}})] if text else []
+            return [ToolCallDelta(call=_call(0, name, text))]
+        return [ToolCallDelta(call={"index": 0, "function": {"arguments": text}})] if text else []
 
 
 class RequiredReader:
@@ -140,14 +140,14 @@ class RequiredReader:
     def __init__(self) -> None:
         self._text = ""
 
-    def read(self, text: str, last: bool) -> list[Delta]:
+    def read(self, text: str, last: bool) -> list[ToolCallDelta]:
         """Nothing before the end."""
         self._text += text
         if not last:
             return []
         call = _read_call(self._text, 0)
         self.called = call is not None
-        return [Delta(content=self._text) if call is None else Delta(call=call)]
+        return [ToolCallDelta(content=self._text) if call is None else ToolCallDelta(call=call)]
 
 
 class AutoReader:
@@ -160,10 +160,10 @@ class AutoReader:
         self._inside = False
         self._calls = 0
 
-    def read(self, text: str, last: bool) -> list[Delta]:
+    def read(self, text: str, last: bool) -> list[ToolCallDelta]:
         """Calls are told when they are whole; one that is no call is text."""
         self._held += text
-        found: list[Delta] = []
+        found: list[ToolCallDelta] = []
         while (place := self._held.find(CLOSE if self._inside else OPEN)) >= 0:
             before = self._held[:place]
             self._held = self._held[place + len(CLOSE if self._inside else OPEN) :]
@@ -178,18 +178,18 @@ class AutoReader:
             self._held = self._held[len(self._held) - keep :]
         return found
 
-    def _content(self, text: str) -> list[Delta]:
+    def _content(self, text: str) -> list[ToolCallDelta]:
         if self._calls and not text.strip():
             return []  # line breaks between calls
-        return [Delta(content=text)] if text else []
+        return [ToolCallDelta(content=text)] if text else []
 
-    def _ended(self, text: str, closed: bool = True) -> list[Delta]:
+    def _ended(self, text: str, closed: bool = True) -> list[ToolCallDelta]:
         call = _read_call(text, self._calls)
         if call is None:
-            return [Delta(content=f"{OPEN}{text}{CLOSE if closed else ''}")]
+            return [ToolCallDelta(content=f"{OPEN}{text}{CLOSE if closed else ''}")]
         self._calls += 1
         self.called = True
-        return [Delta(call=call)]
+        return [ToolCallDelta(call=call)]
 
 
 def _begun(text: str) -> int:

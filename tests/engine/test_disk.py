@@ -21,9 +21,9 @@ pytest.importorskip("transformers")
 from quire import InputError, Scope  # noqa: E402
 from quire.core.admission.prefetch import Prefetch  # noqa: E402
 from quire.engine import LLM, of  # noqa: E402
-from quire.engine.disk_side import DiskConfig  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
+from quire.engine.outer.disk_side import DiskConfig  # noqa: E402
 from quire.engine.settings import EngineConfig  # noqa: E402
 from quire.engine.step.branch import Run  # noqa: E402
 from quire.tiers.disk import DiskKeeper  # noqa: E402
@@ -74,7 +74,8 @@ def test_the_next_engine_reuses_what_the_last_one_computed(name: str, tmp_path: 
         assert two.reused == 96 and second.stats.num_tokens - before - len(other.prompt) + other.reused < 30
         for run in (one, two, other):
             assert_exact(name, [run])
-    assert not examine(*model_folders(tmp_path)).findings
+    (folder,) = model_folders(tmp_path)
+    assert not examine(folder).findings
 
 
 def test_scopes_and_models_do_not_mix(tmp_path: Path) -> None:

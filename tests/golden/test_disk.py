@@ -10,7 +10,7 @@ import numpy as np
 from quire.tiers.disk import DiskFolder, OpenReport
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.folder import model_folder
-from quire.tiers.disk.frames import FORMAT
+from quire.tiers.disk.log.frames import FORMAT
 
 from .disk import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, PAGES, PARENTS, ROOTS, main, page_of, tokens_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from quire import Request, Scope, check
 from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.orders import BadPage, Orders, Report
+from quire.integrations.vllm.orders import BadPage, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import MOST_FAILURES, PATIENCE
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE, ToyRequest, requests
@@ -24,7 +24,7 @@ def ask(name: str, tokens: list[int] | None = None, **more: Any) -> ToyRequest:
     return ToyRequest(name, given, len(given), **more)
 
 
-def stored(engine: ToyEngine, request: ToyRequest, count: int | None = None) -> Orders:
+def stored(engine: ToyEngine, request: ToyRequest, count: int | None = None) -> StepOrders:
     """It runs alone: looked up, placed, `count` tokens of it computed in one step; the orders are not run yet."""
     assert engine.side.look(request, 0) == 0
     request.tables = [list(range(1, 2 + request.num_tokens // SIZE)) for _ in engine.kv_groups]
@@ -35,7 +35,7 @@ def stored(engine: ToyEngine, request: ToyRequest, count: int | None = None) -> 
     return orders
 
 
-def run(engine: ToyEngine, orders: Orders) -> Report | None:
+def run(engine: ToyEngine, orders: StepOrders) -> WorkerReport | None:
     """The orders on every rank, with one report."""
     report = None
     for worker in engine.workers:
@@ -103,7 +103,7 @@ def test_who_has_failed_too_often_is_offered_nothing() -> None:
         engine.side.place(request, request.tables, 20)
         (copy,) = engine.side.order({}, (), lambda _: None).loads
         other = ask(f"other {nth}")
-        engine.side.hear(Report({copy.job: 1}, {copy.job: copy.pages()[-1:]}))
+        engine.side.hear(WorkerReport({copy.job: 1}, {copy.job: copy.pages()[-1:]}))
         engine.side.hear(run(engine, stored_again(engine, other)))
         engine.side.finish(other)
         assert kept(engine) == 20  # another has brought the page back meanwhile
@@ -112,7 +112,7 @@ def test_who_has_failed_too_often_is_offered_nothing() -> None:
     engine.nothing_is_held()
 
 
-def stored_again(engine: ToyEngine, request: ToyRequest) -> Orders:
+def stored_again(engine: ToyEngine, request: ToyRequest) -> StepOrders:
     engine.side.look(request, 0)
     request.tables = [list(range(11, 17))]
     engine.side.place(request, request.tables, 0)
@@ -159,10 +159,10 @@ def test_a_store_counts_when_every_rank_has_ended_it_in_whatever_step() -> None:
     engine = ToyEngine(0, hybrid=False, ranks=2)
     request = ask("slow")
     (copy,) = stored(engine, request).stores
-    engine.side.hear(Report({copy.job: 1}))
+    engine.side.hear(WorkerReport({copy.job: 1}))
     assert kept(engine) == 0 and engine.side.is_pending
     engine.side.finish(request)  # vLLM finishes a request before it tells what the step reported
-    engine.side.hear(Report({copy.job: 1}))
+    engine.side.hear(WorkerReport({copy.job: 1}))
     assert kept(engine) == 20
     engine.nothing_is_held()
 
@@ -172,9 +172,9 @@ def test_stores_that_end_out_of_order_are_findable_in_order() -> None:
     request = ask("two")
     first = stored(engine, request, 8).stores[0]
     second = engine.side.order({"two": 13}, (), lambda _: request.tables).stores[0]
-    engine.side.hear(Report({second.job: 1}))
+    engine.side.hear(WorkerReport({second.job: 1}))
     assert kept(engine) == 0
-    engine.side.hear(Report({first.job: 1}))
+    engine.side.hear(WorkerReport({first.job: 1}))
     assert kept(engine) == 20
 
 
@@ -240,9 +240,9 @@ def test_an_abort_keeps_the_pages_of_its_load_until_every_rank_is_done() -> None
     engine.side.place(request, request.tables, 0)  # told again: the load goes on
     assert len(engine.cache.open_finds()) == 1
     engine.side.finish(request)
-    engine.side.hear(Report({copy.job: 1}))
+    engine.side.hear(WorkerReport({copy.job: 1}))
     assert len(engine.cache.open_finds()) == 1
-    engine.side.hear(Report({copy.job: 1}))
+    engine.side.hear(WorkerReport({copy.job: 1}))
     engine.nothing_is_held()
 
 
@@ -295,7 +295,7 @@ def test_new_weights_share_nothing_with_the_old_ones() -> None:
     assert engine.side.reset() is False  # a load brings pages of the old weights
     assert kept(engine) == 0
     engine.side.hear(run(engine, late))
-    engine.side.hear(Report({load.job: 1}))
+    engine.side.hear(WorkerReport({load.job: 1}))
     running.num_computed_tokens = 21
     running.all_token_ids += [7, 8, 9]
     assert engine.side.order({"running": 3}, (), lambda _: running.tables).stores == []
@@ -431,7 +431,7 @@ def test_a_store_that_could_not_be_waited_for_is_not_found() -> None:
     orders = stored(engine, request)
     (worker,), (mover,) = engine.workers, engine.movers
     mover.flush = lambda jobs: 1 / 0  # type: ignore[method-assign, assignment]
-    worker.flush(Orders(flush=[orders.stores[0].job]))
+    worker.flush(StepOrders(flush=[orders.stores[0].job]))
     mover.flush = lambda jobs: None  # type: ignore[method-assign]
     engine.side.hear(run(engine, orders))
     assert kept(engine) == 0

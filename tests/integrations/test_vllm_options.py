@@ -14,8 +14,8 @@ import quire.integrations.vllm as package
 from quire import InputError, MissingExtra
 from quire.integrations.vllm.cache_groups import cache_config, check_engine, num_slots
 from quire.integrations.vllm.host_pages import HostPages, host_pages, layer_blocks
-from quire.integrations.vllm.options import Options, check_version, read_options
-from quire.integrations.vllm.orders import BadPage, Copy, Orders, Part, Report
+from quire.integrations.vllm.options import ConnectorOptions, check_version, read_options
+from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from tests.integrations.toy_parts import FullAttentionSpec, SlidingWindowSpec
 
 
@@ -32,13 +32,13 @@ def model(*groups: Any, size: int = 4096) -> Any:
 
 
 def config(*groups: Any, host: int = 10**6, world_size: int = 1) -> Any:
-    return cache_config(model(*groups), Options(host), world_size=world_size, max_length=100, events=False)
+    return cache_config(model(*groups), ConnectorOptions(host), world_size=world_size, max_length=100, events=False)
 
 
 def test_options_are_read_by_name() -> None:
-    assert read_options({"host": "40GB"}) == Options(40 * 10**9)
+    assert read_options({"host": "40GB"}) == ConnectorOptions(40 * 10**9)
     given = {"host": 4096, "eviction": "adaptive", "checksums": False, "min_load_tokens": 64}
-    assert read_options(given) == Options(4096, "adaptive", checksums=False, min_load_tokens=64)
+    assert read_options(given) == ConnectorOptions(4096, "adaptive", checksums=False, min_load_tokens=64)
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_layers_are_seen_as_bytes_of_blocks_or_refused() -> None:
 
 
 def test_orders_and_reports_travel() -> None:
-    orders = Orders([Copy(1, "r", [Part(0, [1], [2])])], [], ["other"])
+    orders = StepOrders([Copy(1, "r", [Part(0, [1], [2])])], [], ["other"])
     assert pickle.loads(pickle.dumps(orders)) == orders
-    one = Report({1: 1, 2: 1}, {1: [BadPage(0, 3)]})
-    both = one.aggregate(Report({1: 1}, {1: [BadPage(0, 4)], 2: [BadPage(1, 0)]}))
-    assert both == Report({1: 2, 2: 1}, {1: [BadPage(0, 3), BadPage(0, 4)], 2: [BadPage(1, 0)]})
-    assert one == Report({1: 1, 2: 1}, {1: [BadPage(0, 3)]})
+    one = WorkerReport({1: 1, 2: 1}, {1: [BadPage(0, 3)]})
+    both = one.aggregate(WorkerReport({1: 1}, {1: [BadPage(0, 4)], 2: [BadPage(1, 0)]}))
+    assert both == WorkerReport({1: 2, 2: 1}, {1: [BadPage(0, 3), BadPage(0, 4)], 2: [BadPage(1, 0)]})
+    assert one == WorkerReport({1: 1, 2: 1}, {1: [BadPage(0, 3)]})

@@ -21,8 +21,8 @@ from quire.integrations.vllm.cache_groups import HOST, block_bytes, cache_config
 from quire.integrations.vllm.host_pages import HostPages
 from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.kv_events import EventTranslator, StoredBlocks
-from quire.integrations.vllm.options import Options
-from quire.integrations.vllm.orders import Orders, Report
+from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import WorkerSide
 from tests.integrations.toy_parts import LAYERS, SIZE, STRIP, WINDOW, Tables, ToyMover, ToyRequest, digest, groups
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 class Step(NamedTuple):
     """One that was ordered."""
 
-    orders: Orders
+    orders: StepOrders
     parts: list[Part]
     own_hits: list[Part]  # what vLLM found on its device
 
@@ -60,7 +60,7 @@ class ToyEngine:
         self.kv_groups, self.ranks, self.ahead, self.num_blocks = groups(hybrid), ranks, ahead, blocks
         tensors = [SimpleNamespace(size=blocks * STRIP * LAYERS[0])]  # groups lie over each other
         model = SimpleNamespace(kv_cache_groups=self.kv_groups, kv_cache_tensors=tensors, num_blocks=blocks)
-        options = Options(host=host * block_bytes(model, ranks), receipts=True)
+        options = ConnectorOptions(host=host * block_bytes(model, ranks), receipts=True)
         config = cache_config(model, options, world_size=ranks, max_length=256, events=True)
         self.cache = Cache(config)
         self.clock = 0.0
@@ -234,7 +234,7 @@ class ToyEngine:
             for block in range(start // SIZE):
                 self.expect(request, tables, block, "read")
             self.fill(request, tables, start, end)
-        report: Report | None = None
+        report: WorkerReport | None = None
         failed: set[str] = set()
         for worker in self.workers:
             worker.start_loads(ordered)

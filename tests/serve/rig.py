@@ -19,8 +19,8 @@ from quire.engine import LLM, EngineConfig, Model, of
 from quire.serve import Server, ServeSettings, Service, bind
 
 from ..engine import families
-from ..engine.test_loop import Valve
 from ..engine.threads import PATIENCE, until
+from ..engine.valve import Valve
 from ..engine.words import byte_tokenizer
 
 NAME = "tiny"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire.serve.errors import ApiError
-from quire.serve.tools import AnswerReader, AutoReader, Delta, NamedReader, RequiredReader, plan_tools
+from quire.serve.tools import AnswerReader, AutoReader, NamedReader, RequiredReader, ToolCallDelta, plan_tools
 
 from .rig import HELLO, serving, tiny_model
 
@@ -23,7 +23,7 @@ TOOLS = [
 
 def read(reader: AnswerReader, text: str, cuts: list[int]) -> tuple[str, list[tuple[str, Any]]]:
     """Content and calls, from a text that comes in pieces."""
-    deltas: list[Delta] = []
+    deltas: list[ToolCallDelta] = []
     edges = [0, *sorted(cuts), len(text)]
     for start, end in pairwise(edges):
         deltas += reader.read(text[start:end], False)
@@ -60,7 +60,9 @@ def test_calls_among_text(text: str, content: str, calls: list[tuple[str, Any]])
 
 def test_text_is_told_as_soon_as_it_can_be_no_mark() -> None:
     reader = AutoReader()
-    assert reader.read("hello <", False) == [Delta("hello ")] and reader.read("b", False) == [Delta("<b")]
+    assert reader.read("hello <", False) == [ToolCallDelta("hello ")] and reader.read("b", False) == [
+        ToolCallDelta("<b")
+    ]
     assert reader.read("<tool_call>{", False) == [] and reader.read('"name"', False) == []
 
 

@@ -11,15 +11,15 @@ import pytest
 from quire import InputError
 from quire.tiers import Bytes
 from quire.tools import cli
-from quire.tools.tiers.measure import BATCHES, Load, measure, steps_of
-from quire.tools.tiers.places import DiskPlace, HostPlace, StorePlace
+from quire.tools.tiers.measure import BATCHES, MeasureLoad, measure, steps_of
+from quire.tools.tiers.places import DiskPlace, HostPlace, Place, StorePlace
 
-LOAD = Load(page_bytes=4096, pages=20, bytes_per_token=256.0, tokens_per_second=1000.0)
+LOAD = MeasureLoad(page_bytes=4096, pages=20, bytes_per_token=256.0, tokens_per_second=1000.0)
 
 
 def test_every_place_is_measured_and_left_empty(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    places = [HostPlace(20, 4096), DiskPlace(str(tmp_path), 20, 4096), StorePlace(str(store))]
+    places: list[Place] = [HostPlace(20, 4096), DiskPlace(str(tmp_path), 20, 4096), StorePlace(str(store))]
     told: list[int] = []
     for place in places:
         found = measure(place, LOAD, told.append)
@@ -50,7 +50,7 @@ def test_wrong_bytes_are_told() -> None:
 def test_whether_fetching_beats_computing_follows_from_the_rates() -> None:
     found = measure(HostPlace(20, 4096), LOAD)
     assert found.beats_computing and found.from_tokens is not None and found.from_tokens >= 1
-    fast = Load(4096, 20, 256.0, tokens_per_second=1e11)
+    fast = MeasureLoad(4096, 20, 256.0, tokens_per_second=1e11)
     found = measure(HostPlace(20, 4096), fast)
     assert not found.beats_computing and found.from_tokens is None
 

@@ -17,7 +17,7 @@ from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.core.state.sequence import Sequence
 from quire.engine.choose.sampling import Sampling
-from quire.engine.step.prefetch import Prefetch
+from quire.engine.step.prefetch import BranchPrefetch
 from quire.engine.step.times import RunTimes, Times
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Branch:
         self._buffer[: self.length] = tokens
         self.sequence: Sequence | None = None
         self.prepared: Prepared | None = None  # its next claim, while it waits
-        self.prefetch: Prefetch | None = None  # pages on their way, while it waits for the first time
+        self.prefetch: BranchPrefetch | None = None  # pages on their way, while it waits for the first time
         self.drafts: Int32 = _NONE  # guessed tokens that this step computes beside its last one
         self.mask: TokenMask | None = None  # what may come next; None: anything
         self.log_probs: torch.Tensor | None = None  # a beam's, while it waits for the others

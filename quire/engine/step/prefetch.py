@@ -12,7 +12,7 @@ from typing import Protocol
 from quire.core.records.request import Request
 
 
-class Prefetch(Protocol):
+class BranchPrefetch(Protocol):
     """Pages on their way; what has come is held until `close`."""
 
     @property
@@ -28,7 +28,7 @@ class Prefetch(Protocol):
 class Prefetcher(Protocol):
     """Somebody who can bring pages."""
 
-    def prefetch(self, request: Request) -> Prefetch | None:
+    def prefetch(self, request: Request) -> BranchPrefetch | None:
         """Begin; never waits. None: there is nothing to bring."""
         ...
 
@@ -38,7 +38,7 @@ class BothPrefetches:
 
     __slots__ = ("_first", "_second")
 
-    def __init__(self, first: Prefetch, second: Prefetch) -> None:
+    def __init__(self, first: BranchPrefetch, second: BranchPrefetch) -> None:
         self._first, self._second = first, second
 
     @property

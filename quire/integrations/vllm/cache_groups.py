@@ -10,7 +10,7 @@ from typing import Any
 from quire.core.records.config import CacheConfig, TierConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.integrations.vllm.options import Options
+from quire.integrations.vllm.options import ConnectorOptions
 
 DEVICE, HOST = 0, 1  # tiers; the device's pages are vLLM's, and there are none of ours
 FULL = {"FullAttentionSpec", "MLAAttentionSpec"}
@@ -58,7 +58,9 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
     return LayerGroup(f"group {nth}", page_bytes=page_bytes(group), window=windows.pop())
 
 
-def cache_config(model: Any, options: Options, *, world_size: int, max_length: int, events: bool) -> CacheConfig:
+def cache_config(
+    model: Any, options: ConnectorOptions, *, world_size: int, max_length: int, events: bool
+) -> CacheConfig:
     """A cache without a device, for vLLM's KVCacheConfig: pages come from vLLM's blocks and go back there."""
     groups = model.kv_cache_groups
     sizes = {int(group.kv_cache_spec.block_size) for group in groups}

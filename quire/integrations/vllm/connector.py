@@ -33,15 +33,15 @@ from quire.integrations.vllm.host_pages import host_pages
 from quire.integrations.vllm.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
 from quire.integrations.vllm.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.options import check_version, read_options
-from quire.integrations.vllm.orders import Orders, Report
+from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.region_pages import region_pages
 from quire.integrations.vllm.scheduler_side import SchedulerSide
-from quire.integrations.vllm.worker_side import Mover, WorkerSide
+from quire.integrations.vllm.worker_side import PageMover, WorkerSide
 
 log = logging.getLogger(__name__)
 BEYOND = 128  # tokens that a request may be longer than the model's length, while drafts are taken back
-KVConnectorMetadata.register(Orders)
-KVConnectorWorkerMetadata.register(Report)
+KVConnectorMetadata.register(StepOrders)
+KVConnectorWorkerMetadata.register(WorkerReport)
 
 
 class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # vLLM is not there when types are checked
@@ -112,7 +112,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         """vLLM has given it blocks."""
         self._scheduler.place(request, blocks.get_block_ids() if num_external_tokens else (), num_external_tokens)
 
-    def build_connector_meta(self, scheduler_output: Any) -> Orders:
+    def build_connector_meta(self, scheduler_output: Any) -> StepOrders:
         """The orders of this step."""
         state = scheduler_output.kv_connector_block_state
         preempted = scheduler_output.preempted_req_ids or ()
@@ -165,7 +165,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         """vLLM's KV tensors: from now on pages can be copied."""
         self.worker_side = WorkerSide(self.open_mover(kv_caches))
 
-    def open_mover(self, kv_caches: dict[str, Any]) -> Mover:
+    def open_mover(self, kv_caches: dict[str, Any]) -> PageMover:
         """Who copies this rank's bytes."""
         slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
         if current_platform.is_cpu():
@@ -173,7 +173,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
             return host_pages(self._groups, kv_caches, blocks, slots, self._options.checksums)
         return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
 
-    def handle_preemptions(self, kv_connector_metadata: Orders) -> None:
+    def handle_preemptions(self, kv_connector_metadata: StepOrders) -> None:
         """Before every step: stores that read blocks which it will write must have ended."""
         self._worker.flush(kv_connector_metadata)
 
@@ -196,7 +196,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         got = self._worker.received()
         return KVConnectorTransferResults(finished_recving=got.ended, failed_recving=got.failed)
 
-    def build_connector_worker_meta(self) -> Report | None:
+    def build_connector_worker_meta(self) -> WorkerReport | None:
         """What the scheduler's side must know."""
         return self._worker.report()
 

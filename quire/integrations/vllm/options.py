@@ -19,7 +19,7 @@ TESTED = "0.32"  # of vLLM; the connector leans on what its scheduler and worker
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ConnectorOptions:
     """Sizes and rules of the connector; the names are those of the extra config."""
 
     host: int  # bytes of host memory for pages, of all ranks together
@@ -44,9 +44,9 @@ class Options:
             raise InputError(say(f"min_load_tokens {shown(self.min_load_tokens)}", fact, "leave it out"))
 
 
-def read_options(extra: Mapping[str, object]) -> Options:
+def read_options(extra: Mapping[str, object]) -> ConnectorOptions:
     """The options of an extra config; what is unknown, or not there yet, is refused by name."""
-    known = [field.name for field in fields(Options)]
+    known = [field.name for field in fields(ConnectorOptions)]
     for name in extra:
         if name in NOT_HERE:
             raise InputError(say(f"option {shown(name)} of QuireConnector", *NOT_HERE[name].split("; ", 1)))
@@ -58,7 +58,7 @@ def read_options(extra: Mapping[str, object]) -> Options:
         raise InputError(say("QuireConnector without 'host'", "it must be told how much memory to use", "host=40GB"))
     given = dict(extra)
     given["host"] = parse_bytes(cast("str | int", given["host"]), "host memory")
-    return Options(**given)  # type: ignore[arg-type]  # __post_init__ looks at every one
+    return ConnectorOptions(**given)  # type: ignore[arg-type]  # __post_init__ looks at every one
 
 
 def check_version(found: str, any_version: bool) -> None:

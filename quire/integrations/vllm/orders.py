@@ -38,7 +38,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Orders:
+class StepOrders:
     """Of one step. vLLM waits for the requests in `refused` as for those that load: they are reported as failed.
 
     `flush` names stores of steps before, whose blocks vLLM has handed out again: they must end first.
@@ -51,17 +51,17 @@ class Orders:
 
 
 @dataclass(slots=True)
-class Report:
+class WorkerReport:
     """Jobs that ranks have ended, and what went wrong; vLLM adds up those of all ranks."""
 
     ended: dict[int, int] = field(default_factory=dict)  # job: ranks
     bad: dict[int, list[BadPage]] = field(default_factory=dict)
 
-    def aggregate(self, other: Report) -> Report:
+    def aggregate(self, other: WorkerReport) -> WorkerReport:
         """With another rank's, of the same step."""
         ended, bad = dict(self.ended), {job: list(pages) for job, pages in self.bad.items()}
         for job, ranks in other.ended.items():
             ended[job] = ended.get(job, 0) + ranks
         for job, pages in other.bad.items():
             bad.setdefault(job, []).extend(pages)
-        return Report(ended, bad)
+        return WorkerReport(ended, bad)

@@ -22,9 +22,9 @@ from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.connector_counts import ConnectorCounts
 from quire.integrations.vllm.identity import PARAMS, EngineRequest, can_share, params_of
 from quire.integrations.vllm.kv_events import EventTranslator
-from quire.integrations.vllm.options import Options
-from quire.integrations.vllm.orders import BadPage, Copy, Orders, Part, Report
-from quire.integrations.vllm.stay import Job, Stay
+from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.stay import Stay, StoreJob
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -37,7 +37,7 @@ class SchedulerSide:
     """One per engine; every hook runs in the scheduler's thread."""
 
     def __init__(
-        self, cache: Cache, options: Options, *, world_size: int, clock: Callable[[], float] = time.monotonic,
+        self, cache: Cache, options: ConnectorOptions, *, world_size: int, clock: Callable[[], float] = time.monotonic,
         events: EventTranslator | None = None,
     ) -> None:  # fmt: skip
         self.cache, self.options, self.world_size = cache, options, world_size
@@ -46,9 +46,9 @@ class SchedulerSide:
         self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
         self._stays: dict[str, Stay] = {}
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, StoreJob] = {}
         self._storing: list[set[int]] = [set() for _ in self._groups]  # vLLM's blocks that are being stored
-        self._orders = Orders()
+        self._orders = StepOrders()
         self._failures: dict[str, int] = {}
         self._receipts: dict[str, dict[str, Any]] = {}
         self._step = self._next = self._epoch = 0
@@ -145,7 +145,7 @@ class SchedulerSide:
     def order(
         self, scheduled: Mapping[str, int], preempted: Iterable[str], tables: Callable[[str], Any],
         fresh: Iterable[int] = (),
-    ) -> Orders:  # fmt: skip
+    ) -> StepOrders:  # fmt: skip
         """The copies of this step; `scheduled` is how many tokens of each request it computes.
 
         `fresh` are vLLM's blocks that requests were given for it: those of the loads are known here.
@@ -167,7 +167,7 @@ class SchedulerSide:
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
             if end > stay.sent:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
                 self._store(stay, end, tables(request_id))
-        orders, self._orders = self._orders, Orders()
+        orders, self._orders = self._orders, StepOrders()
         self._step += 1
         return orders
 
@@ -222,14 +222,14 @@ class SchedulerSide:
         stay.sent = end
         return True
 
-    def _begin(self, stay: Stay, end: int, parts: list[Part], ordinals: dict[int, list[int]]) -> Job:
+    def _begin(self, stay: Stay, end: int, parts: list[Part], ordinals: dict[int, list[int]]) -> StoreJob:
         self._next += 1
-        job = self._jobs[self._next] = Job(self._next, stay, end, parts, ordinals, self._clock())
+        job = self._jobs[self._next] = StoreJob(self._next, stay, end, parts, ordinals, self._clock())
         return job
 
     # -- what the workers report -------------------------------------------------------------------------------------
 
-    def hear(self, report: Report | None) -> None:
+    def hear(self, report: WorkerReport | None) -> None:
         """Jobs that ranks have ended since; one is done when all have ended it, over however many steps."""
         if report is None:
             return
@@ -248,7 +248,7 @@ class SchedulerSide:
                     self._stored(job)
                 self._settle(job.stay)
 
-    def _loaded(self, job: Job) -> None:
+    def _loaded(self, job: StoreJob) -> None:
         """Bad pages are lost at once: as long as they were offered, vLLM would ask for them again and again."""
         stay = job.stay
         stay.load = None
@@ -269,7 +269,7 @@ class SchedulerSide:
                 self.cache.lose(group, slots, tier=HOST)
                 self.counts.add("lost_pages", len(slots))
 
-    def _stored(self, job: Job) -> None:
+    def _stored(self, job: StoreJob) -> None:
         """Pages become findable in the order of their tokens, but for those that some rank could not copy."""
         stay = job.stay
         for part in job.parts:

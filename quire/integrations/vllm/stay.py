@@ -22,7 +22,7 @@ from quire.integrations.vllm.orders import BadPage, Part
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class StoreJob:
     """A copy under way, for a stay."""
 
     number: int
@@ -59,8 +59,8 @@ class Stay:
         self.born = born  # step in which it began
         self.found: Found | None = None  # what it was offered, or loads
         self.writer: Writer | None = None
-        self.load: Job | None = None
-        self.jobs: list[Job] = []  # stores under way, in the order of their tokens
+        self.load: StoreJob | None = None
+        self.jobs: list[StoreJob] = []  # stores under way, in the order of their tokens
         self.sent = 0  # tokens that are stored, or being stored, or found to be there
         self.placed = False  # vLLM has given it blocks
         self.over = False

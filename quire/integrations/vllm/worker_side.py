@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from quire.integrations.vllm.host_pages import Ended
-from quire.integrations.vllm.orders import Copy, Orders, Report
+from quire.integrations.vllm.orders import Copy, StepOrders, WorkerReport
 
 log = logging.getLogger(__name__)
 
 
-class Mover(Protocol):
+class PageMover(Protocol):
     """Who copies the bytes: at once, or in the background."""
 
     def load(self, copy: Copy) -> None:
@@ -35,7 +35,7 @@ class Mover(Protocol):
         ...
 
 
-class Received(NamedTuple):
+class ReceivedLoads(NamedTuple):
     """Requests whose load has ended on this rank; those that failed are in both."""
 
     ended: set[str]
@@ -45,15 +45,15 @@ class Received(NamedTuple):
 class WorkerSide:
     """One per rank; every hook runs in the worker's thread, once per step."""
 
-    def __init__(self, mover: Mover) -> None:
+    def __init__(self, mover: PageMover) -> None:
         self.mover = mover
         self._ended: list[Ended] = []  # without the mover: they failed when they began
         self._refused: set[str] = set()
         self._spoilt: set[int] = set()  # stores whose blocks may have been written again before they were copied
-        self._report = Report()
+        self._report = WorkerReport()
         self._counted: dict[str, float] = {}
 
-    def flush(self, orders: Orders) -> None:
+    def flush(self, orders: StepOrders) -> None:
         """Before a step writes its blocks: stores that still read some of them must end, or count for nothing."""
         if not orders.flush:
             return
@@ -63,13 +63,13 @@ class WorkerSide:
             log.exception("stores that should have ended are given up")
             self._spoilt.update(orders.flush)
 
-    def start_loads(self, orders: Orders) -> None:
+    def start_loads(self, orders: StepOrders) -> None:
         """Begin the loads of this step."""
         self._refused.update(orders.refused)
         for copy in orders.loads:
             self._begin(copy, is_load=True)
 
-    def run_stores(self, orders: Orders) -> None:
+    def run_stores(self, orders: StepOrders) -> None:
         """Store what this step has computed."""
         for copy in orders.stores:
             self._begin(copy, is_load=False)
@@ -81,9 +81,9 @@ class WorkerSide:
             log.exception("a %s of request %s failed", "load" if is_load else "store", copy.request_id)
             self._ended.append(Ended(copy, is_load, copy.pages()))
 
-    def received(self) -> Received:
+    def received(self) -> ReceivedLoads:
         """What vLLM must know of loads; `report` has the rest."""
-        got = Received(set(self._refused), set(self._refused))
+        got = ReceivedLoads(set(self._refused), set(self._refused))
         self._refused.clear()
         ended, self._ended = self._ended, []
         for one in ended + self._take_ended():
@@ -112,9 +112,9 @@ class WorkerSide:
         for name, number in ((f"{word}_bytes", one.num_bytes), (f"{word}_seconds", one.seconds)):
             self._counted[name] = self._counted.get(name, 0) + number
 
-    def report(self) -> Report | None:
+    def report(self) -> WorkerReport | None:
         """Jobs that have ended since the last call, for the scheduler's side."""
-        report, self._report = self._report, Report()
+        report, self._report = self._report, WorkerReport()
         return report if report.ended else None
 
     def take_counts(self) -> dict[str, dict[str, float]]:

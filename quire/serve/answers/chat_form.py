@@ -10,7 +10,7 @@ from quire.engine.step.branch import Answer
 from quire.serve.answers.form import Shown, finish_reason, quoted
 from quire.serve.answers.logprobs import chat_logprobs
 from quire.serve.exchange import encoded
-from quire.serve.tools import AnswerReader, Delta, ToolPlan
+from quire.serve.tools import AnswerReader, ToolCallDelta, ToolPlan
 
 CALLS = "tool_calls"
 
@@ -38,7 +38,7 @@ class ChatForm:
         finish = finish_reason(piece.finish)
         if reader is None and not (self._shown.logprobs or self._shown.token_ids):
             return _plain(choice, piece.text, finish)
-        deltas = [Delta(piece.text)] if reader is None else reader.read(piece.text, finish is not None)
+        deltas = [ToolCallDelta(piece.text)] if reader is None else reader.read(piece.text, finish is not None)
         made: list[dict[str, Any]] = [{"index": choice, "delta": _delta(one)} for one in deltas]
         if not made and (finish or self._shown.logprobs or self._shown.token_ids):
             made = [{"index": choice, "delta": {}}]
@@ -58,7 +58,7 @@ class ChatForm:
     def answer(self, choice: int, text: str, answer: Answer, prompt: Sequence[int]) -> dict[str, Any]:
         """The whole message."""
         finish, reader = finish_reason(answer.finish), self._plan.reader()
-        deltas = [Delta(text)] if reader is None else reader.read(text, True)
+        deltas = [ToolCallDelta(text)] if reader is None else reader.read(text, True)
         calls = [_whole(one.call) for one in deltas if one.call is not None]
         content = "".join(one.content for one in deltas)
         message: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
@@ -82,7 +82,7 @@ def _plain(choice: int, text: str, finish: str | None) -> list[str]:
     return [f'{{"index":{choice},"delta":{delta},"logprobs":null,"finish_reason":{end}}}']
 
 
-def _delta(one: Delta) -> dict[str, Any]:
+def _delta(one: ToolCallDelta) -> dict[str, Any]:
     return {"content": one.content} if one.call is None else {CALLS: [one.call]}
 
 

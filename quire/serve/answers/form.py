@@ -21,14 +21,14 @@ quoted = json.encoder.encode_basestring  # a string as JSON, without escapes tha
 class Shown:
     """What a client wants to see besides the text."""
 
-    head: Head
+    head: AnswerHead
     words: TokenWords
     logprobs: bool = False
     token_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AnswerHead:
     """What every reply of a request begins with."""
 
     id: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from quire.engine.front.feed import Piece
 from quire.engine.front.stream import RunFailed, Stream
-from quire.serve.answers.form import AnswerForm, Head
+from quire.serve.answers.form import AnswerForm, AnswerHead
 from quire.serve.answers.usage import usage_of
 from quire.serve.exchange import Exchange, encoded
 from quire.serve.service import Generation, Service
@@ -33,7 +33,7 @@ class StreamOptions:
 
 
 async def generate(
-    service: Service, exchange: Exchange, wanted: Generation, form: AnswerForm, head: Head, options: StreamOptions
+    service: Service, exchange: Exchange, wanted: Generation, form: AnswerForm, head: AnswerHead, options: StreamOptions
 ) -> None:
     """Compute and reply. When the client leaves, nothing of it goes on."""
     async with exchange.watched(), service.streams(wanted) as streams:
@@ -43,7 +43,7 @@ async def generate(
             await exchange.reply(200, await _whole(streams, form, head))
 
 
-async def _whole(streams: list[Stream], form: AnswerForm, head: Head) -> dict[str, Any]:
+async def _whole(streams: list[Stream], form: AnswerForm, head: AnswerHead) -> dict[str, Any]:
     choices: list[dict[str, Any]] = []
     num_answered = 0
     for stream in streams:
@@ -62,7 +62,7 @@ class _Events:
     """One reply as events."""
 
     def __init__(
-        self, service: Service, exchange: Exchange, streams: list[Stream], form: AnswerForm, head: Head,
+        self, service: Service, exchange: Exchange, streams: list[Stream], form: AnswerForm, head: AnswerHead,
         options: StreamOptions,
     ) -> None:  # fmt: skip
         self._service, self._exchange, self._streams, self._form = service, exchange, streams, form

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.disk.files import FOLDER_MODE, READ_ONLY_FILES, REAL_FILES, reason
-from quire.tiers.disk.load import Contents
-from quire.tiers.disk.manifest import MARK_NAME, NAME, NEW_NAME, Manifest, ReadManifest, read_manifest
+from quire.tiers.disk.log.load import Contents
+from quire.tiers.disk.log.manifest import MARK_NAME, NAME, NEW_NAME, Manifest, ReadManifest, read_manifest
 from quire.tiers.disk.owner import LOCK_NAME, FolderLock
 from quire.tiers.disk.slots import Failed, SlotFile, page_file
-from quire.tiers.disk.workers import Job
+from quire.tiers.disk.workers import DiskJob
 
 Tick = Callable[[int, int], None]  # pages looked at, of how many
 AT_ONCE = 4096  # pages whose results are kept at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DiskFinding:
     """One thing that is not as it should be."""
 
     kind: str
@@ -47,7 +47,7 @@ class ModelReport:
     disk_bytes: int = 0
     refused: str = ""  # why it could not be examined
     repaired: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DiskFinding] = field(default_factory=list)
 
     @property
     def damaged(self) -> bool:
@@ -56,11 +56,11 @@ class ModelReport:
 
     def note(self, kind: str, text: str) -> None:
         """Something that a crash explains."""
-        self.findings.append(Finding(kind, text, damage=False))
+        self.findings.append(DiskFinding(kind, text, damage=False))
 
     def damage(self, kind: str, text: str) -> None:
         """Something that nothing explains."""
-        self.findings.append(Finding(kind, text, damage=True))
+        self.findings.append(DiskFinding(kind, text, damage=True))
 
 
 def model_folders(folder: Path) -> list[Path]:
@@ -192,7 +192,7 @@ def _verified(
         for start in range(0, len(ours), AT_ONCE):
             failed: Failed = {}
             for run in held.runs(slots[start : start + AT_ONCE].tolist()):
-                failed |= held.read([(slot, []) for slot in run], Job(lambda job: None))
+                failed |= held.read([(slot, []) for slot in run], DiskJob(lambda job: None))
             yield ours[start : start + AT_ONCE], failed
     finally:
         file.close()

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.disk.files import REAL_FILES, Files, RealFiles, make_folder, reason
-from quire.tiers.disk.frames import Head
-from quire.tiers.disk.load import Contents, only, some_nodes
-from quire.tiers.disk.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
+from quire.tiers.disk.log.frames import ManifestHead
+from quire.tiers.disk.log.load import Contents, only, some_nodes
+from quire.tiers.disk.log.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
 from quire.tiers.disk.owner import FolderLock
 from quire.tiers.disk.slots import page_file, slot_bytes
 from quire.tiers.disk.tier import DiskIO, DiskTier
@@ -70,7 +70,7 @@ class DiskFolder:
         self, folder: str | Path, fingerprint: bytes, page_bytes: Sequence[int], num_slots: Sequence[int], *,
         name: str = "disk", io: DiskIO | None = None, limits: DiskLimits | None = None, files: Files = REAL_FILES,
     ) -> None:  # fmt: skip
-        head, limits = Head(fingerprint, tuple(page_bytes)), limits or DiskLimits()
+        head, limits = ManifestHead(fingerprint, tuple(page_bytes)), limits or DiskLimits()
         self.folder = model_folder(Path(folder), fingerprint)
         self.report = OpenReport()
         self._freed = False  # slots were freed, and the disk may not have it yet
@@ -195,13 +195,13 @@ def _check_index(num_slots: Sequence[int], limits: DiskLimits) -> None:
         raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "use less disk, or larger blocks"))
 
 
-def _check_pages(folder: Path, read: ReadManifest | None, head: Head) -> None:
+def _check_pages(folder: Path, read: ReadManifest | None, head: ManifestHead) -> None:
     if read is not None and read.head is not None and read.head.page_bytes != head.page_bytes:
         fact = f"it has pages of {list(read.head.page_bytes)} bytes, and {list(head.page_bytes)} were asked for"
         raise StateError(say(f"folder {str(folder)!r}", fact, "give another layout another fingerprint"))
 
 
-def _check_space(files: Files, folder: Path, head: Head, num_slots: Sequence[int], limits: DiskLimits) -> None:
+def _check_space(files: Files, folder: Path, head: ManifestHead, num_slots: Sequence[int], limits: DiskLimits) -> None:
     sizes = [slots * slot_bytes(size) for slots, size in zip(num_slots, head.page_bytes, strict=True)]
     total = sum(sizes) + MANIFEST_BYTES * sum(num_slots)
     if limits.disk_bytes is not None and total > limits.disk_bytes:

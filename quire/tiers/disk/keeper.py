@@ -34,7 +34,7 @@ from quire.core.state.claim import Refusal
 from quire.tiers.base import PageLayout, Tier
 from quire.tiers.disk.files import reason
 from quire.tiers.disk.folder import DiskFolder
-from quire.tiers.disk.manifest import EMPTY
+from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.scrub import Scrubber
 from quire.tiers.disk.slots import Failed

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from quire.tiers.base import Bytes
 from quire.tiers.disk.checksum import Running, checksum
 from quire.tiers.disk.files import MAX_PARTS, File, read_all, reason, write_some
-from quire.tiers.disk.workers import Job
+from quire.tiers.disk.workers import DiskJob
 
 ALIGNMENT = 4096
 CHUNK = 256 << 10  # bytes read at once into the thread's buffer
@@ -79,7 +79,7 @@ class SlotFile:
         if packed:
             yield packed
 
-    def read(self, wanted: Wanted, job: Job) -> Failed:
+    def read(self, wanted: Wanted, job: DiskJob) -> Failed:
         """Read neighbouring slots, verify them, and fill their buffers while the caller waits; what failed."""
         if self.stride > CHUNK:
             return {slot: why for slot, buffers in wanted if (why := self._read_large(slot, buffers, job))}
@@ -89,7 +89,7 @@ class SlotFile:
             self._read_small(wanted[start : start + step], job, failed)
         return failed
 
-    def write(self, pages: list[tuple[int, Bytes]], job: Job) -> Failed:
+    def write(self, pages: list[tuple[int, Bytes]], job: DiskJob) -> Failed:
         """Write whole pages into neighbouring slots; what failed. Their checksums are known if the caller waited."""
         failed: Failed = {}
         sums = [checksum(page) for _, page in pages]
@@ -123,7 +123,7 @@ class SlotFile:
         page.reshape(strips, -1)[:, :width] = data
         return page
 
-    def _read_small(self, wanted: Wanted, job: Job, failed: Failed) -> None:
+    def _read_small(self, wanted: Wanted, job: DiskJob, failed: Failed) -> None:
         stage = _stage(CHUNK)[: len(wanted) * self.stride]
         first = wanted[0][0]
         try:
@@ -144,7 +144,7 @@ class SlotFile:
             elif buffers and not job.touch(lambda page=page, buffers=buffers: _fill(buffers, page)):  # type: ignore[misc]
                 return
 
-    def _read_large(self, slot: int, buffers: list[Bytes], job: Job) -> str:
+    def _read_large(self, slot: int, buffers: list[Bytes], job: DiskJob) -> str:
         """Piece by piece; into the buffer at once where it takes the whole page, else into memory of our own."""
         direct = len(buffers) == 1 and buffers[0].size == self.page_bytes and buffers[0].flags.c_contiguous
         target = buffers[0].reshape(-1) if direct else np.empty(self.page_bytes if buffers else 0, np.uint8)

@@ -18,7 +18,7 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierError, TierInfo, check_call, check_distinct
 from quire.tiers.disk.files import REAL_FILES, File, Files, reason
 from quire.tiers.disk.slots import Failed, SlotFile, Sums, page_file
-from quire.tiers.disk.workers import Job, Workers
+from quire.tiers.disk.workers import DiskJob, Workers
 
 CLOSED = "the tier was closed meanwhile"
 
@@ -78,7 +78,7 @@ class DiskTier:
             raise StateError(say(f"tier {name!r} in {str(folder)!r}", reason(wrong), cure)) from wrong
         self._unsynced: OSError | None = None  # the first sync that failed
         self._lock = Lock()  # guards the three below
-        self._stuck: list[tuple[Job, int, frozenset[int]]] = []
+        self._stuck: list[tuple[DiskJob, int, frozenset[int]]] = []
         self._counts = DiskCounts()
         self._closed = False
         self._workers = Workers(f"quire-{name}", self._io.num_threads, self._io.depth)
@@ -186,7 +186,11 @@ class DiskTier:
         return failed
 
     def _run(
-        self, group: int, acts: Sequence[tuple[list[int], Callable[[Job], None]]], failed: Failed, writing: bool = True
+        self,
+        group: int,
+        acts: Sequence[tuple[list[int], Callable[[DiskJob], None]]],
+        failed: Failed,
+        writing: bool = True,
     ) -> None:
         """Do all of it, and note what was given up; slots that a write may still reach are stuck."""
         jobs = self._workers.run([act for _, act in acts], self._io.deadline)
@@ -211,7 +215,7 @@ class DiskTier:
             stuck = {slot for _, where, run in self._stuck if where == group for slot in run}
         return {slot: "an earlier write to it hangs in the disk" for slot in slots if slot in stuck}
 
-    def _sync(self, group: int, job: Job) -> None:
+    def _sync(self, group: int, job: DiskJob) -> None:
         try:
             self._slots[group].file.sync()
         except OSError as error:
@@ -232,14 +236,16 @@ class DiskTier:
             ours.file.close()
 
 
-def _read_runs(ours: SlotFile, runs: list[list[int]], wanted: dict[int, list[Bytes]], failed: Failed, job: Job) -> None:
+def _read_runs(
+    ours: SlotFile, runs: list[list[int]], wanted: dict[int, list[Bytes]], failed: Failed, job: DiskJob
+) -> None:
     for run in runs:
         wrong = ours.read([(slot, wanted[slot]) for slot in run], job)
         if not job.touch(partial(failed.update, wrong)):
             return
 
 
-def _write_runs(ours: SlotFile, runs: list[list[int]], data: dict[int, Bytes], failed: Failed, job: Job) -> None:
+def _write_runs(ours: SlotFile, runs: list[list[int]], data: dict[int, Bytes], failed: Failed, job: DiskJob) -> None:
     """Each slot holds nothing from the moment it is touched until all of its page is there."""
     for run in runs:
         if job.given_up:

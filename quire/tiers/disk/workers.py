@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Lock, Thread
 
 
-class Job:
+class DiskJob:
     """A part of a call. What it does to the caller's memory, it does through `touch`."""
 
     __slots__ = ("_touching", "act", "done", "error", "given_up", "running")
 
-    def __init__(self, act: Callable[[Job], None]) -> None:
+    def __init__(self, act: Callable[[DiskJob], None]) -> None:
         self.act = act
         self.done = self.given_up = self.running = False
         self.error: Exception | None = None  # what the act raised
@@ -41,7 +41,7 @@ class Workers:
 
     def __init__(self, name: str, num_threads: int, depth: int) -> None:
         self._changed = Condition()  # guards all below; told of every change
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[DiskJob] = deque()
         self._depth = depth
         self._ended = 0  # jobs, ever: the sign of life
         self._hanging = 0  # threads in a job that was given up
@@ -55,9 +55,9 @@ class Workers:
         """Whether every thread is in a job that its caller has given up: the disk answers nobody."""
         return self._hanging >= len(self._threads)
 
-    def run(self, acts: Sequence[Callable[[Job], None]], seconds: float) -> list[Job]:
+    def run(self, acts: Sequence[Callable[[DiskJob], None]], seconds: float) -> list[DiskJob]:
         """Do them all, and wait; one job for each act, `done` unless nothing ended for so many seconds."""
-        jobs = [Job(act) for act in acts]
+        jobs = [DiskJob(act) for act in acts]
         with self._changed:
             for job in jobs:
                 if not self._wait(lambda: len(self._waiting) < self._depth, seconds):
@@ -105,7 +105,7 @@ class Workers:
                 self._ended += 1
                 self._changed.notify_all()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> DiskJob | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if self._closed:

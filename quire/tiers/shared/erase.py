@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from quire.tiers.shared.client import StoreClient
-from quire.tiers.shared.store import Miss, StoreError
+from quire.tiers.shared.calls.client import StoreClient
+from quire.tiers.shared.stores.store import StoreError, StoreMiss
 
 
 class Erase:
@@ -25,7 +25,7 @@ class Erase:
 
     def dropped(self) -> None:
         """It will not be run."""
-        self._removed.set_exception(StoreError(self._client.store.name, Miss.CLOSED, "it was closed"))
+        self._removed.set_exception(StoreError(self._client.store.name, StoreMiss.CLOSED, "it was closed"))
 
     def result(self, timeout: float) -> int:
         """Pages that were taken out; StoreError when that did not happen."""
@@ -33,4 +33,4 @@ class Erase:
             return self._removed.result(timeout)
         except FutureTimeout:
             fact = f"a removal was not done after {timeout} s"
-            raise StoreError(self._client.store.name, Miss.LATE, fact) from None
+            raise StoreError(self._client.store.name, StoreMiss.LATE, fact) from None

@@ -17,17 +17,17 @@ import numpy as np
 
 from quire.core.admission.find import Found
 from quire.core.life.writer import Writer
-from quire.core.records.digest import BlockDigests
 from quire.core.records.errors import QuireError, shown
 from quire.core.records.groups import ALL
 from quire.core.records.plan import COLUMNS, Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
 from quire.tiers.base import Bytes, TierError
-from quire.tiers.shared.ground import Ground, Page
+from quire.tiers.digest import BlockDigests
+from quire.tiers.shared.calls.room import HostRoom
+from quire.tiers.shared.ground import Page, SharedGround
 from quire.tiers.shared.needs import Present, asked, needed, reach
-from quire.tiers.shared.room import HostRoom
-from quire.tiers.shared.store import Miss
+from quire.tiers.shared.stores.store import StoreMiss
 
 NO_PLAN = Plan(0, np.empty((0, COLUMNS), np.int32))
 FIRST_ASK = 32  # pages; four times as many with each further question
@@ -43,7 +43,7 @@ class Fetch:
         "_closed", "_found", "_ground", "_lock", "_over", "_room", "_taken", "deadline", "request", "tokens", "why",
     )  # fmt: skip
 
-    def __init__(self, ground: Ground, room: HostRoom, request: Request, deadline: float) -> None:
+    def __init__(self, ground: SharedGround, room: HostRoom, request: Request, deadline: float) -> None:
         self._ground, self._room = ground, room
         self.request, self.deadline = request, deadline
         self._lock = Lock()
@@ -102,16 +102,16 @@ class Fetch:
 
     def dropped(self) -> None:
         """It will not be run."""
-        self.refuse(Miss.CLOSED)
+        self.refuse(StoreMiss.CLOSED)
 
-    def refuse(self, why: Miss) -> None:
+    def refuse(self, why: StoreMiss) -> None:
         """It brings nothing."""
         self.why, self._over = why, True
 
     @property
     def _stopped(self) -> bool:
         if time.monotonic() >= self.deadline:
-            self.why = self.why or Miss.LATE
+            self.why = self.why or StoreMiss.LATE
         return self._closed or self._ground.closing or time.monotonic() >= self.deadline
 
     def _bring(self) -> None:
@@ -146,8 +146,8 @@ class Fetch:
             return []
         edge = self._fitted(have, reach(groups, present, have, limit, size), here)
         if edge == have:
-            self.why = self.why or Miss.ABSENT
-            ground.client.tally.missed(Miss.ABSENT, len(pages))
+            self.why = self.why or StoreMiss.ABSENT
+            ground.client.tally.missed(StoreMiss.ABSENT, len(pages))
             return []
         need = [(block, nth) for nth, own in enumerate(groups) for block in needed(own, edge, size)]
         return sorted((block, nth) for block, nth in need if not here[nth][block])
@@ -162,7 +162,7 @@ class Fetch:
         while start < len(pages):
             some = pages[start : start + count]
             there = ground.client.exists_many([one.page(*page) for one in names for page in some], self.deadline)
-            if isinstance(there, Miss):
+            if isinstance(there, StoreMiss):
                 self.why = there
                 return False
             everywhere = np.logical_and.reduce(np.array(there, np.bool_).reshape(len(names), len(some)), axis=0)
@@ -216,7 +216,7 @@ class Fetch:
 
         if self._ground.in_turn(open_writer, self.deadline) and isinstance(made[0], Writer):
             return made[0]
-        self.why = self.why or ("no room in the host's memory" if made else Miss.LATE)
+        self.why = self.why or ("no room in the host's memory" if made else StoreMiss.LATE)
         return None
 
     def _get(self, batch: list[Page], names: BlockDigests) -> dict[Page, Bytes]:
@@ -245,12 +245,12 @@ class Fetch:
             return NO_PLAN
 
         if not ground.in_turn(extend, self.deadline) or refused:
-            self.why = self.why or ("no room in the host's memory" if refused else Miss.LATE)
+            self.why = self.why or ("no room in the host's memory" if refused else StoreMiss.LATE)
             return False
         slots = {group: (writer.blocks(group).tolist(), writer.slots(group).tolist()) for group in groups}
         places = [(group, ground.tier, slot) for group, (_, some) in slots.items() for slot in some]
         if not ground.settled(places, self.deadline, reading=False) or ground.forgets != forgets:
-            self.why = self.why or Miss.LATE
+            self.why = self.why or StoreMiss.LATE
             return False
         try:
             for group, (blocks, some) in slots.items():

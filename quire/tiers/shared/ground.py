@@ -17,12 +17,12 @@ import numpy as np
 
 from quire.core.admission.find import Found
 from quire.core.cache import Cache
-from quire.core.records.digest import BlockDigests
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Kind, MoveColumn, Plan
 from quire.core.records.request import Request
 from quire.tiers.base import Bytes, Tier
-from quire.tiers.shared.client import StoreClient
+from quire.tiers.digest import BlockDigests
+from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.turns import Act, Turns
 
@@ -34,7 +34,7 @@ Page = tuple[int, int]  # block, group: sorted so, a text's pages come block by 
 
 
 @dataclass(slots=True, eq=False)
-class Ground:
+class SharedGround:
     """One cache and one store."""
 
     cache: Cache

@@ -1,8 +1,8 @@
 """Publish: send the pages of a text that was served to a shared store, on a thread of its own. Slows nobody.
 
-    leave out what the store has ──► find, copy, batch by batch ──► still in the same slots? ──► put
+    leave out what the store has ──► find, copy, batch by batch ──► put
 
-A page that moved while it was read is left out: its slot may have been another's by then.
+What is found keeps its slots until it is given back, so what is read is what was found.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from quire.core.admission.find import Found
-from quire.core.records.digest import BlockDigests
 from quire.core.records.groups import ALL
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.tiers.base import Bytes, TierError
-from quire.tiers.shared.ground import Ground, Page, Place
+from quire.tiers.digest import BlockDigests
+from quire.tiers.shared.calls.quota import QuotaAccounts
+from quire.tiers.shared.ground import Page, Place, SharedGround
 from quire.tiers.shared.needs import needed
-from quire.tiers.shared.quota import QuotaAccounts
-from quire.tiers.shared.store import Miss
+from quire.tiers.shared.stores.store import StoreMiss
 
 PATIENCE = 5.0  # seconds for one batch; whoever sends waits for nobody's step
 MOST_COUNTED = 1 << 16  # blocks whose uses are remembered
@@ -55,7 +55,7 @@ class UseCounts:
 class Publish:
     """One text that was served; its pages go out as far as policy, quota and store allow."""
 
-    ground: Ground
+    ground: SharedGround
     uses: UseCounts
     accounts: QuotaAccounts
     label_of: Callable[[Scope], str]  # somebody else's: called here, where it may take its time or fail
@@ -65,7 +65,7 @@ class Publish:
 
     def dropped(self) -> None:
         """It will not be run."""
-        self.ground.client.tally.dropped(Miss.CLOSED, self.ground.usable_blocks(self.request))
+        self.ground.client.tally.dropped(StoreMiss.CLOSED, self.ground.usable_blocks(self.request))
 
     def run(self) -> None:
         """Send what the store has not."""
@@ -76,7 +76,7 @@ class Publish:
         if not any(enough):
             return
         if not ground.client.takes_pages:
-            reason = Miss.FULL if ground.client.reachable else Miss.UNREACHABLE
+            reason = StoreMiss.FULL if ground.client.reachable else StoreMiss.UNREACHABLE
             ground.client.tally.dropped(reason, blocks)
             return
         self.label = self.label_of(self.request.scope)
@@ -103,37 +103,37 @@ class Publish:
             return
         asks = [names.page(*page) for page in pages]
         there = ground.client.exists_many(asks, time.monotonic() + PATIENCE)
-        if isinstance(there, Miss):
+        if isinstance(there, StoreMiss):
             ground.client.tally.dropped(there, len(pages))
             return
         ground.known.add(name for name, is_there in zip(asks, there, strict=True) if is_there)
         missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
         left = len(missing)
         for batch in ground.batches(missing):
-            reason = Miss.CLOSED if ground.closing else self._send_batch(edge, batch, names)
-            left -= 0 if reason in (Miss.QUOTA, Miss.CLOSED) else len(batch)
+            reason = StoreMiss.CLOSED if ground.closing else self._send_batch(edge, batch, names)
+            left -= 0 if reason in (StoreMiss.QUOTA, StoreMiss.CLOSED) else len(batch)
             if reason is not None:
                 ground.client.tally.dropped(reason, left)
                 return
 
-    def _send_batch(self, edge: int, batch: list[Page], names: BlockDigests) -> Miss | None:
+    def _send_batch(self, edge: int, batch: list[Page], names: BlockDigests) -> StoreMiss | None:
         """Send some; why it is not worth going on. Of a batch that was not begun nothing is counted."""
         ground, tally = self.ground, self.ground.client.tally
         size = sum(ground.page_bytes(group) for _, group in batch)
         if not self.accounts.take(self.label, size):
-            return Miss.QUOTA
+            return StoreMiss.QUOTA
         deadline = time.monotonic() + PATIENCE
         found = ground.find(replace(self.request, reuse_limit=edge * ground.block_size), deadline)
         if found is None:
             self.accounts.give_back(self.label, size)
-            tally.dropped(Miss.BUSY, len(batch))
-            return Miss.BUSY
+            tally.dropped(StoreMiss.BUSY, len(batch))
+            return StoreMiss.BUSY
         try:
             here = _places(found, batch)
             pages = self._read(found, [page for page in batch if page in here])
         finally:
             ground.finds.let_go(found)
-        tally.dropped(Miss.BUSY, len(here) - len(pages))
+        tally.dropped(StoreMiss.BUSY, len(here) - len(pages))
         ready = [names.page(*page) for page in pages]
         answers = ground.client.put_many(ready, list(pages.values()), time.monotonic() + PATIENCE) if pages else []
         ground.known.add(name for name, answer in zip(ready, answers, strict=True) if answer is None)
@@ -142,7 +142,7 @@ class Publish:
         return next((answer for answer in answers if answer is not None), None)
 
     def _read(self, found: Found, batch: list[Page]) -> dict[Page, Bytes]:
-        """Copies of the pages that lay still while they were read."""
+        """Copies of the pages that could be read."""
         ground = self.ground
         places = _places(found, batch)
         if not ground.settled(places.values(), time.monotonic() + PATIENCE, reading=True):
@@ -158,8 +158,7 @@ class Publish:
                     )
             except TierError as wrong:
                 bad.update((group, tier, slot) for slot in wrong.failed)
-        after = _places(found, batch)
-        return {page: pages[page] for page in batch if after[page] == places[page] and places[page] not in bad}
+        return {page: pages[page] for page in batch if places[page] not in bad}
 
 
 def _places(found: Found, batch: list[Page]) -> dict[Page, Place]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.memory import parse_bytes
-from quire.tiers.shared.quota import Quota
-from quire.tiers.shared.store import SharedStore
+from quire.tiers.shared.calls.quota import Quota
+from quire.tiers.shared.stores.store import SharedStore
 
 
 def one_label(_: Scope) -> str:
@@ -52,10 +52,10 @@ def open_store(config: SharedConfig) -> SharedStore:
     """The store that a config names; one that does not answer yet is no error."""
     place = str(config.store)
     if "://" in place:
-        from quire.tiers.shared.redis_store import RedisStore
+        from quire.tiers.shared.stores.redis_store import RedisStore
 
         return RedisStore(place)
-    from quire.tiers.shared.folder_store import FolderStore
+    from quire.tiers.shared.stores.folder_store import FolderStore
 
     quota = None if config.folder_bytes is None else parse_bytes(config.folder_bytes, "a shared folder")
     return FolderStore(place, quota=quota)

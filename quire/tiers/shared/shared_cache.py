@@ -17,24 +17,24 @@ from threading import Lock
 from typing import NamedTuple
 
 from quire.core.cache import Cache
-from quire.core.records.digest import check_fingerprint, scope_tag
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.memory import parse_bytes
 from quire.core.records.request import Request
 from quire.tiers.base import Tier
-from quire.tiers.shared.client import StoreClient
-from quire.tiers.shared.counters import StoreCounts
-from quire.tiers.shared.crew import Crew
+from quire.tiers.digest import check_fingerprint, scope_tag
+from quire.tiers.shared.calls.client import StoreClient
+from quire.tiers.shared.calls.counters import StoreCounts
+from quire.tiers.shared.calls.crew import Crew
+from quire.tiers.shared.calls.quota import QuotaAccounts
+from quire.tiers.shared.calls.room import HostRoom
 from quire.tiers.shared.erase import Erase
 from quire.tiers.shared.fetch import Fetch
-from quire.tiers.shared.ground import Ground
+from quire.tiers.shared.ground import SharedGround
 from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.publish import Publish, UseCounts
-from quire.tiers.shared.quota import QuotaAccounts
-from quire.tiers.shared.room import HostRoom
 from quire.tiers.shared.settings import SharedConfig, open_store
-from quire.tiers.shared.store import Miss, SharedStore
+from quire.tiers.shared.stores.store import SharedStore, StoreMiss
 from quire.tiers.shared.turns import Turns
 
 FETCHERS, MOST_FETCHES, MOST_TEXTS = 2, 64, 256  # threads, and jobs before them
@@ -68,7 +68,7 @@ class SharedCache:
         self.client = StoreClient(open_store(config) if store is None else store)
         batch = parse_bytes(config.batch_bytes, "a batch")
         self.finds = OpenFinds(cache)
-        self._ground = Ground(cache, list(tiers), into, self.client, prints, rank, batch, self.finds, turns)
+        self._ground = SharedGround(cache, list(tiers), into, self.client, prints, rank, batch, self.finds, turns)
         slots = [cache.config.tiers[into].of_group(nth) for nth, _ in enumerate(self._ground.groups)]
         self._room = HostRoom([int(number * config.host_share) for number in slots])
         self._uses, self._accounts = UseCounts(config.min_uses), QuotaAccounts(config.quotas)
@@ -93,17 +93,17 @@ class SharedCache:
         fetch = Fetch(self._ground, self._room, request, deadline)
         blocks = self._ground.usable_blocks(request)
         if not blocks:
-            fetch.refuse(Miss.ABSENT)
+            fetch.refuse(StoreMiss.ABSENT)
         elif not self.client.reachable:
-            self._refuse(fetch, Miss.UNREACHABLE, blocks)
+            self._refuse(fetch, StoreMiss.UNREACHABLE, blocks)
             self._fetchers.wake()
         elif not self._fetchers.submit(fetch):
-            self._refuse(fetch, Miss.BUSY, blocks)
+            self._refuse(fetch, StoreMiss.BUSY, blocks)
         else:
             self._remember(request.scope)
         return fetch
 
-    def _refuse(self, fetch: Fetch, why: Miss, blocks: int) -> None:
+    def _refuse(self, fetch: Fetch, why: StoreMiss, blocks: int) -> None:
         fetch.refuse(why)
         self.client.tally.missed(why, blocks)
 
@@ -122,7 +122,7 @@ class SharedCache:
         job = Publish(self._ground, self._uses, self._accounts, self.config.label, request, tuple(edges))
         if self._senders.submit(job):
             return True
-        self.client.tally.dropped(Miss.BUSY, blocks)
+        self.client.tally.dropped(StoreMiss.BUSY, blocks)
         return False
 
     def forget(self, scope: Scope, timeout: float = 30.0) -> Forgotten:

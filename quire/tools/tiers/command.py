@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser
 
 from quire import QuireError
-from quire.tools.tiers import bench_command
+from quire.tools.tiers import measure_command
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -14,7 +14,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser(prog="quire tiers", description=__doc__)
     acts = parser.add_subparsers(required=True, metavar="ACT")
     help_ = "read, write and scattered pages of memory, a disk and shared stores; what is worth using"
-    bench_command.add_options(acts.add_parser("bench", help=help_, description=bench_command.__doc__))
+    measure_command.add_options(acts.add_parser("bench", help=help_, description=measure_command.__doc__))
     options = parser.parse_args(argv)
     try:
         code: int = options.act(options)

@@ -19,7 +19,7 @@ GOOD = 0.9  # of the best rate: larger batches are not worth their memory
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class MeasureLoad:
     """What is measured with."""
 
     page_bytes: int
@@ -56,7 +56,7 @@ def steps_of(places: int) -> int:
     return places * (ROUNDS * (2 + len(BATCHES)) + 1)
 
 
-def measure(place: Place, load: Load, tell: Callable[[int], None] = lambda _: None) -> Measured:
+def measure(place: Place, load: MeasureLoad, tell: Callable[[int], None] = lambda _: None) -> Measured:
     """Write, read, read scattered, look up; and what follows from it."""
     dice = np.random.default_rng(0)
     pages = list(dice.integers(0, 256, (load.pages, load.page_bytes), np.uint8))
@@ -104,7 +104,7 @@ def _timed(act: Callable[[], None]) -> float:
 
 
 def _judged(
-    place: Place, load: Load, rates: tuple[float, float, float], times: tuple[float, float], batch: int
+    place: Place, load: MeasureLoad, rates: tuple[float, float, float], times: tuple[float, float], batch: int
 ) -> Measured:
     write, read, scattered = rates
     lookup, first = times

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from quire.core.records.digest import DIGEST_BYTES, TAG_BYTES
 from quire.core.records.errors import InputError, say
 from quire.tiers.base import Bytes
+from quire.tiers.digest import DIGEST_BYTES, TAG_BYTES
 from quire.tiers.shared import SharedConfig, SharedStore, StoreError, open_store
 
 PATIENCE = 60.0  # seconds for one batch

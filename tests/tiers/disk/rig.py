@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Refusal, Request, Scope, TierConfig
+from quire.core.admission.prefetch import Prefetch
 from quire.tiers import ArenaTier, Bytes, PageLayout
 from quire.tiers.disk import DiskFolder, DiskIO, DiskKeeper, KeeperPace
 from quire.tiers.disk.files import REAL_FILES, Files
@@ -66,7 +67,7 @@ class Kept:
     def fetched(self, number: int, scope: Scope | None = None, blocks: int = 4) -> int:
         """The same after a prefetch has done what it can."""
         prefetch = self.keeper.prefetch(Request(f"f{number}", prompt(number, blocks), scope or Scope()))
-        if hasattr(prefetch, "plan"):
+        if isinstance(prefetch, Prefetch):
             self.keeper.idle()
             end = self.found(number, scope, blocks)
             prefetch.close()

@@ -18,7 +18,7 @@ from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.folder import model_folder
-from quire.tiers.disk.manifest import NAME
+from quire.tiers.disk.log.manifest import NAME
 
 from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
 from .stand_ins import Faults, FaultyFiles
@@ -94,7 +94,9 @@ def test_it_works_by_itself_beside_others(tmp_path: Path) -> None:
 
 def slots_of(kept: Kept, number: int) -> list[int]:
     """Where a prompt's pages are on disk, in the order of its blocks; a prefetch knows."""
-    with kept.cache.prefetch(Request("look", prompt(number))) as prefetch:
+    prefetch = kept.cache.prefetch(Request("look", prompt(number)))
+    assert isinstance(prefetch, Prefetch)
+    with prefetch:
         slots: list[int] = prefetch.plan.moves[:, MoveColumn.SRC_SLOT].tolist()
         kept.keeper.run(prefetch.plan).result()
     return slots
@@ -125,7 +127,9 @@ def test_plans_run_in_whatever_order_they_come(tmp_path: Path) -> None:
     before.compute(1)
     before.close()
     kept = Kept(tmp_path)
-    with kept.cache.prefetch(Request("early", prompt(1))) as early:
+    early = kept.cache.prefetch(Request("early", prompt(1)))
+    assert isinstance(early, Prefetch)
+    with early:
         kept.compute(2, blocks=2)
         assert kept.keeper.flush()
         assert kept.keeper.run(early.plan).result() == [] and early.arrived

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from threading import Event
 
-from quire.tiers.disk.workers import Job, Workers
+from quire.tiers.disk.workers import DiskJob, Workers
 
 
 def test_nobody_waits_for_threads_that_all_hang() -> None:
     gate, late = Event(), []
     workers = Workers("test", 1, 4)
 
-    def hang(job: Job) -> None:
+    def hang(job: DiskJob) -> None:
         assert gate.wait(30)
         assert not job.touch(lambda: late.append(1))
 
@@ -30,7 +30,7 @@ def test_nobody_waits_for_threads_that_all_hang() -> None:
 def test_an_act_that_raises_is_told_and_the_thread_goes_on() -> None:
     workers = Workers("test", 1, 1)
 
-    def fail(job: Job) -> None:
+    def fail(job: DiskJob) -> None:
         raise ValueError("no")
 
     jobs = workers.run([fail, lambda job: None, fail], 600)

@@ -13,7 +13,7 @@ import numpy as np
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers import TierError
 from quire.tiers.disk import DiskFolder
-from quire.tiers.disk.load import Contents
+from quire.tiers.disk.log.load import Contents
 
 FINGERPRINT = bytes(range(32))
 PAGE_BYTES = (96, 5000)

@@ -21,7 +21,7 @@ import redis
 
 from quire import Scope
 from quire.tiers.shared import FolderStore, SharedStore
-from quire.tiers.shared.redis_store import RedisStore
+from quire.tiers.shared.stores.redis_store import RedisStore
 from tests.tiers.shared.machine import FULL, PATIENT, STATE, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import BINARY, RedisServer
 

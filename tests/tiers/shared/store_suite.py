@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from quire.core.records.digest import DIGEST_BYTES, TAG_BYTES
 from quire.core.records.errors import StateError
 from quire.tiers import Bytes
-from quire.tiers.shared import Miss, SharedStore, StoreError
+from quire.tiers.digest import DIGEST_BYTES, TAG_BYTES
+from quire.tiers.shared import SharedStore, StoreError, StoreMiss
 
 SIZE = 1024
 
@@ -37,7 +37,7 @@ def empty(count: int, size: int = SIZE) -> list[Bytes]:
     return [np.full(size, 0xA5, np.uint8) for _ in range(count)]
 
 
-def got(store: SharedStore, names: list[bytes], size: int = SIZE) -> list[Bytes | Miss]:
+def got(store: SharedStore, names: list[bytes], size: int = SIZE) -> list[Bytes | StoreMiss]:
     """What comes for these names."""
     into = empty(len(names), size)
     answers = store.get_many(names, into, soon())
@@ -66,11 +66,12 @@ class StoreSuite:
     def test_what_is_not_there_is_absent_and_the_rest_comes(self, store: SharedStore) -> None:
         store.put_many([name(1), name(3)], [page(1), page(3)], soon())
         first, second, third = got(store, [name(1), name(2), name(3)])
-        assert second is Miss.ABSENT
+        assert second is StoreMiss.ABSENT
         assert np.array_equal(first, page(1)) and np.array_equal(third, page(3))
 
     def test_an_empty_batch_is_no_work(self, store: SharedStore) -> None:
-        assert store.exists_many([], soon()) == store.get_many([], [], soon()) == store.put_many([], [], soon()) == []
+        assert store.exists_many([], soon()) == []
+        assert store.get_many([], [], soon()) == store.put_many([], [], soon()) == []
 
     def test_groups_and_scopes_keep_their_own_pages(self, store: SharedStore) -> None:
         names = [name(1), name(1, group=1), name(1, scope=1)]
@@ -96,16 +97,17 @@ class StoreSuite:
     def test_another_size_is_no_page_of_ours(self, store: SharedStore) -> None:
         store.put_many([name(1)], [page(1, 512)], soon())
         for size in (511, 513, 1024):
-            assert got(store, [name(1)], size)[0] in (Miss.SIZE, Miss.ABSENT)
+            assert got(store, [name(1)], size)[0] in (StoreMiss.SIZE, StoreMiss.ABSENT)
 
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
-            ("flip", Miss.DAMAGED), ("cut", Miss.SIZE), ("lengthen", Miss.SIZE), ("empty", Miss.SIZE),
-            ("newer", Miss.FORMAT), ("swap", Miss.DAMAGED), ("magic", Miss.DAMAGED),
+            ("flip", StoreMiss.DAMAGED), ("cut", StoreMiss.SIZE), ("lengthen", StoreMiss.SIZE),
+            ("empty", StoreMiss.SIZE),
+            ("newer", StoreMiss.FORMAT), ("swap", StoreMiss.DAMAGED), ("magic", StoreMiss.DAMAGED),
         ],
     )  # fmt: skip
-    def test_a_wrong_byte_is_a_miss_with_a_reason(self, store: SharedStore, change: str, reason: Miss) -> None:
+    def test_a_wrong_byte_is_a_miss_with_a_reason(self, store: SharedStore, change: str, reason: StoreMiss) -> None:
         names = [name(n) for n in range(3)]
         store.put_many(names, [page(n) for n in range(3)], soon())
         self.damage(store, names[1], change)
@@ -117,16 +119,17 @@ class StoreSuite:
 
     def test_a_deadline_that_has_passed_is_late_and_nothing_is_done(self, store: SharedStore) -> None:
         past = time.monotonic() - 1
-        for act in (
+        acts: list[Callable[[], list[StoreMiss | None]]] = [
             lambda: store.put_many([name(1)], [page(1)], past), lambda: store.get_many([name(1)], empty(1), past),
-        ):  # fmt: skip
+        ]  # fmt: skip
+        for act in acts:
             try:
-                assert act() == [Miss.LATE]
+                assert act() == [StoreMiss.LATE]
             except StoreError as late:
-                assert late.miss is Miss.LATE
+                assert late.miss is StoreMiss.LATE
         with pytest.raises(StoreError) as caught:
             store.exists_many([name(1)], past)
-        assert caught.value.miss is Miss.LATE
+        assert caught.value.miss is StoreMiss.LATE
         assert store.exists_many([name(1)], soon()) == [False]
 
     def test_a_scope_is_removed_whole_and_alone(self, store: SharedStore) -> None:

@@ -9,16 +9,16 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from quire.core.records.errors import InputError
-from quire.tiers.shared import FolderStore, Miss, SharedStore, StoreError
-from quire.tiers.shared.file_calls import FileCalls
-from quire.tiers.shared.folder_sweep import LOCK, TEMPORARY, sweep
-from quire.tiers.shared.value import HEADER_BYTES
+from quire.tiers.shared import FolderStore, SharedStore, StoreError, StoreMiss
+from quire.tiers.shared.stores.file_calls import FileCalls
+from quire.tiers.shared.stores.folder_sweep import LOCK, TEMPORARY, sweep
+from quire.tiers.shared.stores.value import HEADER_BYTES
 from tests.tiers.shared.store_suite import SIZE, StoreSuite, empty, got, name, page, soon
 
 
@@ -95,11 +95,14 @@ class FailingCalls(FileCalls):
 @pytest.mark.parametrize(
     ("call", "number", "reason"),
     [
-        ("write", errno.ENOSPC, Miss.FULL), ("write", errno.EDQUOT, Miss.FULL), ("create", errno.ENOSPC, Miss.FULL),
-        ("write", errno.EIO, Miss.FAILED), ("create", errno.EACCES, Miss.FAILED), ("rename", errno.EIO, Miss.FAILED),
+        ("write", errno.ENOSPC, StoreMiss.FULL), ("write", errno.EDQUOT, StoreMiss.FULL),
+        ("create", errno.ENOSPC, StoreMiss.FULL), ("write", errno.EIO, StoreMiss.FAILED),
+        ("create", errno.EACCES, StoreMiss.FAILED), ("rename", errno.EIO, StoreMiss.FAILED),
     ],
 )  # fmt: skip
-def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path: Path, call: str, number: int, reason: Miss) -> None:
+def test_a_page_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, call: str, number: int, reason: StoreMiss
+) -> None:
     calls = FailingCalls()
     store = FolderStore(tmp_path, files=calls)
     store.put_many([name(0)], [page(0)], soon())
@@ -116,10 +119,10 @@ def test_a_page_that_cannot_be_read_is_a_miss_with_a_reason(tmp_path: Path, call
     store = FolderStore(tmp_path, files=calls)
     store.put_many([name(0)], [page(0)], soon())
     calls.fails[call] = errno.EIO
-    assert store.get_many([name(0)], empty(1), soon()) == [Miss.FAILED]
+    assert store.get_many([name(0)], empty(1), soon()) == [StoreMiss.FAILED]
     calls.fails.clear()
     calls.short = 1
-    assert store.get_many([name(0)], empty(1), soon()) == [Miss.SIZE]
+    assert store.get_many([name(0)], empty(1), soon()) == [StoreMiss.SIZE]
 
 
 @pytest.mark.parametrize("call", ["open", "size", "create"])
@@ -127,14 +130,14 @@ def test_a_file_system_that_is_gone_is_unreachable(tmp_path: Path, call: str) ->
     calls = FailingCalls()
     store = FolderStore(tmp_path, files=calls)
     calls.fails[call] = errno.ESTALE
-    acts = {
+    acts: dict[str, Callable[[], object]] = {
         "open": lambda: store.get_many([name(0)], empty(1), soon()),
         "size": lambda: store.exists_many([name(0)], soon()),
         "create": lambda: store.put_many([name(0)], [page(0)], soon()),
     }  # fmt: skip
     with pytest.raises(StoreError) as caught:
         acts[call]()
-    assert caught.value.miss is Miss.UNREACHABLE
+    assert caught.value.miss is StoreMiss.UNREACHABLE
 
 
 def test_a_folder_that_is_not_mounted_is_not_filled(tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_a_folder_that_is_not_mounted_is_not_filled(tmp_path: Path) -> None:
     (tmp_path / "mount").rmdir()
     with pytest.raises(StoreError) as caught:
         store.put_many([name(0)], [page(0)], soon())
-    assert caught.value.miss is Miss.UNREACHABLE
+    assert caught.value.miss is StoreMiss.UNREACHABLE
     assert not (tmp_path / "mount").exists()
 
 
@@ -227,12 +230,12 @@ def test_a_folder_stays_near_its_quota_while_one_writes(tmp_path: Path) -> None:
     for number in range(200):
         store.put_many([name(number)], [page(number)], soon())
         assert number % 5 or sum(path.stat().st_size for path in files(tmp_path)) <= quota * 17 // 16
-    assert store.put_many([name(1)], [page(1, 2 * quota)], soon()) == [Miss.FULL]
+    assert store.put_many([name(1)], [page(1, 2 * quota)], soon()) == [StoreMiss.FULL]
 
 
 WORKER = """
 import sys, numpy as np
-from quire.tiers.shared import FolderStore, Miss
+from quire.tiers.shared import FolderStore, StoreMiss
 from tests.tiers.shared.store_suite import SIZE, name, page, soon, empty
 store = FolderStore(sys.argv[1], quota=int(sys.argv[2]))
 random, wrong = np.random.default_rng(int(sys.argv[3])), 0
@@ -241,7 +244,7 @@ for turn in range(100):
     store.put_many([name(n) for n in some], [page(n) for n in some], soon())
     into = empty(4)
     for n, one, answer in zip(some, into, store.get_many([name(n) for n in some], into, soon())):
-        wrong += answer not in (None, Miss.ABSENT) or (answer is None and not np.array_equal(one, page(n)))
+        wrong += answer not in (None, StoreMiss.ABSENT) or (answer is None and not np.array_equal(one, page(n)))
 print("wrong", wrong)
 """
 
@@ -261,5 +264,5 @@ def test_pages_are_compared_by_name_and_not_by_place(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put_many([name(1, 1)], [page(1)], soon())
     (tmp_path / name(1, 1)[:16].hex()).rename(tmp_path / name(1, 2)[:16].hex())
-    assert got(store, [name(1, 2)]) == [Miss.DAMAGED]
+    assert got(store, [name(1, 2)]) == [StoreMiss.DAMAGED]
     assert store._path(name(1, 2)).read_bytes()[HEADER_BYTES:] == page(1).tobytes()

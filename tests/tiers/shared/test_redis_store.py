@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from quire.core.records.errors import InputError
-from quire.tiers.shared import Miss, SharedConfig, SharedStore, StoreError, open_store
-from quire.tiers.shared.redis_store import RedisStore, _key
+from quire.tiers.shared import SharedConfig, SharedStore, StoreError, StoreMiss, open_store
+from quire.tiers.shared.stores.redis_store import RedisStore, _key
 from tests.tiers.shared.redis_server import RedisServer
 from tests.tiers.shared.store_suite import SIZE, StoreSuite, empty, got, name, page, soon
 
@@ -77,7 +77,7 @@ def test_large_pages_are_cut_and_a_lost_part_is_a_miss(redis_server: RedisServer
     assert len(store._client.keys("*")) == 6
     assert np.array_equal(got(store, [name(1)], 5000)[0], page(1, 5000))
     store._client.delete(_key(name(1)) + b":3")
-    assert got(store, [name(1)], 5000) == [Miss.ABSENT]
+    assert got(store, [name(1)], 5000) == [StoreMiss.ABSENT]
     assert store.remove_scope(name(1)[:16], soon()) == 1 and not store._client.keys("*")
     store.close()
 
@@ -87,7 +87,7 @@ def test_a_full_server_that_does_not_evict_says_so_and_goes_on_serving(redis_ser
     store.put_many([name(0)], [page(0, 1 << 20)], soon())
     store._client.config_set("maxmemory-policy", "noeviction")
     store._client.config_set("maxmemory", "1mb")
-    assert store.put_many([name(1)], [page(1, 1 << 20)], soon()) == [Miss.FULL]
+    assert store.put_many([name(1)], [page(1, 1 << 20)], soon()) == [StoreMiss.FULL]
     assert np.array_equal(got(store, [name(0)], 1 << 20)[0], page(0, 1 << 20))
     store._client.config_set("maxmemory", "0")
     assert store.put_many([name(1)], [page(1, 1 << 20)], soon()) == [None]
@@ -102,8 +102,8 @@ def test_a_server_that_evicts_forgets_pages_and_never_serves_wrong_ones(redis_se
     for number in range(80):
         assert store.put_many([name(number)], [page(number, size)], soon()) == [None]
     for number, one in enumerate(got(store, [name(n) for n in range(80)], size)):
-        absent += one is Miss.ABSENT
-        wrong += not isinstance(one, Miss) and not np.array_equal(one, page(number, size))
+        absent += one is StoreMiss.ABSENT
+        wrong += not isinstance(one, StoreMiss) and not np.array_equal(one, page(number, size))
     assert wrong == 0 and 20 < absent < 80
     store.close()
 
@@ -114,11 +114,11 @@ def test_a_server_that_says_nothing_is_late_and_one_that_is_gone_unreachable(red
     RedisStore(redis_server.url)._client.execute_command("CLIENT", "PAUSE", "60000", "ALL")
     with pytest.raises(StoreError) as caught:
         store.get_many([name(1)], empty(1), soon())
-    assert caught.value.miss is Miss.LATE
+    assert caught.value.miss is StoreMiss.LATE
     redis_server.kill()
     with pytest.raises(StoreError) as caught:
         store.exists_many([name(1)], soon())
-    assert caught.value.miss is Miss.UNREACHABLE
+    assert caught.value.miss is StoreMiss.UNREACHABLE
     redis_server.start()
     assert store.exists_many([name(1)], soon()) == [False]
     store.close()
@@ -169,9 +169,9 @@ def test_a_page_that_did_not_fit_whole_is_not_there(redis_server: RedisServer) -
         store._client.config_set("maxmemory", used + (halves << 19))
         (answer,) = store.put_many([name(halves)], [page(1, 7 << 19)], soon())
         assert store.exists_many([name(halves)], soon()) == [answer is None]
-        assert store._client.dbsize() == (0 if answer is Miss.FULL else 4)
+        assert store._client.dbsize() == (0 if answer is StoreMiss.FULL else 4)
         store._client.flushall()
-        full += answer is Miss.FULL
+        full += answer is StoreMiss.FULL
     assert 2 < full < 19
     store.close()
 

@@ -17,7 +17,7 @@ import redis
 
 from quire import LayerGroup, Scope
 from quire.tiers.shared import FolderStore, SharedStore
-from quire.tiers.shared.redis_store import RedisStore
+from quire.tiers.shared.stores.redis_store import RedisStore
 from tests.tiers.shared.machine import FULL, PATIENT, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
 from tests.tiers.shared.test_client import wait_for

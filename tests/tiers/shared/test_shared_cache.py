@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quire import InputError, Request, Scope, StateError
-from quire.tiers.shared import FolderStore, Miss, Quota, SharedStore
+from quire.tiers.shared import Fetch, FolderStore, Quota, SharedStore, StoreMiss
 from quire.tiers.shared.needs import asked, needed, reach
 from tests.tiers.shared.machine import FINGERPRINT, FULL, SIZE, STATE, WINDOW, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
@@ -267,8 +267,8 @@ def test_a_fetch_that_is_closed_while_its_pages_come_brings_none(tmp_path: Path,
     one, other = pair(closing, store, batch_bytes=96)
     one.serve(text(1))
     one.settle()
-    fetches = []
-    store.during = lambda: [fetch.close() for fetch in fetches]
+    fetches: list[Fetch] = []
+    store.during = lambda: list(map(Fetch.close, fetches))
     fetches.append(other.shared.fetch(other.request(text(1))))
     other.settle()
     assert fetches[0].done and fetches[0].tokens <= 4
@@ -291,7 +291,7 @@ def test_a_damaged_page_ends_what_comes_and_is_told(tmp_path: Path, closing: Exi
 def test_what_cannot_be_shared_is_left_alone(place: str, closing: ExitStack) -> None:
     one, _ = pair(closing, place)
     with one.shared.fetch(Request("short", text(1, length=3))) as fetch:
-        assert fetch.done and fetch.why == Miss.ABSENT
+        assert fetch.done and fetch.why == StoreMiss.ABSENT
     with one.shared.fetch(Request("alone", text(1), reuse=False)) as fetch:
         assert fetch.done
     assert not one.shared.publish(Request("alone", text(1), reuse=False))
@@ -308,4 +308,4 @@ def test_a_closed_shared_cache_refuses_and_says_so(place: str) -> None:
 def test_wrong_parts_are_refused(tmp_path: Path) -> None:
     for wrong in ({"fingerprint": b"short"}, {"rank": 1}):
         with pytest.raises(InputError):
-            Machine(str(tmp_path), **wrong)  # type: ignore[arg-type]
+            Machine(str(tmp_path), **wrong)

@@ -11,7 +11,7 @@ import struct
 
 from quire.core.records.errors import MissingExtra, install_line, say
 from quire.tiers.base import Bytes
-from quire.tiers.shared.store import Miss
+from quire.tiers.shared.stores.store import StoreMiss
 
 try:
     import xxhash
@@ -33,15 +33,15 @@ def checksum(name: bytes, page: Bytes) -> int:
     return int(xxhash.xxh3_64_intdigest(page.data, xxhash.xxh3_64_intdigest(name)))
 
 
-def verdict(name: bytes, head: bytes | bytearray | memoryview, page: Bytes) -> Miss | None:
+def verdict(name: bytes, head: bytes | bytearray | memoryview, page: Bytes) -> StoreMiss | None:
     """Whether header and page belong together and to the name; None: they do."""
     if len(head) != HEADER_BYTES:
-        return Miss.SIZE
+        return StoreMiss.SIZE
     magic, form, zero, length, check = _HEADER.unpack(head)
     if magic != MAGIC or zero:
-        return Miss.DAMAGED
+        return StoreMiss.DAMAGED
     if form != FORMAT:
-        return Miss.FORMAT
+        return StoreMiss.FORMAT
     if length != page.nbytes:
-        return Miss.SIZE
-    return None if check == checksum(name, page) else Miss.DAMAGED
+        return StoreMiss.SIZE
+    return None if check == checksum(name, page) else StoreMiss.DAMAGED

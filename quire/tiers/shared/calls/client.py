@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TypeVar
 
-from quire.core.records.digest import NAME_BYTES
 from quire.tiers.base import Bytes
-from quire.tiers.shared.breaker import Breaker
-from quire.tiers.shared.counters import StoreCounts, Tally
-from quire.tiers.shared.store import Miss, SharedStore, StoreError
+from quire.tiers.digest import NAME_BYTES
+from quire.tiers.shared.calls.breaker import Breaker
+from quire.tiers.shared.calls.counters import StoreCounts, StoreTally
+from quire.tiers.shared.stores.store import SharedStore, StoreError, StoreMiss
 
 T = TypeVar("T")
 PROBE_SECONDS = 1.0  # a store that takes longer to look up one name is not back
@@ -35,7 +35,7 @@ class StoreClient:
     def __init__(self, store: SharedStore, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.store, self._clock = store, clock
         self.breaker = Breaker(clock)
-        self.tally = Tally()
+        self.tally = StoreTally()
         self._lock = Lock()
         self._calls: dict[int, float] = {}  # under way: number -> deadline
         self._number = 0
@@ -53,7 +53,7 @@ class StoreClient:
             for number in late:
                 self._calls[number] = float("inf")  # told once
         for _ in late:
-            self._failed(StoreError(self.store.name, Miss.UNREACHABLE, "a call hangs"))
+            self._failed(StoreError(self.store.name, StoreMiss.UNREACHABLE, "a call hangs"))
         return not self.breaker.is_open and not self._closed
 
     @property
@@ -65,27 +65,27 @@ class StoreClient:
         """What it has done so far."""
         return self.tally.counts(self.breaker.num_openings, self.reachable)
 
-    def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool] | Miss:
+    def exists_many(self, names: Sequence[bytes], deadline: float) -> list[bool] | StoreMiss:
         """Which are there; or why that is not known."""
         answer = self._call("exists", deadline, lambda: self.store.exists_many(names, deadline))
-        if isinstance(answer, Miss):
+        if isinstance(answer, StoreMiss):
             self.tally.missed(answer, len(names))
         return answer
 
-    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Fill the buffers; None where a page came, and why not elsewhere."""
         answer = self._call("get", deadline, lambda: self.store.get_many(names, into, deadline))
-        answers: list[Miss | None] = [answer] * len(names) if isinstance(answer, Miss) else answer
+        answers: list[StoreMiss | None] = [answer] * len(names) if isinstance(answer, StoreMiss) else answer
         self.tally.came(answers, (page.nbytes for page in into))
         return answers
 
-    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Send pages; None where one went, and why not elsewhere."""
-        answer: list[Miss | None] | Miss = Miss.FULL
+        answer: list[StoreMiss | None] | StoreMiss = StoreMiss.FULL
         if self._clock() >= self._full_until:
             answer = self._call("put", deadline, lambda: self.store.put_many(names, pages, deadline))
-        answers: list[Miss | None] = [answer] * len(names) if isinstance(answer, Miss) else answer
-        if Miss.FULL in answers:
+        answers: list[StoreMiss | None] = [answer] * len(names) if isinstance(answer, StoreMiss) else answer
+        if StoreMiss.FULL in answers:
             self._full_until = self._clock() + FULL_PAUSE
         self.tally.went(answers, (page.nbytes for page in pages))
         return answers
@@ -93,17 +93,17 @@ class StoreClient:
     def remove_scope(self, tag: bytes, deadline: float) -> int:
         """Take out every page of a scope; raises StoreError when that cannot be told to have happened."""
         if self._closed:
-            raise StoreError(self.store.name, Miss.CLOSED, "it is closed")
+            raise StoreError(self.store.name, StoreMiss.CLOSED, "it is closed")
         return self.store.remove_scope(tag, deadline)
 
-    def _call(self, verb: str, deadline: float, act: Callable[[], T]) -> T | Miss:
+    def _call(self, verb: str, deadline: float, act: Callable[[], T]) -> T | StoreMiss:
         if self._closed:
-            return Miss.CLOSED
+            return StoreMiss.CLOSED
         if not self.reachable:
-            return Miss.UNREACHABLE
+            return StoreMiss.UNREACHABLE
         started = self._clock()
         if started >= deadline:
-            return Miss.LATE
+            return StoreMiss.LATE
         with self._lock:
             self._number += 1
             number = self._number
@@ -121,7 +121,7 @@ class StoreClient:
         return answer
 
     def _failed(self, wrong: StoreError) -> None:
-        if wrong.miss is not Miss.FULL and self.breaker.failed(wrong.miss, wrong.fact):
+        if wrong.miss is not StoreMiss.FULL and self.breaker.failed(wrong.miss, wrong.fact):
             _log.warning("%s; nothing is asked of it until it answers again", wrong)
 
     def _answered(self) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-from quire.tiers.shared.store import Miss
+from quire.tiers.shared.stores.store import StoreMiss
 
 LATE_CALLS = 3
 FIRST_WAIT, LONGEST_WAIT = 0.25, 15.0  # seconds between probes
@@ -27,12 +27,12 @@ class Breaker:
         self.why = ""  # it opened
         self.num_openings = 0
 
-    def failed(self, miss: Miss, why: str) -> bool:
+    def failed(self, miss: StoreMiss, why: str) -> bool:
         """A call ended so; whether that has opened it."""
         with self._lock:
             if self.is_open:
                 return False
-            self._late = self._late + 1 if miss is Miss.LATE else LATE_CALLS
+            self._late = self._late + 1 if miss is StoreMiss.LATE else LATE_CALLS
             if self._late < LATE_CALLS:
                 return False
             self.is_open, self.why = True, why

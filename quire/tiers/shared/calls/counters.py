@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 
-from quire.tiers.shared.store import Miss
+from quire.tiers.shared.stores.store import StoreMiss
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class StoreCounts:
 
 
 @dataclass(slots=True)
-class Tally:
+class StoreTally:
     """What a client counts, from any thread."""
 
     hits: int = 0
@@ -46,7 +46,7 @@ class Tally:
             self.calls[verb] += 1
             self.seconds[verb] += seconds  # type: ignore[assignment]
 
-    def came(self, answers: Iterable[Miss | None], page_bytes: Iterable[int]) -> None:
+    def came(self, answers: Iterable[StoreMiss | None], page_bytes: Iterable[int]) -> None:
         """Pages that were asked for."""
         with self.lock:
             for answer, size in zip(answers, page_bytes, strict=True):
@@ -56,7 +56,7 @@ class Tally:
                 else:
                     self.misses[answer] += 1
 
-    def went(self, answers: Iterable[Miss | None], page_bytes: Iterable[int]) -> None:
+    def went(self, answers: Iterable[StoreMiss | None], page_bytes: Iterable[int]) -> None:
         """Pages that were sent."""
         with self.lock:
             for answer, size in zip(answers, page_bytes, strict=True):
@@ -66,13 +66,13 @@ class Tally:
                 else:
                     self.drops[answer] += 1
 
-    def dropped(self, reason: Miss, pages: int) -> None:
+    def dropped(self, reason: StoreMiss, pages: int) -> None:
         """Pages that were not even sent."""
         if pages:
             with self.lock:
                 self.drops[reason] += pages
 
-    def missed(self, reason: Miss, pages: int) -> None:
+    def missed(self, reason: StoreMiss, pages: int) -> None:
         """Pages that were not even asked for."""
         if pages:
             with self.lock:

@@ -1,6 +1,6 @@
 """SharedStore: pages by name, owned by nobody here and forgotten at any time. Owns the contract that all stores keep.
 
-    name (tag of the scope, digest of the block, group) ──► header, page      see quire/core/records/digest.py
+    name (tag of the scope, digest of the block, group) ──► header, page      see quire/tiers/digest.py
 
 A store is called on threads of its caller's choice, several at once. It decides nothing: when to ask, how long to wait
 and what to do about a store that fails are the client's. Knows no cache.
@@ -16,7 +16,7 @@ from quire.core.records.errors import QuireError, say
 from quire.tiers.base import Bytes
 
 
-class Miss(StrEnum):
+class StoreMiss(StrEnum):
     """Why a page did not come, or did not go."""
 
     ABSENT = "absent"  # the store has no such page, or no longer
@@ -35,7 +35,7 @@ class Miss(StrEnum):
 class StoreError(QuireError):
     """A whole batch failed, for one reason."""
 
-    def __init__(self, store: str, miss: Miss, fact: str) -> None:
+    def __init__(self, store: str, miss: StoreMiss, fact: str) -> None:
         super().__init__(store, miss, fact)
         self.store, self.miss, self.fact = store, miss, fact
 
@@ -59,11 +59,11 @@ class SharedStore(Protocol):
         """Which are there. An answer, not a promise: the next moment may be otherwise."""
         ...
 
-    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Fill the buffers, uint8 [page_bytes] each; None where it did."""
         ...
 
-    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Keep the pages; None where it did. A page that is there already may be left as it is."""
         ...
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.lasting import BlockNodes, LastingPages
-from quire.tiers.disk.frames import CHANGES, Log
-from quire.tiers.disk.records import Changes, unpack_changes
+from quire.tiers.disk.log.frames import CHANGES, Log
+from quire.tiers.disk.log.records import Changes, unpack_changes
 from quire.tiers.disk.slots import Sums
 
 Index = NDArray[np.int64]

@@ -15,7 +15,7 @@ from typing import Protocol
 _log = logging.getLogger("quire.shared")
 
 
-class Job(Protocol):
+class CrewJob(Protocol):
     """Something that a thread does."""
 
     def run(self) -> None:
@@ -35,7 +35,7 @@ class Crew:
         self, name: str, threads: int, most_jobs: int, idle: Callable[[], None] = lambda: None,
         idle_after: Callable[[], float | None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[CrewJob] = deque()
         self._most, self._idle, self._idle_after = most_jobs, idle, idle_after
         self._change = Condition()
         self._closing = False
@@ -44,7 +44,7 @@ class Crew:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: Job) -> bool:
+    def submit(self, job: CrewJob) -> bool:
         """Queue it; False: there are too many, or it is closed, and nothing was queued."""
         with self._change:
             if self._closing or len(self._jobs) >= self._most:
@@ -94,7 +94,7 @@ class Crew:
                 self._change.notify_all()
             del job  # it may hold pages
 
-    def _next(self) -> Job | None:
+    def _next(self) -> CrewJob | None:
         """The next job, taken; None: the end."""
         while True:
             with self._change:

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from quire.core.cache import Cache
 from quire.core.records.span import Span
 from quire.core.state.sequence import Sequence
-from quire.engine.connector import Connector
+from quire.engine.outer.connector import Connector
 
 _log = logging.getLogger("quire.engine")
 

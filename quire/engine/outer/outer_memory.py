@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from quire.core.cache import Cache
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
-from quire.engine.connector import StepParticipant
-from quire.engine.disk_side import DiskConfig, DiskSide, disk_config
 from quire.engine.model.layers import Model
 from quire.engine.model.pages import Pages
-from quire.engine.shared_side import SharedSide, shared_config
-from quire.engine.step.prefetch import BothPrefetches, Prefetch
+from quire.engine.outer.connector import StepParticipant
+from quire.engine.outer.disk_side import DiskConfig, DiskSide, disk_config
+from quire.engine.outer.shared_side import SharedSide, shared_config
+from quire.engine.step.prefetch import BothPrefetches, BranchPrefetch
 
 if TYPE_CHECKING:
     from quire.tiers.shared import SharedConfig
@@ -41,7 +41,7 @@ class OuterMemory:
         """Those that there are, to be closed with the engine."""
         return [side for side in (self.shared, self.disk) if side is not None]
 
-    def prefetch(self, request: Request, clock: Callable[[], float]) -> Prefetch | None:
+    def prefetch(self, request: Request, clock: Callable[[], float]) -> BranchPrefetch | None:
         """Begin to bring pages of a request, from wherever there are some."""
         disk = None if self.disk is None else self.disk.prefetch(request, clock)
         shared = None if self.shared is None else self.shared.prefetch(request)

@@ -13,7 +13,7 @@ from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes, say_bytes
 from quire.tools.replay.setup.shape import PRESETS, ModelShape, find_shape
 from quire.tools.replay.show.screen import progress, show_table
-from quire.tools.tiers.measure import Load, Measured, measure, steps_of
+from quire.tools.tiers.measure import Measured, MeasureLoad, measure, steps_of
 from quire.tools.tiers.places import DiskPlace, HostPlace, Place, StorePlace
 
 MOST_BYTES = 1 << 36
@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _load(shape: ModelShape, options: Namespace) -> Load:
+def _load(shape: ModelShape, options: Namespace) -> MeasureLoad:
     if not 1 <= options.block_size <= 1 << 16:
         raise InputError(say(f"--block-size {options.block_size}", "that is no size of a block", "give 1 to 65536"))
     if not 0 < options.tokens_per_second < 1e12:
@@ -79,10 +79,12 @@ def _load(shape: ModelShape, options: Namespace) -> Load:
         raise InputError(
             say(f"--bytes {options.bytes}", fact, f"give that at least, and at most {say_bytes(MOST_BYTES)}")
         )
-    return Load(page_bytes, max(1, amount // page_bytes), page_bytes / options.block_size, options.tokens_per_second)
+    return MeasureLoad(
+        page_bytes, max(1, amount // page_bytes), page_bytes / options.block_size, options.tokens_per_second
+    )
 
 
-def _makers(options: Namespace, load: Load) -> Iterator[Callable[[], Place]]:
+def _makers(options: Namespace, load: MeasureLoad) -> Iterator[Callable[[], Place]]:
     """Each place is made when its turn comes, and gone before the next."""
     yield lambda: HostPlace(load.pages, load.page_bytes)
     for folder in options.disk:
@@ -91,7 +93,7 @@ def _makers(options: Namespace, load: Load) -> Iterator[Callable[[], Place]]:
         yield lambda where=store: StorePlace(where)  # type: ignore[misc]
 
 
-def _show(shape: ModelShape, load: Load, found: list[Measured]) -> None:
+def _show(shape: ModelShape, load: MeasureLoad, found: list[Measured]) -> None:
     head = ["place", "write", "read", "scattered", "first page", "look up", "brings"]
     rows = [
         [
@@ -110,7 +112,7 @@ def _rate(number: float) -> str:
     return f"{say_bytes(number)}/s"
 
 
-def _advice(one: Measured, load: Load) -> str:
+def _advice(one: Measured, load: MeasureLoad) -> str:
     """What it is good for, in a line."""
     computes = f"computing at {load.tokens_per_second:,.0f} tokens/s"
     if one.from_tokens is None:

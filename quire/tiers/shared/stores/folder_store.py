@@ -14,13 +14,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from quire.core.records.digest import TAG_BYTES
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.tiers.base import Bytes
-from quire.tiers.shared.file_calls import FileCalls
-from quire.tiers.shared.folder_sweep import TEMPORARY, remove_tree, sweep
-from quire.tiers.shared.store import Miss, StoreError
-from quire.tiers.shared.value import HEADER_BYTES, header, verdict
+from quire.tiers.digest import TAG_BYTES
+from quire.tiers.shared.stores.file_calls import FileCalls
+from quire.tiers.shared.stores.folder_sweep import TEMPORARY, remove_tree, sweep
+from quire.tiers.shared.stores.store import StoreError, StoreMiss
+from quire.tiers.shared.stores.value import HEADER_BYTES, header, verdict
 
 TOUCH_AFTER = 60.0  # seconds: a page that is read is young again, and at most so often
 SWEEPS = 16  # a process looks at the folder after it has written this part of the quota
@@ -58,7 +58,9 @@ class FolderStore:
         there: list[bool] = []
         for name in names:
             if time.monotonic() >= deadline:
-                raise StoreError(self.name, Miss.LATE, f"{len(there)} of {len(names)} pages were looked up in time")
+                raise StoreError(
+                    self.name, StoreMiss.LATE, f"{len(there)} of {len(names)} pages were looked up in time"
+                )
             try:
                 there.append(self._files.size(self._path(name)) > HEADER_BYTES)
             except OSError as wrong:
@@ -66,15 +68,15 @@ class FolderStore:
                 there.append(False)
         return there
 
-    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Fill the buffers."""
         self._check_open()
         return [
-            Miss.LATE if time.monotonic() >= deadline else self._get(name, page)
+            StoreMiss.LATE if time.monotonic() >= deadline else self._get(name, page)
             for name, page in zip(names, into, strict=True)
         ]
 
-    def _get(self, name: bytes, page: Bytes) -> Miss | None:
+    def _get(self, name: bytes, page: Bytes) -> StoreMiss | None:
         head = bytearray(HEADER_BYTES)
         try:
             number = self._files.open_read(self._path(name))
@@ -85,29 +87,29 @@ class FolderStore:
             finally:
                 self._files.close(number)
         except FileNotFoundError:
-            return Miss.ABSENT
+            return StoreMiss.ABSENT
         except OSError as wrong:
             self._refuse_gone(wrong)
-            return Miss.FAILED
+            return StoreMiss.FAILED
         if came != HEADER_BYTES + page.nbytes:
-            return Miss.SIZE
+            return StoreMiss.SIZE
         return verdict(name, head, page)
 
-    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Keep the pages."""
         self._check_open()
         if self.quota is not None and self._fresh * SWEEPS >= self.quota:
             self._fresh = 0
             sweep(self.folder, self.quota, deadline)
         return [
-            Miss.LATE if time.monotonic() >= deadline else self._put(name, page)
+            StoreMiss.LATE if time.monotonic() >= deadline else self._put(name, page)
             for name, page in zip(names, pages, strict=True)
         ]
 
-    def _put(self, name: bytes, page: Bytes) -> Miss | None:
+    def _put(self, name: bytes, page: Bytes) -> StoreMiss | None:
         size = HEADER_BYTES + page.nbytes
         if self.quota is not None and size > self.quota:
-            return Miss.FULL
+            return StoreMiss.FULL
         path = self._path(name)
         self._numbers += 1
         made = path.parent / f"{TEMPORARY}{os.getpid()}-{self._numbers}-{os.urandom(4).hex()}"
@@ -121,9 +123,9 @@ class FolderStore:
         except OSError as wrong:
             self._files.discard(made)
             if wrong.errno in _FULL:
-                return Miss.FULL
+                return StoreMiss.FULL
             self._refuse_gone(wrong)
-            return Miss.FAILED
+            return StoreMiss.FAILED
         self._fresh += size
         return None
 
@@ -152,7 +154,7 @@ class FolderStore:
     def _refuse_gone(self, wrong: OSError) -> None:
         """What is wrong with the whole folder is not the fault of one page."""
         if wrong.errno in _GONE or not self.folder.is_dir():
-            raise StoreError(self.name, Miss.UNREACHABLE, str(wrong)) from wrong
+            raise StoreError(self.name, StoreMiss.UNREACHABLE, str(wrong)) from wrong
 
     def _path(self, name: bytes) -> Path:
         digest = name[TAG_BYTES:-2]

@@ -15,35 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.identity import Scope, Words, _typed
+from quire.core.records.identity import Scope, Words
 
 FINGERPRINT_BYTES, DIGEST_BYTES, TAG_BYTES = 32, 32, 16
 NAME_BYTES = TAG_BYTES + DIGEST_BYTES + 2  # of a page
 MOST_BLOCKS = 1 << 24  # of one text
-COMPONENTS = ("lora", "salt", "epoch", "space")  # of a scope, in the order of its digest
-
-
-def scope_digest(scope: Scope) -> bytes:
-    """64 bytes, 16 for each component: equal values in two components differ, and so do 1, "1" and None."""
-    return b"".join(component_digest(name, getattr(scope, name)) for name in COMPONENTS)
-
-
-def component_digest(name: str, value: int | str | bytes | None) -> bytes:
-    """16 bytes for one component of a scope; those of None are zero."""
-    if value is None:
-        return bytes(16)
-    return blake2b(_typed(value), digest_size=16, person=f"quire-{name}".encode()).digest()
-
-
-def digest_covers(mine: bytes, other: bytes) -> bool:
-    """`Scope.covers`, of two scopes that are known by their digests only."""
-    parts = ((mine[at : at + 16], other[at : at + 16]) for at in range(0, 64, 16))
-    return all(own in (bytes(16), theirs) for own, theirs in parts)
 
 
 def scope_tag(fingerprint: bytes, scope: Scope) -> bytes:
     """16 bytes that begin the names of all pages of a scope, for one model."""
-    return blake2b(fingerprint + scope_digest(scope), digest_size=TAG_BYTES, person=b"quire-tag").digest()
+    return blake2b(fingerprint + scope.digest, digest_size=TAG_BYTES, person=b"quire-tag").digest()
 
 
 class BlockDigests:
@@ -57,7 +38,7 @@ class BlockDigests:
             raise InputError(say(f"blocks of {shown(block_size)} tokens", "that is no size", "give 1 or more"))
         self.block_size = block_size
         self.tag = scope_tag(fingerprint, scope)
-        root = fingerprint + scope_digest(scope) + block_size.to_bytes(8, "little")
+        root = fingerprint + scope.digest + block_size.to_bytes(8, "little")
         self._digests = [blake2b(root, digest_size=DIGEST_BYTES, person=b"quire-root").digest()]
         self._rest = b""  # tokens behind the last whole block
         self._words: Words | None = None  # of them

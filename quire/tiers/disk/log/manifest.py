@@ -21,15 +21,16 @@ from quire.core.records.lasting import LastingChanges
 from quire.tiers.base import Bytes
 from quire.tiers.disk.checksum import checksum
 from quire.tiers.disk.files import File, Files, read_all, write_all
-from quire.tiers.disk.frames import (
+from quire.tiers.disk.known import KnownBlocks
+from quire.tiers.disk.log.frames import (
     CHANGES,
     FENCE,
     FIRST_NUMBER,
     FORMAT,
     HEAD,
     HEAD_BYTES,
-    Head,
     Log,
+    ManifestHead,
     format_of,
     pack_fence,
     pack_frame,
@@ -37,9 +38,8 @@ from quire.tiers.disk.frames import (
     seed_of,
     unpack_head,
 )  # fmt: skip
-from quire.tiers.disk.known import KnownBlocks
-from quire.tiers.disk.load import Contents, read_log
-from quire.tiers.disk.records import NO_NODES, NO_PAGES, NO_SUMS, payloads, unpack_changes
+from quire.tiers.disk.log.load import Contents, read_log
+from quire.tiers.disk.log.records import NO_NODES, NO_PAGES, NO_SUMS, payloads, unpack_changes
 from quire.tiers.disk.slots import Sums
 
 NAME, NEW_NAME = "manifest", "manifest.new"
@@ -53,7 +53,7 @@ EMPTY = Contents(NO_NODES, NO_PAGES, NO_SUMS, np.empty(0, bool), 0, 0, 0, 0)
 class ReadManifest:
     """A manifest's file, read and not changed: its head, None when damaged beyond use, and all that is sound."""
 
-    head: Head | None
+    head: ManifestHead | None
     head_damaged: bool
     log: Log
     size: int
@@ -101,7 +101,7 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
 class Manifest:
     """The open log of one model. Others may append and fence while one compacts."""
 
-    def __init__(self, files: Files, folder: Path, head: Head, read: ReadManifest | None) -> None:
+    def __init__(self, files: Files, folder: Path, head: ManifestHead, read: ReadManifest | None) -> None:
         """Go on behind what was read there; None: start an empty one. Whoever found damage rewrites it first."""
         self._files = files
         self._folder = folder

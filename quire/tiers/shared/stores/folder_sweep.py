@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from quire.tiers.shared.store import Miss, StoreError
+from quire.tiers.shared.stores.store import StoreError, StoreMiss
 
 TEMPORARY = ".new-"  # files that are being written begin so
 ABANDONED = 3600.0  # seconds: whoever wrote this temporary file is dead
@@ -94,7 +94,7 @@ def remove_tree(scope: Path, deadline: float, store: str) -> int:
         try:
             for name in os.listdir(part.path):
                 if time.monotonic() >= deadline:
-                    raise StoreError(store, Miss.LATE, f"{removed} pages of a scope were removed in time, not all")
+                    raise StoreError(store, StoreMiss.LATE, f"{removed} pages of a scope were removed in time, not all")
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(part.path, name))
                     removed += not name.startswith(TEMPORARY)
@@ -103,7 +103,7 @@ def remove_tree(scope: Path, deadline: float, store: str) -> int:
             continue
         except OSError as wrong:
             fact = f"{removed} pages of a scope were removed, not all: {wrong}"
-            raise StoreError(store, Miss.FAILED, fact) from wrong
+            raise StoreError(store, StoreMiss.FAILED, fact) from wrong
     with contextlib.suppress(OSError):
         os.rmdir(scope)
     return removed

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from quire.core.records.digest import TAG_BYTES
 from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
 from quire.tiers.base import Bytes
-from quire.tiers.shared.store import Miss, StoreError
-from quire.tiers.shared.value import HEADER_BYTES, header, verdict
+from quire.tiers.digest import TAG_BYTES
+from quire.tiers.shared.stores.store import StoreError, StoreMiss
+from quire.tiers.shared.stores.value import HEADER_BYTES, header, verdict
 
 try:
     import redis
@@ -67,7 +67,7 @@ class RedisStore:
         self._raise_first(answers)
         return [bool(answer) for answer in answers]
 
-    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def get_many(self, names: Sequence[bytes], into: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Fill the buffers."""
         keys = [self._keys(name, page.nbytes) for name, page in zip(names, into, strict=True)]
         flat = [key for some in keys for key in some]
@@ -78,7 +78,7 @@ class RedisStore:
             at += len(some)
         return answers
 
-    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[Miss | None]:
+    def put_many(self, names: Sequence[bytes], pages: Sequence[Bytes], deadline: float) -> list[StoreMiss | None]:
         """Keep the pages."""
         pipe = self._client.pipeline(transaction=False)
         parts = [self._keys(name, page.nbytes) for name, page in zip(names, pages, strict=True)]
@@ -88,11 +88,11 @@ class RedisStore:
                 pipe.set(keys[nth], value[nth * self._part : (nth + 1) * self._part])
         answers = self._ask(lambda: pipe.execute(raise_on_error=False), deadline) if names else []
         self._raise_first([answer for answer in answers if isinstance(answer, Exception) and not _is_full(answer)])
-        given: list[Miss | None] = []
+        given: list[StoreMiss | None] = []
         at = 0
         for keys in parts:
             failed = any(isinstance(answer, Exception) for answer in answers[at : at + len(keys)])
-            given.append(Miss.FULL if failed else None)
+            given.append(StoreMiss.FULL if failed else None)
             at += len(keys)
         torn = [key for keys, miss in zip(parts, given, strict=True) if miss and len(keys) > 1 for key in keys]
         if torn:  # parts of a page that did not fit whole would take room for nothing
@@ -125,11 +125,11 @@ class RedisStore:
         if self._closed:
             raise StateError(say(f"shared store {self.name}", "it is closed", "open a new one"))
         if time.monotonic() >= deadline:
-            raise StoreError(self.name, Miss.LATE, "the deadline had passed")
+            raise StoreError(self.name, StoreMiss.LATE, "the deadline had passed")
         try:
             return act()
         except redis.TimeoutError as wrong:
-            raise StoreError(self.name, Miss.LATE, self._hidden(str(wrong))) from None
+            raise StoreError(self.name, StoreMiss.LATE, self._hidden(str(wrong))) from None
         except (redis.RedisError, OSError) as wrong:
             raise self._error(wrong) from None
 
@@ -140,7 +140,7 @@ class RedisStore:
 
     def _error(self, wrong: Exception) -> StoreError:
         fact = f"{type(wrong).__name__}: {self._hidden(str(wrong))}"
-        return StoreError(self.name, Miss.FULL if _is_full(wrong) else Miss.UNREACHABLE, fact)
+        return StoreError(self.name, StoreMiss.FULL if _is_full(wrong) else StoreMiss.UNREACHABLE, fact)
 
     def _hidden(self, text: str) -> str:
         for secret in self._secrets:
@@ -153,15 +153,15 @@ def _key(name: bytes) -> bytes:
     return f"quire:{name[:TAG_BYTES].hex()}:{digest}:{group}".encode()
 
 
-def _fill(name: bytes, page: Bytes, parts: Sequence[bytes | None]) -> Miss | None:
+def _fill(name: bytes, page: Bytes, parts: Sequence[bytes | None]) -> StoreMiss | None:
     """A page from its parts."""
     if parts[0] is None:
-        return Miss.ABSENT
+        return StoreMiss.ABSENT
     if any(part is None for part in parts):
-        return Miss.ABSENT  # the server has evicted one of them
+        return StoreMiss.ABSENT  # the server has evicted one of them
     whole = memoryview(parts[0]) if len(parts) == 1 else memoryview(b"".join(part for part in parts if part))
     if len(whole) != HEADER_BYTES + page.nbytes:
-        return Miss.SIZE
+        return StoreMiss.SIZE
     page.data[:] = whole[HEADER_BYTES:]
     return verdict(name, whole[:HEADER_BYTES], page)
 

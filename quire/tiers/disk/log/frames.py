@@ -34,7 +34,7 @@ _HEAD = Struct("<8sII32sQ")  # magic, format, number of groups, fingerprint, 0; 
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ManifestHead:
     """Whose pages they are, and how large."""
 
     fingerprint: bytes
@@ -65,7 +65,7 @@ def seed_of(fingerprint: bytes) -> int:
     return int.from_bytes(blake2b(fingerprint, digest_size=8, person=b"quire-frames").digest(), "little")
 
 
-def unpack_head(raw: bytes) -> Head | None:
+def unpack_head(raw: bytes) -> ManifestHead | None:
     """What a head says; None when it is damaged, or none of this format."""
     if len(raw) < HEAD_BYTES or checksum(raw[: HEAD_BYTES - 8]) != int.from_bytes(raw[HEAD_BYTES - 8 :][:8], "little"):
         return None
@@ -73,7 +73,7 @@ def unpack_head(raw: bytes) -> Head | None:
     if magic != FILE_MAGIC or format_ != FORMAT or not 0 < num_groups <= MAX_GROUPS:
         return None
     sizes = np.frombuffer(raw, "<u8", num_groups, _HEAD.size)
-    return Head(fingerprint, tuple(int(size) for size in sizes))
+    return ManifestHead(fingerprint, tuple(int(size) for size in sizes))
 
 
 def format_of(raw: bytes) -> int | None:

@@ -1,0 +1,1 @@
+"""Memory and helpers outside the engine: connectors, a disk, a shared store."""

@@ -1,0 +1,1 @@
+"""The manifest: a log of which page lies in which slot."""

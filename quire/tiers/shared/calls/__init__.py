@@ -1,0 +1,1 @@
+"""How stores are called: deadlines, a breaker, threads, counters, quotas."""

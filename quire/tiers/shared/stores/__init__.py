@@ -1,0 +1,1 @@
+"""Stores of pages by name: the protocol, a folder, Redis."""
