@@ -125,10 +125,9 @@ def test_many_prompts_on_little_memory_are_answered_exactly(name: str, tmp_path:
                     runs.append(
                         engine.submit(prompt[: int(dice.choice([len(prompt), 30]))], plain(int(dice.integers(1, 8))))
                     )
-            first.drain()
-            second.drain()
-        for engine in (first, second):
-            settle(engine)
+            for engine in (first, second):
+                engine.drain()
+                settle(engine)  # what one has sent by now the other can have
         assert all(run.error is None for run in runs)
         for run in runs:
             assert_exact(name, [run])

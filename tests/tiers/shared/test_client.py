@@ -320,7 +320,7 @@ def test_a_page_that_goes_up_while_it_is_read_stays_where_it_is_read(tmp_path: P
         batch = one.cache.add_sequence_batch([one.request(text(1, length=12))])
         one.mover.run(batch.plan)
         one.cache.finish(batch.plan)
-        rest = one.cache.add_sequence_batch([one.request(text(9, length=28))])  # takes what it can
+        rest = one.cache.add_sequence_batch([one.request(text(9, length=20))])  # takes what it can
         one.mover.run(rest.plan)
         one.cache.finish(rest.plan)
         read(group, slots, out)
