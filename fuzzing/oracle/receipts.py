@@ -192,8 +192,8 @@ class Why:
     # -- other scopes ------------------------------------------------------------------------------------------------
 
     def others(self) -> list[int]:
-        """Scopes besides its own that have something, over the same encoder's input."""
-        roots = {path[0] for path in self.state.tree.at} - {self.ask.root}
+        """Scopes besides its own that have blocks, with pages or without, over the same encoder's input."""
+        roots = {path[0] for path in self.state.tree.exists()} - {self.ask.root}
         mine = build.space(self.ask.encoder)
         return [root for root in roots if build.space(build.ORIGINS[root][1]) == mine]
 

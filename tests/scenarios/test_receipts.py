@@ -184,6 +184,19 @@ def test_other_scopes(store: StoreName) -> None:
         ]
 
 
+def test_another_scope_without_pages(store: StoreName) -> None:
+    """why-09: a window of one token reads nothing before it, so what another scope computes counts, kept or not."""
+    cache, _ = explaining(store, 1, groups=(LayerGroup("local", window=1),), receipt_scopes=4)
+    mine = Scope(salt="a")
+    (sequence,) = admit(cache, Request(0, tokens(range(4)), scope=mine))
+    cache.commit(sequence)
+    admit(cache, Request(1, tokens(range(90, 94)), scope=Scope(salt="b")))  # takes the slot of the page that has left
+    assert told(why(cache, range(5)))[:-1] == [("other_scope", 0, 4)]
+    assert cache.probe([Request("same", tokens(range(5)), scope=mine)])[0].start == 4
+    release(cache, sequence)
+    assert told(why(cache, range(5)))[:-1] == [("new", 0, 4)]
+
+
 def test_tiers_and_text(store: StoreName) -> None:
     """why-10: where it was, in words for people; a client hears of its own tokens only."""
     cache, clock = explaining(store, 4, 2)
