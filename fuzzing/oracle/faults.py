@@ -168,9 +168,9 @@ def room_after(pools: slots.Pools, lost: list[int], row: Row) -> int:
 
 
 def private(pages: list[Page | None], block: int) -> bool:
-    """A page only this row has, or no page."""
+    """A page only this row has and nobody reads, or no page."""
     page = pages[block] if block < len(pages) else None
-    return page is None or (page.path is None and page.holders == 1)
+    return page is None or (page.path is None and page.holders == 1 and not page.claims)
 
 
 def look_again(model: Model, claim: Claim) -> SetbackFacts:

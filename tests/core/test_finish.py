@@ -239,3 +239,25 @@ def test_what_was_set_back_was_handed_out_to_nobody(store: StoreName) -> None:
     cache.finish(batch.plan, failed=onboards)
     assert (sequence.computed, sequence.ran, cache.commit(sequence), sequence.computed) == (0, 0, 0, 0)
     check(cache)
+
+
+def test_a_lost_page_that_somebody_reads_is_not_computed_again_in_place(store: StoreName) -> None:
+    """It keeps its bad copy on the host until the reader has closed: found again, it would be found with that."""
+    cache = pushed_down(store)
+    with cache.find(Request("reader", seq(0, 8))) as found:
+        assert found.tiers().tolist() == [1, 1]
+        batch = cache.add_sequence_batch([Request("r", seq(0, 9))])
+        (sequence,) = batch.sequences
+        old = sequence.pages().tolist()
+        onboards = [place for place, move in enumerate(batch.plan) if move.kind is Kind.ONBOARD]
+        done = cache.finish(batch.plan, failed=[onboards[1]])  # the second block could not be read
+        assert {setback.holder: setback.start for setback in done.setbacks} == {sequence: 4, found: 4}
+        new = sequence.pages().tolist()
+        assert new[0] == old[0] and new[1] not in old
+        cache.commit(sequence, 9)
+        cache.release(sequence)
+        check(cache)
+        assert cache.probe([Request("again", seq(0, 9))])[0].start == 8
+        shadows = cache.usage(1).shadows
+    check(cache)
+    assert cache.usage(1).shadows == shadows - 1  # the bad one is nobody's now

@@ -133,6 +133,24 @@ def test_what_a_copy_reads_is_not_evicted_before_it_is_finished(store: StoreName
     check(cache)
 
 
+def test_a_copy_of_a_page_that_was_lost_meanwhile_does_not_count(store: StoreName) -> None:
+    cache = cache_of(store, device=6)
+    serve(cache, "a", text(1, 2))
+    plan = cache.copy_down(9)
+    assert len(plan) == 2
+    batch = cache.add_sequence_batch([Request("b", text(1, 2))])
+    (sequence,) = batch.sequences
+    bad = int(sequence.slots()[0])
+    done = cache.lose(0, [bad])
+    assert [(setback.holder, setback.start, setback.lost) for setback in done.setbacks] == [(sequence, 0, False)]
+    assert bad not in sequence.slots().tolist()
+    cache.commit(sequence, 9)  # good bytes, and the copy that is being made has the bad ones
+    check(cache)
+    cache.finish(plan)
+    check(cache)
+    assert cache.usage(SLOW).shadows == 1 and cache.probe([Request("c", text(1, 2))])[0].start == 8
+
+
 def test_what_a_step_may_fail_to_write_is_not_copied(store: StoreName) -> None:
     cache = cache_of(store, device=5)
     serve(cache, "a", text(1))

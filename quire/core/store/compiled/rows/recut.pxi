@@ -2,6 +2,12 @@
 # Does not know: who has found out.
 
 
+cdef inline bint is_read_by_others(Pool *g, int32_t p) noexcept nogil:
+    """Not open and the row's alone. A lost page that is claimed keeps its colder copies, and they are bad: committed
+    again with new bytes on the device it would be found with those."""
+    return not is_own(g, p) or claims_of(page_at(g, p)) > 0
+
+
 cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
     """Count the replacements a recut takes per group; -1: more than is available once its own are given up."""
     cdef int32_t i, b, p, back
@@ -12,7 +18,7 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
         s.needs[i] = 0
         for b in range(cut, s.committed[row]):
             p = pages_of(s, g, row)[b]
-            if p >= 0 and not is_own(g, p):
+            if p >= 0 and is_read_by_others(g, p):
                 page = page_at(g, p)
                 s.needs[i] += 1
                 back += page.node >= 0 and page.holders == 1 and claims_of(page) == 0
@@ -29,7 +35,7 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)
         for b in range(s.committed[row] - 1, cut - 1, -1):
-            if pages[b] >= 0 and not is_own(s.pools + i, pages[b]):
+            if pages[b] >= 0 and is_read_by_others(s.pools + i, pages[b]):
                 let_go(s.pools + i, pages[b], s.now, False)
                 pages[b] = -2
     for i in range(s.num_groups):

@@ -7,7 +7,7 @@ from quire.core.store.twin.moves.evict import new_page
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import NO_ROOM, State
 from quire.core.store.twin.rows.teach import set_fresh
-from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER
+from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Page
 from quire.core.store.twin.tree.traverse import ancestor
 
 
@@ -42,9 +42,18 @@ def recut(state: State, number: int, cut: int) -> int:
 
 
 def _not_own(state: State, pool: Pool, number: int, columns: range) -> list[int]:
-    """Columns whose page others may read: all but open pages with this one holder. Holes stay holes."""
+    """Columns whose page others may read. Holes stay holes."""
     pages = ((column, state.table.page(pool.group, number, column)) for column in columns)
-    return [column for column, page in pages if page is not None and not (page.is_open and page.holders == 1)]
+    return [column for column, page in pages if page is not None and is_read_by_others(page)]
+
+
+def is_read_by_others(page: Page) -> bool:
+    """Not open and the row's alone.
+
+    A lost page that a find or a background copy reads is claimed, and keeps its colder copies, which are bad: committed
+    again with new bytes on the device it would be found with those.
+    """
+    return not page.is_open or page.holders != 1 or page.claims > 0
 
 
 def _short(state: State, pool: Pool, number: int, columns: list[int]) -> bool:
