@@ -56,7 +56,7 @@ def objects() -> Iterator[list[Any]]:
             engine.stats, engine.config, PLAIN, PrefillPeer("host:1", b"a secret of 16 bytes"), RunFailed("it failed"),
             public.EngineBusy("full"), held.branches[0], stream.transcripts[0], llm.stream_async(PRIVATE, PLAIN),
             public.EnginePublisher(engine, Silent()),
-            output.times, public.StructuredOutputs(choice=["PIN", "Zurich"]),
+            public.DiskConfig("folder"), output.times, public.StructuredOutputs(choice=["PIN", "Zurich"]),
             public.TokenLogprobs(111, -0.5, 1, ((111, -0.5), (112, -1.5), (113, -2.5))),
         ]  # fmt: skip
         engine.close()

@@ -137,7 +137,8 @@ def test_a_peer_that_dials_again_from_the_same_place_takes_its_own_place() -> No
     """The same host and port twice, over two addresses of this machine: the older one is over, and told."""
     link = TcpLink("b", new_pages(2), SECRET, listen="0.0.0.0:0")
     port = link.address.rpartition(":")[2]
-    with RawPeer(link, target=f"127.0.0.1:{port}") as first:
+    own = ("127.0.0.1", 0)  # a port that is asked for is shared with no other process, one that a dial takes may be
+    with RawPeer(link, source=own, target=f"127.0.0.1:{port}") as first:
         source = first.sock.getsockname()
         name = f"m@{source[0]}:{source[1]}"
         first.say(first.frame(MESSAGE, b"it was me"))
