@@ -20,7 +20,9 @@ NO_ROOT = -1
 class Roots:
     """Scope -> root node of its tree. A root goes when nothing is left below it."""
 
-    __slots__ = ("_digests", "_gone", "_lost", "_made", "_names", "_nodes", "_scopes", "_seed", "_store", "_told")
+    __slots__ = (
+        "_digests", "_gone", "_lost", "_made", "_names", "_nodes", "_restored", "_scopes", "_seed", "_store", "_told",
+    )  # fmt: skip
 
     def __init__(self, store: Store, told: bool, seed: bytes) -> None:
         self._store = store
@@ -33,6 +35,7 @@ class Roots:
         self._nodes: dict[bytes, int] = {}
         self._scopes: dict[int, tuple[bytes, Scope]] = {}  # by node
         self._digests: dict[ScopeDigest, int] = {}  # -> node, of roots that were restored and nobody has named yet
+        self._restored: dict[int, ScopeDigest] = {}  # the same by node
 
     def find(self, key: bytes) -> int:
         """The root of a scope, NO_ROOT when nothing was ever stored in it."""
@@ -45,13 +48,14 @@ class Roots:
             blake2b(digest, digest_size=8, key=self._seed, person=b"quire-restored").digest(), "little"
         )
         node = self._digests[digest] = self._store.new_root(name or 1)
+        self._restored[node] = digest
         return node
 
     def digest(self, node: int) -> ScopeDigest:
         """The digest of a root's scope."""
         if node in self._scopes:
             return self._scopes[node][1].digest
-        return next(digest for digest, root in self._digests.items() if root == node)
+        return self._restored[node]
 
     def name(self, scope: Scope | None) -> int:
         """The number that events name a scope with, and that what is gone from it is remembered by."""
@@ -68,6 +72,7 @@ class Roots:
         if node == NO_ROOT and self._digests:
             node = self._digests.pop(digest_of(key), NO_ROOT)
             if node != NO_ROOT:
+                del self._restored[node]
                 self._nodes[key], self._scopes[node] = node, (key, scope)
         if node == NO_ROOT:
             self.sweep()
@@ -91,7 +96,7 @@ class Roots:
             self._lost = mark[0]
         for node in self._store.dead_roots():
             if node not in self._scopes:
-                self.unname(node)
+                del self._digests[self._restored.pop(node)]
                 self._store.free_root(node)
                 continue
             key, scope = self._scopes.pop(node)
@@ -102,10 +107,6 @@ class Roots:
                 if self._made.pop(name, None) != mark:  # else no event speaks of it
                     self._gone[name] = scope
             self._store.free_root(node)
-
-    def unname(self, node: int) -> None:
-        """Forget a restored root that nobody has named."""
-        self._digests = {digest: root for digest, root in self._digests.items() if root != node}
 
     def covered_by(self, scope: Scope) -> list[int]:
         """Roots of the scopes that have all that one names, in the order they were made."""
@@ -120,6 +121,7 @@ class Roots:
         self._nodes.clear()
         self._scopes.clear()
         self._digests.clear()
+        self._restored.clear()
 
     def take_names(self, names: Iterable[int]) -> dict[int, Scope]:
         """The scopes that events speak of, by those numbers; scopes that are gone are forgotten then."""
