@@ -141,6 +141,17 @@ def test_forget_covers_scopes_that_are_known_by_digest_only(store: StoreName, sc
     check(cache)
 
 
+def test_a_restored_scope_that_is_gone_begins_anew(store: StoreName) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store)
+    cache.restore(changes.nodes, changes.pages)
+    assert cache.forget(Scope(salt="secret")) == 8
+    assert serve(cache, Request("other", text(7), Scope(salt="somebody"))) == 0  # may get the number of the old root
+    assert serve(cache, Request("a", text(1), TENANT)) == 0 and serve(cache, Request("a2", text(1), TENANT)) == 16
+    assert serve(cache, Request("x", text(7), TENANT)) == 0
+    check(cache)
+
+
 def test_a_scope_is_typed_in_its_digest() -> None:
     digests = {Scope(lora=value).digest for value in (None, 0, "0", b"0")}
     assert len(digests | {Scope(salt=0).digest}) == 5
