@@ -93,7 +93,8 @@ class Player(View):
     def _look_after_losses(self) -> list[str]:
         """Sequences that are lost wait to be asked for again; those that were set back, which are told, ran nothing."""
         lost = self.trial.oracle.model.lost
-        self.waiting += [build.resumed(row.ask, tuple(row.tokens), row.kept) for row in lost.values()]
+        for row in lost.values():
+            self._wait(build.resumed(row.ask, tuple(row.tokens), row.kept))
         lost.clear()
         for name in self.untold.keys() - self.rows.keys():
             del self.untold[name]
@@ -198,8 +199,12 @@ class Player(View):
     def suspend(self, name: str) -> None:
         """Preempt a sequence; it waits to be asked for again."""
         row = self.rows[name]
-        self.waiting.append(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
+        self._wait(build.resumed(row.ask, self.trial.do("suspend", name), row.kept))
         self._forget(name)
+
+    def _wait(self, ask: Ask) -> None:
+        """It waits to be asked for again; what its name was asked with before is over."""
+        self.waiting = [other for other in self.waiting if other.name != ask.name] + [ask]
 
     def _forget(self, name: str) -> None:
         self.untold.pop(name, None)

@@ -148,7 +148,7 @@ class Subject(BackgroundCalls):
     def _request(self, ask: Ask) -> Request | Prepared:
         """What suspend returned, or the ask itself; every third one is prepared ahead."""
         waiting = self.resumable.get(ask.name)
-        again = waiting is not None and len(waiting.tokens) == len(ask.tokens)
+        again = waiting is not None and ask.may_resume and tuple(waiting.tokens.tolist()) == ask.tokens
         request = waiting if waiting is not None and again else build.request(ask)
         return self.cache.prepare(request) if len(ask.tokens) % 3 == 0 else request
 

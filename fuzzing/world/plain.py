@@ -160,6 +160,11 @@ class Ask:
         """It may be found again: text over an input that nothing names may not."""
         return self.reuse and (self.encoder is None or self.encoder.told != "nothing")
 
+    @property
+    def may_resume(self) -> bool:
+        """It has none of what a request loses when it is suspended."""
+        return self.length is None and self.reuse_limit is None and all(end is not None for _, end, _, _ in self.ranges)
+
     def __repr__(self) -> str:
         derived = ("name", "tokens", "root", "scope_root", "identities", "places")
         given = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name not in derived]
