@@ -9,20 +9,8 @@ import pytest
 
 from quire import InputError, LayerGroup, Span
 from quire.transfer.geometry.pieces import part_of, piece_of, whole
-from quire.transfer.geometry.slices import (
-    BlockRun,
-    below,
-    first_missing,
-    holes,
-    num_pages,
-    offered,
-    pairs,
-    places_of,
-    run_at,
-    runs_of,
-    wanted_after,
-    wants,
-)
+from quire.transfer.geometry.slices import BlockRun, num_pages, offered, pairs, places_of, run_at, runs_of
+from quire.transfer.geometry.wants import below, first_missing, holes, wanted_after, wants
 
 SIZE = 16
 Tile = tuple[tuple[int, int], tuple[int, int], bool]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire import InputError
 from quire.core.records.span import Span, merged, without
 from quire.transfer import Aux
-from quire.transfer.geometry.slices import holes
+from quire.transfer.geometry.wants import holes
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.aux import _tag, unpack
 

@@ -18,9 +18,6 @@ from quire.transfer.geometry.shards import Fragment, PageShape, Section, Shard, 
 from quire.transfer.geometry.slices import (
     BlockRun,
     Spans,
-    below,
-    first_missing,
-    holes,
     nowhere,
     num_blocks,
     offered,
@@ -28,8 +25,8 @@ from quire.transfer.geometry.slices import (
     places_of,
     runs_of,
     spans_of,
-    wants,
-)  # fmt: skip
+)
+from quire.transfer.geometry.wants import below, first_missing, holes, wants
 from quire.transfer.wire.verdict import Key, Outcome
 
 from .rig import Rig

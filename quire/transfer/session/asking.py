@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
 from quire.transfer.geometry.ranks import Source, Writers
-from quire.transfer.geometry.slices import first_missing
+from quire.transfer.geometry.wants import first_missing
 from quire.transfer.session.receiving import PIECE, Receiving
 from quire.transfer.session.registry import Arrival, TransferRegistry
 from quire.transfer.views.view import Landing

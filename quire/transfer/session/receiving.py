@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quire.core.records.errors import QuireError
-from quire.transfer.geometry.slices import Spans, holes
+from quire.transfer.geometry.slices import Spans
+from quire.transfer.geometry.wants import holes
 from quire.transfer.session.actions import Actions, SendMessage
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.aux import Aux, AuxRoom, unpack

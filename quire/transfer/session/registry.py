@@ -14,6 +14,7 @@ from quire.core.records.errors import QuireError
 from quire.transfer.links.link import Door, Link
 from quire.transfer.session.actions import Actions, PageWrite
 from quire.transfer.session.early import EarlyMessages
+from quire.transfer.session.lease import beats, next_beat
 from quire.transfer.session.orders import Orders
 from quire.transfer.session.peer_index import PeerIndex
 from quire.transfer.session.peers import Peers
@@ -151,15 +152,10 @@ class TransferRegistry:
         """Tell senders what is still waited for, a few times per lease."""
         if now < self.next_beat:
             return
-        self.next_beat = now + self.limits.lease / 6
-        by_peer: dict[str, list[Key]] = {}
-        for key, peers in self._awaited():
-            for peer in peers:
-                by_peer.setdefault(peer, []).append(key)
-        for peer, keys in by_peer.items():
-            for first in range(0, len(keys), wire.MAX_KEYS):
-                if self.peers.greet(peer):
-                    self.send(peer, wire.encode(wire.Beat(tuple(keys[first : first + wire.MAX_KEYS]))))
+        self.next_beat = next_beat(self.limits.lease, now)
+        for peer, beat in beats(self._awaited()):
+            if self.peers.greet(peer):
+                self.send(peer, wire.encode(beat))
 
     def _awaited(self) -> Iterable[tuple[Key, Iterable[str]]]:
         yield from self.expected.items()

@@ -21,6 +21,7 @@ from quire.transfer.geometry.rows import NO_ROWS, PoolSlots, Rows, num_bytes, ro
 from quire.transfer.geometry.shards import Fragment
 from quire.transfer.geometry.slices import Places, Spans, pairs, spans_at, spans_of
 from quire.transfer.session.actions import Actions, PageWrite, SendMessage
+from quire.transfer.session.lease import Lease
 from quire.transfer.views.view import CacheShape
 from quire.transfer.wire import messages as wire
 from quire.transfer.wire.verdict import DELIVERED, Key, Limits, Outcome, Verdict, cancelled, failed, in_words, settle
@@ -70,7 +71,7 @@ class Sending:
         self.verdict: Verdict | None = None
         self.stuck = False
         self.closed_at: float | None = None  # when the link to those who stayed silent was closed
-        self._lease_until = now + limits.lease
+        self._lease = Lease(limits.lease, now)  # until every receiver has asked
         self._until: float | None = None  # from the last piece and the last ask on
         self.quiet_until: float | None = None  # from the verdict on; nothing moves it
 
@@ -90,7 +91,7 @@ class Sending:
             return []
         parts = part_of(self._shape.groups, places, piece, self.length, self._shape.block_size)
         self.pieces.append(PlacedPiece(piece, parts))
-        self._lease_until = max(self._lease_until, now + self._limits.lease)
+        self._lease.begin_anew(now)
         if piece.last:
             self._position, self._aux = position, aux
         self._start_clock(now)
@@ -138,13 +139,13 @@ class Sending:
 
     def renew(self, now: float) -> None:
         """A receiver still waits for it."""
-        self._lease_until = max(self._lease_until, now + self._limits.lease * 2 / 3)
+        self._lease.renew(now)
 
     def tick(self, now: float) -> Actions:
         """Deadlines of every state."""
         if self.verdict is not None:
             return []
-        if not self._all_asked and now >= self._lease_until:
+        if not self._all_asked and self._lease.has_run_out(now):
             return self._end(failed("the lease ran out before every receiver had asked"), now)
         if self._until is not None and now >= self._until:
             return self._end(failed("it was not delivered in time"), now)

@@ -16,17 +16,8 @@ from quire.core.records.groups import LayerGroup
 from quire.core.records.request import Request
 from quire.core.records.span import Span
 from quire.transfer.geometry.pieces import keeps_all
-from quire.transfer.geometry.slices import (
-    BlockRun,
-    Places,
-    Spans,
-    below,
-    first_missing,
-    nowhere,
-    num_blocks,
-    offered,
-    wants,
-)
+from quire.transfer.geometry.slices import BlockRun, Places, Spans, nowhere, num_blocks, offered
+from quire.transfer.geometry.wants import below, first_missing, wants
 from quire.transfer.views.view import CacheShape, Landing, Offer, content_of
 
 Slot = tuple[int, int]  # group, slot

@@ -19,7 +19,8 @@ from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold
 from quire.core.state.sequence import Sequence
 from quire.transfer.geometry.pieces import keeps_all
-from quire.transfer.geometry.slices import Places, Spans, first_missing, nowhere, num_blocks, only, wants
+from quire.transfer.geometry.slices import Places, Spans, nowhere, num_blocks, only
+from quire.transfer.geometry.wants import first_missing, wants
 from quire.transfer.views.view import CacheShape, Landing, Offer, content_of
 
 

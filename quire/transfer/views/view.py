@@ -16,7 +16,8 @@ import numpy as np
 from quire.core.records.groups import LayerGroup
 from quire.core.records.request import Request
 from quire.core.records.span import Span
-from quire.transfer.geometry.slices import Places, Spans, num_pages, wants
+from quire.transfer.geometry.slices import Places, Spans, num_pages
+from quire.transfer.geometry.wants import wants
 
 
 @dataclass(frozen=True, slots=True)
