@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quire.core.admission.claim import look_up, note_facts
+from quire.core.admission.claim import note_facts
 from quire.core.admission.find import Found
+from quire.core.admission.promise import make_promise
 from quire.core.life.release import release_sequence, suspended
 from quire.core.life.removal import freeze
 from quire.core.life.writer import Writer
@@ -185,7 +186,7 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
 def _reclaim(registry: Registry, claim: Claim, now: int) -> Setback:
     old = claim.start
     explains = claim._explains
-    look_up(registry.setup, claim, explains)
+    make_promise(registry.setup, claim, explains)
     if explains:
         note_facts(registry, claim, now)
     return Setback(claim, old, claim.start)

@@ -1,6 +1,6 @@
 """Claim: one request's hold on what the cache has for it, before admission. Knows neither rows nor slots.
 
-`quire.core.admission.claim` finds the hit and fills in the numbers; this is what the caller sees.
+`quire.core.admission.promise` finds the hit and fills in the numbers; this is what the caller sees.
 """
 
 from __future__ import annotations

@@ -1,0 +1,85 @@
+"""Promise: the exact tokens that a request will compute, the pages it brings up, the slots it takes: said at its claim.
+
+What it rests on is held, so admission keeps it whatever else the batch does; only pages that cannot be read change it:
+a setback. Made for a claim, and again for one whose pages are lost. Knows no rows and no budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.core.admission import charge
+from quire.core.state.claim import Claim
+from quire.core.state.roots import NO_ROOT
+from quire.core.state.setup import Setup
+
+if TYPE_CHECKING:
+    from quire.core.store.interface import Hit
+
+
+def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> None:
+    """Find the hit of a claim's request, hold it, and fill in its numbers; `explains`: and why there is no more."""
+    prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
+    claim._cut = claim._cross_cut = False
+    root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
+    usable = prepared.end - computes  # the last prompt token is always computed: it makes the logits
+    if prepared.request.reuse_limit is not None:
+        usable = min(usable, prepared.request.reuse_limit)
+    if computes or not setup.groups_differ:
+        claim._hit = hit = store.walk(prepared._chain, root, usable, setup.partial_policy)
+        claim._cold = store.claim(hit)
+        if hit.source >= 0 and _source_in_the_way(setup, hit):
+            store.unclaim(hit)
+            claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
+            claim._cold = store.claim(hit)
+        claim._takes = charge.takes(setup, prepared, hit)
+    else:
+        claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
+        claim._cold = store.claim(hit, charge.needs(setup, prepared))
+        claim._takes = charge.decode_takes(setup, prepared, hit)
+    claim.num_tokens = prepared.end - hit.start if computes else 0
+    claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
+    claim.onboards = _from_below(setup, claim) if len(setup.config.tiers) > 1 else claim._cold
+    if explains:
+        name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
+        claim._explained = store.explain(hit, prepared._chain, root, name, usable)
+
+
+def _source_in_the_way(setup: Setup, hit: Hit) -> bool:
+    """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
+    if setup.smallest_pool - hit.blocks >= 2:
+        return False  # the usual case: there is far more room than that
+    if all(setup.device_slots[group] - len(hit.held(group)) >= 2 for group in setup.own_groups):
+        return False  # the source and its copy fit side by side; then the source makes room
+    leaf, held, num_claims, _ = setup.store.source_state(hit)
+    return not (leaf and not any(held) and all(claims == 1 for claims in num_claims))
+
+
+def _look_across(setup: Setup, claim: Claim) -> Hit | None:
+    """The same for the encoder's stream; its groups take no part in `start`."""
+    assert setup.cross is not None
+    places, cross = claim.prepared._encoder, setup.cross
+    others = len(setup.groups) - len(setup.own_groups)
+    if places is None:
+        claim._takes, claim._cold = claim._takes + (0,) * others, claim._cold + (0,) * others
+        return None
+    root = cross.roots.find(claim.request.scope.key) if places.keep else NO_ROOT
+    hit = cross.store.walk(places.chain, root, places.blocks * setup.block_size, 0)
+    claim._cold += cross.store.claim(hit)
+    claim._takes += (places.blocks - hit.blocks,) * others
+    return hit
+
+
+def _from_below(setup: Setup, claim: Claim) -> tuple[int, ...]:
+    """Pages per group that admission reads from a colder tier: whole ones, and those it only copies from.
+
+    They are claimed, so that nothing moves them down; what another request brings up meanwhile need not be read.
+    """
+    counts, hit = list(claim._cold), claim._hit
+    _, _, _, tiers = setup.store.source_state(hit)
+    for group, tier in enumerate(tiers):
+        counts[group] += tier > 0
+    for group in setup.state_groups:
+        held = hit.held(group)
+        counts[group] += len(held) > 0 and int(hit.tiers(group)[held[-1]]) > 0
+    return tuple(counts)
