@@ -311,7 +311,7 @@ class Talk:
             stats = cache.stats(group)
             for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
                 counts[name] += getattr(stats, name)
-        counts["forks"] += engine.advance.num_forks
+        counts["forks"] += engine.advance.forks.num_forks
         counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
         counts["waits for reuse"] += engine.scheduler.num_waits
         counts["failed moves"] += engine.pages.mover.stats().num_failed

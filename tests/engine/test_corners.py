@@ -103,7 +103,7 @@ def test_dead_beams_make_room_for_forks(name: str) -> None:
         run = engine.submit(words(0, 12), plain(16, beams=4))
         while step(engine) is not None:
             assert run.done or len(run.branches) == 1 or engine.cache.num_sequences == 4
-        assert engine.advance.num_forks > 3 and engine.advance.num_copies == 0
+        assert engine.advance.forks.num_forks > 3 and engine.advance.forks.num_copies == 0
         assert run.computed == 12 + 15 * 4  # every beam's tokens once
         assert_exact(name, [run])
 

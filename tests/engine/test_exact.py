@@ -199,7 +199,7 @@ def test_a_real_model(real: Pair) -> None:
     serve(real, engine, [((*said[0], *words[70:73]), plain)])
     stats, scheduler, advance = engine.cache.stats(), engine.scheduler, engine.advance
     assert chunks and stats.reused_full and stats.reused_partial and stats.onboarded and stats.offloaded
-    assert scheduler.num_preemptions and advance.num_forks and advance.num_accepted
+    assert scheduler.num_preemptions and advance.forks.num_forks and advance.num_accepted
     engine.close()
 
 

@@ -377,6 +377,6 @@ def test_answers_wait_for_rows_and_pages() -> None:
     waited = 0
     while step(engine) is not None:
         waited += any(place_of(engine, branch) == "waiting" for branch in run.branches)
-    assert waited and engine.advance.num_copies
+    assert waited and engine.advance.forks.num_copies
     assert_exact("llama", [run])
     engine.close()

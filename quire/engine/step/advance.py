@@ -8,7 +8,6 @@ Knows the cache and the scheduler's places; runs no model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
 
 import numpy as np
 import torch
@@ -20,10 +19,10 @@ from quire.core.records.span import Span
 from quire.engine.choose.logprobs import TokenLogprobs
 from quire.engine.choose.sample import NO_TOKEN, broken
 from quire.engine.step.branch import NO_DRAFTS, Answer, Branch, Finish, Run
+from quire.engine.step.fork_beams import Forks, LetGo
 from quire.engine.step.read_logits import LogitRows, NextTokens, read_logits, splits
 from quire.engine.step.schedule import Scheduler, Work
 
-LetGo = Callable[[Branch, bool], None]  # give up a branch's pages; whether what it computed stays findable
 BROKEN = "the model's logits have a NaN, or no finite maximum: check its weights and its precision"
 NONE_LEFT = "its fields leave no token to go on with: allow more, or forbid less"
 
@@ -36,9 +35,9 @@ class Advance:
         let_go: LetGo, finish: Callable[[Run], None], fail: Callable[[Run, str], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._cache, self._scheduler, self._eos_ids = cache, scheduler, eos_ids
-        self._carry, self._let_go, self._finish, self._fail, self._clock = carry, let_go, finish, fail, clock
-        self.num_forks = self.num_copies = self.num_accepted = 0
-        self._serial = count()
+        self._let_go, self._finish, self._fail, self._clock = let_go, finish, fail, clock
+        self.forks = Forks(cache, scheduler, carry=carry, let_go=let_go)
+        self.num_accepted = 0
 
     def after(self, works: Sequence[Work], logits: torch.Tensor) -> None:
         """The step has run; `logits` are those its works wanted, in order."""
@@ -69,7 +68,8 @@ class Advance:
         if branch.run.done:
             return  # another branch of it has ended the run, or its logits were no numbers
         if branch in read.scores:
-            self._hold(branch, read.scores[branch])
+            if self.forks.hold_beam(branch, read.scores[branch]) and not self.forks.advance_beams(branch.run):
+                self._end_beams(branch.run)
         elif splits(branch):
             self._split_answers(branch, read)
         else:
@@ -183,73 +183,16 @@ class Advance:
         if branch.sequence is not None:
             self._let_go(branch, store)
 
-    # -- forks -------------------------------------------------------------------------------------------------------
+    # -- several answers -----------------------------------------------------------------------------------------------
 
     def _split_answers(self, branch: Branch, read: NextTokens) -> None:
         """The prompt is computed: every answer goes its own way from here."""
         run, tokens, logprobs = branch.run, read.tokens[branch], read.logprobs.get(branch, ())
-        others = self._fork(branch, list(range(1, len(tokens))))
+        others = self.forks.fork(branch, list(range(1, len(tokens))))
         run.branches.extend(others)
         for nth, one in enumerate([branch, *others]):
             if not run.done:  # by a listener that has cancelled it
                 self._append(one, [tokens[nth]], logprobs[nth : nth + 1])
-
-    def _fork(self, branch: Branch, indices: list[int]) -> list[Branch]:
-        """More branches with the same tokens. They share its pages or, without room for that, wait to reuse them."""
-        run = branch.run
-        twins = [Branch(run, index, (run.id, next(self._serial)), branch.tokens) for index in indices]
-        for twin in twins:
-            twin.mask = branch.mask and branch.mask.copy()
-        made = None if branch.sequence is None else self._cache.fork(branch.sequence, [twin.id for twin in twins])
-        if made is None:
-            self.num_copies += len(twins)
-            return twins
-        self.num_forks += len(twins)
-        sequences, plan = made
-        self._carry(plan)
-        for twin, sequence in zip(twins, sequences, strict=True):
-            twin.sequence = sequence
-        return twins
-
-    # -- beams -------------------------------------------------------------------------------------------------------
-
-    def _hold(self, branch: Branch, scores: torch.Tensor) -> None:
-        """A beam waits until all beams of its search are as far."""
-        branch.log_probs = scores
-        self._scheduler.held[branch] = None
-        run = branch.run
-        if all(beam.log_probs is not None for beam in run.branches):
-            self._advance_beams(run)
-
-    def _advance_beams(self, run: Run) -> None:
-        assert run.beams is not None
-        parents = run.branches
-        table = torch.stack([beam.log_probs for beam in parents if beam.log_probs is not None])
-        for beam in parents:
-            beam.log_probs = None
-            self._scheduler.held.pop(beam, None)
-        chosen = run.beams.advance(table)
-        if run.beams.done:
-            self._end_beams(run)
-            return
-        children: dict[int, list[int]] = {}
-        for place, one in enumerate(chosen):
-            children.setdefault(one.parent, []).append(place)
-        for nth, beam in enumerate(parents):
-            if nth not in children and beam.sequence is not None:
-                self._let_go(beam, True)  # first of all: a fork needs its row and its pages
-        beams: dict[int, Branch] = {}
-        for parent, places in children.items():
-            parents[parent].index = places[0]
-            line = [parents[parent], *self._fork(parents[parent], places[1:])]
-            beams.update(zip(places, line, strict=True))
-        run.branches = [beams[place] for place in range(len(chosen))]
-        for beam, one in zip(run.branches, chosen, strict=True):
-            beam.append([one.token])
-            if beam.sequence is not None:
-                self._scheduler.ready[beam] = None
-            else:
-                self._scheduler.put(beam)
 
     def _end_beams(self, run: Run) -> None:
         assert run.beams is not None
