@@ -129,8 +129,8 @@ class Driver(Choices):
         """A reader keeps the beginning of a prompt that goes on, step by step."""
         if not any(any(row.peaks) for row in self.player.rows.values()):
             self.player.add([self.asks.make(self.player.name("r"))], Budget(None, self.world.block_size))
-        promised = [name for name, row in self.player.rows.items() if any(row.peaks)]
-        for name in self.some(promised or self.player.unfinished_prompts(), 1):
+        reserved = [name for name, row in self.player.rows.items() if any(row.peaks)]
+        for name in self.some(reserved or self.player.unfinished_prompts(), 1):
             for turn in range(self.rng.randint(1, 4)):
                 if name in self.player.unfinished_prompts():
                     self.player.add((), Budget(None, self.chunk()), [name])

@@ -216,7 +216,7 @@ class Player(View):
         last = self.slots(self.rows[name])
         if self.trial.do("hold", key, name, min(start, end, last), min(max(start, end), last)) is not None:
             self.held.append(key)
-            self.trial.reached["hold of promised pages"] += any(self.rows[name].extras)
+            self.trial.reached["hold of pages that are to leave"] += any(self.rows[name].extras)
 
     @recorded
     def drop_hold(self, key: str) -> None:

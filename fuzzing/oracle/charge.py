@@ -10,7 +10,7 @@ from fuzzing.world.plain import Ask, Group, World
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Columns of one group that get pages now, what is promised for later, and spare pages for beams."""
+    """Columns of one group that get pages now, what is reserved for later, and spare pages for beams."""
 
     first: int
     stop: int

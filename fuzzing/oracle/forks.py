@@ -31,7 +31,7 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
     if across is not None and across.computed < len(across.tokens):
         raise Misuse("its encoder's pages are to be shared, and still to come")
     if (forgets or row.received or model.cross is not None) and row.computed < row.prompt_end:
-        raise Misuse("pages of an unfinished prompt are promised to leave, or still to come")
+        raise Misuse("pages of an unfinished prompt are to leave, or still to come")
     mine = [(stream, stream.rows[name]) for stream in model.streams if name in stream.rows]
     if len(names) > len(model.free_rows):
         return None

@@ -40,7 +40,7 @@ def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]
 def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num_tokens: int) -> bool:
     """Slots for coming tokens, for all rows or for none."""
     if any(any(row.peaks) or row.handed < len(row.tokens) for row in rows):
-        raise Misuse("an unfinished prompt has tokens to come before these, and perhaps pages promised")
+        raise Misuse("an unfinished prompt has tokens to come before these, and perhaps pages reserved")
     for group, kind in enumerate(state.kinds):
         if kind.kind == "state":
             continue
@@ -109,7 +109,7 @@ def check_trim(state: State, row: Row, length: int) -> None:
     """Tokens that were handed on stay: committed ones, those a fork shares, those a hold keeps for a reader."""
     block, inside = divmod(length, state.world.block_size)
     if row.granted < row.prompt_end and any(map(reach.bounded, state.kinds)):
-        raise Misuse("pages of an unfinished prompt are promised")
+        raise Misuse("pages of an unfinished prompt are to leave")
     if length < final(state, row):
         raise Misuse("what is final cannot be taken back, nor a state")
     for group in range(len(state.pools)):
@@ -152,8 +152,8 @@ def held_pages(state: State, row: Row, group: int, start: int, end: int) -> list
     return [(column, page) for column in columns if (page := row.pages[group][column]) is not None]
 
 
-def keeps_promised(state: State, row: Row, start: int, end: int) -> bool:
-    """Whether a hold would keep more pages that are promised to leave than there are slots to spare."""
+def keeps_leaving(state: State, row: Row, start: int, end: int) -> bool:
+    """Whether a hold would keep more pages that are to leave than there are slots to spare."""
     for group, kind in enumerate(state.kinds):
         if row.peaks[group] and kind.kind == "window":
             pages = held_pages(state, row, group, start, end)

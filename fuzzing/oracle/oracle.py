@@ -255,8 +255,8 @@ class Oracle:
         return tokens
 
     def hold(self, key: str, name: str, start: int, end: int) -> tuple[tuple[int, ...], ...] | None:
-        """Keep the pages of a span, under a key; which. None when they are promised to leave."""
-        if life.keeps_promised(self.state, self.state.rows[name], start, end):
+        """Keep the pages of a span, under a key; which. None when they are to leave."""
+        if life.keeps_leaving(self.state, self.state.rows[name], start, end):
             return None
         pages = [life.hold(stream, key, stream.rows.get(name), start, end) for stream in self.model.streams]
         return tuple(mine for some in pages for mine in some)

@@ -1,4 +1,4 @@
-"""What an admission takes by definition: holds, onboards, copies, new pages, promises. Decides nothing."""
+"""What an admission takes by definition: holds, onboards, copies, new pages, reserves. Decides nothing."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def meet(state: State, row: Row, pools: slots.Pools, columns: list[int]) -> dict
 
 
 def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int, met: dict[int, int]) -> None:
-    """New pages for sinks and asked columns that have none; what else is promised."""
+    """New pages for sinks and asked columns that have none; what else is reserved."""
     group, size = pools.group, state.world.block_size
     stretch(row, group, asked.stop)
     for column in (*range(sinks), *range(asked.first, asked.stop)):
@@ -136,7 +136,7 @@ def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int, me
 
 
 def extend(state: State, row: Row, end: int) -> bool:
-    """Pages for the next part of a prompt, as promised; False when claims are in the way."""
+    """Pages for the next part of a prompt, as reserved; False when claims are in the way."""
     if len(row.tokens) > row.prompt_end:  # what was generated meanwhile has pages, and is computed again too
         row.granted = row.prompt_end = len(row.tokens)
     if end <= row.granted or not any(map(reach.bounded, state.kinds)):

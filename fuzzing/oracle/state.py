@@ -56,7 +56,7 @@ class Row:
         return self.ahead or max(self.handed, self.reached) > self.computed
 
     def reserve(self, group: int) -> int:
-        """Pages it was promised and has not taken."""
+        """Pages reserved for it that it has not taken."""
         return max(0, self.peaks[group] - self.owns[group])
 
     def all_pages(self, group: int) -> list[Page]:
@@ -129,11 +129,11 @@ class State:
         self.trusted = True  # no plan is under way that might fail
 
     def free(self, group: int) -> int:
-        """Device slots that can be had and are promised to nobody."""
+        """Device slots that can be had and are reserved for nobody."""
         return self.pools[group].free() - sum(row.reserve(group) for row in self.rows.values() if row.peaks[group])
 
     def offers(self, group: int, row: Row) -> bool:
-        """Whether final pages become findable at once: not while some of them are promised to leave."""
+        """Whether final pages become findable at once: not while some of them are to leave."""
         return self.kinds[group].kind != "state" and not row.peaks[group]
 
     def tips(self) -> Iterable[Path]:

@@ -65,7 +65,7 @@ def take(model: Model, writing: Writing, end: int, skip: Skip) -> Lack | None:
 
 
 def room(state: State, group: int, tier: int) -> int:
-    """Slots that can be had of a tier; of the device those that are promised to nobody."""
+    """Slots that can be had of a tier; of the device those that are reserved for nobody."""
     pools = state.pools[group]
     if tier == 0:
         return state.free(group)

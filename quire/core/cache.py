@@ -255,7 +255,7 @@ class Cache(ColderTiers):
     def hold(self, sequence: Sequence, span: Span) -> Hold | None:
         """Keep the pages of `span` beyond the sequence's release, until `drop`.
 
-        None when an unfinished prompt's pages would have to stay that were promised to make room for its next ones.
+        None when an unfinished prompt's pages would have to stay that are to make room for its next ones.
         """
         with self._asked():
             return hold_pages(self._registry, sequence, span)

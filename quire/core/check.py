@@ -259,19 +259,19 @@ class GroupView:
         return [hit for hit in hits if hit is not None]
 
     def free_count_is_true(self) -> None:
-        """Free = device slots that are empty or hold an idle page nobody claims, less what is promised."""
+        """Free = device slots that are empty or hold an idle page nobody claims, less what is reserved for rows."""
         there = [page for page in self.pages.values() if page.slots[0] >= 0]
         idle = sum(page.node != NONE and not page.holders and not page.claims for page in there)
-        promised = 0
+        reserved = 0
         for facts in self.dump.rows.values():
             own, peak = facts.owns[self.place], facts.peaks[self.place]
-            promised += max(0, peak - own) if peak else 0
-        free = self.slots[0] - len(there) + idle - promised
+            reserved += max(0, peak - own) if peak else 0
+        free = self.slots[0] - len(there) + idle - reserved
         if self.store.available(self.place) != free or self.facts.available != free:
             raise BrokenInvariant(f"free count is not {free}")
         claimed = self.registry.open_claims or self.registry.open_finds or self.registry.background
         if free < 0 and not claimed:
-            raise BrokenInvariant(f"{-free} promised slots are not there")
+            raise BrokenInvariant(f"{-free} reserved slots are not there")
 
     def rows_show_their_pages(self) -> None:
         """A row's slots are its pages' device slots; beyond its capacity there is nothing, and so in rows not live."""

@@ -123,7 +123,7 @@ def a_free_slot_too_many(bent: Bent) -> None:
     bent.pool.vacant += 1
 
 
-def more_promised_than_there_is(bent: Bent) -> None:
+def more_reserved_than_there_is(bent: Bent) -> None:
     stake = bent.table.row(LIVE).stakes[0]
     stake.peak = stake.own + 100
     bent.pool.reserved += 100
@@ -222,7 +222,7 @@ FOUND: list[tuple[Callable[[Bent], None], str]] = [
     (a_free_page_in_a_row, "pages that do not exist are held"),
     (a_claim_of_nobody, "1 claims, 0 expected"),
     (a_free_slot_too_many, "free count is not"),
-    (more_promised_than_there_is, "promised slots are not there"),
+    (more_reserved_than_there_is, "reserved slots are not there"),
     (a_row_that_shows_another_slot, "are not the pages' device slots"),
     (a_page_beyond_the_capacity, "has pages beyond its capacity"),
     (a_row_without_device_slot, "row 0: no slot"),

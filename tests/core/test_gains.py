@@ -143,7 +143,7 @@ def test_a_reuse_limit_before_a_snapshot(store: StoreName) -> None:
 
 
 def test_windows_are_findable_at_the_end_of_a_prompt(store: StoreName) -> None:
-    """Until then its pages were promised to make room for its next ones: nobody waits for a part of a prompt."""
+    """Until then its pages are to make room for its next ones: nobody waits for a part of a prompt."""
     cache = build(store, "window")
     mine, other = Request("mine", seq(0, 20)), Request("other", seq(0, 24))
     assert not gains(cache, mine, other, Span(0, 16)) and not gains(cache, mine, other, Span(0, 20))

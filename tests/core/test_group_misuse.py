@@ -79,7 +79,7 @@ def test_only_what_was_handed_out_is_committed(store: StoreName) -> None:
     rows = np.array([sequence.row], np.int32)
     refused(cache, lambda: cache.commit(sequence, 12), InputError, "8 were handed out")
     refused(cache, lambda: cache.commit(rows, rows + 21), InputError, "commit of 21 tokens")
-    assert cache.commit(rows) == 2  # the full group's; the window's wait, promised to make room
+    assert cache.commit(rows) == 2  # the full group's; the window's wait, reserved: to make room
     check_cache(cache)
 
 
@@ -102,7 +102,7 @@ def test_a_state_is_never_taken_back(store: StoreName) -> None:
     assert sequence.length == 7
 
 
-def test_a_hold_that_would_break_a_promise_is_refused(store: StoreName) -> None:
+def test_a_hold_that_would_take_from_the_reserve_is_refused(store: StoreName) -> None:
     cache = build(store, FULL, LOCAL, slots=(12, 8), max_chunk=8)
     (first,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
     other = cache.add_sequence_batch([Request("b", tokens(9, 100))]).sequences
@@ -110,7 +110,7 @@ def test_a_hold_that_would_break_a_promise_is_refused(store: StoreName) -> None:
     before = cache._setup.store.dump()
     assert cache.hold(first, Span(0, 8)) is None and cache._setup.store.dump() == before
     held = cache.hold(first, Span(0, 4))
-    assert held is not None and cache.num_free(1) == 0  # the page stays when it leaves, so one more is promised
+    assert held is not None and cache.num_free(1) == 0  # the page stays when it leaves, so one more is reserved
     check_cache(cache)
     cache.drop(held)
     check_cache(cache)

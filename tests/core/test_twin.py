@@ -691,7 +691,7 @@ def test_a_twin_that_leaves_takes_a_free_place_or_is_freed() -> None:
     assert r.store.dump().rows[1].twins == 1
 
 
-def test_pages_promised_to_leave_are_offered_only_as_they_leave() -> None:
+def test_pages_that_are_to_leave_are_offered_only_as_they_leave() -> None:
     r = rig(groups=[window(1, 8, sink=1)])
     r.admit(1, block(0, 6), asks=[(0, 3, 4)])
     assert r.store.commit_row(1, 3 * T) == 1 and stake(r, 1)["shown"] == 0
@@ -702,23 +702,23 @@ def test_pages_promised_to_leave_are_offered_only_as_they_leave() -> None:
     assert r.store.commit_row(1, 5 * T) == 2 and columns(r, 1) == [0, 4]
     assert r.extend(1, (5, 6, 0)) == 1
     r.events()
-    assert r.store.commit_row(1, 5 * T) == 2  # the promise is over: what waited is offered, the sink too
+    assert r.store.commit_row(1, 5 * T) == 2  # the reserve is over: what waited is offered, the sink too
     assert [e[2] for e in r.events()] == [1, 1] and stake(r, 1)["shown"] == 5
     assert r.store.commit_row(1, 6 * T) == 1
     assert r.store.walk(r.chain(block(0, 6)), r.root, 24, 0).blocks == 6
 
 
-def test_available_is_net_of_what_rows_were_promised() -> None:
+def test_available_is_net_of_what_is_reserved_for_rows() -> None:
     r = rig(groups=[window(1, 8)])
     r.admit(1, block(0, 6), asks=[(0, 2, 3)])
     assert (r.store.available(0), r.store.reserved(0)) == (5, 1)
-    r.store.commit_row(1, 2 * T)  # one page leaves: room for all, and promised again
+    r.store.commit_row(1, 2 * T)  # one page leaves: room for all, and reserved again
     assert (r.store.available(0), r.store.reserved(0), stake(r, 1)["own"]) == (5, 2, 1)
     r.admit(2, block(100, 5))
     assert r.store.available(0) == 0
     assert r.store.grow(np.array([2], np.int32), None, 1) == -1
     assert r.extend(2, (5, 6, 0)) == -1
-    assert r.extend(1, (2, 4, 3)) == 2  # out of its own promise
+    assert r.extend(1, (2, 4, 3)) == 2  # out of its own reserve
     assert (r.store.available(0), r.store.reserved(0)) == (0, 0)
     assert r.store.grow(np.array([2], np.int32), None, 0) == 0
     r.store.release(1, True, 0)
@@ -769,7 +769,7 @@ def test_standing_room_behind_the_length() -> None:
         r.store.grow(np.array([1], np.int32), None, 32 * T - 4 - 4)
 
 
-def test_a_hold_on_promised_pages_raises_the_promise_or_is_refused() -> None:
+def test_a_hold_on_leaving_pages_raises_the_reserve_or_is_refused() -> None:
     r = rig(groups=[window(1, 6)])
     r.admit(1, block(0, 6), asks=[(0, 2, 3)])
     held = r.store.hold(0, 1, 0, 2)
@@ -785,10 +785,10 @@ def test_a_hold_on_promised_pages_raises_the_promise_or_is_refused() -> None:
     r.store.release(1, True, 0)
     assert r.store.available(0) == 6
     r.admit(1, block(50, 6))
-    assert r.store.hold(0, 1, 0, 6) is not None  # nothing promised: no room needed
+    assert r.store.hold(0, 1, 0, 6) is not None  # nothing reserved: no room needed
 
 
-def test_forks_and_cuts_are_refused_where_pages_are_promised_or_forgotten() -> None:
+def test_forks_and_cuts_are_refused_where_pages_are_reserved_or_forgotten() -> None:
     r = rig(groups=[window(1, 8)])
     r.admit(1, block(0, 4), asks=[(0, 2, 3)])
     before = r.store.dump()
@@ -1166,8 +1166,8 @@ def recount(store: Store) -> None:
     """What is kept up to date equals what a count from scratch gives."""
     dump = store.dump()
     for number, group in enumerate(dump.groups):
-        promised = [(row.peaks[number], row.owns[number]) for row in dump.rows.values()]
-        reserved = sum(max(0, peak - own) for peak, own in promised if peak)
+        peaks = [(row.peaks[number], row.owns[number]) for row in dump.rows.values()]
+        reserved = sum(max(0, peak - own) for peak, own in peaks if peak)
         listed = {(t, s) for t, order in enumerate(group.orders) for slots in order.values() for s in slots}
         owned = {(t, s): p for p, info in group.pages.items() for t, s in enumerate(info.slots) if s >= 0}
         free = 0

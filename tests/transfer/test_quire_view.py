@@ -35,7 +35,7 @@ FULL, NEAR = LayerGroup("full", page_bytes=64), LayerGroup("near", page_bytes=32
 
 
 class Chunked(QuireSide):
-    """A cache that computes in chunks of 8: window pages come and go, later ones are promised."""
+    """A cache that computes in chunks of 8: window pages come and go, later ones are reserved."""
 
     def __init__(self, slots: tuple[int, int]) -> None:
         super().__init__((FULL, NEAR), slots)

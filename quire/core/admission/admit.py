@@ -206,7 +206,7 @@ def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> l
 
 
 def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
-    """Pages for the next part of a prompt, as promised at its admission; only claims still open can be in the way."""
+    """Pages for the next part of a prompt, as reserved at its admission; only claims still open can be in the way."""
     setup, (sequence, start, end) = registry.setup, part
     prepared = sequence.prepared
     if sequence.length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too

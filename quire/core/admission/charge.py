@@ -1,7 +1,7 @@
 """Charge: what a request takes of every layer group, at its peak, and what it asks of the store. Knows no pages.
 
 Groups that keep everything get the whole prompt's pages at once. Groups that forget get them step by step; what later
-steps will hold at once is promised: the store keeps that many slots from everybody else.
+steps will hold at once is reserved: the store keeps that many slots from everybody else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quire.core.state.setup import Setup
 if TYPE_CHECKING:
     from quire.core.store.interface import Hit
 
-Ask = tuple[int, int, int, int]  # of one group: first and last column to fill, promised peak, spare pages
+Ask = tuple[int, int, int, int]  # of one group: first and last column to fill, reserved peak, spare pages
 Need = tuple[int, int, int]  # of one group: leading blocks, then first and last of the others
 
 
@@ -72,8 +72,8 @@ def asks(setup: Setup, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
         return [(hit.blocks, prepared._blocks, 0, prepared._spare)] * len(prepared._reaches)
     start, asked = hit.start, []
     for group in setup.own_groups:
-        first, stop, promised = _stored(setup, prepared, group, start, (start, max(end, start)))
-        asked.append((first, stop, promised, _spare(setup, prepared, setup.layers[group])))
+        first, stop, reserved = _stored(setup, prepared, group, start, (start, max(end, start)))
+        asked.append((first, stop, reserved, _spare(setup, prepared, setup.layers[group])))
     return asked
 
 
@@ -91,15 +91,15 @@ def later_asks(setup: Setup, prepared: Prepared, origin: int, span: tuple[int, i
     asked: list[Ask] = []
     for group in setup.own_groups:
         bounded = setup.layers[group].bounded
-        first, stop, promised = _stored(setup, prepared, group, origin, span) if bounded else (0, 0, 0)
-        asked.append((first, stop, promised, 0))
+        first, stop, reserved = _stored(setup, prepared, group, origin, span) if bounded else (0, 0, 0)
+        asked.append((first, stop, reserved, 0))
     return asked
 
 
 def _stored(setup: Setup, prepared: Prepared, group: int, origin: int, span: tuple[int, int]) -> tuple[int, int, int]:
-    """Columns, from and to, that get pages for this step, and the peak promised for later ones.
+    """Columns, from and to, that get pages for this step, and the peak reserved for later ones.
 
-    With the last step, and where nothing is forgotten, all pages up to the very end, and no promise.
+    With the last step, and where nothing is forgotten, all pages up to the very end, and no reserve.
     """
     layer, (start, end) = setup.layers[group], span
     if layer.bounded and end < prepared.end:

@@ -23,7 +23,7 @@ class Step:
             raise InputError(say("all_or_nothing", fact, "pass True or False"))
         longest = config.max_chunk
         if longest is not None and (max_chunk is None or max_chunk > longest):
-            max_chunk = longest  # slots are only promised for chunks up to that
+            max_chunk = longest  # slots are only reserved for chunks up to that
         self.left = token_budget
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.all_or_nothing = all_or_nothing

@@ -40,7 +40,7 @@ def grow_batch(registry: Registry, sequences: Sequences, tokens: Int32 | None, n
 
 
 def _unfinished(registry: Registry, rows: Int32) -> StateError:
-    """Which prompt is not computed yet: what was promised to it would be used up."""
+    """Which prompt is not computed yet: what is reserved for it would be used up."""
     found = sequences_of(registry, rows)
     first = next((sequence for sequence in found if sequence.ran < sequence.length), found[0])
     fact = f"{first.ran} of its {first.length} tokens were handed out to be computed"

@@ -18,7 +18,7 @@ def hold_pages(registry: Registry, sequence: Sequence, span: Span) -> Hold | Non
     """Hold the pages that cover `span`, of a state group the current state when `span` ends with it, of cross all.
 
     A state is not held while more is handed out than computed: a step may have moved it on.
-    None when pages of an unfinished prompt would have to stay that were promised to make room.
+    None when pages of an unfinished prompt would have to stay that are to make room.
     """
     setup = registry.setup
     row = own_row(setup, sequence)
@@ -31,7 +31,7 @@ def hold_pages(registry: Registry, sequence: Sequence, span: Span) -> Hold | Non
         raise StateError(say(f"hold of tokens [{span.start}, {shown(span.end)})", fact, "hold less"))
     first = span.start // setup.block_size
     last = max(first, -(-span.end // setup.block_size)) if span else first
-    if _breaks_a_promise(setup, sequence, (first, last)):
+    if _takes_from_the_reserve(setup, sequence, (first, last)):
         return None
     blocks = tuple(_blocks(setup, group, row, (first, last)) for group in setup.groups)
     pages = tuple(_hold_group(setup, group, row, held) for group, held in enumerate(blocks))
@@ -41,8 +41,8 @@ def hold_pages(registry: Registry, sequence: Sequence, span: Span) -> Hold | Non
     return made
 
 
-def _breaks_a_promise(setup: Setup, sequence: Sequence, columns: tuple[int, int]) -> bool:
-    """Own pages of an unfinished prompt were promised to make room for its later ones; held, they need that much."""
+def _takes_from_the_reserve(setup: Setup, sequence: Sequence, columns: tuple[int, int]) -> bool:
+    """Own pages of an unfinished prompt are to make room for its later ones; held, they need that much."""
     if not setup.bounded or sequence._granted >= sequence.prompt_end:
         return False
     first, last = max(columns[0], sequence.start // setup.block_size), columns[1]

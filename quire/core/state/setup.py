@@ -56,7 +56,7 @@ class Setup:
         return int(self.clock() * TICKS_PER_SECOND)
 
     def available(self, group: int) -> int:
-        """Device slots that can be had now, promises to running prompts aside."""
+        """Device slots that can be had now, less what is reserved for running prompts."""
         store, place = self.pools[group]
         return store.available(place)
 

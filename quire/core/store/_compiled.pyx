@@ -42,7 +42,7 @@ include "compiled/pools/notes.pxi"            # changes in the slow tier, until 
 include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next
 include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
 include "compiled/pools/group.pxi"            # columns and pages that a length takes
-include "compiled/pools/reserve.pxi"          # a row's part in a group: its own pages, what it is promised
+include "compiled/pools/reserve.pxi"          # a row's part in a group: its own pages, what is reserved for it
 include "compiled/pools/ask.pxi"              # columns and retention that a row asks for
 include "compiled/pools/state.pxi"            # all of it together: rows
 include "compiled/pools/construct.pxi"        # memory and NumPy arrays of a store

@@ -416,10 +416,10 @@ class Store(Protocol):
         """Blocks in the tree; roots do not count."""
 
     def available(self, group: int) -> int:
-        """Device slots for whoever comes; below zero while claims rest on what was promised."""
+        """Device slots for whoever comes; below zero while claims rest on reserved slots."""
 
     def reserved(self, group: int) -> int:
-        """Slots promised to rows; `available` is net of them."""
+        """Slots reserved for rows; `available` is net of them."""
 
     def num_empty(self, group: int, tier: int) -> int: ...
 

@@ -45,7 +45,7 @@ class QuireView:
     def offer(self, id: Hashable, span: Span) -> Offer | None:
         """Hold the pages of these tokens.
 
-        None while a plan that is not finished moves one of them, and when they were promised to make room for the
+        None while a plan that is not finished moves one of them, and when they are to make room for the
         prompt's next ones.
         """
         cache = self._cache

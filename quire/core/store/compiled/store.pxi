@@ -435,11 +435,11 @@ cdef class Store:
     # questions
 
     def available(self, Py_ssize_t group):
-        """Slots of tier 0 that could be taken now and are not promised; with open claims less than none, perhaps."""
+        """Slots of tier 0 that could be taken now and are not reserved; with open claims less than none, perhaps."""
         return check_group(&self.state, group).available
 
     def reserved(self, Py_ssize_t group):
-        """Slots promised to rows; `available` is net of them."""
+        """Slots reserved for rows; `available` is net of them."""
         return check_group(&self.state, group).reserved
 
     def num_empty(self, Py_ssize_t group, Py_ssize_t tier):

@@ -381,7 +381,7 @@ class Store:
         return self._state.pools[group].available
 
     def reserved(self, group: int) -> int:
-        """Pages still promised to rows; `available` is net of them."""
+        """Slots reserved for rows; `available` is net of them."""
         return self._state.pools[group].reserved
 
     def num_empty(self, group: int, tier: int) -> int:

@@ -1,10 +1,10 @@
-# Owns: what is asked for a row: columns, promises and spares per group, retention per block.
+# Owns: what is asked for a row: columns, reserves and spares per group, retention per block.
 # Does not know: how it is given.
 
 cdef struct Want:             # of one group
     int32_t first             # pages in the columns [first, stop), and in the sink
     int32_t stop
-    int32_t peak              # pages promised
+    int32_t peak              # pages reserved
     int32_t spare             # open pages kept aside
 
 cdef struct Ask:              # what a row shall get when it is settled

@@ -33,7 +33,7 @@ cdef struct Pool:
     int32_t current           # 1: a row has one page outside its columns, which it goes on writing
     int32_t free              # top of the free pages, or -1
     int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
-    int32_t reserved          # slots promised to rows
+    int32_t reserved          # slots for rows alone
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
     int32_t run_at

@@ -200,7 +200,7 @@ cdef void unkeep_page(Pool *g, int32_t p) noexcept nogil:
 
 cdef inline bint is_short(Pool *g, int64_t wanted, int64_t more) noexcept nogil:
     """Whether so many slots are more than is available, and `more`. What is available may be less than nothing (claims
-    rest on promised slots), but who wants nothing is not short."""
+    rest on reserved slots), but who wants nothing is not short."""
     return wanted > 0 and wanted > g.available + more
 
 

@@ -1,5 +1,5 @@
 # Owns: what a row has of one group besides its columns: which columns have left it, which were offered to the tree, how
-# many pages are its own, how many it is promised.
+# many pages are its own, how many are reserved for it.
 # Does not know: what is in a column, why one leaves.
 
 cdef struct Stake:            # of a row in a group
@@ -7,14 +7,14 @@ cdef struct Stake:            # of a row in a group
     int32_t shown             # columns before it have been offered to the tree
     int32_t base              # columns from here on are the row's own
     int32_t own               # pages it has got in them
-    int32_t peak              # pages of its own it may have to hold at once until its prompt is finished; 0: no promise
-    int32_t kept              # own pages that holds keep when they leave: as many more are promised
+    int32_t peak              # pages of its own it may have to hold at once until its prompt is finished; 0: no reserve
+    int32_t kept              # own pages that holds keep when they leave: as many more are reserved
     int32_t reserve           # of those, kept free for it
     int32_t fresh             # class of its new pages in the adaptive order
 
 
 cdef inline void renew_reserve(Pool *g, Stake *stake) noexcept nogil:
-    """Pages promised and not yet had count as taken: they are not available to others."""
+    """Pages reserved and not yet had count as taken: they are not available to others."""
     cdef int32_t owed = max(0, stake.peak - stake.own) if stake.peak > 0 else 0
     g.available -= owed - stake.reserve
     g.reserved += owed - stake.reserve
@@ -28,7 +28,7 @@ cdef inline void count_own(Pool *g, Stake *stake, int32_t change) noexcept nogil
 
 
 cdef inline void set_peak(Pool *g, Stake *stake, int32_t peak) noexcept nogil:
-    """Promise so many pages at once, and those that holds keep; 0 ends the promise."""
+    """Reserve so many pages at once, and those that holds keep; 0 ends it."""
     stake.kept = stake.kept if peak else 0
     stake.peak = peak + stake.kept
     renew_reserve(g, stake)

@@ -105,7 +105,7 @@ cdef inline Stake *stake_of(State *s, Pool *g, int32_t row) noexcept nogil:
 
 
 cdef inline void set_edge(State *s, int32_t row) noexcept nogil:
-    """After a change of the row's capacity or promises, or of what is handed out."""
+    """After a change of the row's capacity or reserve, or of what is handed out."""
     cdef int64_t edge = 0x7FFFFFFF
     cdef int32_t i
     cdef bint under_way = s.handed[row] < s.length[row]
@@ -121,7 +121,7 @@ cdef inline int32_t due_after(State *s, int32_t blocks) noexcept nogil:
 
 
 cdef inline void set_due(State *s, int32_t row) noexcept nogil:
-    """After a change of the row's promises, or of what it has offered, computed (a source may match a whole block) or
+    """After a change of the row's reserve, or of what it has offered, computed (a source may match a whole block) or
     committed."""
     cdef int32_t i, due = due_after(s, s.committed[row])
     cdef Stake *stake

@@ -59,7 +59,7 @@ cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
 
 
 cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
-    """Commit of a row that has columns to leave, or promises, or something it has not offered yet."""
+    """Commit of a row that has columns to leave, or a reserve, or something it has not offered yet."""
     cdef Row *r = s.rows + row
     cdef int32_t i, first = s.committed[row], low = first
     cdef bint kept = r.keep and r.tip >= 0

@@ -66,7 +66,7 @@ cdef int fork_group(State *s, Pool *g, int32_t source, int32_t target) noexcept 
 
 
 cdef void fork_stake(State *s, Pool *g, int32_t source, int32_t target) noexcept nogil:
-    """The fork stands where the source does; nothing is promised to it."""
+    """The fork stands where the source does; nothing is reserved for it."""
     cdef Stake *stake = stake_of(s, g, target)
     stake[0] = stake_of(s, g, source)[0]
     stake.own = own_columns(s, g, source, s.computed[source] // s.block_size)
@@ -106,7 +106,7 @@ cdef object fork_row(State *s, int32_t source, int32_t target):
     cdef Chain chain
     for i in range(s.num_groups):
         if stake_of(s, s.pools + i, source).peak:
-            raise ValueError(f"fork: pages are promised to row {source}")
+            raise ValueError(f"fork: pages are reserved for row {source}")
         if columns_of(s.pools + i, s.length[source], s.block_size) > s.num_columns:
             raise ValueError(f"fork: {s.length[source]} tokens do not fit a row")
     if fork_check(s, source):

@@ -8,7 +8,7 @@ cdef inline int32_t new_from(State *s, Pool *g, int32_t row) noexcept nogil:
 
 
 cdef inline int count_growth(State *s, int32_t row, int64_t tokens) noexcept nogil:
-    """Add the pages a row of that length needs to `needs`, or say why it may not have it. What is promised to a row is
+    """Add the pages a row of that length needs to `needs`, or say why it may not have it. What is reserved for a row is
     for its prompt, not for growth."""
     cdef int64_t columns
     cdef int32_t i

@@ -3,7 +3,7 @@
 
 
 cdef int32_t hold_check(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
-    """Pages of [first, last) that are promised to leave the row and would not be back then; -1: there is no room for
+    """Pages of [first, last) that are to leave the row and would not be back then; -1: there is no room for
     as many more."""
     cdef Stake *stake = stake_of(s, g, row)
     cdef int32_t count
@@ -16,7 +16,7 @@ cdef int32_t hold_check(State *s, Pool *g, int32_t row, int32_t first, int32_t l
 
 cdef object hold(State *s, Pool *g, int32_t row, int32_t first, int32_t last):
     """Hold the row's pages of [first, last), or the current one if `computed` is in there; their ids, int32. None: they
-    were promised to leave the row, and there is no room for as many more."""
+    are to leave the row, and there is no room for as many more."""
     cdef int32_t *pages = pages_of(s, g, row)
     cdef Stake *stake = stake_of(s, g, row)
     cdef int32_t b, count = 0, more = hold_check(s, g, row, first, last)

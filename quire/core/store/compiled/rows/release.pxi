@@ -52,7 +52,7 @@ cdef void keep_tail(State *s, int32_t row) noexcept nogil:
         log_stored(s, g, &node, 1)
 
 
-cdef void drop_promises(State *s, int32_t row) noexcept nogil:
+cdef void drop_reserves(State *s, int32_t row) noexcept nogil:
     """What is kept free for a row is available to all again."""
     cdef int32_t i
     for i in range(s.num_groups):
@@ -61,7 +61,7 @@ cdef void drop_promises(State *s, int32_t row) noexcept nogil:
 
 
 cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
-    """End a row without promises: keep what is worth keeping, then let go of its pages, last to first. `ahead`: what is
+    """End a row without reserve: keep what is worth keeping, then let go of its pages, last to first. `ahead`: what is
     current belongs to no block it has computed. Room for one node is reserved."""
     cdef Row *r = s.rows + row
     cdef Spares *spares
@@ -94,7 +94,7 @@ cdef int release_row(State *s, int32_t row, bint tail, int64_t now) except -1:
     if tree_reserve(&s.tree, max(0, computed // s.block_size - s.committed[row]) + 1, s.rows[row].text.extras != NULL):
         raise MemoryError("release: no memory for nodes")
     tell_time(s, now)
-    drop_promises(s, row)
+    drop_reserves(s, row)
     if tail:
         commit(s, &row, &computed, 1)
     release(s, row, tail, ahead)

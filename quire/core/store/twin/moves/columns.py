@@ -40,7 +40,7 @@ def clear_columns(state: State, pool: Pool, number: int, columns: range) -> int:
 
 
 def drop_columns(state: State, pool: Pool, number: int) -> None:
-    """Let go of all pages of a row without promises, the last first."""
+    """Let go of all pages of a row for which nothing is reserved, the last first."""
     for column in range(int(state.table.capacity[pool.group][number]) - 1, -1, -1):
         page = state.table.take_column(pool.group, number, column)
         if page is not None:

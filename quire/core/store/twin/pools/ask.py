@@ -1,4 +1,4 @@
-"""What is asked for a row: columns, a promise and spares per group, retention per block.
+"""What is asked for a row: columns, a reserve and spares per group, retention per block.
 
 Owns the records and their checks. Knows nothing of how it is given.
 """
@@ -16,7 +16,7 @@ class Ask(NamedTuple):
 
     first: int  # columns from here
     stop: int  # to here shall have pages
-    peak: int  # own pages promised until the prompt is finished; 0: no promise
+    peak: int  # own pages it may have at once until the prompt is finished; 0: none are reserved
     spare: int  # pages kept aside for forks
 
 
@@ -49,5 +49,5 @@ def check_asks(asks: Sequence[Ask], retention: Retention, num_groups: int, colum
         if not 0 <= ask.first <= ask.stop <= columns:
             raise ValueError(f"columns [{ask.first}, {ask.stop}) asked of a row that has {columns}")
         if min(ask.peak, ask.spare) < 0:
-            raise ValueError(f"{ask.peak} pages promised and {ask.spare} to spare, none can be below 0")
+            raise ValueError(f"{ask.peak} pages reserved and {ask.spare} to spare, none can be below 0")
     retention.check(max(ask.stop for ask in asks))

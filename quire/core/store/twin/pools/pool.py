@@ -46,13 +46,13 @@ class Pool(Listing):
         self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
         self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
         self.notes: Notes | None = None  # of changes in the coldest tier, if somebody wants them
-        self.reserved = 0  # of the vacant slots: promised to rows
+        self.reserved = 0  # of the vacant slots: for rows
         self.expiries = Expiries(self.pages)
         self.counters: Int64Array = np.zeros(NUM_COUNTERS, np.int64)
 
     @property
     def available(self) -> int:
-        """Device slots for whoever comes; below zero while claims rest on what was promised."""
+        """Device slots for whoever comes; below zero while claims rest on reserved slots."""
         return self.vacant - self.reserved
 
     def is_short(self, pages: int, own: int = 0) -> bool:

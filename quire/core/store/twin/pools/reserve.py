@@ -1,7 +1,7 @@
-"""Promises: pages that a row may still ask for before its prompt is finished count as taken already.
+"""Reserve: pages that a row may still ask for before its prompt is finished count as taken already.
 
-Owns what a row has of one group, and the reserve that follows from it: the pages promised (`peak`) less those it has of
-its own. A page that leaves the row is room for all and promised again at once, so the sum stays.
+Owns what a row has of one group, and the reserve that follows from it: the pages of its own that it may have at once
+(`peak`) less those it has. A page that leaves the row is room for all and reserved again at once, so the sum stays.
 """
 
 from quire.core.store.reuse import ONCE
@@ -19,14 +19,14 @@ class Stake:
         self.shown = base  # columns before it have been offered to the tree
         self.base = base  # columns from here on are the row's own
         self.own = 0  # pages had in them
-        self.kept = 0  # own pages that holds keep when they leave: as many more are promised
-        self.peak = 0  # own pages it may have at once; 0: nothing is promised
+        self.kept = 0  # own pages that holds keep when they leave: as many more are reserved
+        self.peak = 0  # own pages it may have at once; 0: nothing is reserved
         self.fresh = ONCE  # class of its new pages in the adaptive order
         self.current: Page | None = None  # of a state group: the state after the last token
 
     @property
     def reserve(self) -> int:
-        """Pages still promised."""
+        """Pages still to come."""
         return max(0, self.peak - self.own) if self.peak > 0 else 0
 
 
@@ -38,7 +38,7 @@ def count_own(pool: Pool, stake: Stake, change: int) -> None:
 
 
 def set_peak(pool: Pool, stake: Stake, peak: int) -> None:
-    """The row may have so many pages of its own at once; 0 ends the promise."""
+    """The row may have so many pages of its own at once; 0 ends the reserve."""
     before = stake.reserve
     stake.kept = stake.kept if peak else 0
     stake.peak = peak + stake.kept

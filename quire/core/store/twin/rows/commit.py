@@ -1,6 +1,6 @@
 """Commit: pages of full, computed blocks become findable.
 
-Owns how far a row has got and when its pages are offered. What is promised to leave a row is offered only as it leaves:
+Owns how far a row has got and when its pages are offered. What is to leave a row is offered only as it leaves:
 nobody else may come to hold it. Knows nothing of how rows end.
 """
 
@@ -50,7 +50,7 @@ def commit_row(state: State, number: int, computed: int) -> int:
 
 
 def _show(state: State, pool: Pool, number: int) -> int:
-    """Offer the committed columns that were not offered yet, unless they are promised; pages newly attached."""
+    """Offer the committed columns that were not offered yet, unless they are to leave; pages newly attached."""
     row = state.table.row(number)
     stake, stop = row.stakes[pool.group], int(state.table.committed[number])
     if stake.peak or stake.shown >= stop:

@@ -1,6 +1,6 @@
 """Extend: a row gets the columns of a later part of its prompt, when that part is about to be computed.
 
-Owns that it gets all of them or none, and may use what it was promised. Knows nothing of hits.
+Owns that it gets all of them or none, and may use what is reserved for it. Knows nothing of hits.
 """
 
 from collections.abc import Sequence

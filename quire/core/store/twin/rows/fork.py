@@ -19,7 +19,7 @@ def fork(state: State, source: int, target: int) -> int:
     old = table.row(source)
     check_vacant(state, target)
     if any(stake.peak for stake in old.stakes):
-        raise ValueError(f"row {source} has pages promised: its prompt is not finished")
+        raise ValueError(f"row {source} has pages reserved: its prompt is not finished")
     if max(_num_columns(state, pool, source) for pool in state.pools) > table.columns:
         raise ValueError(f"a fork of row {source} does not fit into {table.columns} columns")
     wanted = fork_needs(state, source)

@@ -22,7 +22,7 @@ def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: i
     lengths = [len(table.row(number).chain) + num_tokens for number in rows]
     for number in rows:
         if table.is_under_way(number) or any(stake.peak for stake in table.row(number).stakes):
-            raise RuntimeError(f"row {number} has a prompt under way")  # what was promised to it would be used up
+            raise RuntimeError(f"row {number} has a prompt under way")  # what is reserved for it would be used up
     columns = max((_needed(state, pool, length) for pool in state.pools for length in lengths), default=0)
     if columns > table.columns:
         raise ValueError(f"{columns} columns needed, a row has {table.columns}")

@@ -1,6 +1,6 @@
 """Holds of a row's pages beyond the row.
 
-Owns that promised pages which are held when they leave are made up for. Knows nothing of whom they are for.
+Owns that pages which are to leave a row and are held then are made up for. Knows nothing of whom they are for.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from quire.core.store.twin.pools.state import State
 
 
 def hold(state: State, group: int, number: int, span: tuple[int, int]) -> Int32Array | None:
-    """One more holder for what the row has in these columns; page ids, None when promised pages find no room."""
+    """One more holder for what the row has in these columns; page ids, None when there is no room for that."""
     row, table, pool = state.table.row(number), state.table, state.pools[group]
     first, last = span
     if not 0 <= first <= last <= table.columns:
@@ -23,7 +23,7 @@ def hold(state: State, group: int, number: int, span: tuple[int, int]) -> Int32A
     else:
         pages = table.pages_in(group, number, range(first, last))
         kept = sum(page is not None for page in pages[max(0, stake.base - first) :])
-        if stake.peak:  # these will leave the row and not be room again: as many more must be promised
+        if stake.peak:  # these will leave the row and not be room again: as many more must be reserved
             if pool.is_short(kept):
                 return None
             keep_more(pool, stake, kept)

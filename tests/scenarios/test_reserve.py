@@ -1,4 +1,4 @@
-"""Long prompts through small windows: pages come chunk by chunk, room for later ones is promised. Rows `promise`."""
+"""Long prompts through small windows: pages come chunk by chunk, room for later ones is reserved. Rows `reserve`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refused(batch: Batch) -> tuple[str, int, int, int | None, bool]:
 
 
 def test_a_long_prompt_goes_through_a_small_window(store: StoreName) -> None:
-    """promise-01: 40 tokens through 6 slots, 8 at a time: the free count stands still until the last chunk is done."""
+    """reserve-01: 40 tokens through 6 slots, 8 at a time: the free count stands still until the last chunk is done."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
     shown = [(sequence.slots(1).tolist(), cache.num_free(1), cache.usage(0, 1).empty)]
@@ -59,8 +59,8 @@ def test_a_long_prompt_goes_through_a_small_window(store: StoreName) -> None:
     assert (cache.num_free(1), start_of(cache, tokens(LONG, 99))) == (6, 40)
 
 
-def test_nobody_gets_promised_slots(store: StoreName) -> None:
-    """promise-02: 4 slots are empty, 2 of them promised: three blocks are refused, two are admitted, and all finish."""
+def test_nobody_gets_reserved_slots(store: StoreName) -> None:
+    """reserve-02: 4 slots are empty, 2 of them reserved: three blocks are refused, two are admitted, and all finish."""
     cache = chunked(store)
     first = begin(cache, Request("a", LONG))
     assert refused(try_admit(cache, Request("b", tokens(range(100, 109))))) == ("slots", 3, 2, 1, False)
@@ -77,8 +77,8 @@ def test_nobody_gets_promised_slots(store: StoreName) -> None:
     assert cache.num_free(1) == 6
 
 
-def test_claims_do_not_eat_a_promise(store: StoreName) -> None:
-    """promise-03: an open claim on the last idle pages: the prompt goes on, and the claim is refused at admission."""
+def test_claims_do_not_eat_the_reserve(store: StoreName) -> None:
+    """reserve-03: an open claim on the last idle pages: the prompt goes on, and the claim is refused at admission."""
     cache = chunked(store)
     run(cache, Request("seed", tokens(range(100, 108))))
     sequence = begin(cache, Request("a", LONG))
@@ -94,7 +94,7 @@ def test_claims_do_not_eat_a_promise(store: StoreName) -> None:
 
 
 def test_claims_in_the_way_delay_a_chunk(store: StoreName) -> None:
-    """promise-04: claims on four idle pages, made after the promise, leave -2 free: the chunk waits for their drop."""
+    """reserve-04: claims on four idle pages, made after it, leave -2 free: the chunk waits for their drop."""
     cache = chunked(store)
     for first in (100, 200):
         run(cache, Request("seed", tokens(range(first, first + 8))))
@@ -108,7 +108,7 @@ def test_claims_in_the_way_delay_a_chunk(store: StoreName) -> None:
 
 
 def test_without_chunks_the_window_must_take_the_whole_prompt(store: StoreName) -> None:
-    """promise-05: ten blocks in one step do not fit 6 slots, ever; nothing is claimed."""
+    """reserve-05: ten blocks in one step do not fit 6 slots, ever; nothing is claimed."""
     cache = chunked(store, chunk=None)
     batch = try_admit(cache, Request("a", LONG))
     assert refused(batch) == ("slots", 10, 6, 1, True)
@@ -118,14 +118,14 @@ def test_without_chunks_the_window_must_take_the_whole_prompt(store: StoreName) 
 
 @pytest.mark.parametrize("length", [40, 100])
 def test_the_least_window_pool_for_any_prompt(store: StoreName, length: int) -> None:
-    """promise-06: what was found (2 blocks), what is read (2) and a chunk (2): 6 slots, whatever the length."""
+    """reserve-06: what was found (2 blocks), what is read (2) and a chunk (2): 6 slots, whatever the length."""
     prompt = Request("a", tokens(range(length)))
     assert refused(try_admit(chunked(store, 5), prompt)) == ("slots", 6, 5, 1, True)
     assert len(admit(chunked(store, 6), prompt)) == 1
 
 
-def test_smaller_chunks_keep_the_same_promise(store: StoreName) -> None:
-    """promise-07: a step may hand out less than max_chunk; what is kept for the prompt stays four pages."""
+def test_smaller_chunks_keep_the_same_reserve(store: StoreName) -> None:
+    """reserve-07: a step may hand out less than max_chunk; what is kept for the prompt stays four pages."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG), max_chunk=4)
     assert (sequence.slots(1).tolist(), cache.num_free(1)) == ([0], 2)
@@ -137,8 +137,8 @@ def test_smaller_chunks_keep_the_same_promise(store: StoreName) -> None:
     release(cache, sequence)
 
 
-def test_a_hit_stands_beside_the_promise(store: StoreName) -> None:
-    """promise-08: 16 tokens found: their last two blocks are held, four are promised, 6 of 6 slots are taken."""
+def test_a_hit_stands_beside_the_reserve(store: StoreName) -> None:
+    """reserve-08: 16 tokens found: their last two blocks are held, four are reserved, 6 of 6 slots are taken."""
     cache = chunked(store)
     seed, _ = prefill(cache, Request("seed", LONG[:16]))
     release(cache, seed)
@@ -154,7 +154,7 @@ def test_a_hit_stands_beside_the_promise(store: StoreName) -> None:
 
 
 def test_holds_of_an_unfinished_prompt_need_room_of_their_own(store: StoreName) -> None:
-    """promise-09: two pages held take the two free slots; a second hold finds none and is not given."""
+    """reserve-09: two pages held take the two free slots; a second hold finds none and is not given."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
     held = cache.hold(sequence, Span(0, 8))
@@ -171,8 +171,8 @@ def test_holds_of_an_unfinished_prompt_need_room_of_their_own(store: StoreName) 
     assert (cache.num_free(1), start_of(cache, tokens(range(8), 99))) == (6, 8)
 
 
-def test_a_cancelled_prompt_gives_its_promise_back(store: StoreName) -> None:
-    """promise-10: released after one chunk of five: 6 slots are free at once."""
+def test_a_cancelled_prompt_gives_its_reserve_back(store: StoreName) -> None:
+    """reserve-10: released after one chunk of five: 6 slots are free at once."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
     assert cache.num_free(1) == 2
@@ -181,7 +181,7 @@ def test_a_cancelled_prompt_gives_its_promise_back(store: StoreName) -> None:
 
 
 def test_two_prompts_share_a_window_pool(store: StoreName) -> None:
-    """promise-11: two long prompts in turn through 8 slots: no chunk ever waits; a third prompt does."""
+    """reserve-11: two long prompts in turn through 8 slots: no chunk ever waits; a third prompt does."""
     cache = chunked(store, 8)
     both = [begin(cache, Request(n, tokens(range(n, n + 40)))) for n in (100, 200)]
     assert cache.num_free(1) == 0
@@ -194,8 +194,8 @@ def test_two_prompts_share_a_window_pool(store: StoreName) -> None:
     release(cache, *both)
 
 
-def test_sinks_and_beams_are_part_of_the_promise(store: StoreName) -> None:
-    """promise-12: a sink block and two spare pages for three beams: 5 promised and 2 set aside, of 12 slots."""
+def test_sinks_and_beams_are_part_of_the_reserve(store: StoreName) -> None:
+    """reserve-12: a sink block and two spare pages for three beams: 5 reserved and 2 set aside, of 12 slots."""
     cache = chunked(store, 12, (FULL, LayerGroup("near", window=8, sinks=4)))
     (sequence,) = admit(cache, Request("a", LONG[:38], beams=3))
     assert (cache.num_free(0), cache.num_free(1)) == (20, 5)
@@ -212,7 +212,7 @@ def test_sinks_and_beams_are_part_of_the_promise(store: StoreName) -> None:
 
 
 def test_a_prompt_under_way_is_not_grown(store: StoreName) -> None:
-    """promise-13: tokens behind a prompt of which 8 of 40 are computed: an error; nothing was promised for them."""
+    """reserve-13: tokens behind a prompt of which 8 of 40 are computed: an error; nothing was reserved for them."""
     cache = chunked(store)
     sequence = begin(cache, Request("a", LONG))
     with pytest.raises(StateError, match="prompt"):
