@@ -15,7 +15,7 @@ Graph = Mapping[str, set[str]]
 
 # Inside a ring, from the ground up. A room may import itself and those before it; a|b share a floor.
 LADDERS = {
-    "core": ["records", "store", "state", "admission", "life", "trace", "colder_tiers", "cache", "check"],
+    "core": ["records", "store", "state", "admission", "life", "trace", "colder_tiers", "cache", "check|maps"],
     "events": ["wire", "publish|follow"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "tools.replay": [

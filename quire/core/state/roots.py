@@ -57,6 +57,10 @@ class Roots:
             return self._scopes[node][1].digest
         return self._restored[node]
 
+    def named(self) -> dict[int, Scope | None]:
+        """The scope of every root; None: it was restored, and nobody has named it yet."""
+        return {**{node: scope for node, (_, scope) in self._scopes.items()}, **dict.fromkeys(self._restored)}
+
     def name(self, scope: Scope | None) -> int:
         """The number that events name a scope with, and that what is gone from it is remembered by."""
         return 0 if scope is None else scope.event_hash(self._seed)

@@ -22,9 +22,14 @@ from libc.string cimport memcpy, memmove, memset
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.reuse import ADAPTIVE, AGE_EDGES, FIRST_RANK, LRU, RELEASE_ORDER
+from quire.core.store.mapped import SlotState
 from quire.core.store.dumped import (
     LOST, NONE, Dump, DumpedCells, DumpedGhost, DumpedGroup, DumpedNode, DumpedPage, DumpedReuse, DumpedRow, PageInfo,
 )
+
+cdef int32_t SLOT_EMPTY = SlotState.EMPTY, SLOT_OPEN = SlotState.OPEN, SLOT_HELD = SlotState.HELD
+cdef int32_t SLOT_CLAIMED = SlotState.CLAIMED, SLOT_IDLE = SlotState.IDLE
+cdef int32_t SLOT_SHADOW = SlotState.SHADOW, SLOT_COMING = SlotState.COMING
 
 include "compiled/keys/memory.pxi"            # growable blocks, borrowed buffers
 include "compiled/keys/hash.pxi"              # multiply-fold, private keys, event hashes
@@ -77,6 +82,7 @@ include "compiled/rows/restore.pxi"           # blocks and pages of an earlier p
 include "compiled/rows/release.pxi"           # rows end
 include "compiled/rows/remove.pxi"            # truncate, clear, lose
 include "compiled/dump.pxi"                   # introspection
+include "compiled/maps.pxi"                   # slots, their order and nodes as arrays, to be drawn
 include "compiled/published/holders.pxi"      # who has a published page
 include "compiled/published/holder_table.pxi" # published pages by event hash, and their sums
 include "compiled/published/ledger.pxi"       # Ledger: who has which published page

@@ -442,6 +442,18 @@ class Store(Protocol):
     def dump(self) -> Dump:
         """Everything, as plain values that are the same in both stores."""
 
+    # Maps, to be drawn
+
+    def map_slots(self, group: int, tier: int, first: int, stop: int) -> Int32Array:
+        """What lies in the slots [first, stop), cut to those there are: [slots, 4], by SlotColumn."""
+
+    def map_order(self, group: int, tier: int, limit: int) -> Int32Array:
+        """Slots of shadows and idle pages in the order in which they would be taken, claimed or not; so many."""
+
+    def map_nodes(self, first: int, limit: int) -> tuple[Int32Array, int]:
+        """Nodes from a number on, by NodeColumn, and the number to go on from, -1: that was all. Looks at `limit` nodes
+        at most. Between two calls the tree may change, and a number may be given to another node."""
+
 
 class StoreModule(Protocol):
     """What `open_store` gives."""

@@ -478,3 +478,20 @@ cdef class Store:
     def dump(self):
         """Everything, as plain values that are the same in both modules."""
         return dump(&self.state, self.hashes)
+
+    def map_slots(self, Py_ssize_t group, Py_ssize_t tier, Py_ssize_t first, Py_ssize_t stop):
+        """What lies in the slots [first, stop), cut to those there are: [slots, 4], by SlotColumn."""
+        cdef Order *o = check_tier(&self.state, group, tier)
+        first, stop = max(0, first), min(stop, <Py_ssize_t> o.size)
+        return map_slots(self.state.pools + group, <int32_t> tier, <int32_t> first, <int32_t> max(first, stop))
+
+    def map_order(self, Py_ssize_t group, Py_ssize_t tier, Py_ssize_t limit):
+        """Slots of shadows and idle pages in the order in which they would be taken, claimed or not; so many."""
+        check_tier(&self.state, group, tier)
+        return map_order(self.state.pools + group, <int32_t> tier, limit)
+
+    def map_nodes(self, Py_ssize_t first, Py_ssize_t limit):
+        """Nodes from a number on, by NodeColumn, and the number to go on from, -1: that was all."""
+        if first < 0 or limit < 1:
+            raise ValueError(f"{limit} nodes from number {first} on")
+        return map_nodes(&self.state, first, limit)

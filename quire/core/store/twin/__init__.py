@@ -4,7 +4,7 @@ Owns nothing itself; it names what the package gives out. The compiled store is 
 each part knowing only those before it: hash, chain, node, tree, traverse, log, ages, order, expiry, ghosts, cells,
 notes, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict, offload, background,
 lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach, settle, extend, window,
-commit, grow, recut, fork, hold, write, restore, release, remove, dump, ledger, store.
+commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.
 """
 
 from quire.core.store.twin.hits.walk_result import Hit

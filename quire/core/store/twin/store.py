@@ -25,6 +25,7 @@ from quire.core.store.interface import (
     UInt64Array,
 )
 from quire.core.store.reuse import ADAPTIVE, FIRST_RANK, LRU, RELEASE_ORDER
+from quire.core.store.twin import maps
 from quire.core.store.twin.dump import dump, page_info
 from quire.core.store.twin.hits import claim, explain, walk
 from quire.core.store.twin.hits.walk_result import Hit
@@ -419,6 +420,18 @@ class Store:
 
     def dump(self) -> Dump:
         return dump(self._state)
+
+    def map_slots(self, group: int, tier: int, first: int, stop: int) -> Int32Array:
+        pool = self._state.pools[group]
+        return maps.map_slots(pool, tier, max(0, first), min(stop, len(pool.orders[tier].owner)))
+
+    def map_order(self, group: int, tier: int, limit: int) -> Int32Array:
+        return maps.map_order(self._state.pools[group], tier, limit)
+
+    def map_nodes(self, first: int, limit: int) -> tuple[Int32Array, int]:
+        if first < 0 or limit < 1:
+            raise ValueError(f"{limit} nodes from number {first} on")
+        return maps.map_nodes(self._state, first, limit)
 
 
 def _pool(number: int, group: GroupNumbers, order: int, ghosts: int, slow: bool) -> Pool:
