@@ -14,11 +14,22 @@ cdef extern from *:
         size_t from = ((size_t) block + large - 1) & ~(large - 1), to = ((size_t) block + bytes) & ~(large - 1);
         if (block && from < to) (void) madvise((void *) from, to - from, MADV_HUGEPAGE);
     }
+    static inline void *quire_table(size_t bytes) {
+        const size_t large = (size_t) 2 << 20;
+        void *block = NULL;
+        if (bytes < large) return calloc(bytes, 1);
+        bytes = (bytes + large - 1) & ~(large - 1);
+        if (posix_memalign(&block, large, bytes)) return NULL;
+        quire_scattered(block, bytes);
+        return memset(block, 0, bytes);
+    }
     #else
     static inline void quire_scattered(void *block, size_t bytes) { (void) block; (void) bytes; }
+    static inline void *quire_table(size_t bytes) { return calloc(bytes, 1); }
     #endif
     """
     void scattered "quire_scattered"(void *block, size_t bytes) noexcept nogil
+    void *table_alloc "quire_table"(size_t bytes) noexcept nogil      # of zeros; read all over the place
 
 cdef enum:
     LINE = 64                 # bytes that come from memory together

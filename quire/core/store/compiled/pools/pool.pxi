@@ -211,9 +211,8 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
     if adaptive:
         g.stride = (g.stride + sizeof(Memory) + 7) & ~7
     g.empty_class = empty_class
-    g.pages_memory = calloc(g.num_pages * g.stride + LINE, 1)
+    g.pages_memory = table_alloc(g.num_pages * g.stride + LINE)
     g.pages = on_line(g.pages_memory)
-    scattered(g.pages_memory, g.num_pages * g.stride)
     g.tiers = <Order *> calloc(g.num_tiers, sizeof(Order))
     if g.pages_memory == NULL or g.tiers == NULL:
         return -1

@@ -106,7 +106,7 @@ cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events)
     t.stride = sizeof(Node) + 4 * (num_groups - 1) + 4 * num_groups * t.num_tiers
     t.free = t.first_root = t.last_root = -1
     t.mask = 63
-    t.index = <uint64_t *> calloc(t.mask + 1, 8)
+    t.index = <uint64_t *> table_alloc((t.mask + 1) * 8)
     t.hashes = <uint64_t *> malloc(8) if events else NULL
     t.roots = <int32_t *> malloc(4) if events else NULL
     return -1 if t.index == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
@@ -114,7 +114,7 @@ cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events)
 
 cdef int index_double(Tree *t) noexcept nogil:
     cdef uint64_t mask = 2 * t.mask + 1, i, j
-    cdef uint64_t *wide = <uint64_t *> calloc(mask + 1, 8)
+    cdef uint64_t *wide = <uint64_t *> table_alloc((mask + 1) * 8)
     if wide == NULL:
         return -1
     for i in range(t.mask + 1):
@@ -182,10 +182,8 @@ cdef int tree_expect(Tree *t, Py_ssize_t nodes) noexcept nogil:
     if t.nodes == NULL or tree_widen(t, nodes) or tree_reserve(t, nodes, False):
         return -1
     scattered(t.nodes, nodes * t.stride)
-    scattered(t.index, (t.mask + 1) * 8)
     memset(t.nodes, 0, nodes * t.stride)
     memset(t.tokens, 0, nodes * t.block_size * 4)
-    memset(t.index, 0, (t.mask + 1) * 8)
     if t.hashes != NULL:
         memset(t.hashes, 0, nodes * 8)
         memset(t.roots, 0, nodes * 4)
