@@ -14,6 +14,7 @@ from fuzzing.compare import Mismatch, same
 from fuzzing.world import build
 from fuzzing.world.plain import Path, World
 from quire import Cache, ConfigWarning, check
+from quire.core.records.events import EventBatch, Stored
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.store import StoreName
 
@@ -87,8 +88,13 @@ class Lasting:
         """A new cache that takes all of it back has it all, and tells nothing new; then it is all forgotten again."""
         with catch_warnings():
             simplefilter("ignore", ConfigWarning)  # small worlds are hopeless in many ways
-            cache = Cache(replace(build.config(self.world), events=False), store=store)
+            cache = Cache(replace(build.config(self.world), max_events=1 << 20), store=store)
+        cache.take_events()
         same("pages restored", cache.restore(*self.arrays()), len(self.pages))
+        if cache.config.events:
+            told = _stored(cache.take_events())
+            same("pages told after a restore", len(told), len(self.pages))
+            same("the same as a whole state", _stored(cache.take_events(whole=True)), told)
         check(cache)
         again = Lasting(self.world)
         again.blocks = dict(self.blocks)
@@ -102,6 +108,16 @@ class Lasting:
         same("pages left after that", again.pages, {})
         check(cache)
         return again
+
+
+def _stored(events: EventBatch) -> dict[tuple[int, int], tuple[int, int]]:
+    """(group, hash) of every page that is told as stored -> its tier and the name of its scope."""
+    return {
+        (event.group, name): (event.tier, event.scope.event_hash(build.SEED))
+        for event in events
+        if isinstance(event, Stored) and event.scope is not None
+        for name in event.hashes
+    }
 
 
 def digest_of(root: int, across: bool) -> bytes:

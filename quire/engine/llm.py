@@ -104,7 +104,7 @@ class LLM:
             _check_peer(prefill_peer)
         _check_endpoints(publish, replay)
         shared = None if shared is None else shared_config(shared)
-        disk = _checked_disk(publish, config, memory)
+        disk = _checked_disk(config, memory)
         if not isinstance(model, Model):
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
@@ -239,16 +239,13 @@ def _check_endpoints(publish: str | None, replay: str | None) -> None:
         import quire.events  # noqa: F401  # says what is missing
 
 
-def _checked_disk(publish: str | None, config: EngineConfig | None, memory: ModelMemory) -> DiskConfig | None:
+def _checked_disk(config: EngineConfig | None, memory: ModelMemory) -> DiskConfig | None:
     """Where pages last, if anywhere; what keeps them from that, before a model is loaded."""
     ask, disk = "an LLM with a disk", memory.get("disk")
     if disk is None:
         if memory.get("disk_bytes"):
             raise InputError(say("disk_bytes", "nothing says where", "give disk, a folder"))
         return None
-    if publish is not None:
-        fact = "events name scopes in clear, and of pages from disk only digests are known"
-        raise InputError(say(ask, fact, "leave out publish, or disk"))
     if config is None and not memory.get("disk_bytes"):
         raise InputError(say(ask, "nothing says how much of it", "give disk_bytes, as '200GB'"))
     return disk_config(disk)

@@ -35,6 +35,7 @@ class EnginePublisher:
         self._publisher = publisher
         self.error: StateError | None = None  # why nothing is published any more
         engine.participants.append(self)
+        self.step()  # what an earlier process has left on disk is told before anybody asks
 
     def __repr__(self) -> str:
         return f"EnginePublisher({'publishes' if self.error is None else 'has failed'})"

@@ -21,6 +21,8 @@ from quire import (
     TierConfig,
     check,
 )
+from quire.core.records.events import EventBatch, Moved, Removed, Stored
+from quire.core.records.identity import RestoredScope
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.store import StoreName
 
@@ -152,6 +154,81 @@ def test_a_restored_scope_that_is_gone_begins_anew(store: StoreName) -> None:
     check(cache)
 
 
+def by_hash(events: EventBatch) -> dict[tuple[int, int], int]:
+    """(group, hash) -> tier, of all whole blocks that are told as stored or moved and not as removed."""
+    there: dict[tuple[int, int], int] = {}
+    for event in events:
+        if isinstance(event, Stored) and event.tokens_per_block == SIZE:
+            there |= dict.fromkeys(((event.group, name) for name in event.hashes), event.tier)
+        elif isinstance(event, Moved):
+            there[event.group, event.hash] = event.target
+        elif isinstance(event, Removed):
+            for name in event.hashes:
+                there.pop((event.group, name), None)
+    return there
+
+
+def test_what_was_restored_is_told_as_stored_in_the_slow_tier(store: StoreName) -> None:
+    seed = bytes(range(16))
+    first = cache_of(store, events=True, event_seed=seed)
+    serve(first, Request("a", text(1), TENANT))
+    serve(first, Request("c", text(1), extra_ids=np.arange(1, 18)))
+    before, changes = by_hash(first.take_events()), told(first)
+    cache = cache_of(store, events=True, event_seed=seed)
+    assert cache.restore(changes.nodes, changes.pages) == 8
+    events = cache.take_events()
+    assert by_hash(events) == dict.fromkeys(before, SLOW), "the hashes that the first process told"
+    assert not events.lost and by_hash(cache.take_events(whole=True)) == dict.fromkeys(before, SLOW)
+    scopes = [event.scope for event in events if isinstance(event, Stored)]
+    assert scopes.count(Scope()) == 1 and scopes.count(RestoredScope(TENANT.digest)) == 1
+    assert "secret" not in repr(list(events)) and not len(cache.take_events())
+    check(cache)
+
+
+def test_a_restored_scope_is_named_in_events_once_somebody_has_named_it(store: StoreName) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store, events=True)
+    cache.restore(changes.nodes, changes.pages)
+    there = by_hash(cache.take_events())
+    request = Request("a", text(1), TENANT)
+    found = cache.prefetch(request)
+    assert isinstance(found, Prefetch)
+    cache.finish(found.plan)
+    assert serve(cache, request) == 16
+    later = list(cache.take_events())
+    assert [event.target for event in later if isinstance(event, Moved)] == [1] * 4 + [0] * 4
+    assert {event.scope for event in later if isinstance(event, Stored)} <= {TENANT}
+    whole = cache.take_events(whole=True)
+    assert TENANT in {event.scope for event in whole if isinstance(event, Stored)}
+    assert set(there) <= set(by_hash(whole)), "a page keeps its hash"
+    check(cache)
+
+
+def test_a_restored_scope_that_nobody_named_is_told_as_removed(store: StoreName) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store, events=True)
+    cache.restore(changes.nodes, changes.pages)
+    assert cache.forget(Scope(salt="secret")) == 8
+    serve(cache, Request("new", text(5), Scope(salt="somebody")))  # old roots are swept, and their names are kept
+    events = cache.take_events()
+    assert sum(len(event.hashes) for event in events if isinstance(event, Removed)) == 8
+    assert RestoredScope(TENANT.digest) in {event.scope for event in events if isinstance(event, Stored)}
+    assert by_hash(cache.take_events(whole=True)) == by_hash(events)
+    check(cache)
+
+
+def test_more_than_the_recorder_holds_is_told_as_lost(store: StoreName) -> None:
+    _, changes = filled(store)
+    cache = cache_of(store, events=True, max_events=15)  # three of them are the pools' slots
+    cache.restore(changes.nodes, changes.pages)
+    events = cache.take_events()
+    assert events.lost == 15 and not len(events)
+    assert len(by_hash(cache.take_events(whole=True))) == 12
+    enough = cache_of(store, events=True, max_events=16)
+    enough.restore(changes.nodes, changes.pages)
+    assert len(by_hash(enough.take_events())) == 12
+
+
 def test_a_scope_is_typed_in_its_digest() -> None:
     digests = {Scope(lora=value).digest for value in (None, 0, "0", b"0")}
     assert len(digests | {Scope(salt=0).digest}) == 5
@@ -215,8 +292,6 @@ def test_a_cache_that_was_used_takes_nothing_back(store: StoreName) -> None:
     cache, changes = filled(store)
     with pytest.raises(StateError, match="used"):
         cache.restore(changes.nodes, changes.pages)
-    with pytest.raises(StateError, match="events"):
-        cache_of(store, events=True).restore(changes.nodes, changes.pages)
     with pytest.raises(InputError, match="BlockNodes"):
         cache_of(store).restore(changes, changes.pages)  # type: ignore[arg-type]
     empty = BlockNodes(

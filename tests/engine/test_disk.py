@@ -32,6 +32,7 @@ from quire.tiers.shared import SharedConfig  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
+from .threads import until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENT = 60.0
@@ -230,8 +231,6 @@ def test_what_cannot_work_is_refused_before_anything_is_made(tmp_path: Path) -> 
         LLM(model, disk=tmp_path)
     with pytest.raises(InputError, match="give disk, a folder"):
         LLM(model, disk_bytes="1MiB")
-    with pytest.raises(InputError, match="leave out publish, or disk"):
-        LLM(model, disk=tmp_path, disk_bytes="1MiB", publish="tcp://127.0.0.1:*")
     with pytest.raises(InputError, match="pass a folder"):
         LLM(model, disk=7, disk_bytes="1MiB")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="disk_pages in the EngineConfig"):
@@ -239,6 +238,25 @@ def test_what_cannot_work_is_refused_before_anything_is_made(tmp_path: Path) -> 
     with pytest.raises(InputError, match="give host_pages too"):
         Engine(model, EngineConfig(40, 0, disk_pages=60, **SMALL), disk=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_routers_hear_of_the_disk_before_the_first_request(tmp_path: Path) -> None:
+    pytest.importorskip("zmq")
+    from quire.events import Follower, Index, Status
+
+    model, prompt = model_of("llama"), np.array(words(0, 60), np.int32)
+    config = EngineConfig(40, 60, disk_pages=200, **SMALL)
+    with LLM(model, config=config, disk=tmp_path) as first:
+        first.generate(prompt, max_tokens=2)
+    index = Index()
+    ends = {"publish": "tcp://127.0.0.1:*", "replay": "tcp://127.0.0.1:*"}
+    with LLM(model, config=config, disk=tmp_path, **ends) as second, Follower(index) as follower:  # type: ignore[arg-type]
+        assert second.publisher is not None and second.publisher.replay_endpoint is not None
+        follower.follow("worker", second.publisher.endpoint, second.publisher.replay_endpoint)
+        until(lambda: index.status("worker") is Status.EXACT and "worker" in index.find(prompt))
+        assert index.find(prompt)["worker"].tiers == (0, 0, 56)
+        second.generate(prompt, max_tokens=2)
+        until(lambda: index.find(prompt)["worker"].tiers[0] == 56 and index.status("worker") is Status.EXACT)
 
 
 class Worker:

@@ -124,9 +124,6 @@ def _check_empty(registry: Registry) -> None:
     setup, config = registry.setup, registry.setup.config
     if config._slow_tier < 0:
         raise StateError(say("restore", "this cache has no slow tier", "give the coldest tier slow=True"))
-    if config.events:
-        fact = "events name scopes in clear, and of what is restored only digests are known"
-        raise StateError(say("restore", fact, "leave events off"))
     stored = any(stream.store.num_nodes for stream in setup.streams)
     tiers = range(len(config.tiers))
     used = any(

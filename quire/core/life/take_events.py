@@ -9,7 +9,7 @@ import time
 
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.events import EventArrays, EventBatch, joined, named
-from quire.core.records.identity import Scope
+from quire.core.records.identity import RestoredScope, Scope
 from quire.core.state.setup import Setup
 
 SHORTEST, LONGEST = 0.0002, 0.005  # seconds between two looks
@@ -18,7 +18,7 @@ SHORTEST, LONGEST = 0.0002, 0.005  # seconds between two looks
 def take_events(setup: Setup, whole: bool) -> EventBatch:
     """What was recorded since the last time, or the whole state; under the cache's lock."""
     parts = []
-    names: dict[int, Scope] = {}
+    names: dict[int, Scope | RestoredScope] = {}
     for stream in setup.streams:
         arrays = EventArrays(*stream.store.take_events(whole))
         parts.append((arrays, stream.first))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.errors import shown
-from quire.core.records.identity import Scope
+from quire.core.records.identity import RestoredScope, Scope
 
 _MASK = (1 << 64) - 1
 PARTIAL, WORDS = 1 << 16, 1 << 17  # in a detail: the block is not full; some of its tokens carry words
@@ -70,7 +70,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A chain of blocks is findable in a tier: in the device, but for the whole state at once.
+    """A chain of blocks is findable in a tier: in the device, but for the whole state at once and what was restored.
 
     `parent` is None under the root of a scope.
     """
@@ -81,7 +81,7 @@ class Stored:
     priorities: tuple[int, ...]
     tokens: NDArray[np.int32] = field(repr=False)  # of all blocks, back to back
     tokens_per_block: int
-    scope: Scope | None
+    scope: Scope | RestoredScope | None  # restored: nobody has named it yet
     tier: int = 0
 
     def __repr__(self) -> str:
@@ -139,7 +139,9 @@ class EventBatch:
 
     __slots__ = ("details", "hashes", "lost", "rank", "records", "scopes", "tokens", "whole")
 
-    def __init__(self, arrays: EventArrays, scopes: Mapping[int, Scope], rank: int = 0, whole: bool = False) -> None:
+    def __init__(
+        self, arrays: EventArrays, scopes: Mapping[int, Scope | RestoredScope], rank: int = 0, whole: bool = False
+    ) -> None:
         self.records, self.hashes, self.details, self.tokens, self.lost = arrays
         self.scopes = scopes
         self.rank = rank  # data-parallel rank of the cache

@@ -64,8 +64,29 @@ class Scope:
 
     def event_hash(self, seed: bytes) -> int:
         """64-bit name of the scope in the events of caches with that seed (CacheConfig.event_seed)."""
-        name = blake2b(self.key, digest_size=8, key=seed, person=b"quire-scope").digest()
-        return int.from_bytes(name, "little") or 1
+        return _event_hash(self.digest, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredScope:
+    """A scope that nobody has named since its pages came back from an earlier process: its digest is all there is."""
+
+    digest: ScopeDigest = field(repr=False)
+
+    def event_hash(self, seed: bytes) -> int:
+        """As that of the scope itself."""
+        return _event_hash(self.digest, seed)
+
+
+def scope_of_digest(digest: ScopeDigest) -> Scope | RestoredScope:
+    """The scope of a digest, if it names nothing; else what is known of it."""
+    return Scope() if digest == Scope().digest else RestoredScope(digest)
+
+
+def _event_hash(digest: ScopeDigest, seed: bytes) -> int:
+    """Of the digest, so that pages from disk, whose salts nobody knows, have the names that routers look for."""
+    name = blake2b(digest, digest_size=8, key=seed, person=b"quire-scope").digest()
+    return int.from_bytes(name, "little") or 1
 
 
 def digest_of(key: bytes) -> ScopeDigest:

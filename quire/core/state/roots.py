@@ -6,10 +6,9 @@ What was restored from an earlier process is known by the digest of its scope, u
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from quire.core.records.identity import Scope, ScopeDigest, digest_of
+from quire.core.records.identity import RestoredScope, Scope, ScopeDigest, digest_of, scope_of_digest
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Store
@@ -28,8 +27,8 @@ class Roots:
         self._store = store
         self._seed = seed  # of event hashes
         self._told = told  # events are on: a scope is named until its last events were taken
-        self._names: dict[int, Scope] = {}  # by the number that events name them with
-        self._gone: dict[int, Scope] = {}  # the same, of roots that went since events were last taken
+        self._names: dict[int, Scope | RestoredScope] = {}  # by the number that events name them with
+        self._gone: dict[int, Scope | RestoredScope] = {}  # the same, of roots that went since events were last taken
         self._made: dict[int, tuple[int, int]] = {}  # how far the log was when a root was made, of those made since
         self._lost = 0  # what the log had lost when it was last looked at
         self._nodes: dict[bytes, int] = {}
@@ -44,11 +43,12 @@ class Roots:
 
     def restore(self, digest: ScopeDigest) -> int:
         """A new root for the scope of a digest, which has none."""
-        name = int.from_bytes(
-            blake2b(digest, digest_size=8, key=self._seed, person=b"quire-restored").digest(), "little"
-        )
-        node = self._digests[digest] = self._store.new_root(name or 1)
+        scope = scope_of_digest(digest)
+        name = scope.event_hash(self._seed)
+        node = self._digests[digest] = self._store.new_root(name)
         self._restored[node] = digest
+        if self._told:
+            self._names[name] = scope
         return node
 
     def digest(self, node: int) -> ScopeDigest:
@@ -78,6 +78,8 @@ class Roots:
             if node != NO_ROOT:
                 del self._restored[node]
                 self._nodes[key], self._scopes[node] = node, (key, scope)
+                if self._told:
+                    self._names[scope.event_hash(self._seed)] = scope  # whole states name it from now on
         if node == NO_ROOT:
             self.sweep()
             name = scope.event_hash(self._seed)
@@ -99,17 +101,15 @@ class Roots:
             self._gone.clear()
             self._lost = mark[0]
         for node in self._store.dead_roots():
-            if node not in self._scopes:
-                del self._digests[self._restored.pop(node)]
-                self._store.free_root(node)
-                continue
-            key, scope = self._scopes.pop(node)
-            del self._nodes[key]
             if self._told:
-                name = scope.event_hash(self._seed)
+                name = scope_of_digest(self.digest(node)).event_hash(self._seed)
                 scope = self._names.pop(name)
                 if self._made.pop(name, None) != mark:  # else no event speaks of it
                     self._gone[name] = scope
+            if node in self._scopes:
+                del self._nodes[self._scopes.pop(node)[0]]
+            else:
+                del self._digests[self._restored.pop(node)]
             self._store.free_root(node)
 
     def covered_by(self, scope: Scope) -> list[int]:
@@ -127,7 +127,7 @@ class Roots:
         self._digests.clear()
         self._restored.clear()
 
-    def take_names(self, names: Iterable[int]) -> dict[int, Scope]:
+    def take_names(self, names: Iterable[int]) -> dict[int, Scope | RestoredScope]:
         """The scopes that events speak of, by those numbers; scopes that are gone are forgotten then."""
         gone, self._gone = self._gone, {}
         self._made.clear()

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.core.records.identity import Scope
+from quire.core.records.identity import RestoredScope, Scope
 
 MEDIA = (
     "GPU", "DEVICE", "CPU", "CPU_PINNED", "CPU_TIER1", "CPU_TIER2", "DISK", "NVME", "STORAGE", "EXTERNAL", "NETWORK",
@@ -81,18 +81,20 @@ def _group(layer: LayerGroup, size: int) -> GroupNames:
     return GroupNames(_KINDS[layer.kind], layer.window, layer.tail(size), layer.sink(size))
 
 
-def lora_of(scope: Scope | None) -> tuple[int | None, str | None]:
+def lora_of(scope: Scope | RestoredScope | None) -> tuple[int | None, str | None]:
     """(id, name) of the adapter, as far as consumers can take it; what they cannot is in the salt."""
-    lora = None if scope is None else scope.lora
+    lora = scope.lora if isinstance(scope, Scope) else None
     if isinstance(lora, str):
         return None, lora or None
     return (lora, f"lora-{lora}") if isinstance(lora, int) else (None, None)
 
 
-def salt_of(scope: Scope | None) -> str | None:
+def salt_of(scope: Scope | RestoredScope | None) -> str | None:
     """The salt in text. A plain one stands for itself; anything else that tells scopes apart becomes one."""
     if scope is None:
         return None
+    if isinstance(scope, RestoredScope):
+        return "quire-scope:" + blake2b(scope.digest, digest_size=16, person=b"quire-restored").hexdigest()
     texts = [value for value in (scope.lora, scope.salt) if value is not None]
     if scope.epoch is None and scope.space is None and all(isinstance(text, str) and text for text in texts):
         return None if scope.salt is None else str(scope.salt)

@@ -32,9 +32,11 @@ def page_of(tokens: np.ndarray) -> Bytes:
 class Kept:
     """A process's worth: cache, host memory, folder and keeper."""
 
-    def __init__(self, folder: Path, pace: KeeperPace = BY_HAND, files: Files = REAL_FILES, device: int = 0) -> None:
+    def __init__(
+        self, folder: Path, pace: KeeperPace = BY_HAND, files: Files = REAL_FILES, device: int = 0, events: bool = False
+    ) -> None:
         tiers = (TierConfig("device", device), TierConfig("host", HOST), TierConfig("disk", DISK, slow=True))
-        config = CacheConfig(tiers, BLOCK, GROUPS, max_length=256, lasting=True)
+        config = CacheConfig(tiers, BLOCK, GROUPS, max_length=256, lasting=True, events=events)
         self.cache = Cache(config)
         self.host = ArenaTier("host", (HOST,), (PAGE,))
         self.device = ArenaTier("device", (device,), (PAGE,))

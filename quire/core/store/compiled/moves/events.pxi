@@ -93,6 +93,25 @@ cdef int log_group(State *s, Pool *g, int32_t root) noexcept nogil:
     return 0
 
 
+cdef void log_restored(State *s, Py_ssize_t count) noexcept nogil:
+    """STORED for all `count` pages of a store that was empty; as a loss if they are more than may wait."""
+    cdef Log *log = &s.log
+    cdef int32_t i, root
+    if log.batches == NULL:
+        return
+    if log.num_pending + count >= log.max_pending:
+        log.num_pending += count
+        log_discard(log)
+        return
+    for i in range(s.num_groups):
+        root = s.tree.first_root
+        while root >= 0:
+            if log_group(s, s.pools + i, root):
+                return
+            root = at(&s.tree, root).right
+    log.num_pending += count
+
+
 cdef int log_whole(State *s) noexcept nogil:
     """Instead of what waits in the log: CLEARED and CREATED for every group, then all pages; -1 without memory."""
     cdef Log *log = &s.log

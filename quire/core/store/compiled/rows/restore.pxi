@@ -105,6 +105,8 @@ cdef int restore(State *s, Restored *r, pages, int64_t now) except -1:
             if s.pools[i].notes != NULL:
                 take_changed(s.pools[i].notes)    # who restores knows
         drop_bare(s, r, r.count)
+        with nogil:
+            log_restored(s, n)
     finally:
         PyBuffer_Release(&view)
         free(words)

@@ -45,6 +45,12 @@ def log_retained(state: State, pool: Pool, page: Page, before: int, after: int) 
         state.log.log_bound()
 
 
+def log_restored(state: State, count: int) -> None:
+    """All `count` pages of a store that was empty, chains as one; as a loss if they are more than may wait."""
+    if state.log.on and not state.log.log_bound(count):
+        _log_pages(state)
+
+
 def log_whole(state: State) -> None:
     """Instead of what waits: cleared and created for every group, then all pages, chains in one tier as one."""
     if not state.log.on:
@@ -54,6 +60,10 @@ def log_whole(state: State) -> None:
     for pool in state.pools:
         marks = [(len(order.owner), 0) for order in pool.orders]
         state.log.log_record(Fact.CREATED, pool.group, marks)
+    _log_pages(state)
+
+
+def _log_pages(state: State) -> None:
     for pool in state.pools:
         for root in state.tree.roots.values():
             for run, tier in _chains(root, pool.group):

@@ -124,12 +124,14 @@ class Log:
             self.log_record(Fact.REMOVED, group, waiting)
             waiting.clear()
 
-    def log_bound(self) -> None:
-        """Too much was left in the log: drop everything, count it, go on."""
-        held = len(self._hashes) + sum(map(len, self._removed))
-        if held >= self._limit:
-            self.lost += held
-            self.log_discard()
+    def log_bound(self, more: int = 0) -> bool:
+        """Too much was left in the log, or would be with so much more: drop everything, count it, go on; whether so."""
+        held = len(self._hashes) + sum(map(len, self._removed)) + more
+        if held < self._limit:
+            return False
+        self.lost += held
+        self.log_discard()
+        return True
 
     def log_discard(self) -> None:
         for waiting in self._removed:

@@ -12,6 +12,7 @@ import numpy as np
 from quire.core.store.interface import Int32Array, Int64Array, UInt64Array
 from quire.core.store.twin.keys.chain import encode
 from quire.core.store.twin.moves.attach import attach
+from quire.core.store.twin.moves.events import log_restored
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Node
 
@@ -70,3 +71,4 @@ def restore_pages(state: State, nodes: Sequence[Node], pages: Int32Array, now: i
         if pool.notes is not None:
             pool.notes.take_changed()  # who restores knows
     drop_bare(state, nodes)
+    log_restored(state, len(made))
