@@ -22,7 +22,7 @@ class Choices:
     """One world, who plays in it, and the dice."""
 
     def __init__(
-        self, seed: str, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5, mix: str = "any"
+        self, seed: str, stores: Sequence[StoreName], check_every: int = 120, compare_every: int = 40, mix: str = "any"
     ) -> None:
         self.rng = Random(seed)
         self.world = random_world(self.rng, mix)

@@ -46,10 +46,11 @@ def _run(options: Namespace, stores: tuple[StoreName, ...]) -> Path | None:
     report = run_session(seed, stores, Limits(options.operations, seconds, options.groups), options.world, tell)
     if tell is not None:
         print(file=sys.stderr)
-    if report.recording is not None and (report.failure is not None or options.record is not None):
+    recording = report.recording if report.failure is not None or options.record is not None else None
+    if recording is not None:
         folder = options.record or Path(gettempdir())
         path = folder / f"quire-fuzz-{seed}-{options.world + report.worlds - 1}.json"
-        report.recording.save(path)
+        recording.save(path)
         if report.failure is not None:
             report.failure["recording"] = str(path)
     print(json.dumps(report.facts(), indent=2) if options.json else _summary(report, options.groups))

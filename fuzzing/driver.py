@@ -24,7 +24,7 @@ class Driver(Choices):
         """So many calls at least, then the end of everything."""
         try:
             while self.trial.operations < operations:
-                getattr(self, self.rng.choices(VERBS, self.shares)[0])()
+                getattr(self, self.rng.choices(VERBS, cum_weights=self.shares)[0])()
             wind_up(self.player, self.lasts(), self.chunk())
         finally:
             self.trial.close()

@@ -345,20 +345,20 @@ class Subject(BackgroundCalls):
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def brief(self) -> tuple[int, ...]:
-        """Free counts."""
+        """Free counts, as the stores have them."""
+        return tuple([store.available(place) for store, place in self.cache._setup.pools])
+
+    def free(self) -> tuple[int, ...]:
+        """Free counts, as anybody is told."""
         return tuple([self.cache.num_free(group) for group in range(self.world.num_groups)])
 
-    def ghosts(self) -> tuple[int, ...]:
-        """Pages that are gone and remembered, by group."""
-        return tuple([self.cache.usage(0, group).ghosts for group in range(self.world.num_groups)])
-
     def usage(self) -> tuple[int, ...]:
-        """Where the slots of every tier are."""
+        """Where the slots of every tier are; and how many pages that are gone are remembered, told of the first."""
         numbers: list[int] = []
         for group in range(self.world.num_groups):
             for tier in range(len(self.world.tiers)):
                 usage = self.cache.usage(tier, group)
-                numbers += (usage.empty, usage.idle, usage.shadows)
+                numbers += (usage.empty, usage.idle, usage.shadows, usage.ghosts)
         return tuple(numbers)
 
     def row(self, name: str) -> tuple[Any, ...]:

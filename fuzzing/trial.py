@@ -50,7 +50,7 @@ class Trial:
     """Every call goes to all of them; every answer is compared."""
 
     def __init__(
-        self, world: World, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5
+        self, world: World, stores: Sequence[StoreName], check_every: int = 120, compare_every: int = 40
     ) -> None:
         self.world, self.clock = world, Clock()
         self.check_every, self.compare_every = check_every, compare_every
@@ -59,10 +59,12 @@ class Trial:
         self.known, self.hashes = Known(), Hashes()
         self.trace: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=TRACE)
         self.reached: Counter[str] = Counter()
+        self.hits = [f"hit with a {kind} group" for kind in {one.kind for one in world.kinds}]
         for stream, place in self.oracle.model.groups():
             if (cells := stream.pools[place].cells) is not None:
                 cells.reached = self.reached
         self.operations = 0
+        self.heard = 0  # the call after which what events say was compared with the tree
         self.set_back: list[str] = []  # sequences that must be handed out again
         self.unrun: list[PlanFacts] = []  # in the order they were made
         self.late: list[tuple[PlanFacts, set[int]]] = []  # in the background, with the moves that have been made
@@ -110,26 +112,39 @@ class Trial:
                 raise Mismatch(f"{verb} on {subject.store}: it was not refused")
 
     def _note(self, answer: Any) -> None:
+        if answer is None or isinstance(answer, int):
+            return
+        reached = self.reached
         parts = answer if isinstance(answer, tuple) else (answer, getattr(answer, "plan", None))
         for plan in parts:
-            if isinstance(plan, PlanFacts) and plan.moves and plan.background:
-                self.late.append((plan, set()))
-                self.reached.update(f"background {KINDS[move[0]]}" for move in plan.moves)
-                self.reached["background plan behind a step's"] += plan.after >= 0
-            elif isinstance(plan, PlanFacts) and plan.moves:
-                self.unrun.append(plan)
-                self.reached.update(KINDS[move[0]] for move in plan.moves)
+            if isinstance(plan, PlanFacts) and plan.moves:
+                self._note_plan(plan)
         for receipt in receipts_in(answer):
-            self.reached.update(f"missed: {miss.cause}" for miss in receipt.misses)
+            for miss in receipt.misses:
+                reached[f"missed: {miss.cause}"] += 1
         if isinstance(answer, Admission):
-            self.reached["admitted"] += len(answer.rows)
-            hits = sum(start > 0 for _, _, start in answer.rows)
-            self.reached["with a hit"] += hits
-            self.reached.update({f"hit with a {kind} group": hits for kind in {one.kind for one in self.world.kinds}})
-            self.reached.update(f"refused for {refusal[1]}" for refusal in answer.refused)
-        if isinstance(answer, Closing):
-            self.reached.update(f"{kind} {'lost' if lost else 'set back'}" for kind, _, _, _, lost in answer.setbacks)
-            self.set_back += [fact[1] for fact in answer.setbacks if fact[0] == "sequence" and not fact[-1]]
+            hits = sum([start > 0 for _, _, start in answer.rows])
+            for what, number in (
+                ("admitted", len(answer.rows)),
+                ("with a hit", hits),
+                *((kind, hits) for kind in self.hits),
+            ):
+                reached[what] += number
+            for refusal in answer.refused:
+                reached[f"refused for {refusal[1]}"] += 1
+        elif isinstance(answer, Closing):
+            for kind, name, _, _, lost in answer.setbacks:
+                reached[f"{kind} {'lost' if lost else 'set back'}"] += 1
+                self.set_back += [name] if kind == "sequence" and not lost else []
+
+    def _note_plan(self, plan: PlanFacts) -> None:
+        for move in plan.moves:
+            self.reached[f"background {KINDS[move[0]]}" if plan.background else KINDS[move[0]]] += 1
+        if plan.background:
+            self.late.append((plan, set()))
+            self.reached["background plan behind a step's"] += plan.after >= 0
+        else:
+            self.unrun.append(plan)
 
     def calls(self) -> list[str]:
         """The last calls, as text."""
@@ -138,7 +153,7 @@ class Trial:
     @contextmanager
     def nothing_changes(self, unless: list[Any] | None = None) -> Iterator[None]:
         """What happens inside leaves no trace in state, order, statistics and events, unless that list gets filled."""
-        self.flush()
+        self.take_events()
         before = [subject.dump() for subject in self.subjects]
         yield
         if unless:
@@ -171,7 +186,7 @@ class Trial:
         while self.unfinished:
             plan, failed = self.unfinished.pop(0)
             self.do("finish", plan.number, sorted({*failed, *(place for place in doubted if place < len(plan.moves))}))
-            for subject in self.subjects:
+            for subject in self.subjects if failed else ():  # else nothing was spoilt
                 subject.content.mover.settle(plan.number)
             self.run_plans()
             doubted = ()
@@ -258,9 +273,10 @@ class Trial:
 
     def compare_all(self) -> None:
         """Every node, page, order, count and row."""
+        usage = self.oracle.usage()
         for subject in self.subjects:
-            same(f"usage of {subject.store}", subject.usage(), self.oracle.usage())
-            same(f"ghosts of {subject.store}", subject.ghosts(), self.oracle.ghosts())
+            same(f"usage of {subject.store}", subject.usage(), usage)
+            same(f"free counts of {subject.store}, as told", subject.free(), subject.brief())
         expected = self.oracle.dump()
         dumps = [subject.dump() for subject in self.subjects]
         for subject, found in zip(self.subjects, dumps, strict=True):
@@ -277,8 +293,9 @@ class Trial:
         for subject in self.subjects:
             same(f"prefetches of {subject.store}", subject.open_prefetches(), self.oracle.open_prefetches())
         for name in self.oracle.state.rows:
+            shown = self.oracle.row(name)
             for subject in self.subjects:
-                same(f"sequence {name} of {subject.store}", subject.row(name), self.oracle.row(name))
+                same(f"sequence {name} of {subject.store}", subject.row(name), shown)
 
     def check(self) -> None:
         """All invariants; and, when no move is outstanding, the bytes of every copy in the tree."""
@@ -318,6 +335,11 @@ class Trial:
 
     def flush(self) -> None:
         """Take all events; replayed, they must give the tree with tiers and priorities."""
+        self.heard = -self.compare_every
+        self.take_events()
+
+    def take_events(self) -> None:
+        """The same; what they give is compared when that was long ago."""
         self.trace.append(("flush", ()))
         batches = [subject.cache.take_events() for subject in self.subjects]
         for subject, batch in zip(self.subjects, batches, strict=True):
@@ -328,6 +350,12 @@ class Trial:
                 subject.mirror.replay(batch)
             except (Mismatch, LookupError) as error:
                 raise Mismatch(f"events of {subject.store}", repr(error)) from error
+        if self.operations >= self.heard + self.compare_every:
+            self.heard = self.operations
+            self._compare_mirrors()
+
+    def _compare_mirrors(self) -> None:
+        for subject in self.subjects:
             for known, (stream, place) in zip(subject.mirror.groups, self.oracle.model.groups(), strict=True):
                 pages = {self.hashes.of(path): pages[place] for path, pages in stream.tree.at.items()}
                 facts = {name: (page.hottest, page.priority) for name, page in pages.items() if page}

@@ -16,7 +16,7 @@ class View:
     """The engine's notes on one world, and questions to them."""
 
     def __init__(
-        self, world: World, stores: Sequence[StoreName], check_every: int = 20, compare_every: int = 5
+        self, world: World, stores: Sequence[StoreName], check_every: int = 120, compare_every: int = 40
     ) -> None:
         self.world = world
         self.trial = Trial(world, stores, check_every, compare_every)

@@ -7,6 +7,7 @@ tiers, claims that stay open while others live and die, moves that fail one afte
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
 
 WEIGHTS = {
@@ -33,9 +34,9 @@ class Habits:
     most_open: int = 3  # batches claimed at once
 
     def shares(self, slow: bool) -> list[float]:
-        """The weight of each verb; what a slow tier has besides, where there is one."""
+        """The weight of each verb and all before it; what a slow tier has besides, where there is one."""
         more = {**(dict(IN_SLOW) if slow else {}), **dict(self.more)}
-        return [more.get(verb, weight) for verb, weight in WEIGHTS.items()]
+        return list(accumulate(more.get(verb, weight) for verb, weight in WEIGHTS.items()))
 
 
 FEW = (("fork", 1.0), ("trim", 1.0), ("grow", 5.0), ("hold", 1.0), ("retry", 1.0), ("hold_prompt", 0.5), ("probe", 1.0))

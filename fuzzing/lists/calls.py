@@ -17,7 +17,10 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 from fuzzing.world import build
 from fuzzing.world.plain import Ask, Budget, Encoder, Group, World
 
-DERIVED = {"root", "scope_root", "identities", "places", "kinds", "num_own", "has_state", "is_plain", "snug"}
+DERIVED = {
+    "root", "scope_root", "identities", "places", "room", "compute_end",
+    "kinds", "num_own", "has_state", "is_plain", "snug",
+}  # fmt: skip
 CALLS: dict[str, Callable[..., Any]] = {}  # every call that can be recorded, by name; the player comes first
 SIGNATURES: dict[str, Signature] = {}
 

@@ -23,10 +23,12 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     path = path_of(ask.root, ask.identities[: usable // size * size], size)
     claim.found = pages_along(state, path)
     claim.walked = state.tree.depth(path)
-    claim.blocks = longest(state, claim.found, claim.walked)
-    claim.coming = longest(state, pages_along(state, path, slow=True), claim.walked)
+    edges = points(state, claim.found, claim.walked)
+    claim.blocks = claim.coming = last_of_all(edges)
+    if state.world.slow:
+        claim.coming = longest(state, pages_along(state, path, slow=True), claim.walked)
     claim.start = claim.blocks * size
-    if claim.blocks < simple_rule(state, claim.found, claim.walked):
+    if claim.blocks < simple_rule(edges):
         raise Mismatch("more is computed again than need be")
     claim.pages = needed_pages(state, claim)
     if state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
@@ -55,9 +57,10 @@ def in_the_way(state: State, claim: Claim) -> bool:
 def pages_along(state: State, path: Path, slow: bool = False) -> Found:
     """Every page of every group along a path; those in the slow tier only are not there, unless asked for."""
     found: Found = [{} for _ in state.pools]
-    for block in range(len(path) - 1):
+    anywhere = slow or not state.world.slow
+    for block in range(state.tree.depth(path)):
         for group, page in enumerate(state.tree.at.get(path[: block + 2], ())):
-            if page is not None and (slow or page.is_near(state.world)):
+            if page is not None and (anywhere or page.is_near(state.world)):
                 found[group][block] = page
     return found
 
@@ -65,22 +68,29 @@ def pages_along(state: State, path: Path, slow: bool = False) -> Found:
 def resumable(state: State, found: Found, group: int, blocks: int) -> bool:
     """Whether a group has all it needs to go on after so many blocks."""
     size = state.world.block_size
-    return all(block in found[group] for block in reach.needed(state.kinds[group], blocks * size, size))
+    return found[group].keys() >= set(reach.needed(state.kinds[group], blocks * size, size))
+
+
+def points(state: State, found: Found, walked: int) -> list[list[int]]:
+    """The block edges after which each group could go on by itself, the last one first."""
+    edges = range(walked, -1, -1)
+    return [[n for n in edges if resumable(state, found, group, n)] for group in range(len(state.pools))]
+
+
+def last_of_all(edges: list[list[int]]) -> int:
+    """The last edge after which every group could go on."""
+    return max(set(edges[0]).intersection(*edges[1:]))
 
 
 def longest(state: State, found: Found, walked: int) -> int:
-    """The last block edge after which every group could go on."""
-    groups = range(len(state.pools))
-    good = (n for n in range(walked, -1, -1) if all(resumable(state, found, group, n) for group in groups))
-    return next(good)
+    """The same of what was found."""
+    return last_of_all(points(state, found, walked))
 
 
-def simple_rule(state: State, found: Found, walked: int) -> int:
+def simple_rule(edges: list[list[int]]) -> int:
     """The least a cache must find: every group its longest; the shortest of those, lowered until all can go on."""
-    groups = range(len(state.pools))
-    alone = [next(n for n in range(walked, -1, -1) if resumable(state, found, group, n)) for group in groups]
-    least = min(alone)
-    while not all(resumable(state, found, group, least) for group in groups):
+    least = min(alone[0] for alone in edges)
+    while not all(least in alone for alone in edges):
         least -= 1
     return least
 

@@ -10,6 +10,7 @@ from fuzzing.oracle.admission import cost
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.pools import Pools
+from fuzzing.oracle.receipts import remembered
 from fuzzing.oracle.state import Claim, State
 from fuzzing.oracle.tree import path_of
 from fuzzing.world.plain import Blocks, ClaimFacts, Outlook, Path
@@ -101,12 +102,12 @@ def encoder_wants(model: Model, claim: Claim) -> Blocks:
 
 
 def usage(model: Model) -> tuple[int, ...]:
-    """Where the slots of every tier are."""
+    """Where the slots of every tier are; and how many pages that are gone are remembered, told of the first."""
     numbers: list[int] = []
     for stream, place in model.groups():
         pools = stream.pools[place]
         for tier in range(len(pools.owner)):
-            numbers += pools.usage(tier)
+            numbers += (*pools.usage(tier), 0 if tier else len(remembered(pools)))
     return tuple(numbers)
 
 

@@ -29,9 +29,8 @@ class Gone:
         """The page of a path is gone; None: for no reason to be remembered. Of partial blocks nothing is."""
         if len(path[-1]) != size or not self.room:
             return
-        self.history = [None if entry and entry[0] == path else entry for entry in self.history]
-        if loss is not None:
-            self.history.append((path, loss))
+        kept = [None if entry and entry[0] == path else entry for entry in self.history[-self.room :]]
+        self.history = [*kept, (path, loss)] if loss is not None else kept
 
     def forget(self) -> None:
         """Nothing was ever there."""

@@ -355,12 +355,8 @@ class Oracle:
         """Free counts."""
         return tuple([stream.free(place) for stream, place in self.model.groups()])
 
-    def ghosts(self) -> tuple[int, ...]:
-        """Pages that are gone and remembered, by group."""
-        return tuple([len(receipts.remembered(stream.pools[place])) for stream, place in self.model.groups()])
-
     def usage(self) -> tuple[int, ...]:
-        """Where the slots of every tier are."""
+        """Where the slots of every tier are; and how many pages that are gone are remembered, told of the first."""
         return usage(self.model)
 
     def row(self, name: str) -> tuple[Any, ...]:

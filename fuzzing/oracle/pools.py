@@ -84,7 +84,11 @@ class Pools:
 
     def free(self) -> int:
         """Device slots that can be had: empty, or of an idle page nobody claims."""
-        return sum(page is None or (page.idle and not page.claims) for page in self.owner[0])
+        count = 0
+        for page in self.owner[0]:
+            if page is None or (page.path is not None and not page.holders and not page.claims):
+                count += 1
+        return count
 
     def usage(self, tier: int) -> tuple[int, int, int]:
         """Empty slots, idle pages, shadows."""

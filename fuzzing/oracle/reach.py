@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fuzzing.world.plain import Blocks, Group
 
 
@@ -10,15 +12,15 @@ def num_blocks(tokens: int, size: int) -> int:
     return -(-tokens // size)
 
 
-def needed(group: Group, length: int, size: int) -> list[int]:
+def needed(group: Group, length: int, size: int) -> Sequence[int]:
     """Blocks that must be there to go on after `length` tokens: all it reads, and the one it goes on writing."""
     blocks = range(num_blocks(length, size))
     if group.kind == "state":
-        return list(blocks)[-1:]  # a snapshot at the end of block b stands for every token up to there
+        return blocks[-1:]  # a snapshot at the end of block b stands for every token up to there
     if group.kind == "window":
         oldest = length - group.window + 1  # the query itself is the last token of its window
         return [block for block in blocks if block * size < group.sinks or (block + 1) * size > oldest]
-    return list(blocks)
+    return blocks
 
 
 def sink(group: Group, size: int) -> int:
@@ -43,7 +45,7 @@ def is_stop(group: Group, position: int, marks: tuple[int, ...]) -> bool:
     return position > 0 and (position in marks or (group.every > 0 and position % group.every == 0))
 
 
-def runs(blocks: list[int]) -> Blocks:
+def runs(blocks: Sequence[int]) -> Blocks:
     """The same blocks as runs."""
     found: list[tuple[int, int]] = []
     for block in sorted(blocks):

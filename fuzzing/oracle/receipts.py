@@ -63,7 +63,8 @@ class Why:
         self.path = path_of(claim.ask.root, claim.ask.identities[: self.usable // size * size], size)
         self.whole = len(self.path) - 1
         self.found = claims.pages_along(state, self.path)
-        both = zip(claims.pages_along(state, self.path, slow=True), self.found, strict=True)
+        known = claims.pages_along(state, self.path, slow=True) if state.world.slow else self.found
+        both = zip(known, self.found, strict=True)
         self.slow = [known.keys() - near.keys() for known, near in both]  # blocks in the slow tier only
         self.walked = state.tree.depth(self.path)
         self.losses = [remembered(pools) for pools in state.pools]
@@ -71,6 +72,7 @@ class Why:
         self.row = self.who_computes()
         self.parted = self.where_parted()
         self.blocks: dict[int, Reason] = {}  # asked so far
+        self.elsewhere: int | None = None  # leading blocks that another scope has, once asked for
 
     def prefix(self, block: int) -> Path:
         """The path up to and with a block."""
@@ -105,11 +107,11 @@ class Why:
         return max(useful, key=lambda row: (self.shares(row), -row.number), default=None)
 
     def where_parted(self) -> int:
-        """The first token that no path in the tree has."""
-        identities = self.ask.identities[: self.whole * self.size]
-        others = [path for path in self.state.tree.exists() if path[0] == self.ask.root]
-        flat = [tuple(token for block in path[1:] for token in block) for path in others]
-        return max((common_tokens(tokens, identities) for tokens in flat), default=0)
+        """The first token that no path in the tree has: the blocks that exist, and part of one that comes next."""
+        first, there = self.walked * self.size, self.path[: self.walked + 1]
+        identities = self.ask.identities[first : self.whole * self.size]
+        next_ones = [path[-1] for path in self.state.tree.exists() if path[:-1] == there]
+        return first + max((common_tokens(block, identities) for block in next_ones), default=0)
 
     # -- one token ---------------------------------------------------------------------------------------------------
 
@@ -137,8 +139,9 @@ class Why:
         """What a block shares with others is not new, but no whole block; what others have is not new to all."""
         if token < self.parted and block == self.walked:
             return SHORT
-        elsewhere = max(map(self.has, self.others()), default=0) if self.state.world.scopes else 0
-        return ("other_scope", None, None, None, None) if block < elsewhere else NEW
+        if self.elsewhere is None:
+            self.elsewhere = max(map(self.has, self.others()), default=0) if self.state.world.scopes else 0
+        return ("other_scope", None, None, None, None) if block < self.elsewhere else NEW
 
     def culprit(self, block: int) -> tuple[int, int]:
         """The group to blame for a block, and the edge below which it could not resume."""

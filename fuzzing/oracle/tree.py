@@ -19,6 +19,9 @@ class Tree:
         self.num_groups = num_groups
         self.tips = tips
         self.at: dict[Path, Pages] = {}
+        self._tops: list[Path] = []  # where the paths end of which the two below were made
+        self._known: set[Path] = set()
+        self._parents: set[Path] = set()
 
     def attach(self, page: Page, path: Path) -> None:
         """The page stands for this path now."""
@@ -45,23 +48,29 @@ class Tree:
 
     def is_leaf(self, path: Path) -> bool:
         """Nothing exists below."""
-        depth = len(path)
-        below = (*self.at, *self.tips())
-        return not any(len(other) > depth and other[:depth] == path for other in below)
+        self._look()
+        return path not in self._parents
 
     def exists(self) -> set[Path]:
         """Every path that exists, scopes left out."""
-        return {path[:depth] for path in (*self.at, *self.tips()) for depth in range(2, len(path) + 1)}
+        self._look()
+        return self._known
 
     def depth(self, path: Path) -> int:
         """How many blocks of a path exist."""
+        self._look()
         deepest = 0
-        for other in (*self.at, *self.tips()):
-            same = 0
-            while same < min(len(path), len(other)) and path[same] == other[same]:
-                same += 1
-            deepest = max(deepest, same - 1)
+        while deepest + 1 < len(path) and path[: deepest + 2] in self._known:
+            deepest += 1
         return deepest
+
+    def _look(self) -> None:
+        """What exists is found anew when paths have come or gone."""
+        tops = [*self.at, *self.tips()]
+        if tops != self._tops:
+            self._tops = tops
+            self._known = {path[:depth] for path in tops for depth in range(2, len(path) + 1)}
+            self._parents = {path[:-1] for path in self._known}
 
     def children(self, parent: Path) -> Iterator[tuple[Path, Pages]]:
         """Paths with pages right below."""

@@ -16,6 +16,7 @@ PRIORITIES = (0, 29, 30, 35, 90)
 SECONDS = (None, 1, 5)
 MEMORY = 12  # requests remembered, to share prefixes with
 MAX_PROMPT = 24
+PLAIN = (0, 0, 0)  # the extra words of a token that carries nothing
 
 
 class Asks:
@@ -74,14 +75,17 @@ class Asks:
 
     def cold_path(self) -> Path | None:
         """A block of plain tokens that is not on the device, if there is one."""
-        cold = [path for path, pages in self.at.items() if any(page and page.hottest for page in pages)]
-        plain = [path for path in cold if not any(any(extra) for block in path[1:] for _, *extra in block)]
-        return self.rng.choice(plain) if plain else None
+        cold = [path for path, pages in self.at.items() if any(page and 0 not in page.copies for page in pages)]
+        return self._plain_one(cold)
 
     def slow_path(self) -> Path | None:
         """One that is in the slow tier only."""
         far = [path for path, pages in self.at.items() if any(page and not page.is_near(self.world) for page in pages)]
-        plain = [path for path in far if not any(any(extra) for block in path[1:] for _, *extra in block)]
+        return self._plain_one(far)
+
+    def _plain_one(self, paths: Sequence[Path]) -> Path | None:
+        """One of them whose tokens carry nothing, if there is one."""
+        plain = [path for path in paths if not any(identity[1:] != PLAIN for block in path[1:] for identity in block)]
         return self.rng.choice(plain) if plain else None
 
     def _lengths(self, old: Ask | None) -> tuple[int, int]:

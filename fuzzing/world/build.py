@@ -135,16 +135,18 @@ def places(given: plain.Encoder | None, block_size: int) -> tuple[Identity, ...]
 
 
 def named(ask: Ask, block_size: int) -> Ask:
-    """The same ask with its scope's number and the identities of its tokens."""
+    """The ask, which is new, told its scope's number and the identities of its tokens."""
     mine = tuple([(token, 0, 0, 0) for token in ask.tokens])
     if ask.extra_ids or ask.media:
         mine = identities(request(ask))
-    root = _root(ask)
+    root = _root(ask.scope, ask.encoder)
     ORIGINS[root] = (ask.scope, ask.encoder)
     known = places(ask.encoder, block_size)
-    return replace(ask, identities=mine, places=known, root=root, scope_root=ROOTS[ask.scope])
+    ask.name_tokens(mine, known, (root, ROOTS[ask.scope]))
+    return ask
 
 
+@lru_cache(maxsize=256)
 def space(given: plain.Encoder | None) -> object:
     """What sets text over an encoder's input apart from other text of its scope."""
     read = encoder(given)
@@ -152,13 +154,14 @@ def space(given: plain.Encoder | None) -> object:
     return None if scope is None else scope.space
 
 
-def _root(ask: Ask) -> int:
+@lru_cache(maxsize=256)
+def _root(scope: int, given: plain.Encoder | None) -> int:
     """The scope's number; that of text over an encoder's input is of both, and of one without a name like no other."""
-    read = encoder(ask.encoder)
-    if read is None or ask.encoder is None:
-        return ROOTS[ask.scope]
-    scope = read._scope(SCOPES[ask.scope])
-    return ask.encoder.serial + (1 << 60) if scope is None else scope.event_hash(SEED)
+    read = encoder(given)
+    if read is None or given is None:
+        return ROOTS[scope]
+    both = read._scope(SCOPES[scope])
+    return given.serial + (1 << 60) if both is None else both.event_hash(SEED)
 
 
 def resumed(ask: Ask, tokens: tuple[Identity, ...], kept: int) -> Ask:

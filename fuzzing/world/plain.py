@@ -155,6 +155,21 @@ class Ask:
     encoder: Encoder | None = None
     places: tuple[Identity, ...] = ()  # identities of the encoder's stream, whole blocks
 
+    room: int = field(init=False, repr=False, compare=False)  # tokens of the prompt that get slots
+    compute_end: int = field(init=False, repr=False, compare=False)  # first prompt token that is not computed here
+
+    def __post_init__(self) -> None:
+        room = len(self.tokens) if self.length is None else self.length
+        object.__setattr__(self, "room", room)
+        object.__setattr__(self, "compute_end", min(room, len(self.tokens)))
+
+    def name_tokens(self, identities: tuple[Identity, ...], places: tuple[Identity, ...], roots: Numbers) -> None:
+        """Tell a new ask what follows from the rest of it; `roots` are its own and its scope's."""
+        for name, value in zip(
+            ("identities", "places", "root", "scope_root"), (identities, places, *roots), strict=True
+        ):
+            object.__setattr__(self, name, value)
+
     @property
     def keeps(self) -> bool:
         """It may be found again: text over an input that nothing names may not."""
@@ -166,20 +181,10 @@ class Ask:
         return self.length is None and self.reuse_limit is None and all(end is not None for _, end, _, _ in self.ranges)
 
     def __repr__(self) -> str:
-        derived = ("name", "tokens", "root", "scope_root", "identities", "places")
+        derived = ("name", "tokens", "root", "scope_root", "identities", "places", "room", "compute_end")
         given = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name not in derived]
         told = [f"{name}={value!r}" for name, value in given if value != getattr(_PLAIN, name, ())]
         return f"Ask({', '.join([repr(self.name), repr(list(self.tokens)), *told])})"
-
-    @property
-    def room(self) -> int:
-        """Tokens of the prompt that get slots."""
-        return len(self.tokens) if self.length is None else self.length
-
-    @property
-    def compute_end(self) -> int:
-        """First prompt token that is not computed here."""
-        return min(self.room, len(self.tokens))
 
 
 _PLAIN = Ask("", ())
