@@ -10,7 +10,7 @@ from fuzzing.oracle.admission import cost
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.pools import Pools
-from fuzzing.oracle.receipts import remembered
+from fuzzing.oracle.receipts import num_remembered
 from fuzzing.oracle.state import Claim, State
 from fuzzing.oracle.tree import path_of
 from fuzzing.world.plain import Blocks, ClaimFacts, Outlook, Path
@@ -107,7 +107,7 @@ def usage(model: Model) -> tuple[int, ...]:
     for stream, place in model.groups():
         pools = stream.pools[place]
         for tier in range(len(pools.owner)):
-            numbers += (*pools.usage(tier), 0 if tier else len(remembered(pools)))
+            numbers += (*pools.usage(tier), 0 if tier else num_remembered(pools))
     return tuple(numbers)
 
 

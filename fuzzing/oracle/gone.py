@@ -36,6 +36,6 @@ class Gone:
         """Nothing was ever there."""
         self.history.clear()
 
-    def recent(self) -> dict[Path, Loss]:
-        """What has not been crowded out."""
-        return dict(entry for entry in self.history[-self.room :] if entry is not None) if self.room else {}
+    def recent(self) -> list[tuple[Path, Loss] | None]:
+        """What has not been crowded out, with the gaps."""
+        return self.history[-self.room :] if self.room else []

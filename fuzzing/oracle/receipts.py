@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from fuzzing.oracle import claims, reach
@@ -18,12 +19,18 @@ SHORT: Reason = ("short", None, None, None, None)
 NEW: Reason = ("new", None, None, None, None)
 
 
-def remembered(pools: Pools) -> dict[Path, Loss]:
-    """By path: what is known of a group's pages that are gone."""
-    if pools.cells is not None:
-        ghosts = [ghost for ghost in pools.cells.ring if ghost is not None]
-        return {one.path: Loss(one.used + one.rest * (TICKS // 4), one.why, one.admission) for one in ghosts}
-    return pools.gone.recent()
+def num_remembered(pools: Pools) -> int:
+    """Pages of a group that are gone, and that something is known of."""
+    known: Sequence[object] = pools.gone.recent() if pools.cells is None else pools.cells.ring
+    return len(known) - known.count(None)
+
+
+def loss_of(pools: Pools, path: Path) -> Loss | None:
+    """What is known of a group's page that is gone."""
+    if pools.cells is None:
+        return next((entry[1] for entry in pools.gone.recent() if entry and entry[0] == path), None)
+    one = next((ghost for ghost in pools.cells.ring if ghost and ghost.path == path), None)
+    return None if one is None else Loss(one.used + one.rest * (TICKS // 4), one.why, one.admission)
 
 
 def explain(state: State, claim: Claim) -> ReceiptFacts:
@@ -67,7 +74,7 @@ class Why:
         both = zip(known, self.found, strict=True)
         self.slow = [known.keys() - near.keys() for known, near in both]  # blocks in the slow tier only
         self.walked = state.tree.depth(self.path)
-        self.losses = [remembered(pools) for pools in state.pools]
+        self.losses: dict[tuple[int, int], Loss | None] = {}  # by group and block, asked so far
         self.known = self.how_far_known()
         self.row = self.who_computes()
         self.parted = self.where_parted()
@@ -83,10 +90,16 @@ class Why:
         known, patience = self.walked, self.whole if self.state.world.has_state else 2
         block = known
         while block < min(self.whole, known + patience):
-            if any(self.prefix(block) in losses for losses in self.losses):
+            if any(self.loss(group, block) for group in range(len(self.state.pools))):
                 known = block + 1
             block += 1
         return known
+
+    def loss(self, group: int, block: int) -> Loss | None:
+        """What is known of a group's page of a block that is gone."""
+        if (group, block) not in self.losses:
+            self.losses[group, block] = loss_of(self.state.pools[group], self.prefix(block))
+        return self.losses[group, block]
 
     def shares(self, row: Row) -> int:
         """Leading whole blocks that a row has too."""
@@ -100,11 +113,15 @@ class Why:
 
     def who_computes(self) -> Row | None:
         """The row with most of the prompt that has some of it to come, beyond what the claim has."""
-        able = [row for row in self.state.rows.values() if row.tip is not None and row.keep]
-        groups = range(len(self.state.kinds))
-        busy = [row for row in able if min(self.hidden_from(row, group) for group in groups) < self.shares(row)]
-        useful = [row for row in busy if self.shares(row) > self.claim.blocks]
-        return max(useful, key=lambda row: (self.shares(row), -row.number), default=None)
+        able = [
+            row
+            for row in self.state.rows.values()
+            if row.tip is not None and row.keep and row.ask.root == self.ask.root
+        ]
+        groups, shared = range(len(self.state.kinds)), {row: self.shares(row) for row in able}
+        busy = [row for row in able if min(self.hidden_from(row, group) for group in groups) < shared[row]]
+        useful = [row for row in busy if shared[row] > self.claim.blocks]
+        return max(useful, key=lambda row: (shared[row], -row.number), default=None)
 
     def where_parted(self) -> int:
         """The first token that no path in the tree has: the blocks that exist, and part of one that comes next."""
@@ -168,7 +185,7 @@ class Why:
         if hole in self.slow[group]:
             return ("slow", group, None, None, None)
         if hole < self.known:
-            loss = self.losses[group].get(self.prefix(hole))
+            loss = self.loss(group, hole)
             unknown: Reason = ("window" if kind.kind == "window" else "forgotten", group, None, None, None)
             return unknown if loss is None else self.lost(loss, group)
         return NEW
@@ -187,7 +204,7 @@ class Why:
                 return ("under_way", group, None, None, row.ask.name)
             if ahead in self.slow[group]:
                 return ("slow", group, None, None, None)
-            loss = self.losses[group].get(self.prefix(ahead)) if ahead < self.known else None
+            loss = self.loss(group, ahead) if ahead < self.known else None
             if loss is not None:
                 return self.lost(loss, group)
         return ("snapshot", group, None, None, None) if block < self.known else NEW

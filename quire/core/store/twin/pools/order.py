@@ -177,14 +177,15 @@ class Order:
         return -1
 
     def levels(self) -> Iterator[int]:
-        """The classes in the order in which they are taken, empty ones included."""
+        """The classes that somebody has waited in, in the order in which they are taken."""
         if self.rank is None:
-            yield from range(NUM_CLASSES)
+            yield from sorted(self.queues)
             return
         yield from (EMPTY, SHADOW)
         for priority in sorted(priority for priority, count in self.celled.items() if count):
-            yield cell_level(priority, -1)
-            yield from (cell_level(priority, cell) for cell in self.rank)
+            base = cell_level(priority, 0)
+            yield base - 1
+            yield from [base + cell for cell in self.rank if base + cell in self.queues]
         yield COVERED
 
     def age(self, now: int) -> None:
