@@ -5,7 +5,8 @@
 Reads are of scattered pages of 1 MiB: plain `preadv` into the same memory, by one thread and by as many as the tier
 has; the tier verifies every page. Warm: the system has the bytes in memory. Cold: it was told to drop them before.
 Writes: plain `pwritev` and one fsync; the tier's with checksums and a fence. Last, a manifest is written and loaded.
-Compare rows of one run only.
+Compare rows of one run only. On a busy machine look at "warm, per core": bytes per second of processor time, of all
+threads together, which others do not change.
 """
 
 from __future__ import annotations
@@ -82,17 +83,22 @@ class Rig:
         os.close(self.fd)
 
 
-def rates(rig: Rig, rows: dict[str, Callable[[], None]], rounds: int, cold: bool = False) -> dict[str, float]:
-    """GB/s of each row, the median; in turn, so that whatever else runs here hits all of them."""
-    seconds: dict[str, list[float]] = {name: [] for name in rows}
+def rates(
+    rig: Rig, rows: dict[str, Callable[[], None]], rounds: int, cold: bool = False
+) -> tuple[dict[str, float], dict[str, float]]:
+    """GB per second of time, and of processor time, of each row: medians. Rows take turns, so that whatever else runs
+    here hits all of them."""
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
     for _ in range(rounds):
         for name, act in rows.items():
             if cold:
                 rig.drop()
-            start = time.perf_counter()
+            start, worked = time.perf_counter(), time.process_time()
             act()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: rig.data.nbytes / statistics.median(spent) / 1e9 for name, spent in seconds.items()}
+            seconds[name].append((time.perf_counter() - start, time.process_time() - worked))
+    size = rig.data.nbytes / 1e9
+    medians = {name: [statistics.median(spent) for spent in zip(*both, strict=True)] for name, both in seconds.items()}
+    return {name: size / each[0] for name, each in medians.items()}, {n: size / each[1] for n, each in medians.items()}
 
 
 def manifest(folder: Path, pages: int, block: int = 16) -> dict[str, float]:
@@ -135,12 +141,14 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="quire-disk-", dir=options.folder))
     try:
         rig = Rig(folder, options.pages, options.threads)
-        writes = rates(rig, {"plain pwritev": rig.plain_write, "tier": rig.checked_write}, options.rounds)
+        writes, _ = rates(rig, {"plain pwritev": rig.plain_write, "tier": rig.checked_write}, options.rounds)
         reads = {"plain preadv": rig.plain, f"{options.threads} threads": rig.plain_threads, "tier": rig.checked}
         rig.checked()
+        warm, warm_per_core = rates(rig, reads, options.rounds)
         result = {
-            "read, warm": rates(rig, reads, options.rounds),
-            "read, cold": rates(rig, reads, options.rounds, cold=True),
+            "read, warm": warm,
+            "warm, per core": warm_per_core,
+            "read, cold": rates(rig, reads, options.rounds, cold=True)[0],
             "write": writes,
             "manifest": manifest(folder, options.manifest_pages),
         }
@@ -156,7 +164,7 @@ def main() -> None:
         plain = next(iter(rows.values()))
         for row, value in rows.items():
             share = f"  {100 * value / plain:4.0f} % of plain" if row == "tier" else ""
-            print(f"{name:12} {row:16} {value:8.2f} {unit if 'bytes' not in row else ''}{share}")
+            print(f"{name:14} {row:16} {value:8.2f} {unit if 'bytes' not in row else ''}{share}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ else; it finds damage, and is no defence against somebody who may write the file
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from quire.core.records.errors import MissingExtra, install_line, say
 from quire.tiers.base import Bytes
 
@@ -18,18 +20,18 @@ def checksum(data: Bytes | bytes, seed: int = 0) -> int:
     return xxhash.xxh3_64_intdigest(data if isinstance(data, bytes) else data.data, seed)
 
 
-class Running:
-    """A checksum in the making."""
+class RunningSum(Protocol):
+    """A checksum in the making; as the library has it, since a page takes several calls."""
 
-    __slots__ = ("_state",)
-
-    def __init__(self) -> None:
-        self._state = xxhash.xxh3_64()
-
-    def update(self, data: Bytes) -> None:
+    def update(self, data: memoryview, /) -> None:
         """More bytes."""
-        self._state.update(data.data)
+        ...
 
-    def total(self) -> int:
+    def intdigest(self) -> int:
         """The checksum of all bytes so far."""
-        return self._state.intdigest()
+        ...
+
+
+def running() -> RunningSum:
+    """A new one, of nothing yet."""
+    return xxhash.xxh3_64()

@@ -181,12 +181,10 @@ def make_folder(folder: Path) -> None:
 
 def read_all(file: File, offset: int, into: Bytes) -> int:
     """Read until the array is full or the file ends; how many bytes came."""
-    done = 0
-    while done < len(into):
+    done = got = file.read(offset, into) if len(into) else 0
+    while got > 0 and done < len(into):
         got = file.read(offset + done, into[done:])
-        if got <= 0:
-            break
-        done += got
+        done += max(got, 0)
     return done
 
 

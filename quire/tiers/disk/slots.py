@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.tiers.base import Bytes
-from quire.tiers.disk.checksum import Running, checksum
+from quire.tiers.disk.checksum import checksum, running
 from quire.tiers.disk.files import MAX_PARTS, File, read_all, reason, write_some
 from quire.tiers.disk.workers import DiskJob
 
 ALIGNMENT = 4096
 CHUNK = 256 << 10  # bytes read at once into the thread's buffer
 RUN_BYTES = 4 << 20  # of one call at most
-JOB_BYTES = 1 << 20  # of one job of several calls: the unit of parallel work, and of a sign of life
+JOB_BYTES = 1 << 20  # of one job of several calls, at least ...
+MOST_JOB_BYTES = 16 << 20  # ... and at most: to hand a job over costs as much as to read some pages of it
 _thread = local()
 
 Wanted = list[tuple[int, list[Bytes]]]  # slots, ascending, each with the buffers that want its page
@@ -67,9 +68,10 @@ class SlotFile:
         if run:
             yield run
 
-    def jobs(self, slots: Sequence[int]) -> Iterator[list[list[int]]]:
-        """Runs packed into jobs, so that small pages which are no neighbours do not cost a job each."""
-        limit = max(1, JOB_BYTES // self.stride)
+    def jobs(self, slots: Sequence[int], threads: int) -> Iterator[list[list[int]]]:
+        """Runs packed into jobs: two for each thread, unless those would be very small or large."""
+        share = min(-(-len(slots) // (2 * threads)), MOST_JOB_BYTES // self.stride)
+        limit = max(1, JOB_BYTES // self.stride, share)
         packed: list[list[int]] = []
         for run in self.runs(slots):
             if packed and sum(map(len, packed)) + len(run) > limit:
@@ -148,19 +150,19 @@ class SlotFile:
         """Piece by piece; into the buffer at once where it takes the whole page, else into memory of our own."""
         direct = len(buffers) == 1 and buffers[0].size == self.page_bytes and buffers[0].flags.c_contiguous
         target = buffers[0].reshape(-1) if direct else np.empty(self.page_bytes if buffers else 0, np.uint8)
-        total = Running()
-        for start in range(0, self.page_bytes, CHUNK):
-            stage = _stage(CHUNK)[: min(CHUNK, self.page_bytes - start)]
+        total, stage, size, at = running(), _stage(CHUNK), self.page_bytes, slot * self.stride
+        for start in range(0, size, CHUNK):
+            if start + CHUNK > size:
+                stage = stage[: size - start]
             try:
-                if read_all(self.file, slot * self.stride + start, stage) < len(stage):
+                if read_all(self.file, at + start, stage) < len(stage):
                     return "the file ends before its page does"
             except OSError as wrong:
                 return reason(wrong)
-            total.update(stage)
-            part = target[start : start + len(stage)]
-            if len(part) and not job.touch(lambda part=part, stage=stage: np.copyto(part, stage)):  # type: ignore[misc]
+            total.update(stage.data)
+            if buffers and not job.fill(target[start : start + CHUNK], stage):
                 return "nobody waits for it any more"
-        why = self._verdict(slot, total.total())
+        why = self._verdict(slot, total.intdigest())
         if not why and buffers and not direct:
             job.touch(lambda: _fill(buffers, target))
         return why

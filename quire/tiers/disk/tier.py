@@ -119,7 +119,7 @@ class DiskTier:
         buffers = {slot: buffer for slot, buffer in zip(slots, data, strict=True) if slot not in failed}
         acts = [
             (list(chain.from_iterable(runs)), partial(_write_runs, ours, runs, buffers, failed))
-            for runs in ours.jobs(sorted(buffers))
+            for runs in ours.jobs(sorted(buffers), self._workers.num_threads)
         ]
         self._dirty[group] = True
         self._run(group, acts, failed)
@@ -179,7 +179,7 @@ class DiskTier:
         ours = self._slots[group]
         acts = [
             (list(chain.from_iterable(runs)), partial(_read_runs, ours, runs, wanted, failed))
-            for runs in ours.jobs(sorted(wanted.keys() - failed.keys()))
+            for runs in ours.jobs(sorted(wanted.keys() - failed.keys()), self._workers.num_threads)
         ]
         self._run(group, acts, failed, writing=False)
         self._count(read=len(wanted) - len(failed), failed=len(failed))

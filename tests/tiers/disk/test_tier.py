@@ -98,10 +98,20 @@ def test_neighbours_go_in_one_call(faulty: DiskTier, faults: Faults) -> None:
 def test_small_pages_that_are_no_neighbours_share_a_job(tmp_path: Path) -> None:
     tier = DiskTier("disk", (600,), (64,), tmp_path, io=PATIENT)
     pages = fill(tier, 0)
-    assert [sum(map(len, runs)) for runs in tier._slots[0].jobs(range(0, 600, 2))] == [256, 44]
+    assert [sum(map(len, runs)) for runs in tier._slots[0].jobs(range(0, 600, 2), 2)] == [256, 44]
     out = np.zeros((300, 1, 64), np.uint8)
     tier.read(0, range(0, 600, 2), list(out))
     assert np.array_equal(out, pages[::2])
+    tier.close()
+
+
+def test_many_pages_are_two_jobs_for_each_thread(tmp_path: Path) -> None:
+    """To hand a job over is not free; nor may one be so long that nobody else gets a turn."""
+    tier = DiskTier("disk", (100,), (1 << 20,), tmp_path, io=PATIENT)
+    slots = range(0, 100, 2)
+    assert [sum(map(len, runs)) for runs in tier._slots[0].jobs(slots, 2)] == [13, 13, 13, 11]
+    assert [sum(map(len, runs)) for runs in tier._slots[0].jobs(slots, 1)] == [16, 16, 16, 2]
+    assert [sum(map(len, runs)) for runs in tier._slots[0].jobs(slots[:3], 2)] == [1, 1, 1]
     tier.close()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from threading import Event
+import time
+from threading import Event, Thread
+
+import numpy as np
 
 from quire.tiers.disk.workers import DiskJob, Workers
 
@@ -38,3 +41,44 @@ def test_an_act_that_raises_is_told_and_the_thread_goes_on() -> None:
     assert all(job.done for job in jobs) and workers.close(600)
     (after,) = workers.run([fail], 600)
     assert not after.done and after.given_up
+
+
+def test_a_long_job_that_is_heard_of_is_not_given_up() -> None:
+    """Parts of it say that it lives, long after the deadline for one that says nothing."""
+    workers = Workers("test", 1, 4)
+    out, ones = np.zeros(1, np.uint8), np.ones(1, np.uint8)
+
+    def work(job: DiskJob) -> None:
+        end = time.monotonic() + 1.2
+        while time.monotonic() < end:
+            assert job.fill(out, ones)
+
+    jobs = workers.run([work], 0.4)
+    assert jobs[0].done and not jobs[0].given_up and out[0] == 1
+    assert not jobs[0].error and workers.close(600)
+
+
+def test_more_jobs_than_there_is_room_for_are_all_done() -> None:
+    workers, done = Workers("test", 2, 2), []
+    calls = [
+        Thread(target=lambda: done.extend(workers.run([lambda job: None] * 50, 600)), daemon=True) for _ in range(4)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join(600)
+    assert len(done) == 200 and all(job.done and not job.given_up for job in done)
+    assert workers.close(600)
+
+
+def test_a_job_that_was_given_up_fills_nothing() -> None:
+    gate, out = Event(), np.zeros(1, np.uint8)
+    workers = Workers("test", 2, 4)
+
+    def late(job: DiskJob) -> None:
+        assert gate.wait(30)
+        assert not job.fill(out, np.ones(1, np.uint8))
+
+    (job,) = workers.run([late], 0.01)
+    gate.set()
+    assert workers.close(600) and job.done and job.given_up and job.error is None and out[0] == 0

@@ -192,7 +192,8 @@ class Manifest:
                 contents = read_log(Log(before, log.gaps, covered, covered_end))
                 return self._replace(contents, covered, covered_end)
             finally:
-                self._named = None
+                with self._writing:  # somebody who appends has looked at it
+                    self._named = None
 
     def rewrite(self, contents: Contents) -> None:
         """Start again with these pages only. Requires: they are on the disk, and nobody appends meanwhile."""
