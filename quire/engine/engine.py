@@ -37,6 +37,7 @@ from quire.engine.model.layers import KvShape, Model
 from quire.engine.model.pages import Pages
 from quire.engine.outer.connector import Connector, StepParticipant
 from quire.engine.outer.connector_side import ConnectorSide
+from quire.engine.outer.disk_side import check_disk_index
 from quire.engine.outer.outer_memory import OuterMemory
 from quire.engine.recording import RunRecorder
 from quire.engine.settings import EngineConfig
@@ -77,7 +78,10 @@ class Engine:
         disk: DiskConfig | str | Path | None = None,
     ) -> None:  # fmt: skip
         self.model, self.config, self.clock = model, config, clock
-        self.cache = Cache(config.cache_config(model.groups(config.block_size, config.snapshot_every)), clock=clock)
+        cache = config.cache_config(model.groups(config.block_size, config.snapshot_every))
+        if disk is not None:
+            check_disk_index(cache)
+        self.cache = Cache(cache, clock=clock)
         self.pages = Pages(model, self.cache.config, colder)
         self.plans = PlanRunner(self.cache, self.pages.mover)
         self.connector_side = ConnectorSide(self.cache, connector, model.recurrent)

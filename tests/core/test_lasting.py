@@ -24,6 +24,7 @@ from quire import (
 from quire.core.records.events import EventBatch, Moved, Removed, Stored
 from quire.core.records.identity import RestoredScope
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
+from quire.core.records.reports.index_size import index_size
 from quire.core.store import StoreName
 
 SIZE = 4
@@ -300,3 +301,54 @@ def test_a_cache_that_was_used_takes_nothing_back(store: StoreName) -> None:
     )  # fmt: skip
     none = LastingPages(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64))
     assert cache_of(store).restore(empty, none) == 0
+
+
+def chains_of(count: int, size: int) -> tuple[BlockNodes, LastingPages]:
+    """So many blocks, 50 in a chain, each with a page."""
+    number = np.arange(1, count + 1)
+    parent = np.where(number % 50 == 1, -1, number - 1)
+    nodes = BlockNodes(
+        number, parent, np.arange(count + 1) * size, np.arange(count * size, dtype=np.int32),
+        np.empty((0, 3), np.uint64), np.empty(0, np.int64), (Scope().digest,),
+    )  # fmt: skip
+    return nodes, LastingPages(np.zeros(count, np.int32), np.arange(count, dtype=np.int32), number)
+
+
+@pytest.mark.parametrize("size", [16, 48])
+@pytest.mark.parametrize("events", [False, True])
+@pytest.mark.parametrize("eviction", ["lru", "adaptive"])
+def test_usage_says_what_knowing_the_pages_takes(eviction: Any, events: bool, size: int) -> None:
+    """As the compiled store counts it, but for room to grow: an eighth of the blocks' part."""
+    pages = 1 << 13
+
+    def opened(slots: int) -> Cache:
+        tiers = (TierConfig("device", 8), TierConfig("host", 8), TierConfig("disk", slots, slow=True))
+        more: dict[str, Any] = {"eviction": eviction, "events": events, "lasting": True, "max_sequences": 1}
+        return Cache(CacheConfig(tiers, size, max_length=64, **more), store="compiled")
+
+    cache, small = opened(pages), opened(1)
+    empty = cache.usage(SLOW).index_bytes
+    cache.restore(*chains_of(pages, size))
+    told = cache.usage(SLOW).index_bytes
+    taken = sum(cache._setup.store.nbytes()) - sum(small._setup.store.nbytes())
+    assert 0.88 * taken < told < taken
+    known = index_size(cache.config)
+    assert empty == known.slot * pages and told <= known.page * pages
+    assert cache.usage(1).index_bytes == cache.usage(0).index_bytes == 0
+    if eviction == "lru" and not events and size == 16:
+        assert known.page < 200
+
+
+def test_blocks_that_groups_share_are_counted_once(store: StoreName) -> None:
+    groups = (LayerGroup("full"), LayerGroup("near", window=8))
+    first = cache_of(store, *groups)
+    serve(first, Request("a", text(1)))
+    changes = told(first)
+    cache = cache_of(store, *groups)
+    known, before = index_size(cache.config), [cache.usage(SLOW, group).index_bytes for group in (0, 1)]
+    assert before == [40 * known.slot] * 2
+    cache.restore(changes.nodes, changes.pages)
+    pages = [cache.usage(SLOW, group).idle for group in (0, 1)]
+    grown = [cache.usage(SLOW, group).index_bytes - 40 * known.slot for group in (0, 1)]
+    assert pages[0] >= pages[1] > 0
+    assert grown == [pages[0] * known.block + 8 * 64, 0]  # the smallest index

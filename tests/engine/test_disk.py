@@ -237,6 +237,8 @@ def test_what_cannot_work_is_refused_before_anything_is_made(tmp_path: Path) -> 
         Engine(model, EngineConfig(40, 60, **SMALL), disk=tmp_path)
     with pytest.raises(InputError, match="give host_pages too"):
         Engine(model, EngineConfig(40, 0, disk_pages=60, **SMALL), disk=tmp_path)
+    with pytest.raises(InputError, match=r"2000000000 pages on disk: their index may take \d+(\.\d+)? GB of memory"):
+        Engine(model, EngineConfig(40, 60, disk_pages=2_000_000_000, **SMALL), disk=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

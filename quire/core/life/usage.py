@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.records.plan import MoveColumn
+from quire.core.records.reports.index_size import index_bytes, index_size
 from quire.core.records.reports.stats import Usage
 from quire.core.state.held_hit import hits_of
 from quire.core.state.registry import Registry
@@ -16,6 +17,8 @@ def usage_of(registry: Registry, tier: int, group: int) -> Usage:
     """What the store knows, and how much of it finds and writers hold."""
     setup = registry.setup
     usage = setup.usage(tier, group)
+    if tier and tier == setup.config._slow_tier:
+        usage = replace(usage, index_bytes=_index_bytes(registry, group, usage))
     if registry.background or registry.open_prefetches:
         usage = replace(usage, filling=_filling(registry, tier, group), prefetched=_prefetched(registry, tier, group))
     if not registry.open_finds and not registry.open_writers:
@@ -29,6 +32,15 @@ def usage_of(registry: Registry, tier: int, group: int) -> Usage:
         if writing.tier == tier and group in setup.own_groups:
             filled += len(writing.pages[group])
     return replace(usage, found=len(read), writing=filled)
+
+
+def _index_bytes(registry: Registry, group: int, usage: Usage) -> int:
+    """Its slots; and the blocks with that group of a stream that has most of them here, since groups share blocks."""
+    setup = registry.setup
+    store, place = setup.pools[group]
+    idle = [store.num_idle(nth, setup.config._slow_tier) for nth in range(len(store.pages))]
+    blocks = usage.idle if place == idle.index(max(idle)) else 0
+    return index_bytes(index_size(setup.config), usage.capacity, blocks, store.num_nodes)
 
 
 def _filling(registry: Registry, tier: int, group: int) -> int:

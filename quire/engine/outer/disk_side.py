@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from quire.core.admission.prefetch import Prefetch as Coming
 from quire.core.cache import Cache
 from quire.core.life.setbacks import Finished
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.plan import Plan
 from quire.core.records.request import Request
@@ -72,7 +73,7 @@ class DiskSide:
     def __init__(
         self, model: Model, cache: Cache, pages: Pages, carry: Callable[[Plan], None], config: DiskConfig
     ) -> None:
-        from quire.tiers.disk import DiskFolder, DiskKeeper
+        from quire.tiers.disk import DiskFolder, DiskKeeper, DiskLimits, page_index
 
         if not cache.config.tiers[-1].slow:
             cure = "give disk_bytes to the LLM, or disk_pages in the EngineConfig"
@@ -82,7 +83,8 @@ class DiskSide:
         groups = cache.config.groups
         slots = [cache.config.tiers[-1].of_group(nth) for nth in range(len(groups))]
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
-        folder = DiskFolder(config.folder, name, [group.page_bytes for group in groups], slots)
+        limits = DiskLimits(page_index=page_index(cache.config))
+        folder = DiskFolder(config.folder, name, [group.page_bytes for group in groups], slots, limits=limits)
         layouts = [PageLayout(group.page_bytes, group.planes) for group in groups]
         try:
             self.keeper: DiskKeeper = DiskKeeper(
@@ -123,6 +125,14 @@ class DiskSide:
         except StateError as wrong:  # what was durable before is, and the engine ends all the same
             _log.warning("%s", wrong)
         return not self.keeper.hanging
+
+
+def check_disk_index(config: CacheConfig) -> None:
+    """Refuse a disk whose index may not fit into memory, before the cache takes that memory."""
+    from quire.tiers.disk import check_index
+
+    if config.tiers[-1].slow:
+        check_index(config)
 
 
 def disk_config(given: object) -> DiskConfig:

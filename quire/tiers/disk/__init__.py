@@ -1,6 +1,6 @@
 """Pages on disk that outlive the process. Re-exports what a caller needs; needs xxhash (the extra `disk`)."""
 
-from quire.tiers.disk.folder import DiskFolder, DiskLimits, OpenReport, slots_for
+from quire.tiers.disk.folder import DiskFolder, DiskLimits, OpenReport, check_index, page_index, slots_for
 from quire.tiers.disk.keeper import DiskKeeper
 from quire.tiers.disk.pace import KeeperPace, KeeperReport
 from quire.tiers.disk.tier import DiskCounts, DiskIO, DiskTier
@@ -15,5 +15,7 @@ __all__ = [
     "KeeperPace",
     "KeeperReport",
     "OpenReport",
+    "check_index",
+    "page_index",
     "slots_for",
 ]

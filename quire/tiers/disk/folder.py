@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.lasting import LastingChanges, LastingPages
+from quire.core.records.reports.index_size import index_size
 from quire.tiers.disk.files import REAL_FILES, Files, RealFiles, make_folder, reason
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.load import Contents, only, some_nodes
@@ -27,17 +29,22 @@ from quire.tiers.disk.owner import FolderLock
 from quire.tiers.disk.slots import page_file, slot_bytes
 from quire.tiers.disk.tier import DiskIO, DiskTier
 
-INDEX_BYTES = 200  # of memory per page on disk, at most: its block, its tokens, its place
+INDEX_BYTES = 200  # of memory per page on disk: its block, its tokens, its place; with blocks of 16 tokens
+CHECKSUM_BYTES = 9 + 8  # of memory per page: its sum, and its block's number after the log was compacted
 MANIFEST_BYTES = 256  # of disk per page, at most, with a block of 16 tokens: twice, while it is compacted
 VERIFY_AT_ONCE = 1024  # pages
 
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """What a folder may take; None: as much as the slots ask for, or half of the memory that is free."""
+    """What a folder may take; None: as much as the slots ask for, or half of the memory that is free.
+
+    `page_index`: memory that one page takes in the cache (`index_size(config).page`), and here.
+    """
 
     disk_bytes: int | None = None
     index_bytes: int | None = None
+    page_index: int = INDEX_BYTES
 
 
 @dataclass(slots=True)
@@ -56,6 +63,11 @@ def slots_for(disk_bytes: int, page_bytes: Sequence[int]) -> int:
     """How many slots per layer group fit into so many bytes, manifest included."""
     each = sum(slot_bytes(size) for size in page_bytes) + MANIFEST_BYTES * len(page_bytes)
     return max(0, disk_bytes // each)
+
+
+def page_index(config: CacheConfig) -> int:
+    """Memory that a page on disk takes, in such a cache and here, at most."""
+    return index_size(config).page + CHECKSUM_BYTES
 
 
 def model_folder(folder: Path, fingerprint: bytes) -> Path:
@@ -187,12 +199,18 @@ class DiskFolder:
         return np.isin(slots, list(bad))
 
 
+def check_index(config: CacheConfig) -> None:
+    """Refuse a slow tier whose index may not fit into half of the free memory. Before a cache is made: that takes it."""
+    slots = [config.tiers[-1].of_group(group) for group in range(len(config.groups))]
+    _check_index(slots, DiskLimits(page_index=page_index(config)))
+
+
 def _check_index(num_slots: Sequence[int], limits: DiskLimits) -> None:
-    need = INDEX_BYTES * sum(num_slots)
+    need = limits.page_index * sum(num_slots)
     have = limits.index_bytes if limits.index_bytes is not None else _free_memory() // 2
     if need > have:
         fact = f"their index may take {_size(need)} of memory, and {_size(have)} may be used for it"
-        raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "use less disk, or larger blocks"))
+        raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "use less disk, or longer blocks"))
 
 
 def _check_pages(folder: Path, read: ReadManifest | None, head: ManifestHead) -> None:

@@ -116,7 +116,10 @@ class DiskKeeper:
 
     def report(self) -> KeeperReport:
         """What it has done so far."""
-        return replace(self._report)
+        groups = range(len(self._cache.config.groups))
+        memory = sum(self._cache.usage(self._slow, group).index_bytes for group in groups)
+        memory += self._folder.tier.index_bytes + self._folder.manifest.known.index_bytes
+        return replace(self._report, index_bytes=memory)
 
     def close(self, flush_seconds: float = 5.0) -> None:
         """Copy down what can be in so long, make it durable, end the threads, close the folder; again: nothing."""

@@ -25,6 +25,11 @@ class KnownBlocks:
         self._before = 0  # numbers up to this one are known only if kept
         self._missing: set[int] = set()  # above that, and not recorded: something over them was left out
 
+    @property
+    def index_bytes(self) -> int:
+        """Memory that it takes."""
+        return self._kept.nbytes
+
     def compacted(self, kept: Numbers, before: int) -> None:
         """Of the blocks up to a number only these are left."""
         self._kept, self._before = np.sort(kept), max(before, self._before)

@@ -31,5 +31,6 @@ class KeeperReport:
     fences: int = 0
     compactions: int = 0
     scrubbed_bad: int = 0
+    index_bytes: int = 0  # memory that knowing the pages on disk takes, now: in the cache, and here
     stalled: str = ""  # why what changed cannot be recorded now, as on a full disk; it is tried again
     broken: str = ""  # why nothing is copied down any more

@@ -135,6 +135,11 @@ class DiskTier:
         """The slots hold pages with these checksums, from an earlier process."""
         self._slots[group].learn(slots, sums)
 
+    @property
+    def index_bytes(self) -> int:
+        """Memory that checksums take."""
+        return sum(ours.sums.nbytes + ours.known.nbytes for ours in self._slots)
+
     def unlearn(self, group: int, slots: NDArray[np.int32]) -> None:
         """The slots hold nothing any more."""
         self._slots[group].known[slots] = False

@@ -193,6 +193,10 @@ def test_other_page_sizes_are_refused(tmp_path: Path) -> None:
 def test_sizes_are_checked_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="index may take"):
         opened(tmp_path, limits=DiskLimits(index_bytes=1000))
+    pages = sum(NUM_SLOTS)
+    with pytest.raises(InputError, match="longer blocks"):
+        opened(tmp_path, limits=DiskLimits(index_bytes=300 * pages - 1, page_index=300))
+    opened(tmp_path / "fits", limits=DiskLimits(index_bytes=300 * pages, page_index=300)).close()
     with pytest.raises(InputError, match="is the limit"):
         opened(tmp_path, limits=DiskLimits(disk_bytes=100_000))
     with pytest.raises(StateError, match=r"more would be needed, and 0\.001 MB are free"):

@@ -53,6 +53,8 @@ def test_more_than_the_host_holds_goes_through_the_disk(tmp_path: Path) -> None:
     check(kept.cache)
     kept.close()
     again = Kept(tmp_path)
+    memory, pages = again.keeper.report().index_bytes, again.cache.usage(2)
+    assert pages.idle == 28 and memory == pages.index_bytes + 9 * DISK > 28 * 100
     assert [again.fetched(number) for number in range(7)] == [16] * 7
     again.close()
 

@@ -120,3 +120,4 @@ class Usage:
     writing: int = 0  # of the held ones: slots that writers fill
     filling: int = 0  # of the held ones: slots that background plans fill
     prefetched: int = 0  # pages that prefetches hold here
+    index_bytes: int = 0  # of a slow tier: memory that knowing its pages takes, with the blocks that only it has

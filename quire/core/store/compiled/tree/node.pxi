@@ -11,6 +11,7 @@ cdef enum:
     DEFAULT_PRIORITY = 35     # of a page
     MAX_PRIORITY = 100
     ONE_CLAIM = 0x100
+    LARGE_INDEX = 0x200000    # entries; as in records/reports/index_size.py
 
 cdef struct Node:             # `num_groups` pages long, and where children are counted as many numbers for each tier
     int32_t parent            # free: the next free node, or -1
@@ -128,6 +129,16 @@ cdef int index_double(Tree *t) noexcept nogil:
     return 0
 
 
+cdef int tree_extend(Tree *t, Py_ssize_t *room, Py_ssize_t wanted) noexcept nogil:
+    """Memory for so many nodes and some more: an eighth, of very many less; -1 without memory."""
+    cdef Py_ssize_t size = wanted + (wanted >> (3 if wanted < LARGE_INDEX // 2 else 5)) + 64
+    cdef void *moved = realloc(t.nodes, size * t.stride)
+    if moved == NULL:
+        return -1
+    t.nodes, room[0] = <char *> moved, size
+    return 0
+
+
 cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
     """Tokens, extras and hashes for `room` nodes; -1 without memory."""
     cdef void *moved = realloc(t.tokens, room * t.block_size * 4)
@@ -158,6 +169,11 @@ cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
     return 0
 
 
+cdef inline bint index_is_full(Tree *t, uint64_t entries) noexcept nogil:
+    """Half of it; two thirds of one that is far larger than the processor's caches, where memory counts for more."""
+    return 2 * entries > t.mask + 1 if t.mask < LARGE_INDEX - 1 else 3 * entries > 2 * (t.mask + 1)
+
+
 cdef int tree_reserve(Tree *t, Py_ssize_t more, bint extras) noexcept nogil:
     """Room for `more` nodes and their index entries; -1 without memory."""
     cdef Py_ssize_t wanted = t.num_nodes + t.num_roots + more, room = t.room
@@ -166,11 +182,11 @@ cdef int tree_reserve(Tree *t, Py_ssize_t more, bint extras) noexcept nogil:
         if t.extras == NULL:
             return -1
     if wanted > t.room:
-        if wanted > 0x7FFFFFF0 or reserve(<void **> &t.nodes, &room, wanted, t.stride):
+        if wanted > 0x7FFFFFF0 or tree_extend(t, &room, wanted):
             return -1
         if tree_widen(t, room):
             return -1
-    while 2 * <uint64_t> (t.num_full + more) > t.mask + 1:
+    while index_is_full(t, <uint64_t> (t.num_full + more)):
         if index_double(t):
             return -1
     return 0

@@ -1,0 +1,58 @@
+"""IndexSize: what it takes in memory to know where pages are and whose, whether their bytes are here or on a disk.
+
+Owns the arithmetic, per slot and per block, of the compiled store's records (the twin takes more). Knows no cache.
+
+    a slot     12   its place in the order of its tier
+               16   the page: block, holders, claims, priority; and 4 for each tier
+                4   who needs its colder copies
+             + 12   in the adaptive order: when and how often it was used
+              + 5   if what lasts is noted
+    a block    32   parent, children, key; and 4 for each layer group
+                4   for each token
+           8 / 12   its number, if it lasts / its hash, if events are on
+             + 4   in the adaptive order, for each tier of each group: children there
+         12 to 32   its entry in the index, which is between a third and two thirds full, and a small one less
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.core.records.config import CacheConfig
+
+LARGE_INDEX = 1 << 21  # entries from which it may be two thirds full; as in the store
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSize:
+    """Bytes of memory per slot, per block, and per block in the index at most."""
+
+    slot: int
+    block: int
+    entry: int = 32
+
+    @property
+    def page(self) -> int:
+        """A page with a block of its own, at most."""
+        return self.slot + self.block + self.entry
+
+
+def index_size(config: CacheConfig) -> IndexSize:
+    """Of the pages of a cache's coldest tier."""
+    tiers, adaptive = len(config.tiers), config.eviction == "adaptive"
+    page = 16 + 4 * tiers
+    if adaptive:
+        page = -(-(page + 12) // 8) * 8
+    groups = len(config.groups)
+    block = 32 + 4 * groups * (1 + tiers * adaptive) + 4 * config.block_size
+    block += 8 * config.lasting + 12 * config.events
+    return IndexSize(12 + page + 4 * (tiers > 1) + 5 * config.lasting, block)
+
+
+def index_bytes(size: IndexSize, slots: int, blocks: int, all_blocks: int) -> int:
+    """What so many slots and blocks take, in a tree of `all_blocks`."""
+    entries = 64
+    while 2 * all_blocks > entries if entries < LARGE_INDEX else 3 * all_blocks > 2 * entries:
+        entries *= 2
+    share = 8 * entries * blocks // max(all_blocks, 1)
+    return size.slot * slots + size.block * blocks + share
