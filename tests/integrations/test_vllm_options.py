@@ -13,7 +13,7 @@ import torch
 import quire.integrations.vllm as package
 from quire import InputError, MissingExtra
 from quire.integrations.vllm.cache_groups import cache_config, check_engine, num_slots
-from quire.integrations.vllm.host_pages import HostPages, host_pages, layer_blocks
+from quire.integrations.vllm.host_pages import HostPages, group_layers, layer_blocks
 from quire.integrations.vllm.options import ConnectorOptions, check_version, read_options
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from tests.integrations.toy_parts import FullAttentionSpec, SlidingWindowSpec
@@ -39,15 +39,23 @@ def test_options_are_read_by_name() -> None:
     assert read_options({"host": "40GB"}) == ConnectorOptions(40 * 10**9)
     given = {"host": 4096, "eviction": "adaptive", "checksums": False, "min_load_tokens": 64}
     assert read_options(given) == ConnectorOptions(4096, "adaptive", checksums=False, min_load_tokens=64)
+    below = {"host": 4096, "disk": "/data", "disk_bytes": "2GB", "shared": "redis://store", "wait": 0.5, "record": "r"}
+    told = ConnectorOptions(4096, disk="/data", disk_bytes=2 * 10**9, shared="redis://store", wait=0.5, record="r")
+    assert read_options(below) == told and told.outer and not ConnectorOptions(4096).outer
 
 
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
         ({}, "without 'host'"),
-        ({"host": "40GB", "disk": "/data"}, "option 'disk'.*host memory only.*leave it out"),
-        ({"host": "40GB", "shared": "redis://store"}, "option 'shared'.*host memory only"),
-        ({"host": "40GB", "prefetch": True}, "option 'prefetch'"),
+        ({"host": "40GB", "disk": "/data"}, "disk '/data'.*how much may lie there"),
+        ({"host": "40GB", "disk_bytes": "1GB"}, "disk None.*a folder and a size"),
+        ({"host": "40GB", "disk": "/data", "disk_bytes": "much"}, "a disk of 'much'"),
+        ({"host": "40GB", "disk": 4, "disk_bytes": "1GB"}, "disk 4.*no text"),
+        ({"host": "40GB", "shared": ""}, "shared ''.*no text"),
+        ({"host": "40GB", "record": True}, "record True.*no text"),
+        ({"host": "40GB", "wait": "long"}, "a wait of 'long'"),
+        ({"host": "40GB", "prefetch": True}, "option 'prefetch'.*none of that name"),
         ({"host": "40GB", "hots": 3}, "option 'hots'.*none of that name"),
         ({"host": "plenty"}, "host memory of 'plenty'"),
         ({"host": 0}, "host memory of 0 bytes"),
@@ -190,8 +198,8 @@ def test_layers_are_seen_as_bytes_of_blocks_or_refused() -> None:
         layer_blocks("layer", kv, 4)
     with pytest.raises(InputError, match="on meta"):
         layer_blocks("layer", torch.empty((6, 2), device="meta"), 3)
-    host = host_pages([group(full(), "a")], {"a": kv, "shared": kv}, 6, 5, True)
-    assert host.memory[0].shape == (5, 32)
+    layers = group_layers([group(full(), "a")], {"a": kv, "shared": kv}, 6)
+    assert HostPages(layers, 5, checksums=True).memory[0].shape == (5, 32)
 
 
 def test_orders_and_reports_travel() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,15 +60,13 @@ class ToyEngine:
         self.kv_groups, self.ranks, self.ahead, self.num_blocks = groups(hybrid), ranks, ahead, blocks
         tensors = [SimpleNamespace(size=blocks * STRIP * LAYERS[0])]  # groups lie over each other
         model = SimpleNamespace(kv_cache_groups=self.kv_groups, kv_cache_tensors=tensors, num_blocks=blocks)
-        options = ConnectorOptions(host=host * block_bytes(model, ranks), receipts=True)
-        config = cache_config(model, options, world_size=ranks, max_length=256, events=True)
-        self.cache = Cache(config)
         self.clock = 0.0
-        self.events = EventTranslator(self.cache)
-        self.side = SchedulerSide(self.cache, options, world_size=ranks, clock=lambda: self.clock, events=self.events)
         self.kv = [[[torch.zeros((blocks, STRIP), dtype=torch.uint8) for _ in g.layer_names] for g in self.kv_groups]
                    for _ in range(ranks)]  # fmt: skip
-        self.movers = [ToyMover(HostPages(kv, host, checksums=True), self.rng, late, failing) for kv in self.kv]
+        pages = self.open_pages(host)
+        self.side = self.open_side(model, host)
+        self.cache, self.events = self.side.cache, self.side.events
+        self.movers = [ToyMover(one, self.rng, late, failing) for one in pages]
         self.workers = [WorkerSide(mover) for mover in self.movers]
         self.free = [list(range(1, blocks)) for _ in self.kv_groups]
         self.waiting: list[ToyRequest] = []
@@ -82,6 +80,20 @@ class ToyEngine:
         self._truth: dict[tuple[ToyRequest, int, int, int, int], torch.Tensor] = {}
         self.published: set[tuple[int, bytes]] = set()
         self.texts: list[ToyRequest] = []
+
+    def open_pages(self, host: int) -> list[HostPages]:
+        """Host memory of each rank."""
+        return [HostPages(kv, host, checksums=True) for kv in self.kv]
+
+    def open_side(self, model: Any, host: int) -> SchedulerSide:
+        """The scheduler's side, and its cache."""
+        options = ConnectorOptions(host=host * block_bytes(model, self.ranks), receipts=True)
+        cache = Cache(cache_config(model, options, world_size=self.ranks, max_length=256, events=True))
+        events, clock = EventTranslator(cache), lambda: self.clock
+        return SchedulerSide(cache, options, world_size=self.ranks, clock=clock, events=events)
+
+    def come(self, request: ToyRequest) -> None:
+        """Its pages are on their way: it is passed over."""
 
     # -- what a block must hold ------------------------------------------------------------------------------------
 
@@ -116,6 +128,7 @@ class ToyEngine:
 
     def add(self, request: ToyRequest) -> None:
         self.texts.append(request)
+        self.side.arrive(request)
         self.waiting.append(request)
 
     def _allocate(self, request: ToyRequest, end: int, computed: int) -> bool:
@@ -147,6 +160,9 @@ class ToyEngine:
         local -= local % SIZE
         for _ in range(self.rng.choice([1, 1, 3])):
             gain = self.side.look(request, local)
+        if gain is None:
+            self.come(request)
+            return False
         if self.rng.random() < 0.1 or not self._allocate(request, local + gain or 1, local + gain):
             return False
         if local:  # vLLM's own hit: right bytes, in blocks that somebody computed before this step
@@ -287,7 +303,7 @@ class ToyEngine:
                 self.seen["loaded tokens"] += request.num_computed_tokens
 
     def _hear_events(self) -> None:
-        for told in self.events.take():
+        for told in self.events.take() if self.events is not None else ():
             if isinstance(told, StoredBlocks):
                 self.published.update((told.group, name) for name in told.hashes)
             else:

@@ -5,6 +5,8 @@ Looks at the classes of vLLM's specs by their names, so that it runs, and is tes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from quire.core.records.config import CacheConfig, TierConfig
@@ -12,7 +14,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
 from quire.integrations.vllm.options import ConnectorOptions
 
-DEVICE, HOST = 0, 1  # tiers; the device's pages are vLLM's, and there are none of ours
+DEVICE, HOST, DISK = 0, 1, 2  # tiers; the device's pages are vLLM's, and there are none of ours
 FULL = {"FullAttentionSpec", "MLAAttentionSpec"}
 WINDOW = {"SlidingWindowSpec"}
 REFUSED = {  # the others' names, with what is in the way
@@ -59,9 +61,13 @@ def layer_group(nth: int, group: Any) -> LayerGroup:
 
 
 def cache_config(
-    model: Any, options: ConnectorOptions, *, world_size: int, max_length: int, events: bool
-) -> CacheConfig:
-    """A cache without a device, for vLLM's KVCacheConfig: pages come from vLLM's blocks and go back there."""
+    model: Any, options: ConnectorOptions, *, world_size: int, max_length: int, events: bool,
+    page_bytes: Sequence[int] = (),
+) -> CacheConfig:  # fmt: skip
+    """A cache without a device, for vLLM's KVCacheConfig: pages come from vLLM's blocks and go back there.
+
+    `page_bytes` are those of a page with the parts of all ranks, where pages go further than host memory.
+    """
     groups = model.kv_cache_groups
     sizes = {int(group.kv_cache_spec.block_size) for group in groups}
     if len(sizes) != 1:
@@ -72,10 +78,26 @@ def cache_config(
     if slots < 1:
         fact = f"one block takes {block_bytes(model, world_size)} bytes in all layers and ranks"
         raise InputError(say(f"host memory of {options.host} bytes", fact, "give 'host' more"))
+    if page_bytes:
+        layers = tuple(replace(layer, page_bytes=size) for layer, size in zip(layers, page_bytes, strict=True))
+    tiers = [TierConfig("device", 0), TierConfig("host", slots)]
+    if options.disk is not None:
+        tiers.append(TierConfig("disk", disk_slots(options.disk_bytes, page_bytes), slow=True))
     return CacheConfig(
-        (TierConfig("device", 0), TierConfig("host", slots)), sizes.pop(), layers, max_length=max_length,
-        partial_reuse=False, eviction=options.eviction, receipts=options.receipts, events=events,
+        tuple(tiers), sizes.pop(), layers, max_length=max_length, partial_reuse=False, eviction=options.eviction,
+        receipts=options.receipts, events=events, lasting=options.disk is not None,
     )  # fmt: skip
+
+
+def disk_slots(disk_bytes: int, page_bytes: Sequence[int]) -> int:
+    """Slots of every group on disk."""
+    from quire.tiers.disk import slots_for  # needs xxhash, which host memory alone does without
+
+    slots = slots_for(disk_bytes, page_bytes)
+    if slots < 1:
+        fact = f"one block takes {sum(page_bytes)} bytes in all layers and ranks"
+        raise InputError(say(f"a disk of {disk_bytes} bytes", fact, "give 'disk_bytes' more"))
+    return slots
 
 
 def block_bytes(model: Any, world_size: int) -> int:
@@ -90,6 +112,22 @@ def block_bytes(model: Any, world_size: int) -> int:
 def num_slots(model: Any, host: int, world_size: int) -> int:
     """Slots of every group: scheduler and workers come to the same number, each by himself."""
     return host // block_bytes(model, world_size)
+
+
+def check_outer(options: ConnectorOptions, parallel: Any, *, events: bool, on_cpu: bool) -> None:
+    """Refuse what pages below host memory were not built for, by name."""
+    if not options.outer:
+        return
+    ask = f"option {'disk' if options.disk is not None else 'shared'} of QuireConnector"
+    if events and options.disk is not None:
+        fact = "events name scopes in clear, and of pages from disk only digests are known"
+        raise InputError(say(f"{ask} with KV events", fact, "leave out one of them"))
+    if getattr(parallel, "nnodes", 1) > 1:
+        fact = "the scheduler moves the pages of all ranks, and some of them are on other machines"
+        raise InputError(say(f"{ask} with {parallel.nnodes} nodes", fact, "use one node for each engine"))
+    if not on_cpu:
+        fact = "there pages lie in vLLM's own host region, which its scheduler cannot open"
+        raise InputError(say(f"{ask} on a GPU", fact, "leave it out, and give 'host' more"))
 
 
 def check_engine(parallel: Any, speculative: Any, role: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,18 +29,23 @@ except ImportError as missing:
     cure = "run it inside vLLM's environment: pip install vllm, then pip install quire-kv there"
     raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
 
-from quire.integrations.vllm.cache_groups import cache_config, check_engine, num_slots
-from quire.integrations.vllm.host_pages import host_pages
+from quire.integrations.vllm.cache_groups import cache_config, check_engine, check_outer, num_slots
+from quire.integrations.vllm.host_pages import HostPages, RankMemory, group_layers, layer_form, part_bytes
 from quire.integrations.vllm.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
 from quire.integrations.vllm.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.options import check_version, read_options
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
+from quire.integrations.vllm.outer.model_print import model_print
+from quire.integrations.vllm.outer.outer_pages import OuterPages
+from quire.integrations.vllm.outer.page_memory import PageMemory, PageShape
+from quire.integrations.vllm.recording import Recording
 from quire.integrations.vllm.region_pages import region_pages
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import PageMover, WorkerSide
 
 log = logging.getLogger(__name__)
 BEYOND = 128  # tokens that a request may be longer than the model's length, while drafts are taken back
+IDLE_STEP = 0.001  # seconds
 KVConnectorMetadata.register(StepOrders)
 KVConnectorWorkerMetadata.register(WorkerReport)
 
@@ -56,6 +62,9 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         self._options = read_options(transfer.kv_connector_extra_config)
         check_version(vllm.__version__, self._options.any_version)
         check_engine(parallel, vllm_config.speculative_config, transfer.kv_role)
+        told = vllm_config.kv_events_config
+        self._with_events = told is not None and told.enable_kv_cache_events
+        check_outer(self._options, parallel, events=self._with_events, on_cpu=current_platform.is_cpu())
         self._groups = kv_cache_config.kv_cache_groups
         self._world_size = parallel.world_size
         self.scheduler_side: SchedulerSide | None = None
@@ -67,17 +76,24 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
                 transfer.kv_load_failure_policy = "recompute"  # vLLM's scheduler reads it after this
 
     def _open(self, vllm_config: Any) -> SchedulerSide:
-        told = vllm_config.kv_events_config
-        with_events = told is not None and told.enable_kv_cache_events
+        options = self._options
+        memory = PageMemory.take(memory_name(vllm_config)) if options.outer else None
         config = cache_config(
-            self._kv_cache_config, self._options, world_size=self._world_size, events=with_events,
+            self._kv_cache_config, options, world_size=self._world_size, events=self._with_events,
             max_length=vllm_config.model_config.max_model_len + BEYOND,
+            page_bytes=() if memory is None else memory.shape.whole_pages,
         )  # fmt: skip
-        cache = Cache(config)
-        translator = EventTranslator(cache) if with_events else None
+        cache, outer = Cache(config), None
+        if memory is not None:
+            name = model_print(vllm_config, config, memory.shape, vllm.__version__, options.namespace)
+            outer = OuterPages(cache, memory, options, name)
+            log.info("Quire found %d pages of this model on disk (%s)", outer.counts().disk_restored, name.hex()[:16])
         slots, size = config.tiers[1].slots, config.block_size
         log.info("Quire has room for %s blocks of %d tokens, %d groups", slots, size, len(config.groups))
-        return SchedulerSide(cache, self._options, world_size=self._world_size, events=translator)
+        return SchedulerSide(
+            cache, options, world_size=self._world_size, events=EventTranslator(cache) if self._with_events else None,
+            outer=outer, recording=None if options.record is None else Recording(options.record, size),
+        )  # fmt: skip
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
@@ -103,10 +119,14 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
 
     # -- scheduler ---------------------------------------------------------------------------------------------------
 
+    def on_new_request(self, request: Any) -> None:
+        """It waits now: pages may come from a disk or a store meanwhile."""
+        self._scheduler.arrive(request)
+
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """What can be loaded behind what vLLM has; always asynchronously."""
+        """What can be loaded behind what vLLM has; always asynchronously. None: ask again, pages are coming."""
         gain = self._scheduler.look(request, num_computed_tokens)
-        return gain, gain > 0
+        return gain, bool(gain)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """vLLM has given it blocks."""
@@ -117,6 +137,8 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         state = scheduler_output.kv_connector_block_state
         preempted = scheduler_output.preempted_req_ids or ()
         fresh = _fresh_blocks(scheduler_output) if self._scheduler.is_storing else ()
+        if self._scheduler.is_coming and not scheduler_output.total_num_scheduled_tokens:
+            time.sleep(IDLE_STEP)  # nothing to compute: the threads that bring pages go first
         return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids, fresh)
 
     def update_connector_output(self, connector_output: Any) -> None:
@@ -136,6 +158,11 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     def has_pending_push_work(self) -> bool:
         """Workers have something to report, and no request keeps the engine stepping."""
         return self._scheduler.is_pending
+
+    def shutdown(self) -> None:
+        """The engine ends."""
+        if self.scheduler_side is not None:
+            self.scheduler_side.close()
 
     def reset_cache(self) -> bool:
         """Forget all pages, for new weights."""
@@ -168,10 +195,15 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     def open_mover(self, kv_caches: dict[str, Any]) -> PageMover:
         """Who copies this rank's bytes."""
         slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
-        if current_platform.is_cpu():
-            blocks = self._kv_cache_config.num_blocks
-            return host_pages(self._groups, kv_caches, blocks, slots, self._options.checksums)
-        return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
+        if not current_platform.is_cpu():
+            return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
+        layers, memory = group_layers(self._groups, kv_caches, self._kv_cache_config.num_blocks), None
+        if self._options.outer:
+            form = layer_form(self._groups, kv_caches)
+            shape = PageShape(slots, self._world_size, tuple(part_bytes(layers)), form)
+            shared = PageMemory.make(memory_name(self._vllm_config), shape)
+            memory = RankMemory.of_rank(shared, self._vllm_config.parallel_config.rank)
+        return HostPages(layers, slots, checksums=self._options.checksums, memory=memory)
 
     def handle_preemptions(self, kv_connector_metadata: StepOrders) -> None:
         """Before every step: stores that read blocks which it will write must have ended."""
@@ -219,6 +251,11 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     ) -> QuirePromMetrics:
         """For vLLM's /metrics."""
         return QuirePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def memory_name(vllm_config: Any) -> str:
+    """Of the memory that an engine's processes share: no other engine's is called so."""
+    return f"quire-{vllm_config.kv_transfer_config.engine_id}-{vllm_config.instance_id}".replace("/", "-")
 
 
 def _log_beside_vllm() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.outer.outer_pages import OuterCounts, OuterPages
 
 COUNTERS = {  # name: what it counts
     "lookups": "Requests that were looked up, when vLLM gave them blocks.",
@@ -19,6 +20,14 @@ COUNTERS = {  # name: what it counts
     "failed_stores": "Stores that failed; their pages are not found.",
     "refused_stores": "Stores that were cut short, since too few slots could be had.",
     "evicted_pages": "Pages that made room for others.",
+    "prefetches": "Requests for which pages were asked for below host memory.",
+    "late_prefetches": "Requests that were computed before all of those pages had come.",
+    "disk_restored": "Pages that were found on disk at the start.",
+    "disk_written": "Pages copied to the disk.",
+    "disk_read": "Pages brought from the disk.",
+    "disk_failed": "Pages that the disk did not take, or whose bytes there were bad.",
+    "shared_fetched": "Pages that came from the shared store.",
+    "shared_sent": "Pages that went to the shared store.",
     "load_bytes": "Bytes copied from host memory, by all ranks.",
     "load_seconds": "Seconds that took, of all ranks.",
     "store_bytes": "Bytes copied to host memory, by all ranks.",
@@ -26,17 +35,20 @@ COUNTERS = {  # name: what it counts
 }
 CAUSES = (
     "policy", "last_token", "short", "under_way", "evicted", "failed", "forgotten", "window", "snapshot",
-    "other_scope", "new",
+    "other_scope", "new", "slow",
 )  # fmt: skip
 COUNTERS |= {f"missed_{cause}": f"Tokens that were not in the cache, by cause: {cause}." for cause in CAUSES}
-GAUGES = {"host_pages": "Pages in host memory.", "host_slots": "Places for pages in host memory."}
+GAUGES = {
+    "host_pages": "Pages in host memory.", "host_slots": "Places for pages in host memory.",
+    "disk_pages": "Pages on disk.", "disk_slots": "Places for pages on disk.",
+}  # fmt: skip
 
 
 class ConnectorCounts:
     """Of the scheduler's side."""
 
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
+    def __init__(self, cache: Cache, outer: OuterPages | None = None) -> None:
+        self._cache, self._outer, self._below = cache, outer, OuterCounts()
         self._since: dict[str, float] = {}
         self._evicted = 0
         self.total: dict[str, float] = {}
@@ -54,11 +66,17 @@ class ConnectorCounts:
         if evicted != self._evicted:
             self.add("evicted_pages", evicted - self._evicted)
             self._evicted = evicted
-        usage = [cache.usage(HOST, group) for group in groups]
-        gauges = {
-            "host_pages": float(sum(one.idle + one.held for one in usage)),
-            "host_slots": float(sum(one.capacity for one in usage)),
-        }
+        if self._outer is not None:
+            below = self._outer.counts()
+            for name, now, before in zip(OuterCounts._fields, below, self._below, strict=True):
+                if now != before:
+                    self.add(name, now - before)
+            self._below = below
+        gauges = {}
+        for tier, name in enumerate(("host", "disk")[: len(cache.config.tiers) - HOST], HOST):
+            usage = [cache.usage(tier, group) for group in groups]
+            gauges[f"{name}_pages"] = float(sum(one.idle + one.held + one.shadows for one in usage))
+            gauges[f"{name}_slots"] = float(sum(one.capacity for one in usage))
         counted, self._since = self._since, {}
         for name, number in counted.items():
             self.total[name] = self.total.get(name, 0) + number

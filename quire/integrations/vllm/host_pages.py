@@ -9,13 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, say, shown
 from quire.integrations.vllm.orders import BadPage, Copy, Part
+from quire.integrations.vllm.outer.page_memory import PageMemory
+from quire.tiers.base import Bytes
 
 KV = Any  # a torch.Tensor: its types are not read
 
@@ -31,15 +36,36 @@ class Ended:
     seconds: float = 0.0
 
 
+@dataclass(slots=True)
+class RankMemory:
+    """A rank's parts of all pages, by group, and their checksums, plus one: 0 says that there is none."""
+
+    pages: list[Bytes]  # [slot, byte]
+    sums: list[NDArray[np.int64]]
+
+    @classmethod
+    def of_one(cls, slots: int, sizes: Sequence[int]) -> RankMemory:
+        """In this process only."""
+        return cls([np.empty((slots, size), np.uint8) for size in sizes], [np.zeros(slots, np.int64) for _ in sizes])
+
+    @classmethod
+    def of_rank(cls, memory: PageMemory, rank: int) -> RankMemory:
+        """In memory that processes share."""
+        return cls([pages[:, rank] for pages in memory.pages], [sums[:, rank] for sums in memory.sums])
+
+
 class HostPages:
     """Pages of one rank. Copies are made when they are ordered, and reported with the next `take_ended`."""
 
-    def __init__(self, layers: Sequence[Sequence[KV]], slots: int, *, checksums: bool) -> None:
+    def __init__(
+        self, layers: Sequence[Sequence[KV]], slots: int, *, checksums: bool, memory: RankMemory | None = None
+    ) -> None:
         self._layers = layers  # by group: [block, bytes] of each layer
-        self._bytes = [sum(layer.shape[1] for layer in group) for group in layers]
-        self.memory = [torch.empty((slots, size), dtype=torch.uint8) for size in self._bytes]
-        self._views = [memory.numpy() for memory in self.memory]  # the same bytes, for checksums
-        self._sums: list[dict[int, int]] | None = [{} for _ in layers] if checksums else None
+        self._bytes = part_bytes(layers)
+        own = RankMemory.of_one(slots, self._bytes) if memory is None else memory
+        self._views = own.pages
+        self.memory = [torch.from_numpy(pages) for pages in own.pages]  # the same bytes
+        self._sums = own.sums if checksums else None
         self._ended: list[Ended] = []
 
     def store(self, copy: Copy) -> None:
@@ -80,14 +106,19 @@ class HostPages:
             at += layer.shape[1]
         if not is_load and self._sums is not None:
             view = self._views[part.group]
-            self._sums[part.group].update((slot, crc32(view[slot])) for slot in part.slots)
+            self._sums[part.group][part.slots] = [crc32(view[slot]) + 1 for slot in part.slots]
 
     def _bad_pages(self, part: Part) -> list[BadPage]:
         """Pages that are not what was stored."""
         if self._sums is None:
             return []
         view, sums = self._views[part.group], self._sums[part.group]
-        return [BadPage(part.group, slot) for slot in part.slots if sums.get(slot) != crc32(view[slot])]
+        told = sums[part.slots].tolist()
+        return [
+            BadPage(part.group, slot)
+            for slot, one in zip(part.slots, told, strict=True)
+            if one != crc32(view[slot]) + 1
+        ]
 
 
 def layer_blocks(name: str, tensor: KV, num_blocks: int) -> KV:
@@ -101,7 +132,17 @@ def layer_blocks(name: str, tensor: KV, num_blocks: int) -> KV:
     return tensor.view(num_blocks, -1).view(torch.uint8)
 
 
-def host_pages(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int, slots: int, checksums: bool) -> HostPages:
-    """Pages for vLLM's groups; layers that use another one's KV are in none of them."""
-    layers = [[layer_blocks(name, kv[name], num_blocks) for name in group.layer_names] for group in groups]
-    return HostPages(layers, slots, checksums=checksums)
+def part_bytes(layers: Sequence[Sequence[KV]]) -> list[int]:
+    """Bytes of a rank's part of a page, by group."""
+    return [sum(layer.shape[1] for layer in group) for group in layers]
+
+
+def group_layers(groups: Sequence[Any], kv: Mapping[str, KV], num_blocks: int) -> list[list[KV]]:
+    """The layers of vLLM's groups as blocks of bytes; layers that use another one's KV are in none of them."""
+    return [[layer_blocks(name, kv[name], num_blocks) for name in group.layer_names] for group in groups]
+
+
+def layer_form(groups: Sequence[Any], kv: Mapping[str, KV]) -> str:
+    """What is inside a page: names, shapes and types of its layers, in order."""
+    told = [[name, list(kv[name].shape[1:]), str(kv[name].dtype)] for group in groups for name in group.layer_names]
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()

@@ -7,7 +7,7 @@ reused at all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -58,9 +58,14 @@ def can_share(request: EngineRequest) -> bool:
     return request.prompt_embeds is None and not request.resumable
 
 
-def scope_of(request: EngineRequest, epoch: int) -> Scope:
-    """The namespace of its pages; `epoch` counts updates of the weights."""
-    lora = request.lora_request.lora_name if request.lora_request is not None else None
+def adapter_name(lora: Any) -> str:
+    """What vLLM calls a LoRA adapter."""
+    return str(lora.lora_name)
+
+
+def scope_of(request: EngineRequest, epoch: int, name: Callable[[Any], str] = adapter_name) -> Scope:
+    """The namespace of its pages; `epoch` tells updates of the weights apart, `name` adapters."""
+    lora = name(request.lora_request) if request.lora_request is not None else None
     return Scope(lora=lora, salt=request.cache_salt, epoch=epoch or None)
 
 

@@ -10,11 +10,6 @@ from quire.core.records.config import Eviction
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.memory import parse_bytes
 
-NOT_HERE = {  # options of other stores for the pages: none of them is ignored
-    "disk": "the connector keeps pages in host memory only; leave it out, and give 'host' more",
-    "shared": "the connector keeps pages in host memory only; leave it out, and give 'host' more",
-    "prefetch": "there is nothing to fetch ahead from; leave it out",
-}
 TESTED = "0.32"  # of vLLM; the connector leans on what its scheduler and worker do, not only on signatures
 
 
@@ -28,6 +23,12 @@ class ConnectorOptions:
     store_decoded: bool = True  # blocks that hold generated tokens are kept too
     min_load_tokens: int = 1  # a hit that saves fewer tokens than this is not loaded
     receipts: bool = False  # say why a request missed: in the metrics, and in its answer if it asks
+    disk: str | None = None  # folder for pages that outlive the process
+    disk_bytes: int = 0  # that may lie there, of all ranks together
+    shared: str | None = None  # a store that machines share: a folder, or redis://host:6379/0
+    wait: float = 2.0  # seconds that a request is passed over for pages from there
+    namespace: str = ""  # of pages that last: what you know of the model and vLLM's config does not tell
+    record: str | None = None  # file for a trace of the requests, without their tokens
     any_version: bool = False  # run under a vLLM that was not tested
 
     def __post_init__(self) -> None:
@@ -39,17 +40,29 @@ class ConnectorOptions:
         for name in ("checksums", "store_decoded", "receipts", "any_version"):
             if type(getattr(self, name)) is not bool:
                 raise InputError(say(f"{name} {shown(getattr(self, name))}", "it is on or off", "write true or false"))
+        for name in ("disk", "shared", "namespace", "record"):
+            given = getattr(self, name)
+            if given is not None and (not isinstance(given, str) or (name != "namespace" and not given)):
+                raise InputError(say(f"{name} {shown(given)}", "it is no text", f"write {name}=..., or leave it out"))
+        if (self.disk is None) != (self.disk_bytes == 0):
+            fact = "a disk has a folder and a size" if self.disk is None else "it must be told how much may lie there"
+            raise InputError(say(f"disk {shown(self.disk)}", fact, "write disk=/folder and disk_bytes=200GB"))
+        if isinstance(self.wait, bool) or not isinstance(self.wait, int | float) or not 0 <= self.wait < 3600:
+            raise InputError(say(f"a wait of {shown(self.wait)}", "it is no time", "give seconds, below 3600"))
         if type(self.min_load_tokens) is not int or self.min_load_tokens < 1:
             fact = "it is a number of tokens, of at least 1"
             raise InputError(say(f"min_load_tokens {shown(self.min_load_tokens)}", fact, "leave it out"))
 
+    @property
+    def outer(self) -> bool:
+        """Whether there is anything below host memory."""
+        return self.disk is not None or self.shared is not None
+
 
 def read_options(extra: Mapping[str, object]) -> ConnectorOptions:
-    """The options of an extra config; what is unknown, or not there yet, is refused by name."""
+    """The options of an extra config; what is unknown is refused by name."""
     known = [field.name for field in fields(ConnectorOptions)]
     for name in extra:
-        if name in NOT_HERE:
-            raise InputError(say(f"option {shown(name)} of QuireConnector", *NOT_HERE[name].split("; ", 1)))
         if name not in known:
             raise InputError(
                 say(f"option {shown(name)} of QuireConnector", "there is none of that name", f"use {known}")
@@ -58,6 +71,8 @@ def read_options(extra: Mapping[str, object]) -> ConnectorOptions:
         raise InputError(say("QuireConnector without 'host'", "it must be told how much memory to use", "host=40GB"))
     given = dict(extra)
     given["host"] = parse_bytes(cast("str | int", given["host"]), "host memory")
+    if "disk_bytes" in given:
+        given["disk_bytes"] = parse_bytes(cast("str | int", given["disk_bytes"]), "a disk")
     return ConnectorOptions(**given)  # type: ignore[arg-type]  # __post_init__ looks at every one
 
 

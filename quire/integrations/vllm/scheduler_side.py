@@ -1,5 +1,6 @@
 """SchedulerSide: vLLM's scheduler asks, this answers from the cache and orders copies. Moves no bytes, knows no torch.
 
+    arrive    a request has come: pages begin their way from disk or store
     look      hold exactly the hit behind what vLLM has itself        (asked again and again while vLLM lacks blocks)
     place     vLLM has blocks: order the load, or let go
     order     what this step completes is stored; looks that came to nothing are closed
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,12 @@ import numpy as np
 from quire.core.cache import Cache
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.connector_counts import ConnectorCounts
-from quire.integrations.vllm.identity import PARAMS, EngineRequest, can_share, params_of
+from quire.integrations.vllm.identity import PARAMS, EngineRequest, adapter_name, can_share, params_of, scope_of
 from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.outer.outer_pages import OuterPages
+from quire.integrations.vllm.recording import Recording
 from quire.integrations.vllm.stay import Stay, StoreJob
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
@@ -38,44 +42,78 @@ class SchedulerSide:
 
     def __init__(
         self, cache: Cache, options: ConnectorOptions, *, world_size: int, clock: Callable[[], float] = time.monotonic,
-        events: EventTranslator | None = None,
+        events: EventTranslator | None = None, outer: OuterPages | None = None, recording: Recording | None = None,
     ) -> None:  # fmt: skip
         self.cache, self.options, self.world_size = cache, options, world_size
-        self.counts = ConnectorCounts(cache)
-        self.events = events
+        self.counts = ConnectorCounts(cache, outer)
+        self.events, self.outer, self.recording = events, outer, recording
+        self._adapter = adapter_name if outer is None else outer.adapters.name
         self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
         self._stays: dict[str, Stay] = {}
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
         self._jobs: dict[int, StoreJob] = {}
         self._storing: list[set[int]] = [set() for _ in self._groups]  # vLLM's blocks that are being stored
         self._orders = StepOrders()
+        self._coming: set[str] = set()  # requests that are passed over
         self._failures: dict[str, int] = {}
         self._receipts: dict[str, dict[str, Any]] = {}
         self._step = self._next = self._epoch = 0
 
     # -- a request waits ---------------------------------------------------------------------------------------------
 
-    def look(self, request: EngineRequest, computed: int) -> int:
-        """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`."""
+    def arrive(self, request: EngineRequest) -> None:
+        """A request has come, and may wait for long: what lies below host memory begins its way now."""
+        if self.recording is not None:
+            self.recording.arrived(request)
+        if self.outer is not None and can_share(request) and not request.skip_reading_prefix_cache:
+            self._bring_ahead(self._stay_of(request))
+
+    def _bring_ahead(self, stay: Stay) -> None:
+        if self.outer is not None and not stay.asked_ahead and stay.request.num_tokens > self._size:
+            stay.asked_ahead = True
+            stay.ahead = self.outer.ahead(stay.look(self.cache))
+            self.counts.add("prefetches")
+
+    def look(self, request: EngineRequest, computed: int) -> int | None:
+        """Tokens behind the first `computed` that can be loaded; what is told is held until `place` or `order`.
+
+        None: pages are on their way into host memory, and the request is to be asked for again.
+        """
         if not can_share(request):
             return 0
         stay = self._stay_of(request)
         stay.let_go()
+        refused = request.skip_reading_prefix_cache or self._failures.get(request.request_id, 0) >= MOST_FAILURES
+        if self.outer is not None and not refused and self._is_coming(stay):
+            self._coming.add(request.request_id)
+            return None
         stay.found = self.cache.find(stay.look(self.cache), from_=computed)
         self._asked[request.request_id] = stay
         gain = stay.found.end - computed
-        refused = request.skip_reading_prefix_cache or self._failures.get(request.request_id, 0) >= MOST_FAILURES
         return 0 if refused or gain < self.options.min_load_tokens else gain
+
+    def _is_coming(self, stay: Stay) -> bool:
+        """Whether it should be passed over; pages that came are held until it is placed, or for a while."""
+        self._bring_ahead(stay)
+        if stay.ahead is None:
+            return False
+        if not stay.ahead.done:
+            return True
+        if stay.request.request_id in self._coming and stay.ahead.late:
+            self.counts.add("late_prefetches")
+        self._coming.discard(stay.request.request_id)
+        return False
 
     def _stay_of(self, request: EngineRequest) -> Stay:
         """The one that waits; who had blocks and asks again was preempted, or his load failed."""
         stay = self._stays.get(request.request_id)
-        if stay is not None and (stay.placed or stay.epoch != self._epoch):
+        if stay is not None and (stay.placed or stay.scope.epoch != (self._epoch or None)):
             self._end(stay)
             stay = None
         if stay is None:
             self._next += 1
-            stay = self._stays[request.request_id] = Stay(request, self._next, self._step, self._epoch)
+            scope = scope_of(request, self._epoch, self._adapter)
+            stay = self._stays[request.request_id] = Stay(request, self._next, self._step, scope)
         return stay
 
     def place(self, request: EngineRequest, tables: Tables, external: int) -> None:
@@ -87,6 +125,7 @@ class SchedulerSide:
         if not stay.placed:
             stay.placed = True
             self._note_use(stay, external)
+            stay.end_ahead()
         if not external:
             stay.let_go()
             return
@@ -288,6 +327,8 @@ class SchedulerSide:
     def finish(self, request: EngineRequest) -> dict[str, Any] | None:
         """The request is over, done or aborted; returns what its answer should carry."""
         stay = self._stays.get(request.request_id)
+        if self.recording is not None:
+            self.recording.ended(request, stay)
         if stay is not None:
             self._end(stay)
         self._failures.pop(request.request_id, None)
@@ -297,6 +338,7 @@ class SchedulerSide:
     def _end(self, stay: Stay) -> None:
         stay.over = True
         self._asked.pop(stay.request.request_id, None)
+        self._coming.discard(stay.request.request_id)
         if self._stays.get(stay.request.request_id) is stay:
             del self._stays[stay.request.request_id]
         self._settle(stay)
@@ -305,6 +347,8 @@ class SchedulerSide:
         """What is under way ends by itself; what was read or written for a stay is kept until then."""
         if stay.over and stay.is_quiet:
             stay.close()
+            if self.outer is not None and stay.sent and stay.scope.epoch == (self._epoch or None):
+                self.outer.served(stay.stored(), stay.request.num_prompt_tokens)
 
     def reset(self) -> bool:
         """Forget everything, for new weights: nothing that was computed with the old ones is stored any more.
@@ -314,7 +358,7 @@ class SchedulerSide:
         for stay in self._asked.values():
             stay.let_go()
         self._asked.clear()
-        self._epoch += 1
+        self._epoch = self._epoch + 1 if self.outer is None else randbits(62)  # no other process means these weights
         self.cache.clear()
         for stay in self._stays.values():
             stay.full = True
@@ -330,6 +374,18 @@ class SchedulerSide:
         """An engine without requests should go on stepping: a worker has something to report."""
         now = self._clock()
         return any(now - job.since < PATIENCE for job in self._jobs.values())
+
+    @property
+    def is_coming(self) -> bool:
+        """Some request is passed over while its pages come."""
+        return bool(self._coming)
+
+    def close(self) -> None:
+        """The engine ends: what is worth it goes to the disk, a recording gets its end."""
+        if self.outer is not None:
+            self.outer.close()
+        if self.recording is not None:
+            self.recording.close()
 
     @property
     def num_open(self) -> int:

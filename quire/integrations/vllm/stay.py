@@ -14,11 +14,13 @@ import numpy as np
 from quire.core.admission.find import Found
 from quire.core.cache import Cache
 from quire.core.life.writer import Writer
+from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
 from quire.core.state.prepared import Prepared
 from quire.integrations.vllm.cache_groups import HOST
-from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of, scope_of
+from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
 from quire.integrations.vllm.orders import BadPage, Part
+from quire.integrations.vllm.outer.outer_pages import PagesAhead
 
 
 @dataclass(slots=True, eq=False)
@@ -50,14 +52,16 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_buffer", "_filled", "_prepared", "born", "epoch", "found", "full", "jobs", "load", "number", "over", "placed",
-        "request", "sent", "writer",
+        "_buffer", "_filled", "_prepared", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "number",
+        "over", "placed", "request", "scope", "sent", "writer",
     )  # fmt: skip
 
-    def __init__(self, request: EngineRequest, number: int, born: int, epoch: int) -> None:
-        self.request, self.number, self.epoch = request, number, epoch
+    def __init__(self, request: EngineRequest, number: int, born: int, scope: Scope) -> None:
+        self.request, self.number, self.scope = request, number, scope
         self.born = born  # step in which it began
         self.found: Found | None = None  # what it was offered, or loads
+        self.ahead: PagesAhead | None = None  # what is brought into host memory for it
+        self.asked_ahead = False
         self.writer: Writer | None = None
         self.load: StoreJob | None = None
         self.jobs: list[StoreJob] = []  # stores under way, in the order of their tokens
@@ -92,7 +96,7 @@ class Stay:
     def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
         request = self.request
         return Request(
-            (request.request_id, self.number), tokens, scope_of(request, self.epoch), media=media_of(request),
+            (request.request_id, self.number), tokens, self.scope, media=media_of(request),
             retention=retention_of(request), reuse_limit=reuse_limit,
         )  # fmt: skip
 
@@ -108,6 +112,16 @@ class Stay:
             self.writer = made
         return self.writer
 
+    def stored(self) -> Request:
+        """The text of what was stored of it, for others."""
+        return self._asked(self.tokens()[: self.sent])
+
+    def end_ahead(self) -> None:
+        """What was brought for it is held no longer."""
+        if self.ahead is not None:
+            self.ahead.close()
+            self.ahead = None
+
     def let_go(self) -> None:
         """Close what it was offered, unless that is being loaded."""
         if self.found is not None and self.load is None:
@@ -122,6 +136,7 @@ class Stay:
     def close(self) -> None:
         """Give back everything."""
         self.let_go()
+        self.end_ahead()
         if self.writer is not None:
             self.writer.close()
             self.writer = None

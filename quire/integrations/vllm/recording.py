@@ -1,0 +1,57 @@
+"""Recording: requests that vLLM serves, told to a TraceRecorder: when they came, lengths, keyed ids of their blocks.
+
+No token leaves the process. What was answered nothing, such as a request that was aborted in the queue, is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+
+from quire.core.records.identity import Scope
+from quire.core.records.request import Request
+from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
+from quire.integrations.vllm.identity import EngineRequest, media_of
+from quire.integrations.vllm.stay import Stay
+
+log = logging.getLogger(__name__)
+
+
+class Recording:
+    """One file; `path` has a time in it when there was such a file already."""
+
+    def __init__(self, path: str, block_size: int) -> None:
+        place = Path(path)
+        if place.exists():  # of an engine before: a restart must not fail, and nothing is replaced
+            kind = "".join(place.suffixes[-2:]) if place.suffix == ".gz" else place.suffix
+            stamp = time.strftime("%Y%m%dT%H%M%S")
+            place = place.with_name(f"{place.name.removesuffix(kind)}-{stamp}{kind}")
+        self.recorder = TraceRecorder(place, block_size)
+        self._open: dict[str, ArrivedRequest] = {}
+        log.info("Quire records requests in %s", place)
+
+    def arrived(self, request: EngineRequest) -> None:
+        """It has come."""
+        self._open[request.request_id] = self.recorder.arrive()
+
+    def ended(self, request: EngineRequest, stay: Stay | None) -> None:
+        """It is over; `stay` is its last one, None for what shares nothing."""
+        arrived, prompt = self._open.pop(request.request_id, None), request.num_prompt_tokens
+        if arrived is None:
+            return
+        if request.num_tokens <= prompt:
+            self.recorder.forget(arrived)
+            return
+        if stay is None:
+            tokens, scope = np.array(request.all_token_ids[:prompt], np.int32), Scope(space=arrived.number)
+        else:
+            tokens, scope = stay.tokens()[:prompt].copy(), stay.scope
+        words = Request("", tokens, media=media_of(request)).words()
+        self.recorder.add(arrived, tokens, request.num_tokens - prompt, scope, words)
+
+    def close(self) -> None:
+        """Write what waits; the file gets its name."""
+        self.recorder.close()
