@@ -30,6 +30,7 @@ from quire.tiers.base import PageLayout, Tier
 
 if TYPE_CHECKING:
     from quire.tiers.disk import DiskKeeper  # need xxhash, which host memory alone does without
+    from quire.tiers.disk.files import Files
     from quire.tiers.shared import Fetch, SharedCache
 
 log = logging.getLogger(__name__)
@@ -120,8 +121,10 @@ class OuterPages:
     """
 
     def __init__(
-        self, cache: Cache, memory: PageMemory, options: ConnectorOptions, name: bytes, *, clock: Clock = time.monotonic
-    ) -> None:
+        self, cache: Cache, memory: PageMemory, options: ConnectorOptions, name: bytes, *,
+        clock: Clock = time.monotonic, files: Files | None = None,
+    ) -> None:  # fmt: skip
+        self._files = files
         self.cache, self.memory, self.options, self.clock = cache, memory, options, clock
         self.adapters = AdapterNames()
         self.keeper: DiskKeeper | None = None
@@ -143,9 +146,11 @@ class OuterPages:
 
     def _open_disk(self, folder: str, name: bytes) -> DiskKeeper:
         from quire.tiers.disk import DiskFolder, DiskKeeper
+        from quire.tiers.disk.files import REAL_FILES
 
         sizes, tier = self.memory.shape.whole_pages, self.cache.config.tiers[-1]
-        opened = DiskFolder(folder, name, sizes, [tier.of_group(group) for group in range(len(sizes))])
+        slots = [tier.of_group(group) for group in range(len(sizes))]
+        opened = DiskFolder(folder, name, sizes, slots, files=self._files or REAL_FILES)
         try:
             return DiskKeeper(self.cache, opened, self._tiers(), [PageLayout(size) for size in sizes])
         except BaseException:

@@ -1,0 +1,66 @@
+"""LastingEngine: the toy engine with a disk, or a store that machines share, below its host memory. Real ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quire import Cache
+from quire.integrations.vllm.cache_groups import block_bytes, cache_config
+from quire.integrations.vllm.host_pages import HostPages, RankMemory, part_bytes
+from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.outer.outer_pages import OuterPages
+from quire.integrations.vllm.outer.page_memory import PageMemory, PageShape
+from quire.integrations.vllm.scheduler_side import SchedulerSide
+from quire.tiers.disk.files import Files
+from tests.integrations.toy_engine import ToyEngine
+from tests.integrations.toy_parts import ToyRequest
+
+SECONDS = 30.0  # for a thread that must come to its end on a busy machine
+WHICH = bytes(range(32))  # stands for a model's fingerprint
+
+
+class LastingEngine(ToyEngine):
+    """`at` is a folder for the memory that processes share; `below` has the options `disk`, `shared` and so on."""
+
+    def __init__(self, seed: int, at: Path, below: dict[str, Any], files: Files | None = None, **more: Any) -> None:
+        self.at, self.below, self.files = at, {"wait": SECONDS} | below, files
+        super().__init__(seed, **more)
+
+    def open_pages(self, host: int) -> list[HostPages]:
+        made = []
+        for rank, kv in enumerate(self.kv):
+            memory = PageMemory.make("pages", PageShape(host, self.ranks, tuple(part_bytes(kv)), "toy"), self.at)
+            made.append(HostPages(kv, host, checksums=True, memory=RankMemory.of_rank(memory, rank)))
+        return made
+
+    def open_side(self, model: Any, host: int) -> SchedulerSide:
+        options = ConnectorOptions(host=host * block_bytes(model, self.ranks), receipts=True)
+        options, memory = replace(options, **self.below), PageMemory.take("pages", self.at)
+        sizes = memory.shape.whole_pages
+        config = cache_config(model, options, world_size=self.ranks, max_length=256, events=False, page_bytes=sizes)
+        cache = Cache(config)
+        self.outer = OuterPages(cache, memory, options, WHICH, files=self.files)
+        return SchedulerSide(cache, options, world_size=self.ranks, clock=lambda: self.clock, outer=self.outer)
+
+    def come(self, request: ToyRequest) -> None:
+        """vLLM would step on; here time passes until the threads have done what they were asked."""
+        if self.rng.random() < 0.7:
+            self.settle()
+
+    def settle(self) -> None:
+        """What was asked of the threads so far is done."""
+        if self.outer.keeper is not None:
+            self.outer.keeper.idle(SECONDS)
+        if self.outer.shared is not None:
+            assert self.outer.shared.wait_until_idle(SECONDS)
+
+    def nothing_is_held(self) -> None:
+        self.settle()
+        for _ in range(100):  # a copy down may be under way, by the keeper's own choice
+            if not self.cache.background_plans():
+                break
+            self.settle()
+        super().nothing_is_held()
+        assert not self.cache.open_prefetches()

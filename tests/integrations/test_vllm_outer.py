@@ -1,0 +1,336 @@
+"""The vLLM connector with a disk and a shared store below its host memory: every byte checked, faults one by one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quire import InputError, Scope
+from quire.integrations.vllm.orders import StepOrders
+from quire.integrations.vllm.outer.page_memory import FOLDER, PageMemory, PageShape, SharedMemoryTier
+from quire.tiers.base import TierError
+from tests.integrations.lasting_engine import SECONDS, LastingEngine
+from tests.integrations.test_vllm_contract import ask, run
+from tests.integrations.toy_parts import SIZE, ToyRequest, requests
+from tests.tiers.disk.stand_ins import Faults, FaultyFiles
+from tests.tiers.shared.conftest import redis_server as redis_server
+from tests.tiers.shared.redis_server import RedisServer, needs_redis
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def disk_at(tmp_path: Path) -> dict[str, Any]:
+    return {"disk": str(tmp_path / "disk"), "disk_bytes": 1 << 20}
+
+
+def served(engine: LastingEngine, name: str = "first", tokens: list[int] | None = None) -> None:
+    """A prompt is computed and stored, and its request is over."""
+    request = ask(name, tokens)
+    engine.side.hear(run(engine, computed(engine, request)))
+    engine.side.finish(request)
+
+
+def computed(engine: LastingEngine, request: ToyRequest) -> StepOrders:
+    """It runs, alone and in one step; the orders are not run yet."""
+    if engine.side.look(request, 0) is None:  # the store is asked
+        engine.settle()
+        assert engine.side.look(request, 0) == 0
+    request.tables = [list(range(1, 2 + request.num_tokens // SIZE)) for _ in engine.kv_groups]
+    engine.side.place(request, request.tables, 0)
+    engine.fill(request, request.tables, 0, request.num_tokens)
+    return engine.side.order({request.request_id: request.num_tokens}, (), lambda _: request.tables)
+
+
+def on_disk(tmp_path: Path, **more: Any) -> None:
+    """The prompt is on disk, and the engine that computed it is gone."""
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False, **more)
+    served(engine)
+    assert engine.outer.keeper is not None and engine.outer.keeper.flush(SECONDS)
+    engine.side.close()
+
+
+def totals(engine: LastingEngine) -> dict[str, float]:
+    engine.side.counts.add("stores", 0)  # so that there is something to tell
+    engine.side.counts.take()
+    return engine.side.counts.total
+
+
+@pytest.mark.parametrize(
+    "world", [{"hybrid": False}, {"hybrid": True, "ranks": 2, "ahead": True, "late": 0.3}], ids=str
+)
+def test_what_one_engine_computed_the_next_one_loads(tmp_path: Path, world: dict[str, Any]) -> None:
+    rng, hits = random.Random(4), []
+    texts = requests(rng, 14, salts=True)
+    for round_ in range(2):
+        engine = LastingEngine(round_, tmp_path, disk_at(tmp_path), host=24, blocks=60, **world)
+        engine.own = 0.0
+        for request in texts:
+            request.all_token_ids = request.all_token_ids[: request.num_prompt_tokens]
+            request.num_computed_tokens, request.status, request.tables = 0, "waiting", []
+        engine.run(list(texts))
+        assert engine.seen["done"] == 14
+        engine.pages_are_right()
+        told = totals(engine)
+        hits.append(told["hit_tokens"])
+        assert bool(told.get("disk_restored")) == bool(round_) and (told.get("disk_read") or not round_)
+        engine.side.close()
+        assert list(tmp_path.iterdir()) == [tmp_path / "disk"]  # nothing of the shared memory is left
+    assert hits[1] > hits[0]
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.2])
+def test_random_requests_with_a_small_host_and_a_disk(tmp_path: Path, failing: float) -> None:
+    engine = LastingEngine(3, tmp_path, disk_at(tmp_path), hybrid=True, ranks=2, host=12, blocks=40, failing=failing)
+    engine.run(requests(random.Random(3), 24, salts=True), abort=0.05)
+    assert engine.seen["done"] + engine.seen["aborts"] >= 24
+    engine.pages_are_right()
+    engine.side.close()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.integrations.test_vllm_outer import LastingEngine, disk_at, served
+at = Path(sys.argv[1])
+engine = LastingEngine(0, at, disk_at(at), hybrid=False, ranks=2)
+served(engine)
+assert engine.outer.keeper.flush(30)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_engine_leaves_its_pages_on_disk_and_nothing_in_memory(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL and list(tmp_path.iterdir()) == [tmp_path / "disk"]
+    engine = LastingEngine(1, tmp_path, disk_at(tmp_path), hybrid=False, ranks=2)
+    engine.own = 0.0
+    engine.run([ask("again", max_tokens=2)])
+    assert engine.seen["loaded tokens"] == 20 and totals(engine)["disk_restored"] == 5
+    engine.side.close()
+
+
+def test_pages_begin_their_way_when_a_request_comes_and_no_step_waits_for_them(tmp_path: Path) -> None:
+    on_disk(tmp_path)
+    faults = Faults()
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False)
+    faults.gate = Event()
+    request = ask("again")
+    engine.side.arrive(request)
+    assert faults.reached.wait(SECONDS)  # the disk is read, and does not answer
+    assert engine.side.look(request, 0) is None and engine.side.is_coming
+    assert engine.side.order({}, (), lambda _: None).loads == []
+    served(engine, "other", [*range(40, 50)])  # others go on
+    assert engine.side.look(request, 0) is None
+    faults.gate.set()
+    engine.settle()
+    assert engine.side.look(request, 0) == 20 and not engine.side.is_coming
+    engine.side.finish(request)
+    engine.nothing_is_held()
+    engine.side.close()
+
+
+def test_who_has_waited_long_enough_is_computed(tmp_path: Path) -> None:
+    on_disk(tmp_path)
+    faults = Faults()
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path) | {"wait": 0.0}, FaultyFiles(faults), hybrid=False)
+    faults.gate = Event()
+    request = ask("again")
+    assert engine.side.look(request, 0) == 0 and not engine.side.is_coming
+    faults.gate.set()
+    engine.side.finish(request)
+    engine.nothing_is_held()
+    engine.side.close()
+
+
+def test_who_is_aborted_while_its_pages_come_leaves_nothing_held(tmp_path: Path) -> None:
+    on_disk(tmp_path)
+    faults = Faults()
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False)
+    faults.gate = Event()
+    request = ask("gone")
+    engine.side.arrive(request)
+    assert engine.side.look(request, 0) is None
+    engine.side.finish(request)
+    assert not engine.side.is_coming and not engine.cache.open_prefetches()
+    faults.gate.set()
+    engine.nothing_is_held()
+    assert engine.side.look(ask("later"), 0) == 20  # they came all the same, and stay
+    engine.side.close()
+
+
+def test_a_bad_page_on_disk_is_computed_and_never_loaded(tmp_path: Path) -> None:
+    on_disk(tmp_path, ranks=2)
+    (pages,) = (tmp_path / "disk").glob("*/pages-0")
+    with pages.open("r+b") as file:  # the second rank's part of every page
+        for slot in range(5):
+            file.seek(slot * 4096 + 40)
+            file.write(b"\xff" * 8)
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False, ranks=2)
+    engine.own = 0.0
+    engine.run([ask("again", max_tokens=3)])
+    assert engine.seen["done"] == 1 and engine.seen["loads"] == 0 and totals(engine)["disk_failed"] == 5
+    assert engine.pages_are_right() > 0
+    engine.side.close()
+
+
+@pytest.mark.parametrize("where", ["pages-0", "manifest"])
+def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str) -> None:
+    LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False).side.close()
+    faults = Faults()
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False, host=12)
+    places = range(8, 1 << 16, 8) if where == "manifest" else range(8, 1 << 20, 4096)
+    faults.write_errors = {(where, place): errno.ENOSPC for place in places}
+    engine.run(requests(random.Random(5), 8))
+    assert engine.seen["done"] == 8 and engine.outer.keeper is not None
+    engine.pages_are_right()
+    with suppress(OSError):  # of the manifest
+        assert not engine.outer.keeper.flush(SECONDS)
+    told = engine.outer.keeper.report()
+    assert "ENOSPC" in told.stalled if where == "manifest" else told.failed and not told.copied_down
+    engine.side.close()
+    again = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False)
+    assert not totals(again).get("disk_restored")
+    again.side.close()
+
+
+def test_a_disk_without_room_is_refused_at_the_start(tmp_path: Path) -> None:
+    faults = Faults(free_bytes=1000)
+    with pytest.raises(Exception, match="more would be needed"):
+        LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False)
+    with pytest.raises(InputError, match=r"one block takes 32 bytes.*give 'disk_bytes' more"):
+        LastingEngine(0, tmp_path, {"disk": str(tmp_path), "disk_bytes": 1}, hybrid=False)
+
+
+def test_pages_of_new_weights_are_not_found_by_another_process(tmp_path: Path) -> None:
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False)
+    assert engine.side.reset()
+    served(engine)
+    (first,) = {one.epoch for one in scopes(engine)}
+    assert engine.outer.keeper is not None and engine.outer.keeper.flush(SECONDS)
+    engine.side.close()
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False)
+    request = ask("before the update")
+    assert engine.side.look(request, 0) == 0
+    engine.side.finish(request)
+    assert engine.side.reset()
+    served(engine, "after another update")
+    (second,) = {one.epoch for one in scopes(engine)}
+    assert first != second and first is not None
+    engine.side.close()
+
+
+def scopes(engine: LastingEngine) -> list[Scope]:
+    request = ask("asks")
+    engine.side.look(request, 0)
+    found = [stay.scope for stay in engine.side._stays.values()]
+    engine.side.finish(request)
+    return found
+
+
+def adapter(name: str, at: Path) -> Any:
+    return SimpleNamespace(lora_name=name, lora_path=str(at), lora_int_id=1, load_inplace=False)
+
+
+def test_an_adapter_is_known_by_its_files(tmp_path: Path) -> None:
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False)
+    for nth in range(2):
+        (tmp_path / f"adapter {nth}").mkdir()
+        (tmp_path / f"adapter {nth}" / "adapter.safetensors").write_bytes(b"weights %d" % nth)
+    one, other, gone = (adapter("sql", tmp_path / f"adapter {nth}") for nth in range(3))
+    names = [engine.outer.adapters.name(lora) for lora in (one, other, gone)]
+    assert len(set(names)) == 3 and all(name.startswith("sql ") for name in names)
+    again = LastingEngine(0, tmp_path / "adapter 0", {"shared": str(tmp_path / "store")}, hybrid=False)
+    assert [again.outer.adapters.name(lora) for lora in (one, other)] == names[:2]
+    assert again.outer.adapters.name(gone) != names[2]  # it cannot be read: nobody else means the same
+    engine.side.close()
+    again.side.close()
+
+
+def test_two_machines_share_a_store(tmp_path: Path) -> None:
+    shared = {"shared": str(tmp_path / "store")}
+    one = LastingEngine(0, tmp_path, shared, hybrid=True, ranks=2)
+    served(one)
+    one.nothing_is_held()
+    assert totals(one)["shared_sent"] > 0
+    other = LastingEngine(1, tmp_path, shared, hybrid=True, ranks=2)
+    other.own = 0.0
+    other.run([ask("again", max_tokens=3)])
+    assert other.seen["loaded tokens"] == 20 and totals(other)["shared_fetched"] > 0
+    assert other.pages_are_right() > 0
+    one.side.close()
+    other.side.close()
+
+
+@needs_redis
+def test_a_redis_that_is_killed_costs_pages_and_nothing_else(tmp_path: Path, redis_server: RedisServer) -> None:
+    below = disk_at(tmp_path) | {"shared": redis_server.url}
+    engine = LastingEngine(0, tmp_path, below, hybrid=False)
+    served(engine)
+    engine.nothing_is_held()
+    assert totals(engine)["shared_sent"] == 5
+    other = LastingEngine(1, tmp_path, {"shared": redis_server.url}, hybrid=False)
+    other.own = 0.0
+    other.run([ask("again", max_tokens=2)])
+    assert other.seen["loaded tokens"] == 20
+    redis_server.kill()
+    for one in (engine, other):
+        one.run(requests(random.Random(6), 8))
+        assert one.seen["done"] >= 8
+        one.side.close()
+
+
+def test_a_page_that_changed_in_memory_goes_nowhere(tmp_path: Path) -> None:
+    engine = LastingEngine(0, tmp_path, disk_at(tmp_path) | {"shared": str(tmp_path / "store")}, hybrid=False, ranks=2)
+    request = ask("first")
+    report = run(engine, computed(engine, request))
+    engine.movers[1].pages.memory[0][:, 3] ^= 1  # every page, one rank's part; before anybody could copy it down
+    engine.side.hear(report)
+    engine.side.finish(request)
+    assert engine.outer.keeper is not None and not engine.outer.keeper.flush(SECONDS)
+    engine.settle()
+    told = totals(engine)
+    assert not told.get("disk_written") and not told.get("shared_sent") and told["disk_failed"] > 0
+    engine.side.close()
+
+
+def test_memory_that_processes_share(tmp_path: Path) -> None:
+    shape = PageShape(4, 2, (8, 24), "layers")
+    one = PageMemory.make("pages", shape, tmp_path)
+    two = PageMemory.make("pages", shape, tmp_path)  # the other rank
+    taken = PageMemory.take("pages", tmp_path)
+    assert taken.shape == shape and list(tmp_path.iterdir()) == []
+    one.pages[1][3, 0] = 7
+    two.pages[1][3, 1] = 9
+    tier = SharedMemoryTier(taken, checksums=False)
+    page = taken.pages[1][:1].reshape(1, -1).copy()
+    tier.read(1, [3], [page])
+    assert page[0, :24].tolist() == [7] * 24 and page[0, 24:].tolist() == [9] * 24
+    strict = SharedMemoryTier(taken, checksums=True)
+    with pytest.raises(TierError, match="not those that were stored"):
+        strict.read(1, [3], [page])  # nobody has made its checksums
+    strict.write(1, [2], [page])
+    strict.read(1, [2], [page])
+    assert one.sums[1][2].all() and not one.sums[1][3].any()
+    with pytest.raises(Exception, match="did not make it before its scheduler"):
+        PageMemory.take("pages", tmp_path)
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="no /dev/shm")
+def test_too_much_memory_is_refused_with_the_numbers() -> None:
+    told = os.statvfs(FOLDER)
+    slots = 1 + told.f_blocks * told.f_frsize // 4096
+    name = f"quire-test-{os.getpid()}"
+    with pytest.raises(InputError, match=r"bytes free.*--shm-size"):
+        PageMemory.make(name, PageShape(slots, 1, (4096,), ""))
+    assert not (FOLDER / name).exists()
