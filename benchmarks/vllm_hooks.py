@@ -4,8 +4,7 @@
 
 Needs no vLLM: the hooks are called as its scheduler calls them, with requests that have the same fields (token ids as a
 list of ints, as vLLM keeps them). Medians of one run, in microseconds; copies of bytes are not in it, those are the
-workers'. The first look of a request converts its tokens once; vLLM asks up to four times per admission, and the later
-ones are the row below it.
+workers'. Its tokens are converted once, when a request comes; vLLM looks it up up to four times per admission.
 """
 
 from __future__ import annotations
@@ -74,7 +73,8 @@ class Rig:
         """A request whose prompt is there: it loads, computes the rest, decodes one block and ends."""
         request, side = self.request([*prompt, *new]), self.side
         table = [list(range(1, 2 * self.tokens // self.block + 1)) for _ in range(self.groups)]
-        gain = self.timed("first look, tokens converted", lambda: side.look(request, 0))
+        self.timed("a request comes: its tokens", lambda: side.arrive(request))
+        gain = self.timed("first look", lambda: side.look(request, 0))
         assert gain == len(prompt)
         for _ in range(3):
             self.timed("look again", lambda: side.look(request, 0))

@@ -10,6 +10,8 @@ import argparse
 import json
 import os
 import random
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -52,6 +54,8 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--events", action="store_true")
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--fault", default="")
+    parser.add_argument("--below", choices=["disk", "shared", "both", "redis"], default="", help="host memory")
+    parser.add_argument("--max-len", type=int, default=640)
     return parser
 
 
@@ -66,6 +70,44 @@ def model_folder(name: str, at: Path) -> tuple[str, dict[str, Any]]:
     return str(made), {"load_format": "dummy"}
 
 
+def below(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of what is below host memory; folders beside the result, empty unless another run has filled them."""
+    at = Path(args.out).parent / "below"
+    told: dict[str, Any] = {"wait": 30.0}  # seconds; so that what is there counts, on a busy machine too
+    if args.below in ("disk", "both"):
+        told |= {"disk": str(at / "disk"), "disk_bytes": "200MB"}
+    if args.below in ("shared", "both"):
+        told |= {"shared": str(at / "store")}
+    return told | {"shared": Redis.start(at).url} if args.below == "redis" else told
+
+
+class Redis:
+    """A server of its own, which is killed when half of the requests are served."""
+
+    running: Redis | None = None
+
+    def __init__(self, at: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        at.mkdir(parents=True, exist_ok=True)
+        words = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(at), "--save", ""]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        self.url = f"redis://127.0.0.1:{port}/0"
+
+    @classmethod
+    def start(cls, at: Path) -> Redis:
+        cls.running = cls(at)
+        return cls.running
+
+    @classmethod
+    def kill(cls) -> None:
+        if cls.running is not None:
+            cls.running.process.kill()
+            cls.running.process.wait()
+            cls.running = None
+
+
 def engine(args: argparse.Namespace, connector: bool) -> Any:
     from vllm import LLM
     from vllm.config import KVTransferConfig
@@ -76,7 +118,7 @@ def engine(args: argparse.Namespace, connector: bool) -> Any:
         more["kv_transfer_config"] = KVTransferConfig(
             kv_connector="FaultyConnector" if args.fault else "QuireConnector", kv_role="kv_both",
             kv_connector_module_path="tests.integrations.vllm_faults" if args.fault else "quire.integrations.vllm",
-            kv_connector_extra_config={"host": host, "receipts": True},
+            kv_connector_extra_config={"host": host, "receipts": True} | (below(args) if args.below else {}),
         )  # fmt: skip
     if args.ngram:
         more["speculative_config"] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
@@ -86,7 +128,7 @@ def engine(args: argparse.Namespace, connector: bool) -> Any:
         folder, dtype="float32", enforce_eager=True, block_size=BLOCK, enable_prefix_caching=True, max_num_seqs=6,
         num_gpu_blocks_override=args.device_blocks, max_num_batched_tokens=192, enable_chunked_prefill=True,
         gpu_memory_utilization=0.1, disable_log_stats=False, async_scheduling=args.async_scheduling,
-        skip_tokenizer_init=True, max_model_len=640, tensor_parallel_size=args.tp,
+        skip_tokenizer_init=True, max_model_len=args.max_len, tensor_parallel_size=args.tp,
         distributed_executor_backend="mp" if args.tp > 1 else None, **more,
     )  # fmt: skip
 
@@ -120,6 +162,8 @@ def serve(llm: Any, args: argparse.Namespace) -> dict[str, Any]:
             core.add_request(name, {"prompt_token_ids": prompt}, asked)
             if aborted:
                 doomed.add(name)
+        if len(answers) > args.requests // 2:
+            Redis.kill()
         for name in sorted(doomed):
             if rng.random() < 0.1:
                 core.abort_request([name])
@@ -180,6 +224,8 @@ def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
     for _ in range(3):
         llm.llm_engine.step()
     side = scheduler.connector.scheduler_side
+    if side.outer is not None:
+        rest(side.outer)
     check(side.cache)
     side.counts.take()
     groups = range(len(side.cache.config.groups))
@@ -191,6 +237,14 @@ def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
         raise SystemExit(f"events tell of {len(events.blocks)} pages, there are {pages}")
     told = {} if events is None else {"event_blocks": events.stored}
     return {"counts": side.counts.total | told, "groups": len(groups)}
+
+
+def rest(outer: Any) -> None:
+    """What is on its way to a disk or a store has got there, or has failed."""
+    if outer.keeper is not None:
+        outer.keeper.flush(30.0)
+    if outer.shared is not None and not outer.shared.wait_until_idle(30.0):
+        raise SystemExit("pages are still on their way to the store")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,11 @@ ALL = (
     "--model llama --requests 40 --tp 2 --seed 10",
     "--model smollm2 --requests 24 --seed 11 --device-blocks 24",
     "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --seed 12",
+    "--model llama --requests 120 --abort --host-blocks 40 --below disk",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below both",
+    "--model llama --requests 40 --tp 2 --seed 10 --host-blocks 40 --below disk",
+    "--model llama --requests 120 --abort --host-blocks 40 --below disk --fault bad_disk",
+    "--model llama --requests 120 --abort --host-blocks 40 --below redis",
 )
 
 
@@ -56,7 +62,7 @@ def plain_run(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> di
     own = [
         word
         for nth, word in enumerate(words)
-        if not {"--fault", "--host-blocks"} & set(words[max(nth - 1, 0) : nth + 1])
+        if not {"--fault", "--host-blocks", "--below"} & set(words[max(nth - 1, 0) : nth + 1])
     ]
     if " ".join(own) not in runs:
         runs[" ".join(own)] = run(own, at / "plain.json", False)
@@ -66,6 +72,7 @@ def plain_run(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> di
 def compare(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> bool:
     """Both runs; prints what was found. True when it is as it should be."""
     args = argparse.ArgumentParser(parents=[options()]).parse_args(words)
+    shutil.rmtree(at / "below", ignore_errors=True)
     plain, ours = plain_run(words, at, runs), run(words, at / "ours.json", True)
     both = sorted(set(plain["answers"]) & set(ours["answers"]))
     differ = [name for name in both if plain["answers"][name][0] != ours["answers"][name][0]]

@@ -5,6 +5,7 @@ fail_load    every second load raises
 fail_store   every third store raises
 flip         every fourth store leaves a page in host memory that is not what was stored
 corrupt      every load brings wrong bytes, and says nothing: the control, which the comparison must see
+bad_disk     every second store changes a byte of some page on disk
 die          the worker's process ends at its fifth load
 region       no fault: pages in vLLM's region, as on a GPU, with copies that are made one step later unless flushed
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,14 +27,15 @@ from quire.integrations.vllm.host_pages import Ended, HostPages
 from quire.integrations.vllm.orders import Copy
 from quire.integrations.vllm.region_pages import RegionPages, region_pages
 
+SLOT = 4096  # bytes; places in files are multiples of it
 FAULT = os.environ.get("QUIRE_FAULT", "")
 
 
 class FaultyMover:
     """Real pages with one fault."""
 
-    def __init__(self, pages: HostPages) -> None:
-        self.pages = pages
+    def __init__(self, pages: HostPages, disk: str | None) -> None:
+        self.pages, self.disk = pages, disk
         self.loads = self.stores = 0
         self.waiting: list[Copy] = []
         self.due: list[Copy] = []
@@ -60,6 +63,20 @@ class FaultyMover:
         if FAULT == "flip" and self.stores % 4 == 0:
             part = copy.parts[-1]
             self.pages.memory[part.group][part.slots[-1], 0] ^= 1
+
+        if FAULT == "bad_disk" and self.stores % 2 == 0 and self.disk is not None:
+            self._spoil(Path(self.disk))
+
+    def _spoil(self, disk: Path) -> None:
+        """In a slot that is written, as far as one can see from outside."""
+        for pages in disk.glob("*/pages-0"):
+            with pages.open("r+b") as file:
+                data = file.read(64 << 20)
+                slots = [at for at in range(0, len(data), SLOT) if any(data[at : at + 64])]
+                if slots:
+                    at = slots[self.stores * 7919 % len(slots)] + 9
+                    file.seek(at)
+                    file.write(bytes([data[at] ^ 1]))
 
     def flush(self, jobs: Iterable[int]) -> None:
         self.pages.flush(jobs)
@@ -128,4 +145,4 @@ class FaultyConnector(QuireConnector):
             return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots, LateSpec)
         pages = super().open_mover(kv_caches)
         assert isinstance(pages, HostPages)
-        return FaultyMover(pages)
+        return FaultyMover(pages, self._options.disk)

@@ -117,10 +117,10 @@ def open_writer(
     """Slots for the whole blocks of a request before `end` that the cache has not; a refusal has changed nothing."""
     setup = registry.setup
     (prepared,) = ready_for(setup, [request], "decode")
-    name = f"writer of request {shown(prepared.request.id)}"
     if not prepared._keep:
-        raise InputError(say(name, "nothing of it may be stored (reuse is off)", "leave the writer out"))
-    _check_length(setup.config.max_length, prepared.end, name)
+        ask = f"writer of request {shown(prepared.request.id)}"
+        raise InputError(say(ask, "nothing of it may be stored (reuse is off)", "leave the writer out"))
+    _check_length(setup.config.max_length, prepared.end, prepared.request)
     groups = len(setup.own_groups)
     writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
     lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip))
@@ -130,9 +130,10 @@ def open_writer(
     return Writer(registry, writing, registry.take_plan())
 
 
-def _check_length(longest: int, length: int, name: str) -> None:
+def _check_length(longest: int, length: int, request: Request) -> None:
     if length > longest:
-        raise InputError(say(f"{name}: {length} tokens", f"max_length is {longest}", "cut the text"))
+        ask = f"writer of request {shown(request.id)}: {length} tokens"
+        raise InputError(say(ask, f"max_length is {longest}", "cut the text"))
 
 
 def _end(writing: Writing, end: int | None) -> int:
@@ -158,7 +159,7 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
     fresh = np.arange(writing.taken, max(stop, writing.taken), dtype=np.int32)
-    wanted = [fresh[[block not in skip.get(group, ()) for block in fresh.tolist()]] for group in setup.own_groups]
+    wanted = [fresh if group not in skip else _without(fresh, skip[group]) for group in setup.own_groups]
     if writing.is_cut:
         wanted = [NONE for _ in wanted]
     priorities = durations = None
@@ -178,12 +179,16 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
     return None
 
 
+def _without(blocks: Int32, left_out: set[int]) -> Int32:
+    return blocks[[block not in left_out for block in blocks.tolist()]]
+
+
 def _extend(registry: Registry, writer: Writer, tokens: Int32 | None, end: int | None, skip: Skip) -> Refusal | None:
     writing, before = writer._kept, writer.length
     left_out = _left_out(registry, skip)
     if tokens is not None:
         check_tokens(tokens, "extend of a writer")
-        _check_length(registry.setup.config.max_length, before + len(tokens), f"extend of {shown(writer)}")
+        _check_length(registry.setup.config.max_length, before + len(tokens), writer.request)
         writing.chain.add_tokens(tokens)
     try:
         lack = _take(registry, writing, _end(writing, end), left_out)
@@ -204,9 +209,11 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
     for group in setup.own_groups:
         have, which = writing.blocks[group], writing.pages[group]
         due = have < stop
-        out = left_out.get(group, ())
-        bad = [block in out or (group, block) in writing.bad for block in have.tolist()]
-        good = due & ~np.array(bad, np.bool_) & (not writing.is_cut)
+        good = due if not writing.is_cut else np.zeros_like(due)
+        out = left_out.get(group)
+        if out or writing.bad:
+            bad = [block in (out or ()) or (group, block) in writing.bad for block in have.tolist()]
+            good = good & ~np.array(bad, np.bool_)
         blocks.append(have[good])
         pages.append(which[good])
         given.append(which[due & ~good])

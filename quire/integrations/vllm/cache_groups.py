@@ -119,8 +119,8 @@ def check_outer(options: ConnectorOptions, parallel: Any, *, events: bool, on_cp
     if not options.outer:
         return
     ask = f"option {'disk' if options.disk is not None else 'shared'} of QuireConnector"
-    if events and options.disk is not None:
-        fact = "events name scopes in clear, and of pages from disk only digests are known"
+    if events:
+        fact = "of pages that come from there vLLM's own block hashes are not known"
         raise InputError(say(f"{ask} with KV events", fact, "leave out one of them"))
     if getattr(parallel, "nnodes", 1) > 1:
         fact = "the scheduler moves the pages of all ranks, and some of them are on other machines"

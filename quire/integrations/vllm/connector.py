@@ -255,7 +255,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
 
 def memory_name(vllm_config: Any) -> str:
     """Of the memory that an engine's processes share: no other engine's is called so."""
-    return f"quire-{vllm_config.kv_transfer_config.engine_id}-{vllm_config.instance_id}".replace("/", "-")
+    return f"quire-pages-{vllm_config.kv_transfer_config.engine_id}-{vllm_config.instance_id}".replace("/", "-")
 
 
 def _log_beside_vllm() -> None:

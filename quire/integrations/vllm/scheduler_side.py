@@ -13,11 +13,10 @@ Loads are asynchronous only: nothing is computed, and so nothing stored, on top 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from secrets import randbits
 from typing import Any
-
-import numpy as np
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.cache_groups import HOST
@@ -65,8 +64,11 @@ class SchedulerSide:
         """A request has come, and may wait for long: what lies below host memory begins its way now."""
         if self.recording is not None:
             self.recording.arrived(request)
-        if self.outer is not None and can_share(request) and not request.skip_reading_prefix_cache:
-            self._bring_ahead(self._stay_of(request))
+        if can_share(request):
+            stay = self._stay_of(request)
+            stay.look(self.cache)  # its tokens are made ready here, not when a step asks
+            if not request.skip_reading_prefix_cache:
+                self._bring_ahead(stay)
 
     def _bring_ahead(self, stay: Stay) -> None:
         if self.outer is not None and not stay.asked_ahead and stay.request.num_tokens > self._size:
@@ -162,14 +164,16 @@ class SchedulerSide:
             return None
         first, last, parts = found.start // self._size, found.end // self._size, []
         for group in self._groups:
-            ids = np.array(tables[group][first:last], np.int64)
-            wanted = np.flatnonzero(ids != NULL)
-            blocks = found.blocks(group)
-            at = np.searchsorted(blocks, wanted + first)
-            if len(at) and (at[-1] >= len(blocks) or (blocks[at] != wanted + first).any()):
-                return None
-            if len(at):
-                parts.append(Part(group, ids[wanted].tolist(), found.slots(group)[at].tolist()))
+            ids = tables[group][first:last]
+            blocks, slots = found.blocks(group).tolist(), found.slots(group).tolist()
+            if NULL in ids or len(blocks) != last - first:  # a window has passed some: those that are left
+                at = dict(zip(blocks, slots, strict=True))
+                wanted = [nth for nth, block in enumerate(ids, first) if block != NULL]
+                if not at.keys() >= set(wanted):
+                    return None
+                ids, slots = [ids[nth - first] for nth in wanted], [at[nth] for nth in wanted]
+            if ids:
+                parts.append(Part(group, list(ids), slots))
         return parts
 
     def _refuse(self, stay: Stay) -> None:
@@ -229,11 +233,12 @@ class SchedulerSide:
         assert writer is not None
         parts, ordinals = [], {}
         for group in self._groups:
-            blocks, slots = writer.blocks(group), writer.slots(group)
-            fresh = blocks >= first  # those before belong to stores that are under way
-            if fresh.any():
-                ordinals[group] = blocks[fresh].tolist()
-                parts.append(Part(group, [tables[group][block] for block in ordinals[group]], slots[fresh].tolist()))
+            blocks = writer.blocks(group).tolist()
+            under_way = bisect_left(blocks, first)  # stores of steps before
+            if under_way < len(blocks):
+                ordinals[group] = blocks[under_way:]
+                slots = writer.slots(group)[under_way:].tolist()
+                parts.append(Part(group, [tables[group][block] for block in ordinals[group]], slots))
         if parts:
             job = self._begin(stay, stay.sent, parts, ordinals)
             stay.jobs.append(job)

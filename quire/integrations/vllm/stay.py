@@ -39,6 +39,8 @@ class StoreJob:
 
     def bad_blocks(self) -> dict[int, list[int]]:
         """Blocks of a store whose pages could not be copied, by group."""
+        if not self.bad:
+            return {}
         return {
             part.group: [
                 block for block, slot in zip(self.ordinals[part.group], part.slots, strict=True)
