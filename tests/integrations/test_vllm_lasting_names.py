@@ -111,16 +111,14 @@ def test_what_is_refused_below_host_memory() -> None:
     disk, store = ConnectorOptions(1, disk="/d", disk_bytes=9), ConnectorOptions(1, shared="/s")
     one, two = SimpleNamespace(nnodes=1), SimpleNamespace(nnodes=2)
     for options in (disk, store, ConnectorOptions(1)):
-        check_outer(options, one, events=False, on_cpu=True)
-    check_outer(ConnectorOptions(1), two, events=True, on_cpu=False)
+        check_outer(options, one, events=False)
+    check_outer(ConnectorOptions(1), two, events=True)
     with pytest.raises(InputError, match=r"option disk .* with KV events"):
-        check_outer(disk, one, events=True, on_cpu=True)
+        check_outer(disk, one, events=True)
     with pytest.raises(InputError, match=r"option shared .* with KV events"):
-        check_outer(store, one, events=True, on_cpu=True)
+        check_outer(store, one, events=True)
     with pytest.raises(InputError, match="with 2 nodes"):
-        check_outer(disk, two, events=False, on_cpu=True)
-    with pytest.raises(InputError, match=r"option shared .* on a GPU"):
-        check_outer(store, one, events=False, on_cpu=False)
+        check_outer(disk, two, events=False)
 
 
 def test_requests_are_recorded_without_their_tokens(tmp_path: Path) -> None:

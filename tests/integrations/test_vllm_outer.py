@@ -18,7 +18,7 @@ import pytest
 
 from quire import InputError, Scope
 from quire.integrations.vllm.orders import StepOrders
-from quire.integrations.vllm.outer.page_memory import FOLDER, PageMemory, PageShape, SharedMemoryTier
+from quire.integrations.vllm.outer.page_memory import FOLDER, PageMemory, PageShape, SharedMemoryTier, announce_region
 from quire.tiers.base import TierError
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import ask, run
@@ -321,9 +321,30 @@ def test_memory_that_processes_share(tmp_path: Path) -> None:
         strict.read(1, [3], [page])  # nobody has made its checksums
     strict.write(1, [2], [page])
     strict.read(1, [2], [page])
-    assert one.sums[1][2].all() and not one.sums[1][3].any()
+    assert one.sums is not None and one.sums[1][2].all() and not one.sums[1][3].any()
     with pytest.raises(Exception, match="did not make it before its scheduler"):
         PageMemory.take("pages", tmp_path)
+
+
+def test_memory_in_a_region_of_vllm_is_opened_where_its_worker_says(tmp_path: Path) -> None:
+    shape = PageShape(3, 1, (4096, 4096), "region of 2")
+    with (tmp_path / "region").open("w+b") as region:
+        region.truncate(6 * 4096)
+        region.seek(4 * 4096)
+        region.write(b"\7" * 4096)  # the second slot of the second group
+        region.flush()
+        (tmp_path / "region").unlink()  # as vLLM does
+        announce_region("note", shape, f"/proc/{os.getpid()}/fd/{region.fileno()}", tmp_path)
+        taken = PageMemory.take("note", tmp_path)
+    assert taken.shape == shape and taken.sums is None and list(tmp_path.iterdir()) == []
+    assert taken.pages[1][1].all() and not taken.pages[1][0].any() and not taken.pages[0].any()
+    tier, page = SharedMemoryTier(taken, checksums=True), taken.pages[1][1].copy()  # there are none to look at
+    tier.write(0, [2], [page])
+    tier.read(0, [2], [page])
+    assert taken.pages[0][2].all()
+    announce_region("note", shape, "/proc/0/fd/0", tmp_path)
+    with pytest.raises(Exception, match="vLLM's host region: it cannot be opened"):
+        PageMemory.take("note", tmp_path)
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="no /dev/shm")

@@ -42,6 +42,7 @@ ALL = (
     "--model llama --requests 40 --tp 2 --seed 10 --host-blocks 40 --below disk",
     "--model llama --requests 120 --abort --host-blocks 40 --below disk --fault bad_disk",
     "--model llama --requests 120 --abort --host-blocks 40 --below redis",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below disk --fault region",
 )
 
 

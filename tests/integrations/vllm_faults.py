@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
-from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec, _all_workers_barrier
 
 from quire.integrations.vllm.cache_groups import num_slots
 from quire.integrations.vllm.connector import QuireConnector
@@ -91,10 +91,11 @@ class FaultyMover:
 class LateWorker(OffloadingWorker):  # type: ignore[misc]  # vLLM is not there when types are checked
     """Stands for vLLM's CPUOffloadingWorker, which needs a GPU: the same calls, one step late unless waited for."""
 
-    def __init__(self, kv_caches: Any, num_chunks: int) -> None:
+    def __init__(self, kv_caches: Any, region: SharedOffloadRegion) -> None:
         self.refs = kv_caches.group_data_refs
         self.kv = [one.tensor for one in kv_caches.tensors]
-        self.host = [torch.zeros((num_chunks, one.page_size_bytes), dtype=torch.int8) for one in kv_caches.tensors]
+        self._mmap_region = region
+        self.host = [region.create_next_worker_view(one.page_size_bytes) for one in kv_caches.tensors]
         self.waiting: dict[int, tuple[Any, Any, bool]] = {}
         self.due: set[int] = set()
         self.done: list[Any] = []
@@ -133,7 +134,11 @@ class LateSpec(CPUOffloadingSpec):  # type: ignore[misc]  # the same
     """vLLM's spec, with a worker for tensors that are in host memory anyway."""
 
     def get_worker(self, kv_caches: Any) -> LateWorker:
-        return LateWorker(kv_caches, self.num_chunks)
+        region = SharedOffloadRegion(
+            self.config.engine_id, self.num_chunks, self.config.parallel.rank, self.kv_bytes_per_chunk,
+            self.cpu_page_size_per_worker, _all_workers_barrier,
+        )  # fmt: skip
+        return LateWorker(kv_caches, region)
 
 
 class FaultyConnector(QuireConnector):
@@ -142,7 +147,9 @@ class FaultyConnector(QuireConnector):
     def open_mover(self, kv_caches: dict[str, Any]) -> FaultyMover | RegionPages:
         if FAULT == "region":
             slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
-            return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots, LateSpec)
+            region = region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots, LateSpec)
+            self.announce(region, kv_caches, slots)
+            return region
         pages = super().open_mover(kv_caches)
         assert isinstance(pages, HostPages)
         return FaultyMover(pages, self._options.disk)

@@ -114,7 +114,7 @@ def num_slots(model: Any, host: int, world_size: int) -> int:
     return host // block_bytes(model, world_size)
 
 
-def check_outer(options: ConnectorOptions, parallel: Any, *, events: bool, on_cpu: bool) -> None:
+def check_outer(options: ConnectorOptions, parallel: Any, *, events: bool) -> None:
     """Refuse what pages below host memory were not built for, by name."""
     if not options.outer:
         return
@@ -125,9 +125,6 @@ def check_outer(options: ConnectorOptions, parallel: Any, *, events: bool, on_cp
     if getattr(parallel, "nnodes", 1) > 1:
         fact = "the scheduler moves the pages of all ranks, and some of them are on other machines"
         raise InputError(say(f"{ask} with {parallel.nnodes} nodes", fact, "use one node for each engine"))
-    if not on_cpu:
-        fact = "there pages lie in vLLM's own host region, which its scheduler cannot open"
-        raise InputError(say(f"{ask} on a GPU", fact, "leave it out, and give 'host' more"))
 
 
 def check_engine(parallel: Any, speculative: Any, role: str) -> None:

@@ -37,9 +37,9 @@ from quire.integrations.vllm.options import check_version, read_options
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
-from quire.integrations.vllm.outer.page_memory import PageMemory, PageShape
+from quire.integrations.vllm.outer.page_memory import PageMemory, PageShape, announce_region
 from quire.integrations.vllm.recording import Recording
-from quire.integrations.vllm.region_pages import region_pages
+from quire.integrations.vllm.region_pages import RegionPages, region_pages
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import PageMover, WorkerSide
 
@@ -64,7 +64,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         check_engine(parallel, vllm_config.speculative_config, transfer.kv_role)
         told = vllm_config.kv_events_config
         self._with_events = told is not None and told.enable_kv_cache_events
-        check_outer(self._options, parallel, events=self._with_events, on_cpu=current_platform.is_cpu())
+        check_outer(self._options, parallel, events=self._with_events)
         self._groups = kv_cache_config.kv_cache_groups
         self._world_size = parallel.world_size
         self.scheduler_side: SchedulerSide | None = None
@@ -196,7 +196,9 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         """Who copies this rank's bytes."""
         slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
         if not current_platform.is_cpu():
-            return region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
+            pages = region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots)
+            self.announce(pages, kv_caches, slots)
+            return pages
         layers, memory = group_layers(self._groups, kv_caches, self._kv_cache_config.num_blocks), None
         if self._options.outer:
             form = layer_form(self._groups, kv_caches)
@@ -204,6 +206,14 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
             shared = PageMemory.make(memory_name(self._vllm_config), shape)
             memory = RankMemory.of_rank(shared, self._vllm_config.parallel_config.rank)
         return HostPages(layers, slots, checksums=self._options.checksums, memory=memory)
+
+    def announce(self, pages: RegionPages, kv_caches: dict[str, Any], slots: int) -> None:
+        """The scheduler will open vLLM's region; one rank says where, its file has the parts of all."""
+        if self._options.outer and self._vllm_config.parallel_config.rank == 0:
+            region, row = pages.region_file()
+            form = f"region of {self._world_size}; {layer_form(self._groups, kv_caches)}"
+            shape = PageShape(slots, 1, (row,) * len(self._groups), form)
+            announce_region(memory_name(self._vllm_config), shape, region)
 
     def handle_preemptions(self, kv_connector_metadata: StepOrders) -> None:
         """Before every step: stores that read blocks which it will write must have ended."""

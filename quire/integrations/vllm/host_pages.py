@@ -51,7 +51,7 @@ class RankMemory:
     @classmethod
     def of_rank(cls, memory: PageMemory, rank: int) -> RankMemory:
         """In memory that processes share."""
-        return cls([pages[:, rank] for pages in memory.pages], [sums[:, rank] for sums in memory.sums])
+        return cls([pages[:, rank] for pages in memory.pages], [sums[:, rank] for sums in memory.sums or ()])
 
 
 class HostPages:

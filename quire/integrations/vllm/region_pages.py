@@ -6,6 +6,7 @@ run behind us, so a block that vLLM hands out again must wait for the store that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,14 @@ class RegionPages:
         self._worker, self._groups, self._slots, self._is_writer = worker, groups, slots, is_writer
         self._open: dict[int, Ended] = {}
         self._ended: list[Ended] = []
+
+    def region_file(self) -> tuple[str, int]:
+        """Where other processes of this user can open the region, and bytes of a row: one chunk, of all ranks."""
+        region = getattr(self._worker, "_mmap_region", None)
+        if region is None:
+            fact = "vLLM has no host region that its processes share on this platform"
+            raise InputError(say("options disk and shared of QuireConnector", fact, "leave them out"))
+        return f"/proc/{os.getpid()}/fd/{region.fd}", int(region.total_size_bytes) // int(region.num_chunks)
 
     def load(self, copy: Copy) -> None:
         """Begin to copy our slots into vLLM's blocks."""

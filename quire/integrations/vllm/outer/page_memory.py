@@ -25,8 +25,9 @@ from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes, TierError, TierInfo, check_call, check_distinct
 
 FOLDER = Path("/dev/shm")  # memory that looks like files
-HEAD = 1 << 16  # bytes
+HEAD = 4096  # bytes
 ALIGNED = 4096
+Sums = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +51,24 @@ class PageShape:
 
 
 class PageMemory:
-    """`pages` and `sums` by group. A checksum is kept plus one: 0 says that there is none."""
+    """`pages` and `sums` by group. A checksum is kept plus one: 0 says that there is none. vLLM's region has none at all."""
 
-    def __init__(self, fd: int, shape: PageShape) -> None:
-        self.shape = shape
-        self._map = mmap.mmap(fd, shape.size())
-        self.pages: list[Bytes] = []
-        self.sums: list[NDArray[np.int64]] = []
-        at = HEAD
-        for size in shape.page_bytes:
-            count = shape.slots * shape.ranks
-            self.sums.append(np.frombuffer(self._map, np.int64, count, at).reshape(shape.slots, shape.ranks))
-            at += _aligned(8 * count)
-            whole = np.frombuffer(self._map, np.uint8, count * size, at)
-            self.pages.append(whole.reshape(shape.slots, shape.ranks, size))
-            at += _aligned(count * size)
+    def __init__(self, shape: PageShape, pages: list[Bytes], sums: list[Sums] | None) -> None:
+        self.shape, self.pages, self.sums = shape, pages, sums
 
     @classmethod
     def make(cls, name: str, shape: PageShape, folder: Path = FOLDER) -> PageMemory:
         """A worker's: the first of the ranks makes it, the others open it."""
-        told = json.dumps([shape.slots, shape.ranks, shape.page_bytes, shape.form]).encode()
-        if len(told) > HEAD:
-            fact = f"names and shapes of its layers take {len(told)} bytes"
-            raise InputError(say("this model", fact, "run it with 'host' only"))
-        fd = os.open(folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fd = _open_note(folder / name, shape, "")
         try:
             os.posix_fallocate(fd, 0, shape.size())  # all of it now: what is missing later ends the process
-            os.pwrite(fd, told, 0)
-            return cls(fd, shape)
+            return cls._in_own_file(fd, shape)
         except OSError as wrong:
             os.unlink(folder / name)
             if wrong.errno != errno.ENOSPC:
                 raise
-            told_free = os.statvfs(folder)
-            fact = f"{folder} has {told_free.f_bavail * told_free.f_frsize} bytes free"
+            told = os.statvfs(folder)
+            fact = f"{folder} has {told.f_bavail * told.f_frsize} bytes free"
             cure = "give 'host' less, or the container more (--shm-size)"
             raise InputError(say(f"{shape.size()} bytes of memory that processes share", fact, cure)) from wrong
         finally:
@@ -91,7 +76,7 @@ class PageMemory:
 
     @classmethod
     def take(cls, name: str, folder: Path = FOLDER) -> PageMemory:
-        """The scheduler's: opens what the workers have made, and removes its name."""
+        """The scheduler's: opens what the workers have made or announced, and removes its name."""
         try:
             fd = os.open(folder / name, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError as wrong:
@@ -99,10 +84,52 @@ class PageMemory:
             raise StateError(say(f"host memory {name!r}", fact, "leave out 'disk' and 'shared'")) from wrong
         try:
             os.unlink(folder / name)
-            slots, ranks, sizes, form = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
-            return cls(fd, PageShape(slots, ranks, tuple(sizes), form))
+            slots, ranks, sizes, form, region = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
+            shape = PageShape(slots, ranks, tuple(sizes), form)
+            return cls._in_region(region, shape) if region else cls._in_own_file(fd, shape)
         finally:
             os.close(fd)
+
+    @classmethod
+    def _in_own_file(cls, fd: int, shape: PageShape) -> PageMemory:
+        whole, at = mmap.mmap(fd, shape.size()), HEAD
+        pages, sums = list[Bytes](), list[Sums]()
+        for size in shape.page_bytes:
+            count = shape.slots * shape.ranks
+            sums.append(np.frombuffer(whole, np.int64, count, at).reshape(shape.slots, shape.ranks))
+            at += _aligned(8 * count)
+            pages.append(np.frombuffer(whole, np.uint8, count * size, at).reshape(shape.slots, shape.ranks, size))
+            at += _aligned(count * size)
+        return cls(shape, pages, sums)
+
+    @classmethod
+    def _in_region(cls, path: str, shape: PageShape) -> PageMemory:
+        """Rows of vLLM's region: those of the first group, then those of the next."""
+        count, size = shape.slots * shape.ranks, shape.page_bytes[0]
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as wrong:
+            fact = f"it cannot be opened ({wrong.strerror})"
+            raise StateError(say("vLLM's host region", fact, "leave out 'disk' and 'shared'")) from wrong
+        try:
+            whole = mmap.mmap(fd, len(shape.page_bytes) * count * size)
+        finally:
+            os.close(fd)
+        parts = [
+            np.frombuffer(whole, np.uint8, count * size, nth * count * size) for nth in range(len(shape.page_bytes))
+        ]
+        return cls(shape, [part.reshape(shape.slots, shape.ranks, size) for part in parts], None)
+
+
+def announce_region(name: str, shape: PageShape, region: str, folder: Path = FOLDER) -> None:
+    """A worker's, where pages are in vLLM's region: says to the scheduler where it can be opened."""
+    os.close(_open_note(folder / name, shape, region))
+
+
+def _open_note(path: Path, shape: PageShape, region: str) -> int:
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    os.pwrite(fd, json.dumps([shape.slots, shape.ranks, shape.page_bytes, shape.form, region]).encode(), 0)
+    return fd
 
 
 class SharedMemoryTier:
@@ -110,7 +137,7 @@ class SharedMemoryTier:
 
     def __init__(self, memory: PageMemory, *, checksums: bool) -> None:
         shape = memory.shape
-        self._memory, self._checksums = memory, checksums
+        self._memory, self._sums = memory, memory.sums if checksums else None
         self._info = TierInfo("host", (shape.slots,) * len(shape.page_bytes), tuple(shape.whole_pages))
 
     def info(self) -> TierInfo:
@@ -120,11 +147,11 @@ class SharedMemoryTier:
     def read(self, group: int, slots: Sequence[int], out: Sequence[Bytes]) -> None:
         """Fill the buffers from the slots; a part that is not what its rank has stored fails its page."""
         check_call(self._info, group, slots, out)
-        pages, sums, failed = self._memory.pages[group], self._memory.sums[group], {}
+        pages, failed = self._memory.pages[group], {}
         for slot, buffer in zip(slots, out, strict=True):
             flat = pages[slot].reshape(buffer.shape[0], -1)
             buffer[:] = flat[:, : buffer.shape[1]]
-            if self._checksums and [crc32(part) + 1 for part in pages[slot]] != sums[slot].tolist():
+            if self._sums is not None and _sums(pages[slot]) != self._sums[group][slot].tolist():
                 failed[slot] = "its bytes are not those that were stored"
         if failed:
             raise TierError(self._info.name, group, failed)
@@ -133,11 +160,11 @@ class SharedMemoryTier:
         """Fill the slots from the buffers."""
         check_call(self._info, group, slots, data)
         check_distinct(self._info, group, slots)
-        pages, sums = self._memory.pages[group], self._memory.sums[group]
+        pages = self._memory.pages[group]
         for slot, buffer in zip(slots, data, strict=True):
             pages[slot].reshape(buffer.shape[0], -1)[:, : buffer.shape[1]] = buffer
-            if self._checksums:
-                sums[slot] = [crc32(part) + 1 for part in pages[slot]]
+            if self._sums is not None:
+                self._sums[group][slot] = _sums(pages[slot])
 
     def close(self) -> None:
         """The memory is its owner's."""
@@ -145,3 +172,8 @@ class SharedMemoryTier:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
+
+
+def _sums(parts: Bytes) -> list[int]:
+    """Of each rank's part of a page."""
+    return [crc32(part) + 1 for part in parts]
