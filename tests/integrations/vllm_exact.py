@@ -23,6 +23,12 @@ from tests.integrations.vllm_engine import options
 
 CLOSE = 1e-3  # of a logprob: other batches add up in another order
 ALL = (
+    "--model llama --requests 120 --abort --host-blocks 40 --below disk",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below both",
+    "--model llama --requests 40 --tp 2 --seed 10 --host-blocks 40 --below disk",
+    "--model llama --requests 120 --abort --host-blocks 40 --below disk --fault bad_disk",
+    "--model llama --requests 120 --abort --host-blocks 40 --below redis",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below disk --fault region",
     "--model llama --requests 120 --abort",
     "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160",
     "--model llama --requests 120 --abort --fault corrupt",
@@ -37,12 +43,6 @@ ALL = (
     "--model llama --requests 40 --tp 2 --seed 10",
     "--model smollm2 --requests 24 --seed 11 --device-blocks 24",
     "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --seed 12",
-    "--model llama --requests 120 --abort --host-blocks 40 --below disk",
-    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below both",
-    "--model llama --requests 40 --tp 2 --seed 10 --host-blocks 40 --below disk",
-    "--model llama --requests 120 --abort --host-blocks 40 --below disk --fault bad_disk",
-    "--model llama --requests 120 --abort --host-blocks 40 --below redis",
-    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below disk --fault region",
 )
 
 

@@ -51,7 +51,7 @@ class PageShape:
 
 
 class PageMemory:
-    """`pages` and `sums` by group. A checksum is kept plus one: 0 says that there is none. vLLM's region has none at all."""
+    """`pages` and `sums` by group. A checksum is kept plus one: 0 says that there is none. vLLM's region has none."""
 
     def __init__(self, shape: PageShape, pages: list[Bytes], sums: list[Sums] | None) -> None:
         self.shape, self.pages, self.sums = shape, pages, sums
