@@ -530,7 +530,9 @@ def test_a_recorder_that_nobody_reads_stays_small(store: StoreName) -> None:
             assert len(cache._setup.roots._gone) <= 64 + 8
             if salt % 211 == 210:
                 events = list(cache.take_events())
-                assert all(event.scope and event.scope.salt for event in events if isinstance(event, Stored))
+                assert all(
+                    isinstance(event.scope, Scope) and event.scope.salt for event in events if isinstance(event, Stored)
+                )
     for _ in range(1_000):
         cache.clear()
     assert [type(event) for event in cache.take_events()] == [Cleared]
