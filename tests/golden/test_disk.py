@@ -9,8 +9,8 @@ import numpy as np
 
 from quire.tiers.disk import DiskFolder, OpenReport
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.folder import model_folder
 from quire.tiers.disk.log.frames import FORMAT
+from quire.tiers.disk.owner import model_folder
 
 from .disk import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, PAGES, PARENTS, ROOTS, main, page_of, tokens_of
 

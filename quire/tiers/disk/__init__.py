@@ -3,6 +3,7 @@
 from quire.tiers.disk.folder import DiskFolder, DiskLimits, OpenReport, check_index, page_index, slots_for
 from quire.tiers.disk.keeper import DiskKeeper
 from quire.tiers.disk.pace import KeeperPace, KeeperReport
+from quire.tiers.disk.ranks.rank import DiskRank, LocalRank, RankDone
 from quire.tiers.disk.tier import DiskCounts, DiskIO, DiskTier
 
 __all__ = [
@@ -11,10 +12,13 @@ __all__ = [
     "DiskIO",
     "DiskKeeper",
     "DiskLimits",
+    "DiskRank",
     "DiskTier",
     "KeeperPace",
     "KeeperReport",
+    "LocalRank",
     "OpenReport",
+    "RankDone",
     "check_index",
     "page_index",
     "slots_for",

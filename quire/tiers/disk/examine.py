@@ -8,7 +8,7 @@ damage    what was on disk for certain and is not as it was
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from quire.tiers.disk.files import FOLDER_MODE, READ_ONLY_FILES, REAL_FILES, rea
 from quire.tiers.disk.log.load import Contents
 from quire.tiers.disk.log.manifest import MARK_NAME, NAME, NEW_NAME, Manifest, ReadManifest, read_manifest
 from quire.tiers.disk.owner import LOCK_NAME, FolderLock
-from quire.tiers.disk.slots import Failed, SlotFile, page_file
+from quire.tiers.disk.ranks.rank import rank_folders
+from quire.tiers.disk.ranks.ranked_tier import whole_sums
+from quire.tiers.disk.slots import WRONG, Failed, SlotFile, page_file
 from quire.tiers.disk.workers import DiskJob
 
 Tick = Callable[[int, int], None]  # pages looked at, of how many
@@ -82,7 +84,7 @@ def examine(folder: Path, repair: bool = False, tick: Tick = lambda done, total:
     fingerprint = _fingerprint(folder)
     assert fingerprint is not None, "of `model_folders`"
     report = ModelReport(fingerprint.hex(), folder)
-    report.disk_bytes = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+    report.disk_bytes = sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
     try:
         lock = FolderLock(folder)
     except (StateError, OSError) as taken:
@@ -104,7 +106,7 @@ def _examine(report: ModelReport, fingerprint: bytes, repair: bool, tick: Tick) 
     _look_at_files(report)
     read = read_manifest(READ_ONLY_FILES, folder, fingerprint)
     if read is None:
-        if any(path.name.startswith("pages-") for path in folder.iterdir()):
+        if _page_files(folder):
             report.damage("manifest", "there is no manifest, so nobody knows what the pages are")
         return
     if read.head is None:
@@ -121,8 +123,9 @@ def _examine(report: ModelReport, fingerprint: bytes, repair: bool, tick: Tick) 
 
 def _look_at_files(report: ModelReport) -> None:
     known = {NAME, NEW_NAME, MARK_NAME, LOCK_NAME}
-    for path in [report.folder, *sorted(report.folder.iterdir())]:
-        if path != report.folder and path.name not in known and not path.name.startswith("pages-"):
+    ours = {report.folder, *rank_folders(report.folder), *_page_files(report.folder)}
+    for path in [report.folder, *sorted(report.folder.rglob("*"))]:
+        if path not in ours and path.name not in known:
             report.note("stranger", f"{path.name} is none of ours")
         elif path.lstat().st_mode & 0o077:
             report.damage("permissions", f"others may read {path.name}: mode {path.lstat().st_mode & 0o777:o}")
@@ -180,22 +183,30 @@ def _verified(
 ) -> Iterator[tuple[NDArray[np.intp], Failed]]:
     """Pages of a group in the order of the file, some at a time, and what is wrong with them."""
     contents, ours = which
-    slots = contents.pages.slot[ours]
-    try:
-        file = READ_ONLY_FILES.open(folder / page_file(group))
-    except OSError as wrong:
-        yield ours, dict.fromkeys(slots.tolist(), f"its file cannot be opened: {reason(wrong)}")
-        return
-    try:
-        held = SlotFile(file, int(slots.max()) + 1, page_bytes)
-        held.learn(slots, contents.sums[ours])
+    slots, ranks = contents.pages.slot[ours], rank_folders(folder)
+    sizes = int(slots.max()) + 1, page_bytes // max(len(ranks), 1)
+    with ExitStack() as opened:
+        try:
+            files = [READ_ONLY_FILES.open(place / page_file(group)) for place in ranks or [folder]]
+        except OSError as wrong:
+            yield ours, dict.fromkeys(slots.tolist(), f"its file cannot be opened: {reason(wrong)}")
+            return
+        for file in files:
+            opened.callback(file.close)
+        parts = [SlotFile(file, *sizes, learns=bool(ranks)) for file in files]
+        if not ranks:
+            parts[0].learn(slots, contents.sums[ours])
         for start in range(0, len(ours), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
             failed: Failed = {}
-            for run in held.runs(slots[start : start + AT_ONCE].tolist()):
-                failed |= held.read([(slot, []) for slot in run], DiskJob(lambda job: None))
-            yield ours[start : start + AT_ONCE], failed
-    finally:
-        file.close()
+            for part in parts:
+                for run in part.runs(slots[some].tolist()):
+                    failed |= part.read([(slot, []) for slot in run], DiskJob(lambda job: None))
+            if ranks:
+                whole = whole_sums([part.sums[slots[some]] for part in parts], len(slots[some]))
+                wrong_ones = slots[some][whole != contents.sums[ours[some]]].tolist()
+                failed = dict.fromkeys(wrong_ones, WRONG) | failed
+            yield ours[some], failed
 
 
 def _tell_page(report: ModelReport, group: int, slot: int, why: str, fenced: bool) -> None:
@@ -211,12 +222,13 @@ def _repair(report: ModelReport, read: ReadManifest, contents: Contents | None, 
     folder = report.folder
     folder.chmod(FOLDER_MODE)
     REAL_FILES.remove(folder / NEW_NAME)
-    for path in folder.iterdir():
-        if path.name.startswith("pages-"):
-            file = REAL_FILES.open(path)  # which mends its permissions
-            with suppress(OSError):
-                file.sync()
-            file.close()
+    for rank in rank_folders(folder):
+        rank.chmod(FOLDER_MODE)
+    for path in _page_files(folder):
+        file = REAL_FILES.open(path)  # which mends its permissions
+        with suppress(OSError):
+            file.sync()
+        file.close()
     if read.head is None or contents is None:
         REAL_FILES.remove(folder / NAME)
         REAL_FILES.remove(folder / MARK_NAME)
@@ -228,6 +240,10 @@ def _repair(report: ModelReport, read: ReadManifest, contents: Contents | None, 
         manifest.close()
         report.num_pages = int(np.count_nonzero(kept))
     report.repaired = True
+
+
+def _page_files(folder: Path) -> list[Path]:
+    return [path for place in (folder, *rank_folders(folder)) for path in sorted(place.glob("pages-*"))]
 
 
 def _fingerprint(folder: Path) -> bytes | None:

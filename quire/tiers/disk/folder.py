@@ -4,6 +4,7 @@ them; the lock, the sizes and what they may be. Knows no cache.
     FOLDER/                       what the user named
         3f9c.../                  one model's: its fingerprint in hex, so that another model's pages stay what they are
             lock   manifest   durable   pages-0   pages-1 ...
+            rank-0/   rank-1/ ...     instead of pages, where several ranks have a part of each (ranks/rank.py)
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from quire.tiers.disk.files import REAL_FILES, Files, RealFiles, make_folder, re
 from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.load import Contents, only, some_nodes
 from quire.tiers.disk.log.manifest import EMPTY, NEW_NAME, Manifest, ReadManifest, read_manifest
-from quire.tiers.disk.owner import FolderLock
+from quire.tiers.disk.owner import FolderLock, model_folder
+from quire.tiers.disk.ranks.rank import DiskRank
+from quire.tiers.disk.ranks.ranked_tier import RankedTier
 from quire.tiers.disk.slots import page_file, slot_bytes
 from quire.tiers.disk.tier import DiskIO, DiskTier
 
@@ -70,18 +73,15 @@ def page_index(config: CacheConfig) -> int:
     return index_size(config).page + CHECKSUM_BYTES
 
 
-def model_folder(folder: Path, fingerprint: bytes) -> Path:
-    """Where one model's pages are."""
-    return folder / fingerprint.hex()
-
-
 class DiskFolder:
     """One model's pages, for one process: `tier`, `manifest`, and `contents`: what they held when it was opened."""
 
     def __init__(
         self, folder: str | Path, fingerprint: bytes, page_bytes: Sequence[int], num_slots: Sequence[int], *,
-        name: str = "disk", io: DiskIO | None = None, limits: DiskLimits | None = None, files: Files = REAL_FILES,
+        io: DiskIO | None = None, limits: DiskLimits | None = None, files: Files = REAL_FILES,
+        ranks: Sequence[DiskRank] = (),
     ) -> None:  # fmt: skip
+        """`ranks`: they have the pages, each its part, and here is the manifest; `page_bytes` are of whole pages."""
         head, limits = ManifestHead(fingerprint, tuple(page_bytes)), limits or DiskLimits()
         self.folder = model_folder(Path(folder), fingerprint)
         self.report = OpenReport()
@@ -96,7 +96,11 @@ class DiskFolder:
                 _check_pages(self.folder, read, head)
                 _check_space(files, self.folder, head, num_slots, limits)
                 files.remove(self.folder / NEW_NAME)
-                self.tier = DiskTier(name, num_slots, page_bytes, self.folder, io=io, files=files)
+                self.tier: DiskTier | RankedTier = (
+                    _joined_tier(num_slots, page_bytes, ranks)
+                    if ranks
+                    else DiskTier("disk", num_slots, page_bytes, self.folder, io=io, files=files)
+                )
                 opened.callback(self.tier.close)
                 self.manifest = Manifest(files, self.folder, head, read)
                 opened.callback(self.manifest.close)
@@ -211,6 +215,14 @@ def _check_index(num_slots: Sequence[int], limits: DiskLimits) -> None:
     if need > have:
         fact = f"their index may take {_size(need)} of memory, and {_size(have)} may be used for it"
         raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "use less disk, or longer blocks"))
+
+
+def _joined_tier(num_slots: Sequence[int], page_bytes: Sequence[int], ranks: Sequence[DiskRank]) -> RankedTier:
+    tier = RankedTier("disk", num_slots, ranks)
+    if tier.info().page_bytes != tuple(page_bytes):
+        fact = f"their parts make pages of {list(tier.info().page_bytes)} bytes, and {list(page_bytes)} were asked for"
+        raise InputError(say(f"a disk of {len(ranks)} ranks", fact, "give the ranks of one model"))
+    return tier
 
 
 def _check_pages(folder: Path, read: ReadManifest | None, head: ManifestHead) -> None:

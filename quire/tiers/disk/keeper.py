@@ -36,6 +36,7 @@ from quire.tiers.disk.files import reason
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pace import KeeperPace, KeeperReport
+from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
 from quire.tiers.disk.scrub import Scrubber
 from quire.tiers.disk.slots import Failed
 from quire.tiers.mover import Mover
@@ -49,8 +50,9 @@ OnSetbacks = Callable[[Finished], None]
 class DiskKeeper:
     """Keeps what a cache has in its slow tier in a folder, and what the folder has in the cache.
 
-    `tiers` are those above the disk, in order, for a second user beside the engine's mover. `on_setbacks` hears, on the
-    keeper's thread, when a bad page changes what somebody was promised; a plan in it is to be run as one of a step.
+    `tiers` are those above the disk, in order, for a second user beside the engine's mover; none where ranks have the
+    pages. `on_setbacks` hears, on the keeper's thread, when a bad page changes what somebody was promised; a plan in it
+    is to be run as one of a step.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class DiskKeeper:
         self._report = KeeperReport(restored=cache.restore(folder.contents.nodes, folder.contents.pages))
         folder.contents = EMPTY  # the cache has it now
         self._page_bytes = np.array(folder.tier.info().page_bytes)
-        self._mover = Mover([*tiers, folder.tier], layouts, cache.config.block_size)
+        self._mover = _mover(cache, folder, tiers, layouts)
         self._changed = Condition()  # guards the two below
         self._asks: deque[Callable[[], None]] = deque()
         self._closing = False
@@ -343,6 +345,15 @@ class DiskKeeper:
             self._on_setbacks(finished)
 
 
+def _mover(
+    cache: Cache, folder: DiskFolder, tiers: Sequence[Tier], layouts: Sequence[PageLayout]
+) -> Mover | RanksMover:
+    """What moves pages: here, or every rank its part."""
+    if isinstance(folder.tier, RankedTier):
+        return folder.tier.mover()
+    return Mover([*tiers, folder.tier], layouts, cache.config.block_size)
+
+
 def _check(cache: Cache, folder: DiskFolder, tiers: Sequence[Tier]) -> None:
     config, info = cache.config, folder.tier.info()
     if not config.tiers[-1].slow or not config.lasting:
@@ -350,6 +361,7 @@ def _check(cache: Cache, folder: DiskFolder, tiers: Sequence[Tier]) -> None:
         cure = "give the last tier slow=True and the cache lasting=True"
         raise InputError(say("a keeper for this cache", fact, cure))
     slots = tuple(config.tiers[-1].of_group(group) for group in range(len(config.groups)))
-    if slots != info.num_slots or len(tiers) != len(config.tiers) - 1:
+    above = 0 if isinstance(folder.tier, RankedTier) else len(config.tiers) - 1  # ranks have their own
+    if slots != info.num_slots or len(tiers) != above:
         fact = f"the cache has {slots} slots in it, the folder {info.num_slots}; tiers above it: {len(tiers)}"
         raise InputError(say("a keeper for this cache", fact, "open the folder with the slots of the cache"))

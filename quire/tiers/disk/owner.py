@@ -38,3 +38,8 @@ class FolderLock:
         if fd >= 0:
             os.ftruncate(fd, 0)
             os.close(fd)
+
+
+def model_folder(folder: Path, fingerprint: bytes) -> Path:
+    """Where one model's pages are."""
+    return folder / fingerprint.hex()

@@ -10,6 +10,7 @@ from threading import Event, Thread
 import numpy as np
 
 from quire.core.records.errors import InputError, StateError, say
+from quire.tiers.disk.ranks.ranked_tier import RankedTier
 from quire.tiers.disk.slots import Failed
 from quire.tiers.disk.tier import DiskTier
 
@@ -21,7 +22,7 @@ class Scrubber:
     """Samples the pages of a tier at so many bytes a second, until it is closed."""
 
     def __init__(
-        self, tier: DiskTier, on_bad: OnBad, *, bytes_per_second: float = 4e6, seed: int | None = None
+        self, tier: DiskTier | RankedTier, on_bad: OnBad, *, bytes_per_second: float = 4e6, seed: int | None = None
     ) -> None:
         if not bytes_per_second > 0:
             raise InputError(say("a scrubber", f"{bytes_per_second} bytes a second", "give a pace above 0"))

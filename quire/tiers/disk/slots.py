@@ -44,12 +44,13 @@ def page_file(group: int) -> str:
 
 
 class SlotFile:
-    """Pages of one size. A slot whose checksum is not known cannot be read."""
+    """Pages of one size. A slot whose checksum is not known cannot be read, unless reading is how it is learnt."""
 
-    __slots__ = ("file", "known", "num_slots", "page_bytes", "stride", "sums")
+    __slots__ = ("file", "known", "learns", "num_slots", "page_bytes", "stride", "sums")
 
-    def __init__(self, file: File, num_slots: int, page_bytes: int) -> None:
+    def __init__(self, file: File, num_slots: int, page_bytes: int, learns: bool = False) -> None:
         self.file = file
+        self.learns = learns  # a slot whose checksum is not known: what is read there is taken for it
         self.num_slots = num_slots
         self.page_bytes = page_bytes
         self.stride = slot_bytes(page_bytes)
@@ -141,7 +142,7 @@ class SlotFile:
             page = stage[nth * self.stride : nth * self.stride + self.page_bytes]
             if (nth * self.stride + self.page_bytes) > got:
                 failed[slot] = "the file ends before its page does"
-            elif why := self._verdict(slot, checksum(page)):
+            elif why := self._verdict(slot, checksum(page), job):
                 failed[slot] = why
             elif buffers and not job.touch(lambda page=page, buffers=buffers: _fill(buffers, page)):  # type: ignore[misc]
                 return
@@ -162,7 +163,7 @@ class SlotFile:
             total.update(stage.data)
             if buffers and not job.fill(target[start : start + CHUNK], stage):
                 return "nobody waits for it any more"
-        why = self._verdict(slot, total.intdigest())
+        why = self._verdict(slot, total.intdigest(), job)
         if not why and buffers and not direct:
             job.touch(lambda: _fill(buffers, target))
         return why
@@ -174,9 +175,10 @@ class SlotFile:
         done, wrong = write_some(self.file, pages[0][0] * self.stride, parts)
         return (len(pages), "") if wrong is None else (done // self.stride, reason(wrong))
 
-    def _verdict(self, slot: int, total: int) -> str:
+    def _verdict(self, slot: int, total: int, job: DiskJob) -> str:
         if not self.known[slot]:
-            return "no page is known to be there"
+            learnt = self.learns and job.touch(lambda: self.learn([slot], [total]))
+            return "" if learnt else "no page is known to be there"
         return "" if total == int(self.sums[slot]) else WRONG
 
 

@@ -57,8 +57,9 @@ class DiskTier:
 
     def __init__(
         self, name: str, num_slots: Sequence[int], page_bytes: Sequence[int], folder: Path, *,
-        io: DiskIO | None = None, files: Files = REAL_FILES,
+        io: DiskIO | None = None, files: Files = REAL_FILES, learns: bool = False,
     ) -> None:  # fmt: skip
+        """`learns`: the checksum of a page that nobody knows is learnt by reading it; somebody else judges it."""
         self._info = TierInfo(name, tuple(num_slots), tuple(page_bytes))
         if len(num_slots) != len(page_bytes) or min(num_slots, default=0) < 0 or min(page_bytes, default=1) < 1:
             fact = f"slots {list(num_slots)}, page bytes {list(page_bytes)}"
@@ -68,7 +69,7 @@ class DiskTier:
         self._dirty = [True] * len(num_slots)  # an earlier process may have left something
         try:
             for group, size in enumerate(page_bytes):
-                ours = SlotFile(_open(files, folder / page_file(group)), num_slots[group], size)
+                ours = SlotFile(_open(files, folder / page_file(group)), num_slots[group], size, learns)
                 self._slots.append(ours)
                 if ours.file.size() != ours.num_slots * ours.stride:
                     ours.file.resize(ours.num_slots * ours.stride)

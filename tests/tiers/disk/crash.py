@@ -26,10 +26,10 @@ from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO
 from quire.tiers.disk.examine import ModelReport, examine
 from quire.tiers.disk.files import READ_ONLY_FILES, File, RealFiles
-from quire.tiers.disk.folder import model_folder
 from quire.tiers.disk.log.frames import Log
 from quire.tiers.disk.log.load import read_log
 from quire.tiers.disk.log.manifest import NAME, ReadManifest, read_manifest
+from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.slots import page_file, slot_bytes
 
 from .world import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, World, places_of

@@ -14,10 +14,10 @@ import pytest
 
 from quire import InputError, StateError
 from quire.tiers.disk import DiskFolder, DiskIO, DiskLimits, OpenReport, slots_for
-from quire.tiers.disk.folder import model_folder
 from quire.tiers.disk.log.frames import HEAD_BYTES
 from quire.tiers.disk.log.manifest import MARK_NAME, NAME, NEW_NAME
 from quire.tiers.disk.log.records import PIECE, payloads, unpack_changes
+from quire.tiers.disk.owner import model_folder
 
 from .stand_ins import Faults, FaultyFiles
 from .test_tier import flip

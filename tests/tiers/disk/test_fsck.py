@@ -10,8 +10,8 @@ import pytest
 
 from quire import InputError
 from quire.tiers.disk.examine import examine, model_folders
-from quire.tiers.disk.folder import model_folder
 from quire.tiers.disk.log.manifest import NAME, NEW_NAME
+from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.scrub import Scrubber
 from quire.tools import fsck
 

@@ -17,8 +17,8 @@ from quire.core.records.plan import MoveColumn
 from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace
 from quire.tiers.disk.examine import examine
-from quire.tiers.disk.folder import model_folder
 from quire.tiers.disk.log.manifest import NAME
+from quire.tiers.disk.owner import model_folder
 
 from .rig import BLOCK, DISK, FINGERPRINT, HOST, OFTEN, PAGE, Kept, page_of, prompt
 from .stand_ins import Faults, FaultyFiles
