@@ -46,6 +46,8 @@ class Rig:
         self.cache = Cache(config)
         self.side = SchedulerSide(self.cache, options, world_size=1)
         self.spent: dict[str, list[float]] = {}
+        self.steps: list[float] = []  # all hooks of a step
+        self.step = 0.0
         self.last = StepOrders()
 
     def request(self, prompt: list[int]) -> Any:
@@ -59,8 +61,15 @@ class Rig:
     def timed(self, row: str, act: Callable[[], Any]) -> Any:
         begin = time.perf_counter()
         result = act()
-        self.spent.setdefault(row, []).append((time.perf_counter() - begin) * 1e6)
+        spent = (time.perf_counter() - begin) * 1e6
+        self.spent.setdefault(row, []).append(spent)
+        self.step += spent
         return result
+
+    def step_ends(self) -> None:
+        """All hooks since the last one were of one step."""
+        self.steps.append(self.step)
+        self.step = 0.0
 
     def order(self, request: Any, count: int, table: list[list[int]]) -> None:
         self.last = self.side.order({request.request_id: count}, (), lambda _: table)
@@ -81,10 +90,12 @@ class Rig:
         self.timed("place: order the load", lambda: side.place(request, table, gain))
         self.timed("a step that only loads", lambda: self.order(SimpleNamespace(request_id=""), 0, table))
         self.timed("hear of the load", self.hear)
+        self.step_ends()
         request.num_computed_tokens = gain
         side.place(request, table, 0)
         self.timed("first step: opens its writer", lambda: self.order(request, len(new), table))
         self.timed("hear of a store", self.hear)
+        self.step_ends()
         request.num_computed_tokens = request.num_tokens
         for nth in range(2 * self.block):
             request.all_token_ids.append(nth)
@@ -95,6 +106,7 @@ class Rig:
             self.timed("hear of a store" if whole else "hear of nothing", self.hear)
             self.timed("metrics of a step", side.counts.take)
             request.num_computed_tokens += 1
+            self.step_ends()
         self.timed("finish", lambda: side.finish(request))
 
 
@@ -118,7 +130,7 @@ def main() -> None:
         rig.one_life(prompt, [50_000 + nth] * (args.block + 5))
     print(f"{args.tokens} tokens, blocks of {args.block}, {args.groups} groups, {args.rounds} requests; microseconds")
     print("| hook | median | 90th percentile |\n|---|---|---|")
-    for row, spent in rig.spent.items():
+    for row, spent in (rig.spent | {"**all hooks of one step**": rig.steps}).items():
         ninth = statistics.quantiles(spent, n=10)[-1] if len(spent) > 1 else spent[0]
         print(f"| {row} | {statistics.median(spent):.1f} | {ninth:.1f} |")
 

@@ -20,9 +20,20 @@ PYTHON = ROOT / ".vllm-env" / "bin" / "python"
         "--model gemma3 --requests 30 --device-blocks 64 --async-scheduling --events",
         "--model llama --requests 30 --fault fail_load",
         "--model llama --requests 30 --fault corrupt",
+        "--model gemma3 --requests 30 --device-blocks 64 --host-blocks 60 --below both",
     ],
 )
 def test_the_same_tokens_with_and_without_the_connector(words: str) -> None:
-    command = [str(PYTHON), "-m", "tests.integrations.vllm_exact", *words.split()]
+    run("vllm_exact", words)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="no vLLM: make vllm-env")
+def test_a_killed_vllm_serves_its_first_long_prompt_from_disk() -> None:
+    run("vllm_restart", "--model llama --prompt 600")
+
+
+def run(name: str, words: str) -> None:
+    command = [str(PYTHON), "-m", f"tests.integrations.{name}", *words.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
