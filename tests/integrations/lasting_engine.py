@@ -11,7 +11,7 @@ from quire.integrations.vllm.cache_groups import block_bytes, cache_config
 from quire.integrations.vllm.host_pages import HostPages, RankMemory, part_bytes
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.outer.outer_pages import OuterPages
-from quire.integrations.vllm.outer.page_memory import PageMemory, PageShape
+from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.tiers.disk.files import Files
 from tests.integrations.toy_engine import ToyEngine
@@ -31,7 +31,7 @@ class LastingEngine(ToyEngine):
     def open_pages(self, host: int) -> list[HostPages]:
         made = []
         for rank, kv in enumerate(self.kv):
-            memory = PageMemory.make("pages", PageShape(host, self.ranks, tuple(part_bytes(kv)), "toy"), self.at)
+            memory = PageMemory.make("pages", MemoryShape(host, self.ranks, tuple(part_bytes(kv)), "toy"), self.at)
             made.append(HostPages(kv, host, checksums=True, memory=RankMemory.of_rank(memory, rank)))
         return made
 

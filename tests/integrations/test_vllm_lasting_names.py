@@ -15,14 +15,14 @@ from quire.integrations.vllm.cache_groups import check_outer
 from quire.integrations.vllm.host_pages import layer_form
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.outer.model_print import model_print
-from quire.integrations.vllm.outer.page_memory import PageShape
-from quire.integrations.vllm.recording import Recording
+from quire.integrations.vllm.outer.page_memory import MemoryShape
+from quire.integrations.vllm.recording import RequestRecording
 from tests.integrations.test_vllm_contract import PROMPT, ask, image, run, stored
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE
 
 CONFIG = CacheConfig((TierConfig("device", 0), TierConfig("host", 4)), 16, (LayerGroup("all", page_bytes=64),))
-SHAPE = PageShape(4, 2, (32,), "float32 layers")
+SHAPE = MemoryShape(4, 2, (32,), "float32 layers")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def engine_config(model: str, **more: Any) -> Any:
     )
 
 
-def printed(model: str, shape: PageShape = SHAPE, version: str = "0.32.0", namespace: str = "", **more: Any) -> bytes:
+def printed(model: str, shape: MemoryShape = SHAPE, version: str = "0.32.0", namespace: str = "", **more: Any) -> bytes:
     return model_print(engine_config(model, **more), CONFIG, shape, version, namespace)
 
 
@@ -64,11 +64,11 @@ def test_every_fact_that_a_page_depends_on_makes_another_print() -> None:
         printed("some/model", revision=commit, kv_dtype="fp8"),
         printed("some/model", revision=commit, version="0.32.1"),
         printed("some/model", revision=commit, namespace="mine"),
-        printed("some/model", PageShape(4, 1, (64,), SHAPE.form), revision=commit),
-        printed("some/model", PageShape(4, 2, (32,), "other layers"), revision=commit),
+        printed("some/model", MemoryShape(4, 1, (64,), SHAPE.form), revision=commit),
+        printed("some/model", MemoryShape(4, 2, (32,), "other layers"), revision=commit),
     ]
     assert len({same, *others}) == 1 + len(others)
-    assert printed("some/model", PageShape(9, 2, (32,), SHAPE.form), revision=commit) == same  # of more memory
+    assert printed("some/model", MemoryShape(9, 2, (32,), SHAPE.form), revision=commit) == same  # of more memory
 
 
 def test_weights_in_a_folder_are_known_by_their_bytes(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_is_refused_below_host_memory() -> None:
 
 def test_requests_are_recorded_without_their_tokens(tmp_path: Path) -> None:
     engine = ToyEngine(0, hybrid=False)
-    engine.side.recording = Recording(str(tmp_path / "trace.jsonl"), SIZE)
+    engine.side.recording = RequestRecording(str(tmp_path / "trace.jsonl"), SIZE)
     plain, salted, seen, embeds = (
         ask("plain"), ask("salted", cache_salt="tenant 4"), ask("image", mm_features=[image(6, 3, "a cat")]),
         ask("embeds", prompt_embeds=object()),
@@ -159,7 +159,7 @@ def stored_once(engine: ToyEngine, request: Any) -> Any:
 def test_a_recording_replaces_none(tmp_path: Path) -> None:
     for name in ("trace.jsonl", "trace.jsonl.gz"):
         (tmp_path / name).write_text("of an engine before")
-        again = Recording(str(tmp_path / name), SIZE)
+        again = RequestRecording(str(tmp_path / name), SIZE)
         assert again.recorder.path.name.startswith("trace-") and again.recorder.path.name.endswith(name[5:])
         again.close()
         assert (tmp_path / name).read_text() == "of an engine before"

@@ -18,7 +18,7 @@ import pytest
 
 from quire import InputError, Scope
 from quire.integrations.vllm.orders import StepOrders
-from quire.integrations.vllm.outer.page_memory import FOLDER, PageMemory, PageShape, SharedMemoryTier, announce_region
+from quire.integrations.vllm.outer.page_memory import FOLDER, MemoryShape, PageMemory, SharedMemoryTier, announce_region
 from quire.tiers.base import TierError
 from tests.integrations.lasting_engine import SECONDS, LastingEngine
 from tests.integrations.test_vllm_contract import ask, run
@@ -305,7 +305,7 @@ def test_a_page_that_changed_in_memory_goes_nowhere(tmp_path: Path) -> None:
 
 
 def test_memory_that_processes_share(tmp_path: Path) -> None:
-    shape = PageShape(4, 2, (8, 24), "layers")
+    shape = MemoryShape(4, 2, (8, 24), "layers")
     one = PageMemory.make("pages", shape, tmp_path)
     two = PageMemory.make("pages", shape, tmp_path)  # the other rank
     taken = PageMemory.take("pages", tmp_path)
@@ -327,7 +327,7 @@ def test_memory_that_processes_share(tmp_path: Path) -> None:
 
 
 def test_memory_in_a_region_of_vllm_is_opened_where_its_worker_says(tmp_path: Path) -> None:
-    shape = PageShape(3, 1, (4096, 4096), "region of 2")
+    shape = MemoryShape(3, 1, (4096, 4096), "region of 2")
     with (tmp_path / "region").open("w+b") as region:
         region.truncate(6 * 4096)
         region.seek(4 * 4096)
@@ -353,5 +353,5 @@ def test_too_much_memory_is_refused_with_the_numbers() -> None:
     slots = 1 + told.f_blocks * told.f_frsize // 4096
     name = f"quire-test-{os.getpid()}"
     with pytest.raises(InputError, match=r"bytes free.*--shm-size"):
-        PageMemory.make(name, PageShape(slots, 1, (4096,), ""))
+        PageMemory.make(name, MemoryShape(slots, 1, (4096,), ""))
     assert not (FOLDER / name).exists()

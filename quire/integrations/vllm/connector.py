@@ -37,8 +37,8 @@ from quire.integrations.vllm.options import check_version, read_options
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
-from quire.integrations.vllm.outer.page_memory import PageMemory, PageShape, announce_region
-from quire.integrations.vllm.recording import Recording
+from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
+from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.region_pages import RegionPages, region_pages
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker_side import PageMover, WorkerSide
@@ -92,7 +92,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         log.info("Quire has room for %s blocks of %d tokens, %d groups", slots, size, len(config.groups))
         return SchedulerSide(
             cache, options, world_size=self._world_size, events=EventTranslator(cache) if self._with_events else None,
-            outer=outer, recording=None if options.record is None else Recording(options.record, size),
+            outer=outer, recording=None if options.record is None else RequestRecording(options.record, size),
         )  # fmt: skip
 
     @classmethod
@@ -202,7 +202,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         layers, memory = group_layers(self._groups, kv_caches, self._kv_cache_config.num_blocks), None
         if self._options.outer:
             form = layer_form(self._groups, kv_caches)
-            shape = PageShape(slots, self._world_size, tuple(part_bytes(layers)), form)
+            shape = MemoryShape(slots, self._world_size, tuple(part_bytes(layers)), form)
             shared = PageMemory.make(memory_name(self._vllm_config), shape)
             memory = RankMemory.of_rank(shared, self._vllm_config.parallel_config.rank)
         return HostPages(layers, slots, checksums=self._options.checksums, memory=memory)
@@ -212,7 +212,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         if self._options.outer and self._vllm_config.parallel_config.rank == 0:
             region, row = pages.region_file()
             form = f"region of {self._world_size}; {layer_form(self._groups, kv_caches)}"
-            shape = PageShape(slots, 1, (row,) * len(self._groups), form)
+            shape = MemoryShape(slots, 1, (row,) * len(self._groups), form)
             announce_region(memory_name(self._vllm_config), shape, region)
 
     def handle_preemptions(self, kv_connector_metadata: StepOrders) -> None:

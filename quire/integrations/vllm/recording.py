@@ -1,4 +1,4 @@
-"""Recording: requests that vLLM serves, told to a TraceRecorder: when they came, lengths, keyed ids of their blocks.
+"""RequestRecording: requests that vLLM serves, told to a TraceRecorder: times, lengths, keyed ids of blocks.
 
 No token leaves the process. What was answered nothing, such as a request that was aborted in the queue, is left out.
 """
@@ -20,7 +20,7 @@ from quire.integrations.vllm.stay import Stay
 log = logging.getLogger(__name__)
 
 
-class Recording:
+class RequestRecording:
     """One file; `path` has a time in it when there was such a file already."""
 
     def __init__(self, path: str, block_size: int) -> None:

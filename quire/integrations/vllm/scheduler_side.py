@@ -26,7 +26,7 @@ from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
-from quire.integrations.vllm.recording import Recording
+from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.stay import Stay, StoreJob
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
@@ -41,7 +41,8 @@ class SchedulerSide:
 
     def __init__(
         self, cache: Cache, options: ConnectorOptions, *, world_size: int, clock: Callable[[], float] = time.monotonic,
-        events: EventTranslator | None = None, outer: OuterPages | None = None, recording: Recording | None = None,
+        events: EventTranslator | None = None, outer: OuterPages | None = None,
+        recording: RequestRecording | None = None,
     ) -> None:  # fmt: skip
         self.cache, self.options, self.world_size = cache, options, world_size
         self.counts = ConnectorCounts(cache, outer)

@@ -15,14 +15,14 @@ from typing import Any
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.engine.model.smollm2 import cache_folder
-from quire.integrations.vllm.outer.page_memory import PageShape
+from quire.integrations.vllm.outer.page_memory import MemoryShape
 from quire.tiers.fingerprint import facts_digest, files_digest, files_identity, fingerprint
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 PASSING = ("transformers_version", "_name_or_path", "_commit_hash")  # of a config: no part of the model
 
 
-def model_print(vllm_config: Any, cache: CacheConfig, shape: PageShape, version: str, namespace: str) -> bytes:
+def model_print(vllm_config: Any, cache: CacheConfig, shape: MemoryShape, version: str, namespace: str) -> bytes:
     """32 bytes for the model, its weights, vLLM's version and the form of a page with all ranks' parts."""
     model = vllm_config.model_config
     facts = {

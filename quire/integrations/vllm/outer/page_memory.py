@@ -31,7 +31,7 @@ Sums = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class PageShape:
+class MemoryShape:
     """What is in the memory; every rank says the same."""
 
     slots: int
@@ -53,11 +53,11 @@ class PageShape:
 class PageMemory:
     """`pages` and `sums` by group. A checksum is kept plus one: 0 says that there is none. vLLM's region has none."""
 
-    def __init__(self, shape: PageShape, pages: list[Bytes], sums: list[Sums] | None) -> None:
+    def __init__(self, shape: MemoryShape, pages: list[Bytes], sums: list[Sums] | None) -> None:
         self.shape, self.pages, self.sums = shape, pages, sums
 
     @classmethod
-    def make(cls, name: str, shape: PageShape, folder: Path = FOLDER) -> PageMemory:
+    def make(cls, name: str, shape: MemoryShape, folder: Path = FOLDER) -> PageMemory:
         """A worker's: the first of the ranks makes it, the others open it."""
         fd = _open_note(folder / name, shape, "")
         try:
@@ -85,13 +85,13 @@ class PageMemory:
         try:
             os.unlink(folder / name)
             slots, ranks, sizes, form, region = json.loads(os.pread(fd, HEAD, 0).rstrip(b"\0"))
-            shape = PageShape(slots, ranks, tuple(sizes), form)
+            shape = MemoryShape(slots, ranks, tuple(sizes), form)
             return cls._in_region(region, shape) if region else cls._in_own_file(fd, shape)
         finally:
             os.close(fd)
 
     @classmethod
-    def _in_own_file(cls, fd: int, shape: PageShape) -> PageMemory:
+    def _in_own_file(cls, fd: int, shape: MemoryShape) -> PageMemory:
         whole, at = mmap.mmap(fd, shape.size()), HEAD
         pages, sums = list[Bytes](), list[Sums]()
         for size in shape.page_bytes:
@@ -103,7 +103,7 @@ class PageMemory:
         return cls(shape, pages, sums)
 
     @classmethod
-    def _in_region(cls, path: str, shape: PageShape) -> PageMemory:
+    def _in_region(cls, path: str, shape: MemoryShape) -> PageMemory:
         """Rows of vLLM's region: those of the first group, then those of the next."""
         count, size = shape.slots * shape.ranks, shape.page_bytes[0]
         try:
@@ -121,12 +121,12 @@ class PageMemory:
         return cls(shape, [part.reshape(shape.slots, shape.ranks, size) for part in parts], None)
 
 
-def announce_region(name: str, shape: PageShape, region: str, folder: Path = FOLDER) -> None:
+def announce_region(name: str, shape: MemoryShape, region: str, folder: Path = FOLDER) -> None:
     """A worker's, where pages are in vLLM's region: says to the scheduler where it can be opened."""
     os.close(_open_note(folder / name, shape, region))
 
 
-def _open_note(path: Path, shape: PageShape, region: str) -> int:
+def _open_note(path: Path, shape: MemoryShape, region: str) -> int:
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     os.pwrite(fd, json.dumps([shape.slots, shape.ranks, shape.page_bytes, shape.form, region]).encode(), 0)
     return fd
