@@ -253,6 +253,8 @@ def test_an_adapter_is_known_by_its_files(tmp_path: Path) -> None:
     again = LastingEngine(0, tmp_path / "adapter 0", {"shared": str(tmp_path / "store")}, hybrid=False)
     assert [again.outer.adapters.name(lora) for lora in (one, other)] == names[:2]
     assert again.outer.adapters.name(gone) != names[2]  # it cannot be read: nobody else means the same
+    asked = ask("sql", lora_request=one)
+    assert engine.side.look(asked, 0) == 0 and engine.side._stays["sql"].scope.lora == names[0]
     engine.side.close()
     again.side.close()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from secrets import randbits
 from typing import Any
 
@@ -27,13 +27,10 @@ from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.recording import RequestRecording
-from quire.integrations.vllm.stay import Stay, StoreJob
+from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
-NULL = 0  # vLLM's block for places that a window has passed
-
-Tables = Sequence[Sequence[int]]  # blocks of a request, by group
 
 
 class SchedulerSide:
@@ -132,7 +129,7 @@ class SchedulerSide:
         if not external:
             stay.let_go()
             return
-        parts = self._parts_to_load(stay, tables, external)
+        parts = stay.parts_to_load(tables, external, self._size)
         if parts is None or stay.found is None:
             self._refuse(stay)
             return
@@ -157,25 +154,6 @@ class SchedulerSide:
         self.counts.add("lookups")
         self.counts.add("lookup_tokens", stay.request.num_tokens)
         self.counts.add("hit_tokens", external)
-
-    def _parts_to_load(self, stay: Stay, tables: Tables, external: int) -> list[Part] | None:
-        """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
-        found = stay.found
-        if found is None or found.end - found.start != external:
-            return None
-        first, last, parts = found.start // self._size, found.end // self._size, []
-        for group in self._groups:
-            ids = tables[group][first:last]
-            blocks, slots = found.blocks(group).tolist(), found.slots(group).tolist()
-            if NULL in ids or len(blocks) != last - first:  # a window has passed some: those that are left
-                at = dict(zip(blocks, slots, strict=True))
-                wanted = [nth for nth, block in enumerate(ids, first) if block != NULL]
-                if not at.keys() >= set(wanted):
-                    return None
-                ids, slots = [ids[nth - first] for nth in wanted], [at[nth] for nth in wanted]
-            if ids:
-                parts.append(Part(group, list(ids), slots))
-        return parts
 
     def _refuse(self, stay: Stay) -> None:
         """vLLM waits for a load that cannot be: it is told that it failed, and the request is computed."""

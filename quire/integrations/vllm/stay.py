@@ -6,6 +6,7 @@ stay has its own number. Owns what is open for it in the cache; decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import pack_into
 
@@ -21,6 +22,9 @@ from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
 from quire.integrations.vllm.orders import BadPage, Part
 from quire.integrations.vllm.outer.outer_pages import PagesAhead
+
+NULL = 0  # vLLM's block for places that a window has passed
+Tables = Sequence[Sequence[int]]  # blocks of a request, by group
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +117,25 @@ class Stay:
             assert isinstance(made, Writer)  # of no blocks: there is nothing to refuse
             self.writer = made
         return self.writer
+
+    def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
+        """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
+        found = self.found
+        if found is None or found.end - found.start != external:
+            return None
+        first, last, parts = found.start // size, found.end // size, []
+        for group, table in enumerate(tables):
+            ids = list(table[first:last])
+            blocks, slots = found.blocks(group).tolist(), found.slots(group).tolist()
+            if NULL in ids or len(blocks) != last - first:  # a window has passed some: those that are left
+                at = dict(zip(blocks, slots, strict=True))
+                wanted = [nth for nth, block in enumerate(ids, first) if block != NULL]
+                if not at.keys() >= set(wanted):
+                    return None
+                ids, slots = [ids[nth - first] for nth in wanted], [at[nth] for nth in wanted]
+            if ids:
+                parts.append(Part(group, ids, slots))
+        return parts
 
     def stored(self) -> Request:
         """The text of what was stored of it, for others."""
