@@ -78,6 +78,8 @@ def below(args: argparse.Namespace) -> dict[str, Any]:
         told |= {"disk": str(at / "disk"), "disk_bytes": "200MB"}
     if args.below in ("shared", "both"):
         told |= {"shared": str(at / "store")}
+    if args.below == "both":
+        told |= {"record": str(at / "trace.jsonl")}
     return told | {"shared": Redis.start(at).url} if args.below == "redis" else told
 
 
@@ -226,6 +228,10 @@ def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
     side = scheduler.connector.scheduler_side
     if side.outer is not None:
         rest(side.outer)
+    recorded = {}
+    if side.recording is not None:
+        side.recording.close()
+        recorded = {"recorded": side.recording.recorder.num_recorded}
     check(side.cache)
     side.counts.take()
     groups = range(len(side.cache.config.groups))
@@ -236,7 +242,7 @@ def settle(llm: Any, events: EventLog | None) -> dict[str, Any]:
     if events is not None and len(events.blocks) != pages:
         raise SystemExit(f"events tell of {len(events.blocks)} pages, there are {pages}")
     told = {} if events is None else {"event_blocks": events.stored}
-    return {"counts": side.counts.total | told, "groups": len(groups)}
+    return {"counts": side.counts.total | told | recorded, "groups": len(groups)}
 
 
 def rest(outer: Any) -> None:

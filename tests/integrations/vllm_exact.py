@@ -97,6 +97,9 @@ def compare(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> bool
     if args.fault == "corrupt":
         return bool(differ)
     lost = missing and not args.abort
+    if args.below == "both" and ours["counts"]["recorded"] < len(ours["answers"]):
+        print("    requests are missing in the recording")
+        return False
     return not differ and gap < CLOSE and not lost and bool(both)
 
 
