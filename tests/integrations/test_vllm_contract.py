@@ -215,6 +215,20 @@ def test_null_blocks_are_neither_stored_nor_found() -> None:
     assert kept(engine) == 20 and kept(engine, PROMPT[:16]) == 0  # at 16 the window reads block 2, which was null
 
 
+def test_a_load_leaves_out_what_vllm_has_no_block_for() -> None:
+    engine = ToyEngine(0)
+    first, again = ask("first"), ask("again")
+    engine.side.hear(run(engine, stored(engine, first)))
+    engine.side.finish(first)
+    with engine.cache.find(Request("look", np.array(PROMPT, np.int32))) as found:
+        slots = [dict(zip(found.blocks(g).tolist(), found.slots(g).tolist(), strict=True)) for g in range(2)]
+    assert min(slots[1]) < 4  # the window reads more than its last block
+    assert engine.side.look(again, 0) == 20
+    engine.side.place(again, [[11, 12, 13, 14, 15, 16], [0, 0, 0, 0, 25, 26]], 20)
+    (copy,) = engine.side.order({}, (), lambda _: None).loads
+    assert copy.parts == [(0, [11, 12, 13, 14, 15], [slots[0][n] for n in range(5)]), (1, [25], [slots[1][4]])]
+
+
 def test_blocks_that_two_share_are_stored_once() -> None:
     engine = ToyEngine(0, hybrid=False)
     one, two = ask("one"), ask("two")
