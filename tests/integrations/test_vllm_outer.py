@@ -127,6 +127,7 @@ def test_pages_begin_their_way_when_a_request_comes_and_no_step_waits_for_them(t
     faults.gate = Event()
     request = ask("again")
     engine.side.arrive(request)
+    assert len(engine.cache.open_prefetches()) == 1
     assert faults.reached.wait(SECONDS)  # the disk is read, and does not answer
     assert engine.side.look(request, 0) is None and engine.side.is_coming
     assert engine.side.order({}, (), lambda _: None).loads == []
