@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from argparse import Namespace
 
 from quire.core.records.errors import QuireError
 
@@ -59,6 +60,18 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has enough, as in `quire replay ... --json | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to fail at the end
         return BROKEN_PIPE
+    return code
+
+
+def run_act(tool: str, options: Namespace) -> int:
+    """Do what the options of a tool with several acts have chosen (`act`); what goes wrong is told in one line."""
+    try:
+        code: int = options.act(options)
+    except BrokenPipeError:
+        raise
+    except (QuireError, OSError) as wrong:
+        print(f"quire {tool}: {wrong}", file=sys.stderr)
+        return 2
     return code
 
 

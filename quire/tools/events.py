@@ -10,19 +10,12 @@ from datetime import datetime
 from typing import Any
 
 from quire import QuireError
+from quire.tools.cli import run_act
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one of the three."""
-    options = _parser().parse_args(argv)
-    try:
-        code: int = options.act(options)
-    except (QuireError, OSError) as wrong:
-        if isinstance(wrong, BrokenPipeError):
-            raise
-        print(f"quire events: {wrong}", file=sys.stderr)
-        return 2
-    return code
+    return run_act("events", _parser().parse_args(argv))
 
 
 def _parser() -> ArgumentParser:

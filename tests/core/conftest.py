@@ -21,10 +21,17 @@ def seq(start: int, count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
     return np.arange(start, start + count, dtype=np.int32)
 
 
-def serve(cache: Cache, request: Any) -> None:
-    """A request's whole life."""
+def text(number: int, blocks: int = 4) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """A prompt of whole blocks of 4 tokens and one token more; each number has its own."""
+    return seq(1000 * number, blocks * 4 + 1)
+
+
+def serve(cache: Cache, request: Any) -> int:
+    """A request's whole life; where it started."""
     batch = cache.add_sequence_batch([request])
     cache.finish(batch.plan)
     (sequence,) = batch.sequences
     cache.commit(sequence)
+    start: int = sequence.start
     cache.release(sequence)
+    return start

@@ -27,6 +27,8 @@ from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.core.records.reports.index_size import index_size
 from quire.core.store import StoreName
 
+from .conftest import serve, text
+
 SIZE = 4
 SLOW = 2
 TENANT = Scope(lora="a", salt="secret")
@@ -38,20 +40,6 @@ def cache_of(store: StoreName, *groups: LayerGroup, **options: Any) -> Cache:
         tiers, SIZE, groups or (LayerGroup(),), max_length=64, lasting=True, prefetch_share=1.0, **options
     )
     return Cache(config, store=store)
-
-
-def text(number: int, blocks: int = 4) -> np.ndarray:
-    return np.arange(1000 * number, 1000 * number + blocks * SIZE + 1, dtype=np.int32)
-
-
-def serve(cache: Cache, request: Request) -> int:
-    batch = cache.add_sequence_batch([request])
-    (sequence,) = batch.sequences
-    cache.finish(batch.plan)
-    cache.commit(sequence)
-    start = sequence.start
-    cache.release(sequence)
-    return start
 
 
 def told(cache: Cache) -> LastingChanges:

@@ -25,6 +25,8 @@ from quire import (
 )
 from quire.core.store import StoreName
 
+from .conftest import text
+
 SIZE = 4
 SLOW = 2
 
@@ -34,11 +36,6 @@ def cache_of(store: StoreName, device: int = 4, host: int = 4, slow: int = 16, *
     clock = options.pop("clock", lambda: 0.0)
     config = CacheConfig(tiers, SIZE, max_length=64, receipts=True, prefetch_share=options.pop("share", 1.0), **options)
     return Cache(config, store=store, clock=clock)
-
-
-def text(number: int, blocks: int = 4) -> np.ndarray:
-    """A prompt of whole blocks and one token."""
-    return np.arange(1000 * number, 1000 * number + blocks * SIZE + 1, dtype=np.int32)
 
 
 def serve(cache: Cache, name: str, tokens: np.ndarray) -> int:

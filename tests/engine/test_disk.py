@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,8 +29,8 @@ from quire.tiers.shared import SharedConfig  # noqa: E402
 from . import families  # noqa: E402
 from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
 from .threads import until  # noqa: E402
+from .worker_process import WorkerProcess  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENT = 60.0
 
 
@@ -261,36 +257,13 @@ def test_routers_hear_of_the_disk_before_the_first_request(tmp_path: Path) -> No
         until(lambda: index.find(prompt)["worker"].tiers[0] == 56 and index.status("worker") is Status.EXACT)
 
 
-class Worker:
-    """A process of its own."""
-
-    def __init__(self, model: str, folder: Path) -> None:
-        command = [sys.executable, "-m", "tests.engine.disk_worker", model, str(folder)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None and self.process.stdout.readline() == "ready\n"
-
-    def ask(self, prompt: str | Sequence[int], count: int) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([prompt, count]) + "\n")
-        self.process.stdin.flush()
-        told: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return told
-
-    def kill(self) -> None:
-        self.process.kill()
-        assert self.process.wait() == -signal.SIGKILL
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-
 @pytest.mark.slow
 def test_a_killed_process_is_gone_on_from(tmp_path: Path) -> None:
     prompt = list(words(0, 100))
-    first = Worker("llama", tmp_path)
+    first = WorkerProcess("disk_worker", "llama", tmp_path)
     one = first.ask(prompt, 20)
     first.kill()
-    second = Worker("llama", tmp_path)
+    second = WorkerProcess("disk_worker", "llama", tmp_path)
     two = second.ask([*prompt, *one["tokens"], *words(700, 10)], 6)
     again = second.ask(prompt, 20)
     second.kill()
@@ -302,10 +275,10 @@ def test_a_killed_process_is_gone_on_from(tmp_path: Path) -> None:
 def test_a_conversation_goes_on_after_kill_9(tmp_path: Path) -> None:
     """The embedded model: its next turn is answered from disk."""
     text = "You are a friendly guide. " * 40 + "Where should I go in Paris?"
-    first = Worker("smollm2", tmp_path)
+    first = WorkerProcess("disk_worker", "smollm2", tmp_path)
     one = first.ask(text, 12)
     first.kill()
-    second = Worker("smollm2", tmp_path)
+    second = WorkerProcess("disk_worker", "smollm2", tmp_path)
     two = second.ask(text, 12)
     second.kill()
     assert two["tokens"] == one["tokens"] and two["reused"] >= one["length"] - 17

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +27,7 @@ from tests.tiers.shared.redis_server import BINARY, RedisServer  # noqa: E402
 
 from . import families  # noqa: E402
 from .steps import SMALL, assert_clean, assert_exact, model_of, plain, words  # noqa: E402
+from .worker_process import WorkerProcess  # noqa: E402
 
 PATIENT = 60.0
 
@@ -264,27 +262,6 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-class Worker:
-    """Another process."""
-
-    def __init__(self, model: str, place: str) -> None:
-        command = [sys.executable, "-m", "tests.engine.shared_worker", model, place]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None and self.process.stdout.readline() == "ready\n"
-
-    def ask(self, prompt: object, count: int) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([prompt, count]) + "\n")
-        self.process.stdin.flush()
-        told: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return told
-
-    def kill(self) -> None:
-        """As the kernel would."""
-        self.process.kill()
-        self.process.communicate()
-
-
 @contextmanager
 def stores(kind: str, tmp_path: Path) -> Iterator[str]:
     if kind == "folder":
@@ -306,7 +283,7 @@ def test_two_processes_and_one_store(kind: str, tmp_path: Path) -> None:
     families.build("llama").save_pretrained(tmp_path / "model")
     prompt = list(words(0, 200))
     with stores(kind, tmp_path) as place:
-        first = Worker(str(tmp_path / "model"), place)
+        first = WorkerProcess("shared_worker", str(tmp_path / "model"), place)
         try:
             one = first.ask(prompt, 8)
         finally:
@@ -327,7 +304,7 @@ def test_two_processes_with_the_embedded_model(kind: str, tmp_path: Path) -> Non
     with stores(kind, tmp_path) as place:
         answers = []
         for _ in range(2):
-            worker = Worker("smollm2", place)
+            worker = WorkerProcess("shared_worker", "smollm2", place)
             try:
                 answers.append(worker.ask(prompt, 12))
             finally:

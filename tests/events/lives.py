@@ -11,6 +11,8 @@ import numpy as np
 
 from quire import Cache, CacheConfig, LayerGroup, Request, RetainRange, Retention, Scope, TierConfig
 
+from ..engine.threads import let_others_run
+
 FULL = (LayerGroup("full"),)
 MIXED = (LayerGroup("full"), LayerGroup("window", window=6, sinks=2), LayerGroup("state", snapshot_every=8))
 SALTS = (None, None, None, "a", 7)
@@ -60,9 +62,9 @@ class Life:
         return ids(*(100 * family + place // 9 * self.dice.choice((1, 1, 2)) for place in range(length)))
 
 
-def until(true: Callable[[], Any], what: str, seconds: float = 20.0, pause: float = 0.002) -> None:
-    """Poll until something is true; a deadline, not a pause."""
+def until(true: Callable[[], Any], what: str, seconds: float = 20.0) -> None:
+    """Wait for something that other threads and processes bring about; they run in between, and there is a deadline."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"still not: {what}"
-        time.sleep(pause)
+        let_others_run()

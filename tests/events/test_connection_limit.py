@@ -57,7 +57,7 @@ def lines(publisher: Publisher, count: int) -> Iterator[list[sockets.socket]]:
                 made.append(stack.enter_context(sockets.create_connection(address, 20)))
             return len(made) == count
 
-        until(connect, "connected", pause=0)
+        until(connect, "connected")
         yield made
 
 
@@ -180,12 +180,14 @@ def test_a_number_that_has_become_another_file_is_left_alone(tmp_path: Path) -> 
 
 
 HALF_A_MESSAGE = """
-import random, time, zmq
+import random, zmq
+from zmq.utils.monitor import parse_monitor_message
 from quire.events.wire.connection_limit import ConnectionLimit
 
 context = zmq.Context()
 for _ in range(12):
-    pub = context.socket(zmq.PUB)
+    pub = context.socket(zmq.XPUB)  # a PUB that hears of subscriptions, here of equal ones too
+    pub.setsockopt(zmq.XPUB_VERBOSE, 1)
     pub.setsockopt(zmq.SNDBUF, 4096)
     pub.linger = 0
     pub.bind("tcp://127.0.0.1:*")
@@ -196,15 +198,21 @@ for _ in range(12):
         sub.setsockopt(zmq.RCVBUF, 4096)
         sub.connect(pub.last_endpoint)
         sub.subscribe(b"")
-    time.sleep(0.05)  # for them to subscribe
+    for _ in slow:
+        assert pub.poll(20000) and pub.recv() == b"\\x01"  # they have subscribed
     limit.update()
+    assert len(limit) == len(slow)
     for _ in range(900):
         pub.send_multipart([b"t", b"12345678", bytes(random.randrange(1, 3000))])
-    time.sleep(0.02)  # for ZMQ to fill what the kernel takes, and to stop somewhere in a message
+    for sub in slow:
+        assert sub.poll(20000)  # ZMQ fills what the kernel takes, and stops somewhere in a message
     limit.disconnect_all()
     for sub in slow:
         sub.close(0)
-    time.sleep(0.03)
+    gone = 0
+    while gone < len(slow):
+        assert limit.monitor.poll(20000)
+        gone += parse_monitor_message(limit.monitor.recv_multipart())["event"] == zmq.EVENT_DISCONNECTED
     limit.close()
     pub.close(0)
 context.term()

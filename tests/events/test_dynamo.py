@@ -122,7 +122,7 @@ class Router:
                 self.publisher.tell(whole=True)
             return self.ask(mark, lora_name="sentinel")[0] == 4
 
-        until(known, "the sentinel is known", pause=0.02)
+        until(known, "the sentinel is known")
 
 
 @contextmanager
@@ -359,7 +359,7 @@ def test_what_our_publisher_is_built_on(indexer: Indexer) -> None:
             raw.send(next(names), [1, 1, 1, 1])
             return raw.knows([1, 1, 1, 1])
 
-        until(connected, "it hears", pause=0.02)
+        until(connected, "it hears")
         raw.send(11, [2, 2, 2, 2], extra_keys=[["pepper"]])  # as vLLM sends a salt: anybody matches it
         raw.send(b"x" * 32, [3, 3, 3, 3])  # refused, with its whole batch
         raw.send(13, [4, 4, 4, 4], medium="FS")

@@ -69,7 +69,7 @@ def test_a_full_queue_is_told_once(log: pytest.LogCaptureFixture) -> None:
     cache = build(4096, 0, max_length=20_000)
     run(cache, 1, ids(range(12_000)))
     with published(cache, room=Room(waiting=1)) as publisher:
-        until(lambda: publisher.tell(whole=True) is None, "full", 60, pause=0)
+        until(lambda: publisher.tell(whole=True) is None, "full", 60)
         publisher.tell()
         assert len([line for line in log.messages if "the queue is full" in line]) == 1
         sent(publisher)

@@ -79,7 +79,7 @@ def test_tell_never_waits_and_takes_nothing_when_the_queue_is_full() -> None:
     cache = build(4096, 0, max_length=20_000)
     run(cache, 1, ids(range(12_000)))
     with published(cache, room=Room(waiting=1)) as publisher:
-        until(lambda: publisher.tell(whole=True) is None, "full", 60, pause=0)
+        until(lambda: publisher.tell(whole=True) is None, "full", 60)
         run(cache, 2, ids(range(50_000, 50_040)))
         until(lambda: publisher.tell(), "told later")
         sent(publisher)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 
-from quire import QuireError
+from quire.tools.cli import run_act
 from quire.tools.tiers import measure_command
 
 
@@ -15,15 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     acts = parser.add_subparsers(required=True, metavar="ACT")
     help_ = "read, write and scattered pages of memory, a disk and shared stores; what is worth using"
     measure_command.add_options(acts.add_parser("bench", help=help_, description=measure_command.__doc__))
-    options = parser.parse_args(argv)
-    try:
-        code: int = options.act(options)
-    except BrokenPipeError:
-        raise
-    except (QuireError, OSError) as wrong:
-        print(f"quire tiers: {wrong}", file=sys.stderr)
-        return 2
-    return code
+    return run_act("tiers", parser.parse_args(argv))
 
 
 if __name__ == "__main__":

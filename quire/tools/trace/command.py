@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 
-from quire import QuireError
+from quire.tools.cli import run_act
 from quire.tools.trace import make_command, stats_command
 
 
@@ -18,15 +18,7 @@ def main(argv: list[str] | None = None) -> int:
         ("stats", stats_command, "what a trace says: arrivals, lengths, sharing, and what would raise it"),
     ):
         act.add_options(acts.add_parser(name, help=help_, description=act.__doc__))
-    options = parser.parse_args(argv)
-    try:
-        code: int = options.act(options)
-    except BrokenPipeError:
-        raise
-    except (QuireError, OSError) as wrong:
-        print(f"quire trace: {wrong}", file=sys.stderr)
-        return 2
-    return code
+    return run_act("trace", parser.parse_args(argv))
 
 
 if __name__ == "__main__":

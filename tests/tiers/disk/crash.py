@@ -8,127 +8,53 @@ The child tells on a pipe what it is about to free and what has become durable; 
 
 from __future__ import annotations
 
-import argparse
 import os
-import pickle
-import shutil
-import signal
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from quire import StateError
-from quire.tiers import Bytes
 from quire.tiers.disk import DiskFolder, DiskIO
 from quire.tiers.disk.examine import ModelReport, examine
-from quire.tiers.disk.files import READ_ONLY_FILES, File, RealFiles
+from quire.tiers.disk.files import READ_ONLY_FILES
 from quire.tiers.disk.log.frames import Log
 from quire.tiers.disk.log.load import read_log
 from quire.tiers.disk.log.manifest import NAME, ReadManifest, read_manifest
 from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.slots import page_file, slot_bytes
 
+from .dying import DeadlyFiles, Tell, run_rounds, until_killed
 from .world import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, World, places_of
 
 IO = DiskIO(num_threads=2)
 Place = tuple[int, int]  # group, slot
 
 
-class DeadlyFile:
-    """A file of a process that dies at its nth change, perhaps in the middle of it."""
-
-    def __init__(self, file: File, files: DeadlyFiles) -> None:
-        self.file, self.files = file, files
-        self.read, self.size, self.close = file.read, file.size, file.close
-
-    def write(self, offset: int, parts: Sequence[Bytes]) -> int:
-        if self.files.last_change():
-            whole = np.concatenate(list(parts))
-            self.file.write(offset, [whole[: self.files.dice.integers(len(whole) + 1)]])
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.file.write(offset, parts)
-
-    def sync(self) -> None:
-        self.files.die_if_last()
-        self.file.sync()
-
-    def resize(self, size: int) -> None:
-        self.files.die_if_last()
-        self.file.resize(size)
-
-
-class DeadlyFiles(RealFiles):
-    def __init__(self, left: int, dice: np.random.Generator) -> None:
-        self.left, self.dice = left, dice
-
-    def last_change(self) -> bool:
-        self.left -= 1
-        return self.left < 0
-
-    def die_if_last(self) -> None:
-        if self.last_change():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def open(self, path: Path, create: bool = False) -> File:
-        if create:
-            self.die_if_last()
-        return DeadlyFile(super().open(path, create), self)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self.die_if_last()
-        super().replace(source, target)
-
-    def sync_folder(self, folder: Path) -> None:
-        self.die_if_last()
-        super().sync_folder(folder)
-
-
 def lived(folder: Path, world: World, dice: np.random.Generator) -> World:
     """A child opens the folder and writes until it is killed; the world as it told it last."""
     seed, changes, by_hand = int(dice.integers(1 << 60)), int(dice.integers(120)), dice.random() < 0.3
-    reader, writer = os.pipe()
-    pid = os.fork()  # nothing else runs in this process, so a copy of it can go on
-    if pid == 0:
-        os.close(reader)
-        _write(folder, world, np.random.default_rng(seed), (writer, 1 << 40 if by_hand else changes))
-    os.close(writer)
-    told = [world]
-    with os.fdopen(reader, "rb") as pipe:
-        try:
-            while True:
-                told.append(pickle.load(pipe))
-                if by_hand and len(told) > changes % 20:
-                    os.kill(pid, signal.SIGKILL)
-        except EOFError:
-            pass
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it ended by itself: {status}"
-    return told[-1]
+    files = DeadlyFiles(1 << 40 if by_hand else changes, np.random.default_rng(seed))
+    told = until_killed(lambda tell: _write(folder, world, files, tell), max(1, changes % 20) if by_hand else None)
+    last: World = told[-1] if told else world
+    return last
 
 
-def _write(folder: Path, world: World, dice: np.random.Generator, options: tuple[int, int]) -> None:
-    pipe, changes = options
-
+def _write(folder: Path, world: World, files: DeadlyFiles, send: Tell) -> None:
     def tell(now: World) -> None:
         now.tell = None  # type: ignore[assignment]  # a function does not travel
-        os.write(pipe, pickle.dumps(now))  # at once, or not at all: it is less than a pipe takes
+        send(now)
         now.tell = tell
 
-    try:
-        files = DeadlyFiles(changes, dice)
-        opened = DiskFolder(folder, FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=IO, files=files)
-        world.judge(opened)
-        world.reopened(opened.contents)
-        world.tell = tell
-        tell(world)
-        while True:
-            world.step(opened, dice)
-    finally:
-        os._exit(3)
+    opened = DiskFolder(folder, FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=IO, files=files)
+    world.judge(opened)
+    world.reopened(opened.contents)
+    world.tell = tell
+    tell(world)
+    while True:
+        world.step(opened, files.dice)
 
 
 @dataclass
@@ -264,25 +190,5 @@ def round_(folder: Path, seed: int) -> None:
     judge(folder, world, hurt(folder, dice))
 
 
-def main() -> int:
-    """As many rounds as asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0, help="of the first round")
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a process dies there as anywhere, and sooner
-    parser.add_argument("--folder", default=memory, help="where to write")
-    options = parser.parse_args()
-    for seed in range(options.seed, options.seed + options.rounds):
-        folder = Path(tempfile.mkdtemp(prefix="quire-crash-", dir=options.folder))
-        try:
-            round_(folder, seed)
-        except BaseException:
-            print(f"kept {folder}; python -m tests.tiers.disk.crash --rounds 1 --seed {seed}", file=sys.stderr)
-            raise
-        shutil.rmtree(folder)
-    print(f"{options.rounds} rounds of crashes: nothing durable lost, no wrong byte, every damage named")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_rounds("crash", round_, 50, "crashes: nothing durable lost, no wrong byte, every damage named"))
