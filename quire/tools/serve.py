@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 from quire import InputError, QuireError
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
-from quire.tools.model_options import add_model, note_printer
+from quire.tools.model_options import add_model, note_printer, read_secret
 
 if TYPE_CHECKING:
-    from quire.engine import LLM
+    from quire.engine import LLM, PrefillPeer
     from quire.serve import ServeSettings
 
+SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -68,11 +69,27 @@ def _parser() -> ArgumentParser:
     add("--allow-priority", action="store_true", help="clients may choose who is scheduled first")
     add("--events", metavar="ENDPOINT", help="tell routers what is cached: tcp://127.0.0.1:5557")
     add("--events-replay", metavar="ENDPOINT", help="and what they have missed: tcp://127.0.0.1:5558")
+    _add_outside(parser)
+    add("--record", metavar="FILE", help="write a trace of what is served, without text and tokens: for quire replay")
+    add("--record-key", metavar="FILE", help="traces with one key can be joined (default: a new key)")
     add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
     add("--tls-key", metavar="PEM", help="and its key")
     add("--grace", type=float, default=30.0, metavar="S", help="for answers under way at the end (default 30)")
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="(default info)")
     return parser
+
+
+def _add_outside(parser: ArgumentParser) -> None:
+    """What lies outside of the engine's memory."""
+    add = parser.add_argument
+    add("--disk", metavar="FOLDER", help="pages last there: they are found again after a restart")
+    add("--disk-bytes", default="0", metavar="SIZE", help="how much of it: 200GB")
+    add("--shared", metavar="STORE", help=f"a folder or redis://host:6379/0 that machines share; default: ${SHARED}")
+    add("--prefill-peer", metavar="HOST:PORT", help="prompts are computed by a `quire prefill` there")
+    add("--patience", type=float, default=60.0, metavar="S", help="for a prompt to come from it (default 60)")
+    add("--secret-file", metavar="FILE", help="what both sides know; default: $QUIRE_SECRET")
+    add("--link", choices=["tcp", "nixl"], default="tcp", help="how pages travel from it (default tcp)")
+    add("--peer-tls", nargs=3, metavar="PEM", help="certificate, key, and whom to believe: what travels is encrypted")
 
 
 def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSettings, socket]:
@@ -82,8 +99,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     from quire.serve.server import check_tls
     from quire.serve.settings import LOOPBACK
 
-    for what, amount in (("device memory", options.device_memory), ("host memory", options.host_memory)):
-        parse_bytes(amount, what)
+    _check_memory(options)
     keys = None
     if options.api_key_file is not None:
         keys = ApiKeys.of_file(options.api_key_file)
@@ -102,6 +118,41 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
         queue_seconds=options.queue_seconds, allow_priority=options.allow_priority,
     )  # fmt: skip
     return settings, bind(options.host, options.port)
+
+
+def _check_memory(options: Namespace) -> None:
+    """What memory, disk, store and peer cannot be, before a model is loaded."""
+    amounts = {"device memory": options.device_memory, "host memory": options.host_memory, "disk": options.disk_bytes}
+    sizes = {what: parse_bytes(amount, what) for what, amount in amounts.items()}
+    if (options.disk is None) != (not sizes["disk"]):
+        fact = "nothing says where" if options.disk is None else "nothing says how much of it"
+        raise InputError(say("a disk", fact, "give --disk FOLDER and --disk-bytes 200GB"))
+    if options.disk is not None and options.events is not None:
+        fact = "events name scopes in clear, and of pages from disk only digests are known"
+        raise InputError(say("a disk with --events", fact, "leave one of them out"))
+    if options.record_key and not options.record:
+        raise InputError(say("--record-key", "nothing is recorded", "give --record FILE"))
+    options.shared = options.shared or os.environ.get(SHARED) or None
+    if options.shared is not None:
+        from quire.engine.outer.shared_side import shared_config
+
+        shared_config(options.shared)
+    if options.disk is not None:
+        from quire.engine.outer.disk_side import disk_config
+
+        disk_config(options.disk)
+    options.peer = None if options.prefill_peer is None else _peer(options)
+
+
+def _peer(options: Namespace) -> PrefillPeer:
+    from quire.engine import PrefillPeer
+    from quire.engine.disagg.remote import check_peer
+    from quire.transfer import Tls
+
+    tls = None if options.peer_tls is None else Tls(*options.peer_tls)
+    peer = PrefillPeer(options.prefill_peer, read_secret(options), options.link, options.patience, tls)
+    check_peer(peer)
+    return peer
 
 
 def is_loopback(host: str) -> bool:
@@ -124,6 +175,7 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     from quire.engine import LLM, fitting, load
     from quire.engine.llm import check_device
     from quire.engine.model import smollm2
+    from quire.engine.outer.shared_side import HOST_BYTES
 
     check_device(options.device)
     place = smollm2.folder(tell) if options.model is None else options.model
@@ -132,11 +184,23 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     fields = {"max_waiting": options.max_requests, "receipts": True}
     if options.max_length is not None:
         fields["max_length"] = options.max_length
-    config = fitting(model, options.device_memory, options.host_memory, **fields)
-    llm = LLM(model, config=config, publish=options.events, replay=options.events_replay)
-    if options.device != "cpu":
-        tell("warming up")
-        llm.loop.call(lambda engine: engine.warm_up())
+    host = options.host_memory
+    if not parse_bytes(host, "host memory") and (options.disk or options.shared):
+        host = HOST_BYTES  # pages come from there through host memory
+    config = fitting(model, options.device_memory, host, options.disk_bytes, **fields)
+    llm = LLM(
+        model, config=config, publish=options.events, replay=options.events_replay, disk=options.disk,
+        shared=options.shared, prefill_peer=options.peer,
+    )  # fmt: skip
+    try:
+        if options.record:
+            llm.record(options.record, key_file=options.record_key)
+        if options.device != "cpu":
+            tell("warming up")
+            llm.loop.call(lambda engine: engine.warm_up())
+    except BaseException:
+        llm.close()
+        raise
     return llm
 
 

@@ -77,9 +77,11 @@ class Reply:
 class Serving:
     """One server. `valve` holds up or breaks the model's steps."""
 
-    def __init__(self, model: Model, settings: dict[str, Any], sizes: dict[str, Any], **more: Any) -> None:
+    def __init__(
+        self, model: Model, settings: dict[str, Any], sizes: dict[str, Any], outside: dict[str, Any], **more: Any
+    ) -> None:
         self.valve = Valve(model.module)
-        self.llm = LLM(model, config=EngineConfig(**(SIZES | sizes)))
+        self.llm = LLM(model, config=EngineConfig(**(SIZES | sizes)), **outside)
         self.service = Service(self.llm, ServeSettings(NAME, **settings))
         self.server = Server(self.service, **more)
         self._socket = bind("127.0.0.1", 0)
@@ -193,10 +195,13 @@ class Wire:
 
 
 @contextmanager
-def serving(model: Model | None = None, sizes: Any = None, **settings: Any) -> Iterator[Serving]:
-    """A server that is gone behind the block; `grace` and `tls` are the Server's, other settings the Service's."""
+def serving(model: Model | None = None, sizes: Any = None, outside: Any = None, **settings: Any) -> Iterator[Serving]:
+    """A server that is gone behind the block.
+
+    `outside` is for the LLM (its disk, a store, a peer), `grace` and `tls` for the Server, the rest for the Service.
+    """
     more = {name: settings.pop(name) for name in ("grace", "tls") if name in settings}
-    made = Serving(model or tiny_model(), settings, sizes or {}, **more)
+    made = Serving(model or tiny_model(), settings, sizes or {}, outside or {}, **more)
     try:
         yield made
     finally:

@@ -191,7 +191,7 @@ needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="there is no 
 
 @needs_signals
 def test_the_command_finishes_what_it_says_when_it_is_told_to_end(
-    folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     shown = Shown()
     monkeypatch.setattr(sys, "stdout", shown)
@@ -201,8 +201,14 @@ def test_the_command_finishes_what_it_says_when_it_is_told_to_end(
         term = partial(os.kill, os.getpid(), signal.SIGTERM)
         heard = crew.start(lambda: talk_and_end(shown.url.result(PATIENCE), term))
         events = ["--events", "tcp://127.0.0.1:*"] if find_spec("zmq") and find_spec("msgspec") else []
-        code = cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB", *events])
+        if find_spec("xxhash"):
+            monkeypatch.setenv("QUIRE_SHARED", str(tmp_path / "store"))
+        record = ["--record", str(tmp_path / "trace.jsonl"), "--record-key", str(tmp_path / "key")]
+        code = cli.main(["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB", *events, *record])
         rest = heard.result(PATIENCE)
+    lines = (tmp_path / "trace.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len([one for one in lines if '"output_length":150' in one]) == 1, lines
+    assert not find_spec("xxhash") or any((tmp_path / "store").rglob("*"))
     assert code == 0 and b'"finish_reason":"length"' in rest and b"error" not in rest
     told = [record.getMessage() for record in caplog.records]
     assert any("/v1/chat/completions 200" in one for one in told)
@@ -211,9 +217,11 @@ def test_the_command_finishes_what_it_says_when_it_is_told_to_end(
 
 @needs_signals
 @pytest.mark.slow
-def test_a_program_that_is_told_to_end_ends(folder: str) -> None:
+def test_a_program_that_is_told_to_end_ends(folder: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "QUIRE_API_KEYS": KEY}
     words = ["serve", "--port", "0", "--model", folder, "--device-memory", "8MiB"]
+    if find_spec("xxhash"):
+        words += ["--disk", str(tmp_path), "--disk-bytes", "8MiB"]
     command = [sys.executable, "-m", "quire.tools", *words]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
@@ -224,6 +232,7 @@ def test_a_program_that_is_told_to_end_ends(folder: str) -> None:
         rest = talk_and_end(url, partial(process.send_signal, signal.SIGTERM))
         _, notes = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and b'"finish_reason":"length"' in rest
+    assert not find_spec("xxhash") or any(tmp_path.rglob("manifest*"))
     assert "/v1/chat/completions 200" in notes and KEY not in notes and "who are you" not in notes
 
 

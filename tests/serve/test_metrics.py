@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ..engine.threads import until
@@ -99,26 +98,7 @@ def expressions() -> list[str]:
     return [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
 
 
-def test_the_dashboard_asks_for_what_there_is() -> None:
-    pytest.importorskip("zmq")
-    pytest.importorskip("msgspec")
-    assert len(expressions()) > 40
-    from quire.engine import LLM, EngineConfig
-    from quire.serve.metrics.metrics import Metrics
-
-    from .rig import SIZES, tiny_model
-
-    config = EngineConfig(**(SIZES | {"host_pages": 10}))
-    with LLM(tiny_model(), config=config, publish="tcp://127.0.0.1:*") as llm:
-        found = list(Metrics(llm, NAME, 400).registry.collect())
-    names = {one.name for family in found for one in family.samples} | {
-        f"{family.name}{suffix}"
-        for family in found
-        for suffix in {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(family.type, ("",))
-    }
-    for expression in expressions():
-        asked = METRIC.findall(expression)
-        assert asked and set(asked) <= names, expression
+def test_the_dashboard_chooses_among_models() -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     assert METRIC.findall(board["templating"]["list"][1]["query"]) == ["quire:engine_up"]
 
@@ -135,10 +115,3 @@ def test_the_dashboard_names_labels_that_there_are(server: Serving) -> None:
             asked |= set(re.findall(r"(\w+)!?=", expression))
             if name in labels:
                 assert asked <= labels[name], expression
-
-
-def test_every_metric_has_its_row_in_the_docs(server: Serving) -> None:
-    server.complete(stream=True)
-    page = PAGE.read_text(encoding="utf-8")
-    names = {re.sub(r"_(total|bucket|count|sum|created)$", "", one.name) for one in samples(server)}
-    assert not [name for name in names if f"`{name}" not in page]

@@ -15,7 +15,8 @@ from prometheus_client.exposition import generate_latest
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.step.branch import Run
-from quire.serve.metrics.engine_collector import LABELS, EngineCollector
+from quire.serve.metrics.engine_collector import EngineCollector
+from quire.serve.metrics.families import LABELS
 
 SECONDS = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
@@ -64,6 +65,9 @@ class Metrics:
         )
         self._run_computed = self._labelled(
             Counter, "quire:run_computed_tokens", "Tokens computed for runs that are over, again or not."
+        )
+        self._received = self._labelled(
+            Counter, "quire:transfer_bytes", "Bytes of prompts' pages that a peer has sent here."
         )
         self._hits = self._counter("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
         self._misses = self._counter("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
@@ -118,6 +122,7 @@ class Metrics:
         self._histograms["request_params_max_tokens"].observe(run.sampling.max_tokens)
         self._histograms["request_params_n"].observe(run.sampling.n)
         self._run_computed.inc(run.computed)
+        self._received.inc(run.received)
         self._count_times(run)
         if run.times.admitted:
             self._count_prompt(run)
