@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from quire.core.records.errors import say, shown
@@ -26,16 +26,17 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, max_characters: int, vocabulary: int) -> None:
         self.tokenizer, self.max_characters, self.vocabulary = tokenizer, max_characters, vocabulary
+        self._encode = encoder(tokenizer)
 
     def of_text(self, text: str, special: bool, param: str = "prompt") -> list[int]:
         """Token ids of a text."""
-        words = self._needed(param)
+        self._needed(param)
         if len(text) > self.max_characters:
             fact = f"it has {len(text)} characters, which are too many for any prompt that fits"
             cure = f"give at most {self.max_characters}"
             raise ApiError(400, say(param, fact, cure), param=param, code="context_length_exceeded")
         check_text(text, param)
-        return list(words(text, add_special_tokens=special)["input_ids"])
+        return self._encode(text, special)
 
     def of_completion(self, prompt: Any, special: bool) -> list[list[int]]:
         """One prompt or many, as text or token ids."""
@@ -94,6 +95,34 @@ class Prompts:
             fact = "the model's folder has no tokenizer"
             raise ApiError(400, say(param, fact, "ask /v1/completions with token ids"), param=param)
         return self.tokenizer
+
+
+def encoder(words: Any) -> Callable[[str, bool], list[int]]:
+    """From a text, with special tokens or without, to token ids, as the tokenizer itself makes them.
+
+    Its inner tokenizer is asked directly where nothing lies between: that takes a third of the time, since nobody here
+    wants offsets and masks.
+    """
+    inner: Any = getattr(words, "backend_tokenizer", None)
+    plain = inner is not None and inner.truncation is None and inner.padding is None
+    if plain and _is_plain(type(words)) and not getattr(words, "split_special_tokens", False):
+
+        def encode(text: str, special: bool) -> list[int]:
+            return list(inner.encode_batch_fast([text], add_special_tokens=special)[0].ids)
+
+        return encode
+    return lambda text, special: list(words(text, add_special_tokens=special)["input_ids"])
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether texts go to the inner tokenizer as they are: no class of a model's own changes them before."""
+    makers = ("__call__", "_encode_plus", "_batch_encode_plus", "_call_one")
+    return not any(
+        name in vars(parent)
+        for parent in kind.__mro__
+        for name in makers
+        if ".models." in parent.__module__ or not parent.__module__.startswith("transformers.")
+    )
 
 
 def check_text(text: str, param: str) -> None:

@@ -150,7 +150,7 @@ _BOTH: dict[str, Field] = {
     "routed_experts_prompt_start": refused(OMIT, 0),
     "return_token_offsets": refused("ask for logprobs in /v1/completions, which have text_offset", False),
 }
-CHAT: Fields = {
+CHAT = Fields({
     "messages": needed({"type": "array", "items": MESSAGE, "minItems": 1}),
     **_BOTH,
     "max_completion_tokens": works(LENGTH),
@@ -187,8 +187,8 @@ CHAT: Fields = {
     "prompt_cache_options": refused("give retention: {\"seconds\": 3600}"),
     "functions": refused("give tools"),
     "function_call": refused("give tool_choice"),
-}  # fmt: skip
-COMPLETION: Fields = {
+})  # fmt: skip
+COMPLETION = Fields({
     "prompt": needed(
         {
             "anyOf": [
@@ -206,23 +206,27 @@ COMPLETION: Fields = {
     "best_of": refused("ask for n answers and choose", 1),
     "suffix": refused("write it into the prompt as the model was trained to read it"),
     "prompt_embeds": refused("give text or token ids"),
-}  # fmt: skip
-TOKENIZE: Fields = {
-    "model": works(NAME),
-    "prompt": works(TEXT),
-    "messages": works({"type": "array", "items": MESSAGE, "minItems": 1}),
-    "tools": CHAT["tools"],
-    "add_special_tokens": works(SWITCH),
-    "add_generation_prompt": CHAT["add_generation_prompt"],
-    "continue_final_message": CHAT["continue_final_message"],
-    "chat_template_kwargs": CHAT["chat_template_kwargs"],
-    "return_token_strs": works(SWITCH, False),
-    "chat_template": CHAT["chat_template"],
-    "media_io_kwargs": CHAT["media_io_kwargs"],
-    "mm_processor_kwargs": CHAT["mm_processor_kwargs"],
-}
-DETOKENIZE: Fields = {
-    "model": works(NAME),
-    "tokens": needed({"type": "array", "items": TOKEN, "maxItems": 1 << 20}),
-}
+})  # fmt: skip
+TOKENIZE = Fields(
+    {
+        "model": works(NAME),
+        "prompt": works(TEXT),
+        "messages": works({"type": "array", "items": MESSAGE, "minItems": 1}),
+        "tools": CHAT["tools"],
+        "add_special_tokens": works(SWITCH),
+        "add_generation_prompt": CHAT["add_generation_prompt"],
+        "continue_final_message": CHAT["continue_final_message"],
+        "chat_template_kwargs": CHAT["chat_template_kwargs"],
+        "return_token_strs": works(SWITCH, False),
+        "chat_template": CHAT["chat_template"],
+        "media_io_kwargs": CHAT["media_io_kwargs"],
+        "mm_processor_kwargs": CHAT["mm_processor_kwargs"],
+    }
+)
+DETOKENIZE = Fields(
+    {
+        "model": works(NAME),
+        "tokens": needed({"type": "array", "items": TOKEN, "maxItems": 1 << 20}),
+    }
+)
 SAMPLING_NAMES = {"stop_ids": "stop_token_ids", "beams": "use_beam_search"}  # fields of Sampling with other names here
