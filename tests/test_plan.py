@@ -141,7 +141,7 @@ def test_a_public_class_name_has_one_home() -> None:
 
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
-    assert top == {"core", "tiers", "events", "transfer", "engine", "integrations", "serve", "tools"}
+    assert top == {"core", "tiers", "events", "transfer", "engine", "integrations", "serve", "fleet", "tools"}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 
 

@@ -31,7 +31,8 @@ BELOW = {
     "engine": {"core", "tiers", "events", "transfer"},
     "integrations": {"core", "tiers", "events", "transfer", "engine"},
     "serve": {"core", "tiers", "events", "transfer", "engine"},
-    "tools": {"core", "tiers", "events", "transfer", "engine", "serve", "integrations"},
+    "fleet": {"core", "tiers", "events", "engine", "serve"},
+    "tools": {"core", "tiers", "events", "transfer", "engine", "serve", "fleet", "integrations"},
 }
 PUBLIC = {"tools", "integrations"}  # rings that may use the package's public names, as its users do
 FLAT = {  # the boundary to the compiled module: plain numbers, not records

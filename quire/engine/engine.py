@@ -50,6 +50,7 @@ from quire.engine.step.schedule import Scheduler, Turn
 from quire.engine.submission import (
     LESS,
     EngineBusy,
+    check_begun,
     check_limits,
     check_mask,
     check_scope,
@@ -115,21 +116,19 @@ class Engine:
     def submit(
         self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
         retention: Retention | None = None, listener: Listener | None = None, away: bool = False,
-        mask: TokenMask | None = None,
+        mask: TokenMask | None = None, begun: Sequence[int] = (),
     ) -> Run:  # fmt: skip
         """Queue a prompt; what can never be served is refused here. `away`: its KV comes from a peer (see `adopt`).
 
         `mask` says which tokens may come next, the first one first; that of `structured_outputs` is made here without.
+        `begun`: tokens of its one answer that another engine has made. It goes on behind them; its listener hears all.
         """
-        if self.closed:
-            raise StateError(say("submit", "the engine is closed", "make a new one"))
-        if len(self.runs) >= self.config.max_waiting:
-            fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
-            raise EngineBusy(say("submit", fact, "submit again when some are done"))
+        self._check_place()
         prompt = checked_prompt(tokens, self.vocabulary)
         check_scope(scope, retention)
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         check_ids(sampling, self.vocabulary)
+        check_begun(begun, sampling, self.vocabulary)
         rules = rules_of(sampling, prompt, self.model.eos_ids, self.model.tokenizer)
         mask = self._mask(mask, sampling)
         number = next(self._numbers)
@@ -147,11 +146,21 @@ class Engine:
         self.runs[run.id] = run
         if self.recording is not None:
             self.recording.submitted(run)
-        if not away:
+        if len(begun):
+            self.advance.begin(branch, [int(token) for token in begun])
+        elif not away:
             self.scheduler.put(branch)
             branch.prepared = prepared
             branch.prefetch = self.outer.prefetch(request, self.clock)
         return run
+
+    def _check_place(self) -> None:
+        """Refuse whoever comes when it is closed or full."""
+        if self.closed:
+            raise StateError(say("submit", "the engine is closed", "make a new one"))
+        if len(self.runs) >= self.config.max_waiting:
+            fact = f"{len(self.runs)} runs are in the engine, max_waiting is {self.config.max_waiting}"
+            raise EngineBusy(say("submit", fact, "submit again when some are done"))
 
     def _mask(self, given: TokenMask | None, sampling: Sampling) -> TokenMask | None:
         """The one that was given, or that of `structured_outputs`."""

@@ -73,6 +73,18 @@ def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: 
         raise InputError(say(f"a beam search with {sampling.beams} beams", fact, "use fewer beams"))
 
 
+def check_begun(begun: Sequence[int], sampling: Sampling, vocabulary: int) -> None:
+    """An answer that goes on here: there is one, it is not complete, and the model knows its tokens."""
+    if not len(begun):
+        return
+    ask = f"an answer that goes on behind {len(begun)} tokens"
+    if sampling.n > 1 or sampling.beams > 1:
+        raise InputError(say(ask, "there are several answers", "submit it from the beginning, with the same seed"))
+    if len(begun) >= sampling.max_tokens:
+        raise InputError(say(ask, f"max_tokens is {sampling.max_tokens}", "it is complete: leave it"))
+    checked_prompt(begun, vocabulary)
+
+
 def check_mask(mask: TokenMask | None, sampling: Sampling) -> None:
     """Beams weigh all tokens, and there is one mask for one answer at a time."""
     if mask is not None and sampling.beams > 1:

@@ -93,7 +93,7 @@ async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
         tokens = await _beside(len(text), lambda: service.prompts.of_text(text, special))
     else:
         tokens = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, asked["tools"] or None))
-    words = service.llm.model.tokenizer
+    words = service.prompts.tokenizer
     strings = words.convert_ids_to_tokens(tokens) if asked["return_token_strs"] else None
     reply = {"count": len(tokens), "max_model_len": service.longest, "tokens": tokens, "token_strs": strings}
     await exchange.reply(200, reply)
@@ -249,7 +249,7 @@ def _generation(
 
 
 def _text(service: Service, tokens: list[int], special: bool = False) -> str:
-    words = service.llm.model.tokenizer
+    words = service.prompts.tokenizer
     if words is None:
         raise ApiError(400, say("text", "the model's folder has no tokenizer", "ask for token ids"))
     return str(words.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False))

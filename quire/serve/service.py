@@ -19,9 +19,11 @@ from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
+from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.errors import RETRY_AFTER, ApiError
 from quire.serve.exchange import BodyRoom
+from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.metrics.metrics import Metrics
 from quire.serve.prompts import Prompts
 from quire.serve.settings import ServeSettings
@@ -46,11 +48,12 @@ class Service:
     def __init__(self, llm: LLM, settings: ServeSettings) -> None:
         self.llm, self.settings = llm, settings
         self.created = int(time.time())
-        self.longest: int = llm.loop.call(_longest)  # tokens of a prompt and its answer
+        self.longest: int = llm.loop.call(longest_request)  # tokens of a prompt and its answer
         vocabulary = llm.loop.engine.vocabulary
         self.prompts = Prompts(llm.model.tokenizer, settings.max_characters * self.longest, vocabulary)
         self.words, self.id_words = TokenWords(llm.model.tokenizer), TokenWords(None)
-        self.metrics = Metrics(llm, settings.model_name, self.longest)
+        self._run_metrics = Metrics(llm, settings.model_name, self.longest)
+        self.metrics: HttpMetrics = self._run_metrics
         self.bodies = BodyRoom(settings.max_bodies)
         self._streams: set[Stream] = set()
         self.ending = False  # it takes no more
@@ -73,9 +76,9 @@ class Service:
         return len(self._streams)
 
     @asynccontextmanager
-    async def streams(self, wanted: Generation) -> AsyncIterator[list[Stream]]:
+    async def streams(self, wanted: Generation) -> AsyncIterator[list[AnswerStream]]:
         """A stream per prompt; none of them is left when the block is. One that is refused refuses all."""
-        self._check_open()
+        self.check_open()
         began: list[Stream] = []
         try:
             for prompt in wanted.prompts:
@@ -85,14 +88,15 @@ class Service:
                 )  # fmt: skip
                 began.append(stream)
                 self._streams.add(stream)
-            yield began
+            yield [LoopStream(stream) for stream in began]
         finally:
             for stream in began:
                 stream.close()
                 self._streams.discard(stream)
-                self.metrics.run_over(stream)
+                self._run_metrics.run_over(stream)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse what comes after the end has begun."""
         if self.ending:
             fact, cure = "the server is shutting down", "ask another one"
             raise ApiError(503, say("the request", fact, cure), code="shutting_down", headers=RETRY_AFTER)
@@ -108,7 +112,7 @@ class Service:
             stream.close()
 
 
-def _longest(engine: Engine) -> int:
+def longest_request(engine: Engine) -> int:
     """The most tokens that one request may reach: by the model, by the config, and by the pages there are."""
     low, high = 0, min(engine.config.max_length, engine.model.max_length)
     while low < high:

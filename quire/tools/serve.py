@@ -20,10 +20,11 @@ from quire import InputError, QuireError
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.model_options import add_model, note_printer, read_secret
+from quire.tools.serve_fleet import add_fleet, check_fleet
 
 if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer
-    from quire.serve import ServeSettings
+    from quire.serve import ServeSettings, Service
 
 SHARED = "QUIRE_SHARED"  # in the environment, where a password is in no list of processes
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -39,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     except (QuireError, ImportError, OSError, ValueError) as wrong:
         print(f"quire serve: {wrong}", file=sys.stderr)
         return 2
+    if options.replicas is not None:
+        with listening:
+            return _run_fleet(options, settings, listening, tell)
     with listening:
         try:
             llm = _open(options, tell)
@@ -46,11 +50,24 @@ def main(argv: list[str] | None = None) -> int:
             print(f"quire serve: {wrong}", file=sys.stderr)
             return 2
         with llm:
-            _serve(llm, settings, listening, options)
+            from quire.serve import Service
+
+            _serve(Service(llm, settings), listening, options)
             broken = llm.loop.error
     if broken:
         print(f"quire serve: {broken}", file=sys.stderr)
     return int(bool(broken))
+
+
+def _run_fleet(options: Namespace, settings: ServeSettings, listening: socket, tell: Callable[[str], None]) -> int:
+    from quire.tools.serve_fleet import run_fleet
+
+    try:
+        run_fleet(options, settings, tell, lambda service: _serve(service, listening, options))
+    except (QuireError, ImportError, OSError, ValueError, RuntimeError) as wrong:
+        print(f"quire serve: {wrong}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _parser() -> ArgumentParser:
@@ -70,6 +87,7 @@ def _parser() -> ArgumentParser:
     add("--events", metavar="ENDPOINT", help="tell routers what is cached: tcp://127.0.0.1:5557")
     add("--events-replay", metavar="ENDPOINT", help="and what they have missed: tcp://127.0.0.1:5558")
     _add_outside(parser)
+    add_fleet(parser)
     add("--record", metavar="FILE", help="write a trace of what is served, without text and tokens: for quire replay")
     add("--record-key", metavar="FILE", help="traces with one key can be joined (default: a new key)")
     add("--tls-cert", metavar="PEM", help="a certificate: HTTPS")
@@ -100,6 +118,7 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     from quire.serve.settings import LOOPBACK
 
     _check_memory(options)
+    check_fleet(options)
     keys = None
     if options.api_key_file is not None:
         keys = ApiKeys.of_file(options.api_key_file)
@@ -204,14 +223,14 @@ def _open(options: Namespace, tell: Callable[[str], None]) -> LLM:
     return llm
 
 
-def _serve(llm: LLM, settings: ServeSettings, listening: socket, options: Namespace) -> None:
+def _serve(service: Service, listening: socket, options: Namespace) -> None:
     from prometheus_client import disable_created_metrics
 
-    from quire.serve import Server, Service
+    from quire.serve import Server
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # as many series again, and nobody reads them
     tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
-    server = Server(Service(llm, settings), grace=options.grace, tls=tls)
+    server = Server(service, grace=options.grace, tls=tls)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     server.on_ready = lambda: print(f"{'https' if tls else 'http'}://{shown}:{port}", flush=True)

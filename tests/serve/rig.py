@@ -74,23 +74,11 @@ class Reply:
         return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-class Serving:
-    """One server. `valve` holds up or breaks the model's steps."""
+class HttpAsker:
+    """Asks a server of this process, each time on a connection of its own."""
 
-    def __init__(
-        self, model: Model, settings: dict[str, Any], sizes: dict[str, Any], outside: dict[str, Any], **more: Any
-    ) -> None:
-        self.valve = Valve(model.module)
-        self.llm = LLM(model, config=EngineConfig(**(SIZES | sizes)), **outside)
-        self.service = Service(self.llm, ServeSettings(NAME, **settings))
-        self.server = Server(self.service, **more)
-        self._socket = bind("127.0.0.1", 0)
-        self.port: int = self._socket.getsockname()[1]
-        ready = threading.Event()
-        self.server.on_ready = ready.set
-        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
-        self._thread.start()
-        assert ready.wait(PATIENCE)
+    port: int
+    service: Service
 
     @property
     def url(self) -> str:
@@ -133,6 +121,25 @@ class Serving:
                 if sample.name == name and labels.items() <= sample.labels.items():
                     total += sample.value
         return total
+
+
+class Serving(HttpAsker):
+    """One server. `valve` holds up or breaks the model's steps."""
+
+    def __init__(
+        self, model: Model, settings: dict[str, Any], sizes: dict[str, Any], outside: dict[str, Any], **more: Any
+    ) -> None:
+        self.valve = Valve(model.module)
+        self.llm = LLM(model, config=EngineConfig(**(SIZES | sizes)), **outside)
+        self.service = Service(self.llm, ServeSettings(NAME, **settings))
+        self.server = Server(self.service, **more)
+        self._socket = bind("127.0.0.1", 0)
+        self.port = self._socket.getsockname()[1]
+        ready = threading.Event()
+        self.server.on_ready = ready.set
+        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._thread.start()
+        assert ready.wait(PATIENCE)
 
     @property
     def num_runs(self) -> int:

@@ -57,12 +57,12 @@ class Advance:
             self._scheduler.ready.pop(branch, None)
             self._go_on(branch, read)
 
-    def begin(self, branch: Branch, first: int | torch.Tensor) -> None:
-        """Its prompt was computed elsewhere: with its first token, or with the logits [1, vocabulary] of its last."""
-        if isinstance(first, int):
-            self._append(branch, [first])
-        else:
+    def begin(self, branch: Branch, first: int | Sequence[int] | torch.Tensor) -> None:
+        """It began elsewhere: with its first token, or first tokens, or the logits [1, vocabulary] of its prompt."""
+        if isinstance(first, torch.Tensor):
             self._go_on(branch, self._read([branch], {branch: Span(0, 1)}, first))
+        else:
+            self._append(branch, [first] if isinstance(first, int) else list(first))
 
     def _go_on(self, branch: Branch, read: NextTokens) -> None:
         if branch.run.done:

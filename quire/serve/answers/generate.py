@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.engine.front.feed import Piece
-from quire.engine.front.stream import RunFailed, Stream
+from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.form import AnswerForm, AnswerHead
 from quire.serve.answers.usage import usage_of
 from quire.serve.exchange import Exchange, encoded
@@ -43,16 +43,13 @@ async def generate(
             await exchange.reply(200, await _whole(streams, form, head))
 
 
-async def _whole(streams: list[Stream], form: AnswerForm, head: AnswerHead) -> dict[str, Any]:
+async def _whole(streams: list[AnswerStream], form: AnswerForm, head: AnswerHead) -> dict[str, Any]:
     choices: list[dict[str, Any]] = []
     num_answered = 0
     for stream in streams:
-        run = await stream.wait_async()
-        if run.error is not None:
-            raise RunFailed(run.error)
-        prompt: list[int] = run.prompt.tolist()
-        for nth, answer in enumerate(run.answers):
-            text = stream.transcripts[nth].text if stream.transcripts else ""
+        answers = await stream.whole()
+        prompt: list[int] = stream.prompt.tolist()
+        for text, answer in answers:
             choices.append(form.answer(len(choices), text, answer, prompt))
             num_answered += len(answer.tokens)
     return {**head.whole(form.kind), "choices": choices, "usage": usage_of(streams, num_answered)}
@@ -62,7 +59,7 @@ class _Events:
     """One reply as events."""
 
     def __init__(
-        self, service: Service, exchange: Exchange, streams: list[Stream], form: AnswerForm, head: AnswerHead,
+        self, service: Service, exchange: Exchange, streams: list[AnswerStream], form: AnswerForm, head: AnswerHead,
         options: StreamOptions,
     ) -> None:  # fmt: skip
         self._service, self._exchange, self._streams, self._form = service, exchange, streams, form
@@ -99,7 +96,7 @@ class _Events:
     async def _open(self, answers_per_prompt: int) -> None:
         opening: list[str] = []
         for place, stream in enumerate(self._streams):
-            prompt: Sequence[int] = [] if stream.run is None else stream.run.prompt.tolist()
+            prompt: Sequence[int] = stream.prompt.tolist()
             for nth in range(answers_per_prompt):
                 opening.append(self._form.opening(place * answers_per_prompt + nth, prompt))
         if any(opening):
@@ -115,25 +112,17 @@ class _Events:
         return "".join([f"{self._head}{choice}{tail}" for choice in choices]).encode("utf-8", errors="replace")
 
 
-async def _batches(stream: Stream, place: int = 0) -> AsyncIterator[Batch]:
-    """What has come, as often as something has; raises why the run has failed."""
-    feed = stream.feed
-    while (piece := await feed.take_async()) is not None:
-        pieces = [piece]
-        while feed.num_unread and (more := feed.take()) is not None:
-            pieces.append(more)
-        if stream.run is not None and stream.run.error is not None:
-            raise RunFailed(stream.run.error)
+async def _batches(stream: AnswerStream, place: int = 0) -> AsyncIterator[Batch]:
+    """Of one prompt."""
+    async for pieces in stream.batches():
         yield place, pieces
-    if stream.run is not None and stream.run.error is not None:
-        raise RunFailed(stream.run.error)
 
 
-async def _merged(streams: list[Stream]) -> AsyncIterator[Batch]:
+async def _merged(streams: list[AnswerStream]) -> AsyncIterator[Batch]:
     """Of several prompts, whichever comes first."""
     queue: asyncio.Queue[Batch | Exception | None] = asyncio.Queue(AHEAD)
 
-    async def read(place: int, stream: Stream) -> None:
+    async def read(place: int, stream: AnswerStream) -> None:
         try:
             async for batch in _batches(stream, place):
                 await queue.put(batch)

@@ -1,17 +1,16 @@
-"""Usage: tokens of prompts and answers, and how many of the prompts' were cached. Knows runs."""
+"""Usage: tokens of prompts and answers, and how many of the prompts' were cached. Knows no engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from quire.engine.front.stream import Stream
+from quire.serve.answers.answer_stream import AnswerStream
 
 
-def usage_of(streams: Sequence[Stream], num_answered: int) -> dict[str, Any]:
+def usage_of(streams: Sequence[AnswerStream], num_answered: int) -> dict[str, Any]:
     """Of all prompts of a request together; what was cached is known once a prompt has been admitted."""
-    runs = [stream.run for stream in streams if stream.run is not None]
-    prompt, cached = sum(len(run.prompt) for run in runs), sum(run.reused for run in runs)
+    prompt, cached = sum(len(stream.prompt) for stream in streams), sum(stream.reused for stream in streams)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": num_answered,

@@ -7,24 +7,20 @@ chooses. What the cache and the engine count themselves is read when somebody as
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import generate_latest
+from prometheus_client import Counter, Histogram
 
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.step.branch import Run
 from quire.serve.metrics.engine_collector import EngineCollector
-from quire.serve.metrics.families import LABELS
+from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics
 
 SECONDS = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
-BETWEEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 REASONS = {"eos": "stop", "stop": "stop", "length": "length", "error": "error", "cancelled": "abort"}
-_HISTOGRAMS = {  # name: what it is, and its buckets; None: those of lengths
+RUN_HISTOGRAMS = {  # name: what it is, and its buckets; None: those of lengths
     "time_to_first_token_seconds": ("Seconds until the first token, a wait for a place included.", FIRST),
-    "inter_token_latency_seconds": ("Seconds between two tokens of a streamed answer, as they were sent.", BETWEEN),
     "request_time_per_output_token_seconds": ("Seconds per token of an answer, behind its first.", BETWEEN),
     "e2e_request_latency_seconds": ("Seconds until all answers of a run were complete.", SECONDS),
     "request_queue_time_seconds": ("Seconds until a run got pages.", SECONDS),
@@ -46,17 +42,15 @@ _COUNTERS = {
 }
 
 
-class Metrics:
-    """Of one server, in a registry of its own."""
+class Metrics(HttpMetrics):
+    """Of one server and its engine."""
 
     def __init__(self, llm: LLM, model: str, longest: int) -> None:
-        self.registry = CollectorRegistry()
-        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
-        self._labels = {"model_name": model, "engine": "0"}
+        super().__init__(model)
         lengths = _lengths(longest)
         self._histograms = {
             name: self._labelled(Histogram, f"vllm:{name}", what, buckets=lengths if buckets is None else buckets)
-            for name, (what, buckets) in _HISTOGRAMS.items()
+            for name, (what, buckets) in RUN_HISTOGRAMS.items()
         }
         self._counters = {name: self._labelled(Counter, f"vllm:{name}", what) for name, what in _COUNTERS.items()}
         self._success = self._counter("vllm:request_success", "Answers by why they ended.", "finished_reason")
@@ -71,40 +65,9 @@ class Metrics:
         )
         self._hits = self._counter("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
         self._misses = self._counter("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
-        self._replies = self._counter("quire:http_requests", "Requests by endpoint and status.", "endpoint", "code")
-        self._open = self._labelled(Gauge, "quire:http_requests_in_progress", "Requests that are not answered yet.")
         self._groups = tuple(group.name for group in llm.loop.engine.cache.config.groups)
         self._tiers = tuple(tier.name for tier in llm.loop.engine.cache.config.tiers)
-        self.between_tokens = self._histograms["inter_token_latency_seconds"].observe
         self.registry.register(EngineCollector(llm, self._labels))
-
-    def _labelled(self, kind: Any, name: str, what: str, **more: Any) -> Any:
-        return kind(name, what, LABELS, registry=self.registry, **more).labels(**self._labels)
-
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(name, what, (*LABELS, *labels), registry=self.registry)
-
-    def _child(self, counter: Counter, *values: str) -> Counter:
-        """A counter with these labels; kept, since looking it up costs more than counting."""
-        key = (counter, values)
-        if key not in self._children:
-            self._children[key] = counter.labels(*self._labels.values(), *values)
-        return self._children[key]
-
-    def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
-        return generate_latest(self.registry)
-
-    # -- requests ----------------------------------------------------------------------------------------------------
-
-    def begun(self) -> None:
-        """A request has come."""
-        self._open.inc()
-
-    def ended(self, endpoint: str, status: int) -> None:
-        """It is over."""
-        self._open.dec()
-        self._child(self._replies, endpoint, str(status)).inc()
 
     # -- runs --------------------------------------------------------------------------------------------------------
 

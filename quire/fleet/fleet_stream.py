@@ -1,0 +1,215 @@
+"""FleetStream: the answers to one prompt, from whichever worker has them. Owns their going on when a worker is gone.
+
+An answer that was begun goes to another worker with the tokens so far: what came is not sent to the client again, and
+what comes is what would have come, since chance depends on the seed and the place alone. Several answers to one prompt,
+and very long ones, begin anew with the same seed; what has come of them already is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from quire.core.records.errors import InputError, say
+from quire.core.records.request import Int32
+from quire.engine.front.feed import Piece
+from quire.engine.front.stream import RunFailed
+from quire.engine.step.branch import Answer
+from quire.engine.submission import EngineBusy
+from quire.fleet.in_flight import WorkTicket
+from quire.fleet.work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
+from quire.serve.answers.answer_stream import WholeAnswer
+from quire.serve.errors import RETRY_AFTER, ApiError
+
+MOST_BEGUN = 2000  # tokens that go to another worker; more would fill its queue of unread pieces
+_log = logging.getLogger("quire.fleet")
+
+
+class WorkerCall(Protocol):
+    """One FleetWork under way. Reading raises WorkerLost when its worker is gone, FleetFull when too much waits."""
+
+    def __aiter__(self) -> AsyncIterator[WorkerMessage]:
+        """Its messages."""
+        ...
+
+    def cancel(self) -> None:
+        """Nobody reads it any more."""
+        ...
+
+
+Caller = Callable[[FleetWork], WorkerCall]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLimits:
+    """How long a server waits for its workers, and how often an answer may lose one."""
+
+    route_seconds: float = 30.0  # until a worker has taken a request; then it is told 503
+    silence_seconds: float = 30.0  # without a word from a worker, which says something every few seconds
+    most_losses: int = 3  # workers that one request may lose
+
+
+class FleetStream:
+    """Of one prompt. `open` before it is read, `close` in the end."""
+
+    def __init__(self, caller: Caller, work: FleetWork, limits: FleetLimits, on_resume: Callable[[], None]) -> None:
+        self._caller, self._limits, self._on_resume = caller, limits, on_resume
+        self._ticket = WorkTicket()
+        self._work = replace(work, ticket=self._ticket)
+        self._call: WorkerCall | None = None
+        self._messages: AsyncIterator[WorkerMessage] | None = None
+        self._seen = [0] * work.sampling.n  # pieces of each answer that went to the client
+        self._came = [0] * work.sampling.n  # and that this worker has sent
+        self.answers = [Answer() for _ in range(work.sampling.n)]
+        self.reused = 0
+        self.num_losses = 0
+        self._was_cut = False
+
+    def __repr__(self) -> str:
+        return f"FleetStream({self._work!r}, {self._ticket!r}, {self.num_losses} workers lost)"
+
+    @property
+    def prompt(self) -> Int32:
+        """Its token ids."""
+        return self._work.tokens
+
+    @property
+    def worker(self) -> str | None:
+        """Who has it."""
+        return self._ticket.worker
+
+    # -- finding a worker --------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Find a worker that takes it, in time."""
+        try:
+            async with asyncio.timeout(self._limits.route_seconds):
+                while not await self._is_taken():
+                    pass
+        except TimeoutError:
+            self._stop_call()
+            fact = f"no worker has taken it in {self._limits.route_seconds:g} s"
+            raise ApiError(
+                503, say("the request", fact, "ask again later"), code="no_worker", headers=RETRY_AFTER
+            ) from None
+
+    async def _is_taken(self) -> bool:
+        """Ask one worker; False: it is gone, ask another. What is wrong with the request is raised."""
+        self._came = [0] * len(self.answers)
+        self._call = self._caller(self._begun())
+        self._messages = aiter(self._call)
+        try:
+            first = await self._next(None)
+        except WorkerLost as wrong:
+            self._lose(wrong)
+            return False
+        match first:
+            case Taken():
+                return True
+            case WorkRefused("input", text):
+                raise InputError(text)
+            case WorkRefused("busy", text):
+                raise EngineBusy(text)
+            case WorkRefused(_, text):
+                self._lose(WorkerLost(text))
+                return False
+        raise RunFailed(f"a worker began with {type(first).__name__}")
+
+    def _begun(self) -> FleetWork:
+        """The work as it is now: from the beginning, or behind the tokens so far."""
+        made = self.answers[0].tokens
+        alone = len(self.answers) == 1 and self._work.sampling.beams == 1
+        if not alone or not 0 < len(made) <= MOST_BEGUN or len(made) >= self._work.sampling.max_tokens:
+            return self._work
+        return replace(self._work, begun=tuple(made))
+
+    def _lose(self, why: WorkerLost) -> None:
+        """Its worker is gone; too many of them are an error."""
+        if self._was_cut:
+            fact, cure = "it was ended before it was complete: the server shuts down", "ask again"
+            raise ApiError(503, say("the answer", fact, cure), code="shutting_down")
+        _log.warning("an answer lost its worker after %d pieces: %s", sum(self._seen), why)
+        self._stop_call()
+        self._ticket.lost()
+        self.num_losses += 1
+        if self.num_losses > self._limits.most_losses:
+            fact = f"{self.num_losses} workers were lost while they had it"
+            raise ApiError(503, say("the answer", fact, "ask again later"), code="workers_lost", headers=RETRY_AFTER)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    async def _next(self, seconds: float | None) -> WorkerMessage:
+        assert self._messages is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return await anext(self._messages)
+        except StopAsyncIteration:
+            raise WorkerLost("it ended before the answer did") from None
+        except FleetFull as full:
+            raise ApiError(429, str(full), code="fleet_full", headers=RETRY_AFTER) from None
+        except TimeoutError:
+            raise WorkerLost(f"it has said nothing for {seconds:g} s") from None
+
+    async def batches(self) -> AsyncIterator[list[Piece]]:
+        """What is new, as often as something is."""
+        while True:
+            try:
+                message = await self._next(self._limits.silence_seconds)
+                if isinstance(message, Over) and message.is_lost:
+                    raise WorkerLost(message.error or "its engine has failed")
+            except WorkerLost as why:
+                if all(answer.finish is not None for answer in self.answers):
+                    return  # all of it had come
+                self._lose(why)
+                self._on_resume()
+                await self.open()
+                continue
+            if isinstance(message, Over):
+                if message.error is not None:
+                    raise RunFailed(message.error)
+                return
+            if isinstance(message, MorePieces):
+                if not self.num_losses:
+                    self.reused = message.reused
+                fresh = [piece for piece in message.pieces if self._is_new(piece)]
+                if fresh:
+                    yield fresh
+
+    def _is_new(self, piece: Piece) -> bool:
+        """Whether it has not come from another worker before; notes it."""
+        nth = piece.answer
+        self._came[nth] += 1
+        if self._came[nth] <= self._seen[nth]:
+            return False
+        self._seen[nth] = self._came[nth]
+        answer = self.answers[nth]
+        answer.tokens.extend(piece.tokens)
+        answer.logprobs.extend(piece.logprobs)
+        answer.finish = piece.finish
+        return True
+
+    async def whole(self) -> list[WholeAnswer]:
+        """All of it."""
+        texts = [""] * len(self.answers)
+        async for pieces in self.batches():
+            for piece in pieces:
+                texts[piece.answer] += piece.text
+        return [WholeAnswer(text, answer) for text, answer in zip(texts, self.answers, strict=True)]
+
+    def cut(self) -> None:
+        """It ends where it is: the server shuts down, and whoever reads it is told."""
+        self._was_cut = True
+        self._stop_call()
+
+    def close(self) -> None:
+        """Cancel what is left; its place in the table is free."""
+        self._stop_call()
+        self._ticket.leave()
+
+    def _stop_call(self) -> None:
+        call, self._call, self._messages = self._call, None, None
+        if call is not None:
+            call.cancel()

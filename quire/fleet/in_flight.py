@@ -1,0 +1,80 @@
+"""InFlight: which worker has how much of our work, counted where it is sent. Knows no requests.
+
+Counted here and not asked for: in a burst, what a worker last said about its queue is older than the burst.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from threading import Lock
+
+
+class WorkTicket:
+    """One request's place in the table: with at most one worker at a time, and nowhere when it is over."""
+
+    __slots__ = ("_avoid", "_over", "_table", "worker")
+
+    def __init__(self) -> None:
+        self.worker: str | None = None
+        self._table: InFlight | None = None
+        self._avoid: set[str] = set()
+        self._over = False
+
+    def __repr__(self) -> str:
+        return f"WorkTicket({'over' if self._over else self.worker})"
+
+    @property
+    def avoided(self) -> frozenset[str]:
+        """Workers that have lost it."""
+        return frozenset(self._avoid)
+
+    def enter(self, table: InFlight, worker: str) -> None:
+        """It goes to this worker, and to no other."""
+        with table.lock:
+            if self._over:
+                return  # nobody waits for it any more
+            self._step_out()
+            self._table, self.worker = table, worker
+            table.counts[worker] += 1
+
+    def lost(self) -> None:
+        """Its worker has not done it: it will go to another."""
+        if self.worker is not None:
+            self._avoid.add(self.worker)
+        self._leave(False)
+
+    def leave(self) -> None:
+        """It is over."""
+        self._leave(True)
+
+    def _leave(self, over: bool) -> None:
+        table = self._table
+        if table is None:
+            self._over = over
+            return
+        with table.lock:
+            self._over = over
+            self._step_out()
+
+    def _step_out(self) -> None:
+        if self._table is not None and self.worker is not None:
+            self._table.counts[self.worker] -= 1
+            if not self._table.counts[self.worker]:
+                del self._table.counts[self.worker]
+        self._table = self.worker = None
+
+
+class InFlight:
+    """Requests under way by worker. Used from several threads."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.counts: Counter[str] = Counter()
+
+    def __repr__(self) -> str:
+        return f"InFlight({dict(self.counts)})"
+
+    def loads(self) -> dict[str, int]:
+        """How many each worker has; those with none are left out."""
+        with self.lock:
+            return dict(self.counts)

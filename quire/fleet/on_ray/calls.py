@@ -1,0 +1,37 @@
+"""RayCall: one FleetWork on its way to a replica and back. Turns Ray's errors into ours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
+
+from quire.core.records.errors import say
+from quire.fleet.work import FleetFull, FleetWork, WorkerLost, WorkerMessage
+
+
+class RayCall:
+    """A WorkerCall through a handle of the deployment."""
+
+    def __init__(self, handle: Any, work: FleetWork) -> None:
+        self._response = handle.answer.remote(work)
+
+    async def __aiter__(self) -> AsyncIterator[WorkerMessage]:
+        try:
+            async for message in self._response:
+                yield message
+        except BackPressureError:
+            fact = "as many requests wait for a replica as may"
+            raise FleetFull(say("the request", fact, "ask again later")) from None
+        except RayTaskError:
+            raise  # a fault of the replica's code: told as one of ours
+        except (RayError, RequestCancelledError, DeploymentUnavailableError) as gone:
+            raise WorkerLost(type(gone).__name__) from None
+
+    def cancel(self) -> None:
+        """The replica's run ends."""
+        with suppress(Exception):  # whatever became of it: nobody reads it
+            self._response.cancel()

@@ -1,0 +1,67 @@
+"""IndexRouter: Ray Serve's request router over our WorkerBook. Runs in the server's process; decides nothing itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from quire.events import Keys
+from quire.fleet.on_ray.open_books import add_book
+from quire.fleet.work import FleetWork
+from quire.fleet.worker_book import LEAST, SHARE, RankWeights, WorkerAddress, WorkerBook
+
+
+class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
+    """Requests go where most of their prompt is, weighed against what is under way there."""
+
+    def initialize_state(
+        self, share: float = SHARE, least: float = LEAST, key_file: str | None = None,
+        server_key: str | None = None,
+    ) -> None:  # fmt: skip
+        """As Ray calls it, with `request_router_kwargs`: weights, our own secret key, the replicas' public one."""
+        keys = None if key_file is None else Keys.read(key_file)
+        self.book, self._server_key = WorkerBook(RankWeights(share, least), keys), server_key
+        add_book(self.book)
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """These are all there are."""
+        told = {one.replica_id.unique_id: one.replica_metadata or {} for one in replicas}
+        self.book.update(
+            {
+                name: WorkerAddress(facts["quire_events"], facts["quire_replay"], self._server_key, facts["pid"])
+                for name, facts in told.items()
+                if "quire_events" in facts
+            }
+        )
+        super().update_replicas(replicas)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """Forget it at once: Ray says later that there is one less."""
+        self.book.forget(replica_id.unique_id)
+        super().on_replica_actor_died(replica_id)
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """One after the other, the best first; the best counts as having it, until Ray says who does."""
+        work = _work(pending_request)
+        by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
+        if work is None or work.ticket is None:
+            return [[one] for one in candidate_replicas]
+        ranked = self.book.rank(list(by_name), work.tokens, work.scope, work.ticket.avoided)
+        if ranked:
+            work.ticket.enter(self.book.in_flight, ranked[0])
+        return [[by_name[name]] for name in ranked]
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """This one has it."""
+        work = _work(pending_request)
+        if work is not None and work.ticket is not None and work.ticket.worker != replica_id.unique_id:
+            work.ticket.enter(self.book.in_flight, replica_id.unique_id)
+
+
+def _work(pending: PendingRequest | None) -> FleetWork | None:
+    """What shall be done, if it is work."""
+    first = None if pending is None or not pending.args else pending.args[0]
+    return first if isinstance(first, FleetWork) else None

@@ -1,0 +1,78 @@
+"""FleetWork: what a server tells a worker to generate, and what it hears back. Records that go between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from quire.core.records.errors import QuireError
+from quire.core.records.identity import Scope
+from quire.core.records.request import Int32
+from quire.core.records.retain import Retention
+from quire.engine.choose.sampling import Sampling
+from quire.engine.front.feed import Piece
+from quire.fleet.in_flight import WorkTicket
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWork:
+    """One prompt and how it is answered. `begun`: what another worker has made of its answer."""
+
+    tokens: Int32
+    sampling: Sampling
+    scope: Scope
+    retention: Retention | None = None
+    begun: tuple[int, ...] = ()
+    ticket: WorkTicket | None = None  # stays in the server's process
+
+    def __repr__(self) -> str:
+        return f"FleetWork({len(self.tokens)} tokens, {len(self.begun)} begun)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FleetWork, (self.tokens, self.sampling, self.scope, self.retention, self.begun)
+
+
+class WorkerFacts(NamedTuple):
+    """What a server must know of its workers, which are all alike."""
+
+    longest: int  # tokens of a prompt and its answer
+    vocabulary: int
+
+
+class Taken(NamedTuple):
+    """The first thing that a worker says: it has a place for the work."""
+
+    worker: str
+
+
+class WorkRefused(NamedTuple):
+    """Or why it has not: the work is wrong, this worker is full, or it ends."""
+
+    why: Literal["input", "busy", "ending"]
+    text: str
+
+
+class MorePieces(NamedTuple):
+    """What has come of the answers; nothing, now and then, so that silence means something."""
+
+    pieces: Sequence[Piece]
+    reused: int
+
+
+class Over(NamedTuple):
+    """The last thing: all has come, or why not. `is_lost`: the worker's engine has failed, another one may do it."""
+
+    error: str | None = None
+    is_lost: bool = False
+
+
+WorkerMessage = Taken | WorkRefused | MorePieces | Over
+
+
+class WorkerLost(QuireError):
+    """The worker that had the work is gone, or says nothing any more."""
+
+
+class FleetFull(QuireError):
+    """As much work waits as may."""

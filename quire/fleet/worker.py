@@ -1,0 +1,76 @@
+"""FleetWorker: an engine that does a server's work, a stream of messages for each. Knows no server and no Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from quire.core.records.errors import InputError, MissingExtra, StateError
+from quire.engine.engine import Engine
+from quire.engine.front.feed import Piece
+from quire.engine.front.stream import Stream
+from quire.engine.llm import LLM
+from quire.engine.submission import EngineBusy
+from quire.fleet.work import FleetWork, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
+from quire.serve.service import longest_request
+
+BEAT = 5.0  # seconds: a worker that computes says something that often
+REFUSALS = ((EngineBusy, "busy"), (InputError, "input"), (MissingExtra, "input"), (StateError, "ending"))
+
+
+class FleetWorker:
+    """Owns no LLM: whoever made it closes it."""
+
+    def __init__(self, llm: LLM, name: str, *, beat: float = BEAT) -> None:
+        self.llm, self.name, self._beat = llm, name, beat
+
+    def __repr__(self) -> str:
+        return f"FleetWorker({self.name!r}, {self.llm.loop!r})"
+
+    def facts(self) -> WorkerFacts:
+        """What a server must know before it takes requests."""
+        engine: Engine = self.llm.loop.engine
+        return WorkerFacts(self.llm.loop.call(longest_request), engine.vocabulary)
+
+    def check(self) -> None:
+        """Refuse to go on with an engine that has failed."""
+        self.llm.loop.check_open("a worker")
+
+    async def answer(self, work: FleetWork) -> AsyncIterator[WorkerMessage]:
+        """Taken, pieces as they come, Over; or why not. Whoever reads no further cancels it."""
+        options: dict[str, Any] = {"begun": work.begun} if work.begun else {}
+        try:
+            stream = await self.llm.loop.submit_async(
+                work.tokens, work.sampling, timeout=0.0, scope=work.scope, retention=work.retention, **options
+            )
+        except (InputError, MissingExtra, StateError) as wrong:
+            kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))
+            yield WorkRefused(kind, str(wrong))
+            return
+        with stream:
+            yield Taken(self.name)
+            run, ended = stream.run, False
+            assert run is not None
+            while not ended and (pieces := await self._pieces(stream)) is not None:
+                ended = any(piece.finish in ("error", "cancelled") for piece in pieces)
+                good = [piece for piece in pieces if piece.finish not in ("error", "cancelled")]
+                yield MorePieces(good, run.reused)
+            if run.error is None and ended:
+                yield Over("it was ended before it was complete", is_lost=True)  # this worker ends
+            else:
+                yield Over(run.error, is_lost=run.error is not None and self.llm.loop.error is not None)
+
+    async def _pieces(self, stream: Stream) -> list[Piece] | None:
+        """What has come: nothing, when nothing has for a while; None: nothing will."""
+        feed = stream.feed
+        try:
+            piece = await asyncio.wait_for(feed.take_async(), self._beat)
+        except TimeoutError:
+            return []
+        if piece is None:
+            return None
+        pieces = [piece]
+        while feed.num_unread and (more := feed.take()) is not None:
+            pieces.append(more)
+        return pieces

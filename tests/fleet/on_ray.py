@@ -1,0 +1,391 @@
+"""What a fleet on Ray must show, by hand: `python -m tests.fleet.on_ray CHECK [--replicas N]`. Needs the extra `ray`.
+
+    burst     12 new prompts at once over 3 replicas: at most 5 on one
+    kill      SIGKILL in mid-stream: texts equal, the index forgets it within a second, nothing is left in the table
+    only      the only replica is dead: 503 after the time-out; when Ray has another one, answers again
+    hits      24 conversations x 4 turns: hit rate of our router and of Ray's own, on seeds 0 to 2
+    first     time to first token of both, SmolLM2 and long prompts
+    restart   a rolling restart under load: nothing fails
+    nodes     two raylets, one killed: what was in flight there goes on elsewhere
+    pressure  more than may wait: 429
+    cost      of one choice at 8k tokens among 16 workers (no Ray)
+
+Every check prints what it found, and ends with 1 if that is not what it must be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+
+from quire import Cache, CacheConfig, Request, Scope, TierConfig
+from quire.core.life.writer import Writer
+from quire.engine import Sampling
+from quire.events import Publisher
+from quire.fleet.fleet_stream import FleetLimits, FleetStream
+from quire.fleet.on_ray.launch import RayFleet, RayFleetConfig
+from quire.fleet.on_ray.replica import ReplicaConfig
+from quire.fleet.work import FleetWork
+from quire.fleet.worker_book import WorkerAddress, WorkerBook
+
+from ..serve.rig import tiny_model
+
+PLAIN = Scope()
+
+
+def folder() -> str:
+    """A tiny model on disk, so that replicas can load it."""
+    place = Path(tempfile.mkdtemp(prefix="quire-fleet-")) / "tiny"
+    model = tiny_model()
+    model.module.save_pretrained(place)
+    model.tokenizer.save_pretrained(place)
+    return str(place)
+
+
+_kept: list[tuple[str, RayFleet]] = []  # the fleet that was used last: to start one takes long
+
+
+def opened(replicas: int, **more: Any) -> RayFleet:
+    """A fleet of tiny models; the one before, if it was the same."""
+    key = f"{replicas} {more}"
+    if _kept and _kept[0][0] == key:
+        return _kept[0][1]
+    close_kept()
+    if not ray.is_initialized():
+        ray.init(
+            num_cpus=4,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            logging_level="ERROR",
+            log_to_driver=False,
+        )
+    fields = {"device_memory": "1MiB", "max_length": 500, "threads": 1, "max_requests": 32, **more.pop("replica", {})}
+    fields.setdefault("model", folder())
+    began = time.perf_counter()
+    fleet = RayFleet(RayFleetConfig(replicas, ReplicaConfig(**fields), cpus=0.1, **more))
+    until(lambda: statuses(fleet).count("EXACT") == replicas or more.get("router", "") is None, 60)
+    print(f"{replicas} replicas after {time.perf_counter() - began:.1f} s", flush=True)
+    _kept.append((key, fleet))
+    return fleet
+
+
+def close_kept() -> None:
+    """End the fleet that was used last."""
+    while _kept:
+        _kept.pop()[1].close()
+
+
+def statuses(fleet: RayFleet) -> list[str]:
+    return [status for book in fleet.books() for status in book.statuses().values()]
+
+
+def loads(fleet: RayFleet) -> dict[str, int]:
+    return {name: number for book in fleet.books() for name, number in book.in_flight.loads().items()}
+
+
+def until(true: Callable[[], bool], seconds: float) -> float:
+    """Seconds until it was so."""
+    began = time.perf_counter()
+    while not true():
+        assert time.perf_counter() - began < seconds, "it has not come to that"
+        time.sleep(0.01)
+    return time.perf_counter() - began
+
+
+async def ask(
+    fleet: RayFleet, tokens: list[int], count: int, **fields: Any
+) -> tuple[list[int], int, str | None, float]:
+    """Tokens of an answer, reused ones of the prompt, who made the last of it, seconds to the first token."""
+    limits = fields.pop("limits", FleetLimits())
+    sampling = Sampling(max_tokens=count, ignore_eos=True, seed=1, **fields)
+    stream = FleetStream(fleet.call, FleetWork(np.array(tokens, np.int32), sampling, PLAIN), limits, lambda: None)
+    began, first = time.perf_counter(), 0.0
+    try:
+        await stream.open()
+        who = stream.worker
+        async for _ in stream.batches():
+            first = first or time.perf_counter() - began
+            who = stream.worker
+        return list(stream.answers[0].tokens), stream.reused, who, first
+    finally:
+        stream.close()
+
+
+def words(dice: random.Random, count: int) -> list[int]:
+    return dice.choices(range(16, 250), k=count)
+
+
+async def burst(options: argparse.Namespace) -> bool:
+    fleet = await asyncio.to_thread(opened, 3)
+    dice = random.Random(options.seed)
+    got = await asyncio.gather(*(ask(fleet, words(dice, 64), 40) for _ in range(12)))
+    shares = sorted(Counter(who for _, _, who, _ in got).values(), reverse=True)
+    print(f"12 at once: {shares}; left in the table: {loads(fleet)}")
+    return shares[0] <= 5 and not loads(fleet)
+
+
+def pids(fleet: RayFleet) -> dict[str, int]:
+    """Processes of the replicas that routers know."""
+    return {name: address.pid for book in fleet.books() for name, address in book.addresses().items()}
+
+
+async def kill(options: argparse.Namespace) -> bool:
+    fleet = await asyncio.to_thread(opened, 3)
+    dice = random.Random(options.seed)
+    prompts = [words(dice, 100) for _ in range(12)]
+    kinds: list[dict[str, Any]] = [{} if nth % 2 else {"temperature": 1.0} for nth in range(12)]
+    undisturbed = [await ask(fleet, prompt, 120, **kind) for prompt, kind in zip(prompts, kinds, strict=True)]
+    tasks = [
+        asyncio.ensure_future(ask(fleet, prompt, 120, **kind)) for prompt, kind in zip(prompts, kinds, strict=True)
+    ]
+    while not loads(fleet) or max(loads(fleet).values()) < 2:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    busy = loads(fleet)
+    victim = max(busy, key=lambda name: busy[name])
+    os.kill(pids(fleet)[victim], signal.SIGKILL)
+    began = time.perf_counter()
+    forgot = 0.0
+    while not forgot and time.perf_counter() - began < 30:
+        if victim not in {name for book in fleet.books() for name in book.statuses()}:
+            forgot = time.perf_counter() - began
+        await asyncio.sleep(0.01)
+    got = await asyncio.gather(*tasks, return_exceptions=True)
+    equal = sum(
+        not isinstance(one, BaseException) and one[0] == before[0] for one, before in zip(got, undisturbed, strict=True)
+    )
+    moved = sum(isinstance(one, tuple) and one[2] != before[2] for one, before in zip(got, undisturbed, strict=True))
+    print(f"{busy[victim]} were with it; {equal} of 12 equal, {moved} elsewhere; forgotten after {forgot:.2f} s")
+    print([one for one in got if isinstance(one, BaseException)], f"left in the table: {loads(fleet)}")
+    later = [await ask(fleet, words(dice, 40), 4) for _ in range(20)]
+    print(f"{len(later)} later requests answered")
+    return equal == 12 and 0 < forgot < 1 and not loads(fleet)
+
+
+async def only(options: argparse.Namespace) -> bool:
+    fleet = await asyncio.to_thread(opened, 1)
+    dice = random.Random(options.seed)
+    await ask(fleet, words(dice, 40), 4)
+    [pid] = pids(fleet).values()
+    os.kill(pid, signal.SIGKILL)
+    began = time.perf_counter()
+    try:
+        await ask(fleet, words(dice, 40), 4, limits=FleetLimits(route_seconds=2.0))
+        said = "an answer"
+    except Exception as error:
+        said = f"{getattr(error, 'status', type(error).__name__)}: {error}"
+    took = time.perf_counter() - began
+    print(f"after {took:.1f} s: {said}")
+    again = await ask(fleet, words(dice, 40), 4, limits=FleetLimits(route_seconds=90.0))
+    print(f"Ray's new one has answered {len(again[0])} tokens after {time.perf_counter() - began:.1f} s")
+    return said.startswith("503") and took < 4 and not loads(fleet)
+
+
+async def talk(fleet: RayFleet, seed: int) -> tuple[float, list[float]]:
+    """Hit rate of 24 conversations x 4 turns with 4 system prompts, 6 at once; seconds to the first token."""
+    dice = random.Random(seed)
+    systems = [words(dice, 96) for _ in range(4)]
+    talks = [list(systems[nth % 4]) for nth in range(24)]
+    reused = total = 0
+    firsts: list[float] = []
+    gate = asyncio.Semaphore(6)
+
+    async def turn(nth: int) -> None:
+        nonlocal reused, total
+        async with gate:
+            talks[nth] += words(dice, 24)
+            made, hit, _, first = await ask(fleet, talks[nth], 12)
+            reused, total = reused + hit, total + len(talks[nth])
+            talks[nth] += made
+            firsts.append(first)
+
+    for _ in range(4):
+        order = list(range(24))
+        dice.shuffle(order)
+        await asyncio.gather(*(turn(nth) for nth in order))
+        await asyncio.sleep(0.2)
+    return reused / total, firsts
+
+
+async def hits(options: argparse.Namespace) -> bool:
+    rates: dict[str, list[float]] = {}
+    place = folder()
+    for name, router in (("ours", {}), ("power of two", {"router": None})):
+        for seed in range(options.seed, options.seed + 3):
+            fleet = await asyncio.to_thread(opened, 3, replica={"model": place}, **router)
+            rate, firsts = await talk(fleet, seed)
+            close_kept()  # the next one begins with empty caches
+            rates.setdefault(name, []).append(rate)
+            print(
+                f"{name}, seed {seed}: hit rate {rate:.3f}, first token {1e3 * statistics.median(firsts):.0f} ms",
+                flush=True,
+            )
+    gap = min(ours - theirs for ours, theirs in zip(*rates.values(), strict=True))
+    print(f"smallest gap {gap:.3f}")
+    return bool(gap >= 0.15)
+
+
+async def first(options: argparse.Namespace) -> bool:
+    found = {}
+    for name, router in (("ours", {}), ("power of two", {"router": None})):
+        fleet = await asyncio.to_thread(
+            opened, 2, replica={"model": None, "device_memory": "200MiB", "max_length": 2048}, **router
+        )
+        dice = random.Random(options.seed)
+        times = []
+        try:
+            texts = [words(dice, 900) for _ in range(4)]
+            for nth in range(16):
+                text = texts[nth % 4]
+                text += words(dice, 20)
+                made, _, _, seconds = await ask(fleet, text, 4)
+                text += made
+                times.append(seconds)
+                await asyncio.sleep(0.2)
+        finally:
+            close_kept()
+        found[name] = statistics.mean(times[4:])
+        print(f"{name}: first token after {1e3 * found[name]:.0f} ms, mean of turns 2 to 4", flush=True)
+    return found["ours"] < found["power of two"]
+
+
+async def restart(options: argparse.Namespace) -> bool:
+    fleet = await asyncio.to_thread(opened, 2, grace=20.0)
+    dice = random.Random(options.seed)
+    before, failed, served, over = set(pids(fleet)), [], 0, False
+
+    async def client() -> None:
+        nonlocal served
+        while not over:
+            try:
+                await ask(fleet, words(dice, 60), 30)
+                served += 1
+            except Exception as error:
+                failed.append(error)
+
+    clients = [asyncio.ensure_future(client()) for _ in range(4)]
+    await asyncio.to_thread(fleet.restart)
+    await asyncio.sleep(2)
+    over = True
+    await asyncio.gather(*clients)
+    after = set(pids(fleet))
+    print(f"{served} served, {len(failed)} failed {failed[:2]}; replicas {sorted(before)} -> {sorted(after)}")
+    return not failed and not before & after and not loads(fleet)
+
+
+async def nodes(options: argparse.Namespace) -> bool:
+    from ray.cluster_utils import Cluster
+
+    close_kept()
+    if ray.is_initialized():
+        ray.shutdown()
+    size = 100 << 20
+    head = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": size, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    second = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.2", object_store_memory=size)
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False, _node_ip_address="127.0.0.1")
+    fleet = await asyncio.to_thread(opened, 2, max_per_node=1)
+    dice = random.Random(options.seed)
+    prompts = [words(dice, 100) for _ in range(8)]
+    try:
+        undisturbed = [(await ask(fleet, prompt, 120))[0] for prompt in prompts]
+        tasks = [asyncio.ensure_future(ask(fleet, prompt, 120)) for prompt in prompts]
+        while len(loads(fleet)) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(cluster.remove_node, second, False)
+        got = await asyncio.gather(*tasks, return_exceptions=True)
+        equal = sum(isinstance(one, tuple) and one[0] == wanted for one, wanted in zip(got, undisturbed, strict=True))
+        later = await asyncio.gather(*(ask(fleet, words(dice, 40), 4) for _ in range(20)), return_exceptions=True)
+        bad = [one for one in [*got, *later] if isinstance(one, BaseException)]
+        print(f"a node was killed: {equal} of 8 equal, {len(later)} later, {len(bad)} failed {bad[:2]}; {loads(fleet)}")
+        return equal == 8 and not bad and not loads(fleet)
+    finally:
+        close_kept()
+        ray.shutdown()
+        cluster.shutdown()
+
+
+async def pressure(options: argparse.Namespace) -> bool:
+    fleet = await asyncio.to_thread(opened, 1, max_queued=4, replica={"max_requests": 4})
+    dice = random.Random(options.seed)
+    got = await asyncio.gather(*(ask(fleet, words(dice, 40), 60) for _ in range(40)), return_exceptions=True)
+    said = Counter(
+        str(getattr(one, "status", type(one).__name__)) if isinstance(one, Exception) else "200" for one in got
+    )
+    print(f"40 at once, 4 places, 4 may wait: {dict(said)}; left in the table: {loads(fleet)}")
+    after = await ask(fleet, words(dice, 40), 4)
+    return set(said) == {"200", "429"} and said["200"] >= 8 and len(after[0]) == 4 and not loads(fleet)
+
+
+async def cost(options: argparse.Namespace) -> bool:
+    seed = b"0123456789abcdef"
+    tokens = np.array(words(random.Random(options.seed), 8192), np.int32)
+    config = CacheConfig((TierConfig("device", 600),), events=True, event_seed=seed, max_length=8192)
+    caches = [Cache(config) for _ in range(16)]
+    book = WorkerBook()
+    publishers = [Publisher(cache, "tcp://127.0.0.1:*", replay="tcp://127.0.0.1:*", bind=True) for cache in caches]
+    for nth, cache in enumerate(caches):
+        writer = cache.writer(Request("a", tokens[: 512 * nth + 16]), tier=0)
+        assert isinstance(writer, Writer)
+        with writer:
+            writer.written(len(writer.slots()) * config.block_size)
+    for publisher in publishers:
+        publisher.tell()
+    names = [f"w{nth}" for nth in range(16)]
+    book.update(
+        {
+            name: WorkerAddress(one.endpoint, str(one.replay_endpoint))
+            for name, one in zip(names, publishers, strict=True)
+        }
+    )
+    until(lambda: list(book.statuses().values()).count("EXACT") == 16, 30)
+    times = []
+    for _ in range(2000):
+        began = time.perf_counter()
+        ranked = book.rank(names, tokens, PLAIN)
+        times.append(time.perf_counter() - began)
+    found = 1e6 * statistics.median(times)
+    print(f"a choice among 16 workers at 8192 tokens: median {found:.0f} us")
+    book.close()
+    for publisher in publishers:
+        publisher.close()
+    return found < 300 and ranked[0] == "w15"
+
+
+CHECKS = {check.__name__: check for check in (burst, kill, only, hits, first, restart, nodes, pressure, cost)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="+", choices=[*CHECKS, "all"])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    bad = []
+    for name in CHECKS if "all" in options.checks else options.checks:
+        print(f"-- {name}", flush=True)
+        if not asyncio.run(CHECKS[name](options)):
+            bad.append(name)
+    close_kept()
+    print("not as it must be: " + ", ".join(bad) if bad else "all is as it must be")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Options of a fleet: what does not go together is refused before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from types import ModuleType
+
+import pytest
+
+from quire import InputError
+from quire.tools import cli
+from quire.tools.serve_fleet import NOT_THERE, add_fleet, check_fleet
+
+
+def checked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ray", "ray.serve"):  # whether it is installed does not matter here
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    parser = ArgumentParser()
+    add_fleet(parser)
+    for name in NOT_THERE:
+        parser.add_argument(f"--{name.replace('_', '-')}")
+    check_fleet(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (["--ray", "auto"], "there are no replicas to run there"),
+        (["--replicas", "2", "--disk", "x"], "--disk with --replicas"),
+        (["--replicas", "2", "--prefill-peer", "a:1"], "--prefill-peer with --replicas"),
+        (["--replicas", "2", "--events", "tcp://127.0.0.1:*"], "--events with --replicas"),
+        (["--replicas", "2", "--record", "x"], "--record with --replicas"),
+        (["--replicas", "2", "--worker-keys", "a", "b"], "both sides need some"),
+    ],
+)
+def test_what_does_not_go_together(words: list[str], fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=fact):
+        checked(words, monkeypatch)
+
+
+def test_what_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked([], monkeypatch)
+    checked(["--replicas", "2", "--ray", "auto"], monkeypatch)
+
+
+def test_without_the_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "quire.fleet.on_ray", raising=False)
+    assert cli.main(["serve", "--port", "0", "--replicas", "2"]) == 2
+    assert "pip install 'quire-kv[ray]'" in capsys.readouterr().err
