@@ -40,6 +40,7 @@ from quire.core.state.sequence import Sequence
 
 if TYPE_CHECKING:
     from quire.engine import LLM as LLM
+    from quire.viewer import Viewer as Viewer
 
 logging.getLogger("quire").addHandler(logging.NullHandler())  # quiet, unless a program asks for what is logged
 
@@ -54,14 +55,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """LLM comes with the engine, which needs torch: it is imported when somebody asks for it."""
+    """LLM comes with the engine, which needs torch, Viewer with a server: imported when somebody asks for them."""
     if name == "LLM":
         from quire.engine import LLM
 
         return LLM
+    if name == "Viewer":
+        from quire.viewer import Viewer
+
+        return Viewer
     raise AttributeError(f"module 'quire' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """What there is; LLM, which is not imported until it is used, only where it could be: help() asks for all of it."""
-    return sorted({*globals(), *(("LLM",) if find_spec("torch") and find_spec("transformers") else ())})
+    return sorted({*globals(), "Viewer", *(("LLM",) if find_spec("torch") and find_spec("transformers") else ())})

@@ -15,7 +15,16 @@ from quire.core.store import StoreName
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 # Before torch comes, and for the processes that tests start: they run beside each other, and their models are tiny.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-for name in ("PYTHONWARNINGS", "QUIRE_SECRET", "QUIRE_API_KEYS", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+for name in (
+    "PYTHONWARNINGS",
+    "QUIRE_SECRET",
+    "QUIRE_API_KEYS",
+    "QUIRE_VIEWER_KEY",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "LINES",
+):
     os.environ.pop(name, None)  # what the person who runs them has set for themselves
 
 

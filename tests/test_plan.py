@@ -18,6 +18,16 @@ LADDERS = {
     "core": ["records", "store", "state", "admission", "life", "trace", "colder_tiers", "cache", "check|maps"],
     "events": ["wire", "publish|follow"],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
+    "viewer": [
+        "cells|labels|prefixes|source",
+        "snapshot",
+        "receipts|sampler",
+        "routes",
+        "server",
+        "viewer",
+        "traffic",
+        "__main__",
+    ],
     "tools.replay": [
         "units",
         "workload",
@@ -141,7 +151,7 @@ def test_a_public_class_name_has_one_home() -> None:
 
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
-    assert top == {"core", "tiers", "events", "transfer", "engine", "integrations", "serve", "fleet", "tools"}
+    assert top == {"core", "tiers", "events", "transfer", "engine", "integrations", "viewer", "serve", "fleet", "tools"}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 
 

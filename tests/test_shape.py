@@ -30,9 +30,10 @@ BELOW = {
     "transfer": {"core", "tiers"},
     "engine": {"core", "tiers", "events", "transfer"},
     "integrations": {"core", "tiers", "events", "transfer", "engine"},
-    "serve": {"core", "tiers", "events", "transfer", "engine"},
+    "viewer": {"core"},
+    "serve": {"core", "tiers", "events", "transfer", "engine", "viewer"},
     "fleet": {"core", "tiers", "events", "engine", "serve"},
-    "tools": {"core", "tiers", "events", "transfer", "engine", "serve", "fleet", "integrations"},
+    "tools": {"core", "tiers", "events", "transfer", "engine", "viewer", "serve", "fleet", "integrations"},
 }
 PUBLIC = {"tools", "integrations"}  # rings that may use the package's public names, as its users do
 FLAT = {  # the boundary to the compiled module: plain numbers, not records

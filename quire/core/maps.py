@@ -105,3 +105,9 @@ def claimed_ids(cache: Cache) -> list[tuple[Hashable, int, int]]:
     with cache._lock:
         open_claims = [claim for claims in cache._registry.open_claims.values() for claim in claims]
         return [(claim.request.id, claim.prepared.end, claim.start) for claim in open_claims]
+
+
+def live_ids(cache: Cache) -> list[Hashable]:
+    """Ids of the live sequences."""
+    with cache._lock:
+        return list(cache._registry.sequences)

@@ -19,6 +19,7 @@ from quire.serve.exchange import Receive, Send
 from quire.serve.openapi import document
 from quire.serve.service import Service
 from quire.serve.settings import VERSION
+from quire.viewer.routes import PATHS
 
 POSTS: dict[str, Handler] = {
     "/v1/chat/completions": routes.chat,
@@ -32,8 +33,9 @@ GETS: dict[str, Handler] = {
     "/ready": routes.ready,
     "/version": routes.version,
     "/metrics": routes.metrics,
+    **dict.fromkeys(PATHS, routes.live_page),
 }
-OPEN = ("/health", "/ready", "/version")  # to anybody, with API keys too: they tell nothing of what is asked
+OPEN = ("/health", "/ready", "/version", *PATHS)  # to anybody, with API keys too: they tell nothing, or ask for a key
 
 
 def make_app(service: Service) -> FastAPI:
@@ -56,7 +58,7 @@ def endpoints(service: Service) -> dict[tuple[str, str], HttpEndpoint]:
     """By method and path."""
     found = {("POST", path): HttpEndpoint(service, path, handle) for path, handle in POSTS.items()}
     for path, handle in GETS.items():
-        found["GET", path] = HttpEndpoint(service, path, handle, is_open=path in OPEN)
+        found["GET", path] = HttpEndpoint(service, path, handle, is_open=path in OPEN, is_quiet=path in PATHS)
     one = HttpEndpoint(service, "/v1/models/{model}", routes.model)
     return {**found, ("GET", f"/v1/models/{service.settings.model_name}"): one}
 

@@ -24,10 +24,16 @@ Handler = Callable[[Service, Exchange, str], Awaitable[None]]
 
 
 class HttpEndpoint:
-    """`handle` gets the service, the exchange and the tenant; with `is_open` anybody may ask."""
+    """`handle` gets the service, the exchange and the tenant; with `is_open` anybody may ask.
 
-    def __init__(self, service: Service, path: str, handle: Handler, *, is_open: bool = False) -> None:
+    With `is_quiet` requests are logged for debugging only: an open page asks twice a second.
+    """
+
+    def __init__(
+        self, service: Service, path: str, handle: Handler, *, is_open: bool = False, is_quiet: bool = False
+    ) -> None:
         self._service, self._path, self._handle, self._is_open = service, path, handle, is_open
+        self._level = logging.DEBUG if is_quiet else logging.INFO
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """One request, from its first byte to its last."""
@@ -47,7 +53,7 @@ class HttpEndpoint:
             status = await self._tell(exchange, error)
         finally:
             self._service.metrics.ended(self._path, status)
-            _log.info("%s %s %d %.3f s", exchange.id, self._path, status, time.perf_counter() - began)
+            _log.log(self._level, "%s %s %d %.3f s", exchange.id, self._path, status, time.perf_counter() - began)
 
     def _tenant(self, exchange: Exchange) -> str:
         """Who asks; refuses those who may not."""

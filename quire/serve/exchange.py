@@ -55,6 +55,8 @@ class Exchange:
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
+        self.path: str = scope["path"]
+        self.query: bytes = scope.get("query_string", b"")
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         given = self.header(b"x-request-id").decode("latin-1")
         self.has_own_id = ID.fullmatch(given) is not None

@@ -23,10 +23,12 @@ from quire.serve.answers.answer_stream import AnswerStream, LoopStream
 from quire.serve.answers.token_words import TokenWords
 from quire.serve.errors import RETRY_AFTER, ApiError
 from quire.serve.exchange import BodyRoom
+from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.metrics.metrics import Metrics
 from quire.serve.prompts import Prompts
 from quire.serve.settings import ServeSettings
+from quire.viewer.routes import PageRoutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Service:
         self.metrics: HttpMetrics = self._run_metrics
         self.bodies = BodyRoom(settings.max_bodies)
         self._streams: set[Stream] = set()
+        self._viewed = EngineSource(llm, settings.model_name) if settings.has_viewer else None
+        self.page = None if self._viewed is None else _page(self._viewed, settings)  # None: there is no live page
         self.ending = False  # it takes no more
 
     def __repr__(self) -> str:
@@ -94,6 +98,8 @@ class Service:
                 stream.close()
                 self._streams.discard(stream)
                 self._run_metrics.run_over(stream)
+                if self._viewed is not None:
+                    self._viewed.run_over(stream.run)
 
     def check_open(self) -> None:
         """Refuse what comes after the end has begun."""
@@ -110,6 +116,10 @@ class Service:
         """What is still under way ends where it is."""
         for stream in list(self._streams):
             stream.close()
+
+
+def _page(source: EngineSource, settings: ServeSettings) -> PageRoutes:
+    return PageRoutes(source, settings.viewer_key, settings.show_tokens)
 
 
 def longest_request(engine: Engine) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.tuples import keep_tuples
 from quire.serve.auth import ApiKeys
+from quire.viewer.routes import checked_key
 
 VERSION: str = importlib.import_module("quire").__version__
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -29,6 +30,9 @@ class ServeSettings:
     max_retain_seconds: float = 86_400.0  # longest time that a client may ask to keep pages for
     max_retain_priority: int = 90  # and the highest priority
     allow_priority: bool = False  # whether clients may choose who is scheduled first
+    viewer: bool | None = None  # the live page; None: with a key of its own, or where only this machine may ask
+    viewer_key: str | None = field(default=None, repr=False)  # of the operator: whoever sends it may look
+    show_tokens: bool = False  # whether the page shows prompts
 
     def __post_init__(self) -> None:
         keep_tuples(self, "hosts", "origins")
@@ -41,3 +45,15 @@ class ServeSettings:
         if type(self.max_retain_priority) is not int or not 0 <= self.max_retain_priority <= 100:
             fact = f"max_retain_priority is {shown(self.max_retain_priority)}"
             raise InputError(say("a server", fact, "give a whole number from 0 to 100"))
+        if self.viewer_key is not None:
+            checked_key(self.viewer_key)
+        elif self.viewer and self.keys is not None:
+            fact = "whoever has an API key would look into what others ask"
+            raise InputError(say("the live page of a server with API keys", fact, "give it a viewer_key"))
+
+    @property
+    def has_viewer(self) -> bool:
+        """Whether the live page is there."""
+        if self.viewer is not None:
+            return self.viewer
+        return self.viewer_key is not None or (self.keys is None and self.hosts is not None)

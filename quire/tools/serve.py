@@ -6,7 +6,6 @@ way are finished, for as long as --grace says; a second time, at once. API keys 
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import sys
@@ -21,6 +20,7 @@ from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.model_options import add_model, note_printer, read_secret
 from quire.tools.serve_fleet import add_fleet, check_fleet
+from quire.viewer.viewer import is_loopback
 
 if TYPE_CHECKING:
     from quire.engine import LLM, PrefillPeer
@@ -84,6 +84,9 @@ def _parser() -> ArgumentParser:
     add("--allow-origin", action="append", default=[], metavar="URL", help="pages that may ask (CORS); default none")
     add("--allow-host", action="append", default=[], metavar="NAME", help="a Host header to accept, besides local ones")
     add("--allow-priority", action="store_true", help="clients may choose who is scheduled first")
+    add("--viewer-key-file", metavar="FILE", help="a key for the live page at /; default: $QUIRE_VIEWER_KEY")
+    add("--no-viewer", action="store_true", help="no live page (default: with a key, or for this machine only)")
+    add("--show-tokens", action="store_true", help="the live page shows prompts to whoever may look at it")
     add("--events", metavar="ENDPOINT", help="tell routers what is cached: tcp://127.0.0.1:5557")
     add("--events-replay", metavar="ENDPOINT", help="and what they have missed: tcp://127.0.0.1:5558")
     _add_outside(parser)
@@ -134,7 +137,8 @@ def _prepare(options: Namespace, tell: Callable[[str], None]) -> tuple[ServeSett
     hosts = (*LOOPBACK, options.host, *options.allow_host) if local and keys is None else None
     settings = ServeSettings(
         _name(options), keys=keys, hosts=hosts, origins=tuple(options.allow_origin),
-        queue_seconds=options.queue_seconds, allow_priority=options.allow_priority,
+        queue_seconds=options.queue_seconds, allow_priority=options.allow_priority, viewer_key=_viewer_key(options),
+        viewer=False if options.no_viewer else None, show_tokens=options.show_tokens,
     )  # fmt: skip
     return settings, bind(options.host, options.port)
 
@@ -146,9 +150,6 @@ def _check_memory(options: Namespace) -> None:
     if (options.disk is None) != (not sizes["disk"]):
         fact = "nothing says where" if options.disk is None else "nothing says how much of it"
         raise InputError(say("a disk", fact, "give --disk FOLDER and --disk-bytes 200GB"))
-    if options.disk is not None and options.events is not None:
-        fact = "events name scopes in clear, and of pages from disk only digests are known"
-        raise InputError(say("a disk with --events", fact, "leave one of them out"))
     if options.record_key and not options.record:
         raise InputError(say("--record-key", "nothing is recorded", "give --record FILE"))
     options.shared = options.shared or os.environ.get(SHARED) or None
@@ -174,12 +175,13 @@ def _peer(options: Namespace) -> PrefillPeer:
     return peer
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+def _viewer_key(options: Namespace) -> str | None:
+    if options.viewer_key_file is None:
+        return os.environ.get("QUIRE_VIEWER_KEY") or None
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return Path(options.viewer_key_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise InputError(say("the live page's key", str(wrong), "name a file that has it")) from None
 
 
 def _name(options: Namespace) -> str:

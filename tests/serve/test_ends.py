@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from quire.tools import cli
-from quire.tools.serve import is_loopback
+from quire.viewer.viewer import is_loopback
 
 from ..engine.threads import PATIENCE, Crew, until
 from .rig import HELLO, Serving, Wire, serving, tiny_model

@@ -149,7 +149,6 @@ def test_every_metric_has_its_row_in_the_docs(known: dict[str, set[str]]) -> Non
         (["--disk", "x"], "nothing says how much of it"),
         (["--disk-bytes", "1GB"], "nothing says where"),
         (["--disk", "x", "--disk-bytes", "much"], "disk"),
-        (["--disk", "x", "--disk-bytes", "1GB", "--events", "tcp://127.0.0.1:*"], "a disk with --events"),
         (["--shared", "carrier-pigeon://coop"], "carrier-pigeon"),
         (["--prefill-peer", "127.0.0.1:5710"], "no secret was given"),
         (["--record-key", "k"], "nothing is recorded"),

@@ -1,0 +1,148 @@
+"""Prefixes: the tree of blocks with its unbranched runs joined, and the largest of them. Numbers only; no tokens.
+
+            root ── 12 blocks ─┬─ 3 blocks ── ...        a run is a prefix: all that continue it share its pages
+                               └─ 40 blocks
+
+Owns the joining, in NumPy, without a loop over nodes. What it is given may be torn (a tree that changed while it was
+read), so every loop is bounded and a parent that is not there makes a root.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.core.store.interface import Int32Array
+from quire.core.store.mapped import NodeColumn
+
+Ints = NDArray[np.int64]
+MOST_PREFIXES = 160  # that are told
+MOST_LEVELS = 512  # below which nothing is added up
+ROUNDS = 24  # pointers are followed 2 ** ROUNDS steps at most
+
+
+class NodeIndex:
+    """Node number -> its place among those that were read."""
+
+    def __init__(self, ids: Int32Array) -> None:
+        self._sorted, self._table = ids, None
+        highest = int(ids.max(initial=-1))
+        if highest < 4 * len(ids) + 1024:  # numbers are given again in the compiled store, so it is nearly full
+            self._table = np.full(highest + 1, -1, np.int64)
+            self._table[ids] = np.arange(len(ids))
+
+    def places(self, nodes: Int32Array) -> Ints:
+        """-1: it is not there."""
+        if not len(self._sorted):
+            return np.full(len(nodes), -1, np.int64)
+        if self._table is not None:
+            known = (nodes >= 0) & (nodes < len(self._table))
+            return np.where(known, self._table[np.where(known, nodes, 0)], -1)
+        found = np.minimum(np.searchsorted(self._sorted, nodes), len(self._sorted) - 1)
+        return np.where(self._sorted[found] == nodes, found, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTree:
+    """Runs of nodes by number; a parent comes with a number of -1 where the run is a root."""
+
+    nodes: Ints  # the first node of each run
+    parents: Ints
+    roots: Ints  # number of the run at the top
+    levels: Ints
+    tokens: Ints  # of the run alone
+    depths: Ints  # tokens from the beginning to its end
+    blocks: Ints  # of the run and all below it
+    ends: Ints  # of the texts that go through it: runs below it, or itself, that nothing continues
+    holders: Ints  # most sequences that hold one of its pages
+    uses: Ints  # most uses of a page of it; -1: nobody counts them
+    index: NodeIndex
+    run_of: Ints  # of every node, by its place in the index; -1: none
+
+    def largest(self) -> Ints:
+        """Numbers of the runs that stand for most blocks, parents before their children."""
+        first = np.lexsort((self.levels, -self.blocks))[:MOST_PREFIXES]
+        told: set[int] = set()
+        kept = []
+        for number in first.tolist():  # of a torn tree some have no parent here
+            if self.parents[number] < 0 or int(self.parents[number]) in told:
+                told.add(number)
+                kept.append(number)
+        return np.array(kept, np.int64)
+
+    def runs(self, nodes: Int32Array) -> Ints:
+        """The run of each of these nodes, -1: none."""
+        places = self.index.places(nodes)
+        return np.where(places >= 0, self.run_of[places] if len(self.run_of) else -1, -1)
+
+    def way_up(self, number: int) -> list[int]:
+        """A run and those above it, up to its root."""
+        found: list[int] = []
+        while number >= 0 and len(found) < MOST_LEVELS:
+            found.append(number)
+            number = int(self.parents[number])
+        return found
+
+
+def prefix_tree(nodes: Int32Array) -> PrefixTree:
+    """The runs of a tree as `Store.map_nodes` tells it."""
+    ids = nodes[:, NodeColumn.NODE]
+    index = NodeIndex(ids)
+    parent = index.places(nodes[:, NodeColumn.PARENT])
+    kids = np.bincount(parent[parent >= 0], minlength=len(ids))
+    inner = (parent >= 0) & (kids[parent] == 1) & (parent[parent] >= 0)
+    head = _followed(np.where(inner, parent, np.arange(len(ids))))
+    tops = np.flatnonzero(~inner)
+    number = np.full(len(ids), -1, np.int64)
+    number[tops] = np.arange(len(tops))
+    run = number[head]  # -1 in a circle, which only a torn tree has
+    run_parent = np.where(parent[tops] >= 0, run[parent[tops]], -1)
+    return _measured(nodes, tops, run, run_parent, index)
+
+
+def _followed(pointer: Ints) -> Ints:
+    """Each pointer followed to its end."""
+    for _ in range(ROUNDS):
+        further = pointer[pointer]
+        if np.array_equal(further, pointer):
+            break
+        pointer = further
+    return pointer
+
+
+def _measured(nodes: Int32Array, tops: Ints, run: Ints, parents: Ints, index: NodeIndex) -> PrefixTree:
+    """Lengths, depths and what is below each run."""
+    count, sound = len(tops), run >= 0
+    tokens = np.bincount(run[sound], nodes[sound, NodeColumn.TOKENS], count).astype(np.int64)
+    blocks = np.bincount(run[sound], nodes[sound, NodeColumn.TOKENS] > 0, count).astype(np.int64)
+    depths, levels, roots = _depths(tokens, parents)
+    has_child = np.zeros(count, bool)
+    has_child[parents[parents >= 0]] = True
+    ends = (~has_child & (parents >= 0)).astype(np.int64)
+    order = np.argsort(-levels, kind="stable")
+    edges = np.flatnonzero(np.diff(levels[order])) + 1
+    for level in np.split(order, edges):
+        below = level[(parents[level] >= 0) & (levels[level] <= MOST_LEVELS)]
+        np.add.at(blocks, parents[below], blocks[below])
+        np.add.at(ends, parents[below], ends[below])
+    holders, uses = nodes[tops, NodeColumn.HOLDERS].astype(np.int64), nodes[tops, NodeColumn.USES].astype(np.int64)
+    return PrefixTree(
+        nodes[tops, NodeColumn.NODE].astype(np.int64), parents, roots, levels, tokens, depths, blocks, ends,
+        holders, uses, index, run,
+    )  # fmt: skip
+
+
+def _depths(tokens: Ints, parents: Ints) -> tuple[Ints, Ints, Ints]:
+    """Tokens and runs from the top down to the end of each, and which run is at the top."""
+    outside = len(parents)  # a run above all roots, of no length
+    up = np.append(np.where(parents >= 0, parents, outside), outside)
+    top = np.append(np.where(parents >= 0, parents, np.arange(outside)), outside)
+    depths, levels = np.append(tokens, 0), np.append(np.ones(outside, np.int64), 0)
+    for _ in range(ROUNDS):
+        if (up == outside).all():
+            break
+        depths, levels = depths + depths[up], levels + levels[up]
+        up, top = up[up], top[top]
+    return depths[:-1], levels[:-1], top[:-1]

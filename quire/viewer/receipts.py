@@ -1,0 +1,67 @@
+"""Receipts as the page shows them: the client's view, or with the operator's key all of it. Plain values, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from quire.core.records.errors import shown
+from quire.core.records.reports.receipt import Miss, Receipt
+from quire.viewer.snapshot import Snapshots
+
+MOST_MISSES = 200
+MOST_TOKENS = 512  # shown of a prompt, where prompts are shown
+
+
+def receipt_of(snapshots: Snapshots, number: int, operator: bool, show_tokens: bool) -> dict[str, Any] | None:
+    """What is told of the request with a number; None: there is none any more."""
+    id = snapshots.numbers.id(number)
+    if id is None:
+        return None
+    told: dict[str, Any] = {"number": number, "operator": operator, "receipt": None}
+    receipt = snapshots.source.receipt(id)
+    if receipt is not None:
+        told["receipt"] = _operators(snapshots, receipt) if operator else _clients(receipt)
+    if operator:
+        told["id"] = shown(id)
+    if show_tokens:
+        told |= _prompt(snapshots, id)
+    return told
+
+
+def _clients(receipt: Receipt) -> dict[str, Any]:
+    seen = receipt.client()
+    misses = [{"cause": miss.cause, "start": miss.start, "stop": miss.stop} for miss in seen.misses[:MOST_MISSES]]
+    return {"length": seen.length, "reused": seen.reused, "misses": misses, "hits": []}
+
+
+def _operators(snapshots: Snapshots, receipt: Receipt) -> dict[str, Any]:
+    hits = [
+        {"tier": receipt.tiers[tier], "group": receipt.groups[group], "tokens": tokens}
+        for (tier, group), tokens in sorted(receipt.hits.items())
+    ]
+    misses = [_miss(snapshots, receipt, miss) for miss in receipt.misses[:MOST_MISSES]]
+    return {"length": receipt.length, "reused": receipt.reused, "misses": misses, "hits": hits}
+
+
+def _miss(snapshots: Snapshots, receipt: Receipt, miss: Miss) -> dict[str, Any]:
+    told: dict[str, Any] = {"cause": miss.cause, "start": miss.start, "stop": miss.stop}
+    if miss.group is not None:
+        told["group"] = receipt.groups[miss.group]
+    if miss.seconds is not None:
+        told["seconds"] = round(miss.seconds, 1)
+    if miss.request is not None:
+        told["request"] = snapshots.numbers.number(miss.request)
+    if miss.scope is not None:
+        told["scope"] = snapshots.scopes.label(miss.scope)
+    if miss.counterfactual is not None:
+        told["cure"] = miss.counterfactual
+    return told
+
+
+def _prompt(snapshots: Snapshots, id: Hashable) -> dict[str, Any]:
+    tokens = snapshots.source.tokens(id)
+    if tokens is None:
+        return {}
+    first = tokens[:MOST_TOKENS]
+    return {"tokens": first.tolist(), "num_tokens": len(tokens), "text": snapshots.source.text(first)}

@@ -1,0 +1,127 @@
+"""Routes: what each path of the page answers, for whichever server asks. Owns who may ask, and the headers.
+
+Paths and answers are few and fixed: the page's own files, a snapshot, a receipt. Nothing a client sends is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from hmac import compare_digest
+from importlib.resources import files
+from urllib.parse import parse_qs
+
+from quire.core.records.errors import InputError, say
+from quire.viewer.cells import COLOURS
+from quire.viewer.receipts import receipt_of
+from quire.viewer.sampler import Sampler
+from quire.viewer.snapshot import Snapshots
+from quire.viewer.source import CacheSource
+
+SHORTEST, LONGEST = 16, 512  # characters of a key
+FILES = {  # path -> file and kind
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/viewer/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/viewer/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{
+        f"/viewer/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
+        for name in ("page", "draw", "maps", "panels", "receipt", "theme", "tree", "words")
+    },
+}
+SNAPSHOT, RECEIPT = "/viewer/snapshot", "/viewer/receipt"
+PATHS = (*FILES, SNAPSHOT, RECEIPT)
+POLICY = (  # of the page: its own files only, no script or style in the page itself
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer."""
+
+    status: int
+    body: bytes
+    kind: str = "application/json"
+    headers: dict[str, str] = field(default_factory=lambda: dict(HEADERS))
+
+
+class PageRoutes:
+    """The answers about one source. With a key only who has it gets more than the page's own files."""
+
+    def __init__(self, source: CacheSource, key: str | None = None, show_tokens: bool = False) -> None:
+        self._digest = None if key is None else _digest(checked_key(key))
+        self._show_tokens = show_tokens
+        self.snapshots = Snapshots(source)
+        self.sampler = Sampler(self.snapshots)
+
+    def answer(self, path: str, query: str, authorization: str) -> Reply:
+        """To GET `path`; blocks for as long as a snapshot takes."""
+        if path in FILES:
+            name, kind = FILES[path]
+            return Reply(200, static(name), kind)
+        if path not in PATHS:
+            return _wrong(404, "there is no such path")
+        if self._digest is not None and not self._may(authorization):
+            return _wrong(
+                401, "send authorization: Bearer KEY, with the key of this page", {"www-authenticate": "Bearer"}
+            )
+        asked = parse_qs(query[:200], max_num_fields=8)
+        return self._snapshot(asked) if path == SNAPSHOT else self._receipt(asked)
+
+    def _may(self, authorization: str) -> bool:
+        scheme, _, key = authorization.partition(" ")
+        same = compare_digest(_digest(key.strip()[: LONGEST + 1]), self._digest or b"")
+        return same and scheme.lower() == "bearer"
+
+    def _snapshot(self, asked: dict[str, list[str]]) -> Reply:
+        wanted = asked.get("colour", ["state"])[0]
+        colour = next((one for one in COLOURS if one == wanted), None)
+        if colour is None:
+            return _wrong(400, f"colour is one of {', '.join(COLOURS)}")
+        return Reply(200, self.sampler.body(colour, history="history" in asked))
+
+    def _receipt(self, asked: dict[str, list[str]]) -> Reply:
+        number = asked.get("request", [""])[0]
+        if not (number.isascii() and number.isdigit() and len(number) < 16):
+            return _wrong(400, "request is the number of one that the page shows")
+        told = receipt_of(self.snapshots, int(number), self._digest is not None, self._show_tokens)
+        return _wrong(404, "that request is over") if told is None else Reply(200, _json(told))
+
+
+def checked_key(key: str) -> str:
+    """A key that can be sent in a header and not be guessed; raises otherwise."""
+    if not isinstance(key, str) or not SHORTEST <= len(key) <= LONGEST or not key.isascii() or not key.isprintable():
+        cure = f"use {SHORTEST} to {LONGEST} visible ASCII characters"
+        raise InputError(say("the page's key", "it is none that can be sent", cure))
+    if " " in key:
+        raise InputError(say("the page's key", "it has a space", "use visible ASCII characters only"))
+    return key
+
+
+@cache
+def static(name: str) -> bytes:
+    """One of the page's own files."""
+    return files("quire.viewer").joinpath("static", name).read_bytes()
+
+
+def _digest(key: str) -> bytes:
+    return blake2b(key.encode(errors="replace"), digest_size=32, person=b"quire-page-key").digest()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _wrong(status: int, why: str, headers: dict[str, str] | None = None) -> Reply:
+    return Reply(status, _json({"error": {"message": why}}), headers={**HEADERS, **(headers or {})})

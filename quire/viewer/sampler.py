@@ -1,0 +1,80 @@
+"""Sampler: how often a snapshot is made, and for whom. Nothing is made unless somebody asks, and then for all who ask.
+
+Owns the pace: at most `FASTEST` times a second, and so seldom that the work takes less than a hundredth of a core; and
+a short history of numbers, so that a page that is opened anew has something to draw. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from quire.viewer.cells import Colour
+from quire.viewer.snapshot import MOVED, Snapshots
+
+FASTEST = 0.4  # seconds between two snapshots, at least
+SLOWEST = 5.0  # and at most
+SHARE = 0.006  # of a core that snapshots may take; answering takes some, too
+MOST_HISTORY = 300
+RECENT = 10.0  # seconds for which somebody who asked for a colour counts
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class SentSnapshot:
+    """A snapshot as it is sent, and when it was made."""
+
+    time: float
+    body: str
+
+
+class Sampler:
+    """Snapshots of one source for any number of viewers."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self.snapshots = snapshots
+        self._lock = threading.Lock()
+        self._made: dict[Colour, SentSnapshot] = {}
+        self._asked: dict[Colour, float] = {}
+        self._history: deque[list[float]] = deque(maxlen=MOST_HISTORY)
+        self.num_made = 0
+        self.spent = 0.0  # seconds of a core that the last one took
+
+    @property
+    def pace(self) -> float:
+        """Seconds from one snapshot to the next."""
+        return min(SLOWEST, max(FASTEST, self.spent / SHARE))
+
+    def body(self, colour: Colour, history: bool = False) -> bytes:
+        """The latest snapshot in a colour, made now if it is too old; with the numbers of the last minutes."""
+        with self._lock:
+            now = time.monotonic()
+            self._asked[colour] = now
+            others = sum(now - asked < RECENT for asked in self._asked.values())
+            last = self._made.get(colour)
+            if last is None or now - last.time >= self.pace * others:
+                last = self._made[colour] = self._make(colour, now)
+            told = f'"history":{_encode(list(self._history))},' if history else ""
+            return f'{{{told}"pace":{self.pace * others:.2f},{last.body[1:]}'.encode()
+
+    def _make(self, colour: Colour, now: float) -> SentSnapshot:
+        began = time.thread_time()
+        snapshot = self.snapshots.make(colour)
+        self._history.append(_numbers(snapshot))
+        made = SentSnapshot(now, _encode({**snapshot, "now": self._history[-1]}))
+        self.num_made += 1
+        self.spent = 0.5 * self.spent + 0.5 * (time.thread_time() - began) if self.spent else time.thread_time() - began
+        return made
+
+
+def _numbers(snapshot: dict[str, Any]) -> list[float]:
+    """Time, running, waiting, used slots of the device, prompt tokens, reused ones; then pages moved, of all groups."""
+    used = sum(sum(pool["counts"][1:4]) for pool in snapshot["pools"] if pool["tier"] == 0)
+    requests, reuse = snapshot["requests"], snapshot["reuse"]
+    moved = [sum(group[name] for group in snapshot["moved"]) for name in MOVED]
+    return [snapshot["time"], requests["running"], requests["waiting"], used, reuse["tokens"], reuse["reused"], *moved]
