@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +37,8 @@ class SentSnapshot:
 class Sampler:
     """Snapshots of one source for any number of viewers."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
-        self.snapshots = snapshots
+    def __init__(self, snapshots: Snapshots, clock: Callable[[], float] = time.monotonic) -> None:
+        self.snapshots, self._clock = snapshots, clock
         self._lock = threading.Lock()
         self._made: dict[Colour, SentSnapshot] = {}
         self._asked: dict[Colour, float] = {}
@@ -53,7 +54,7 @@ class Sampler:
     def body(self, colour: Colour, history: bool = False) -> bytes:
         """The latest snapshot in a colour, made now if it is too old; with the numbers of the last minutes."""
         with self._lock:
-            now = time.monotonic()
+            now = self._clock()
             self._asked[colour] = now
             others = sum(now - asked < RECENT for asked in self._asked.values())
             last = self._made.get(colour)

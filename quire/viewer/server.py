@@ -26,6 +26,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
+    request_queue_size = 64
 
     def __init__(self, host: str, port: int, answer: Answer, hosts: tuple[str, ...] | None) -> None:
         self.answer, self.hosts = answer, hosts
@@ -79,7 +80,6 @@ class PageHandler(BaseHTTPRequestHandler):
 
     server: PageServer
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = "quire", ""
     timeout = PATIENCE
 
     def do_GET(self) -> None:
@@ -108,6 +108,10 @@ class PageHandler(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self.wfile.write(reply.body)
+
+    def version_string(self) -> str:
+        """What it is, not which version."""
+        return "quire"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is printed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,17 +45,8 @@ class MadeUpTalk:
     scope: Scope
     tokens: Int32  # so far
     turns: int  # still to come
+    left: int = 0  # tokens of the present answer to come
     wait: int = 0  # steps until the next one
-
-
-@dataclass(slots=True, eq=False)
-class MadeUpTurn:
-    """A turn that has pages."""
-
-    talk: MadeUpTalk
-    sequence: Sequence
-    left: int  # tokens of the answer to come
-    answer: list[int] = field(default_factory=list)
 
 
 class Traffic:
@@ -67,7 +58,7 @@ class Traffic:
         self._systems = [self._words(self._random.choice((160, 420, 900, 1600))) for _ in range(6)]
         self._talks: list[MadeUpTalk] = []
         self._waiting: deque[tuple[Request, MadeUpTalk]] = deque()
-        self._running: dict[Sequence, MadeUpTurn] = {}
+        self._running: dict[Sequence, MadeUpTalk] = {}  # whose turn has pages
         self._next = 0
 
     def waiting(self) -> list[Request]:
@@ -82,8 +73,8 @@ class Traffic:
         self._arrive()
         computed = self._decode()
         computed += self._prefill()
-        for one in [one for one in self._running.values() if not one.left]:
-            self._end(one)
+        for sequence in [sequence for sequence, talk in self._running.items() if not talk.left]:
+            self._end(sequence)
         return computed
 
     def _arrive(self) -> None:
@@ -95,30 +86,28 @@ class Traffic:
             talk.wait -= 1
             if talk.wait == -1:
                 talk.tokens = np.concatenate([talk.tokens, self._words(self._random.randint(12, 220))])
+                talk.left = self._random.randint(20, 160)
                 self._waiting.append((Request(self._next, talk.tokens, talk.scope), talk))
                 self._next += 1
 
     def _decode(self) -> int:
         """A token for every answer; without room the youngest waits again."""
-        while ready := [one for one in self._running.values() if one.sequence.computed == one.sequence.length]:
-            tokens = self._words(len(ready))
-            plan = self.cache.grow([one.sequence for one in ready], tokens[:, None])
+        while ready := [sequence for sequence in self._running if sequence.computed == sequence.length]:
+            plan = self.cache.grow(ready, self._words(len(ready))[:, None])
             if plan is not None:
                 self.cache.finish(plan)
-                self.cache.commit([one.sequence for one in ready])
-                for one, token in zip(ready, tokens.tolist(), strict=True):
-                    one.answer.append(token)
-                    one.left -= 1
+                self.cache.commit(ready)
+                for sequence in ready:
+                    self._running[sequence].left -= 1
                 return len(ready)
-            youngest = ready[-1]
-            del self._running[youngest.sequence]
-            resumed = self.cache.suspend(youngest.sequence)
-            self._waiting.appendleft((resumed, youngest.talk))
+            youngest = max(ready, key=lambda sequence: int(str(sequence.id)))
+            talk = self._running.pop(youngest)
+            self._waiting.appendleft((self.cache.suspend(youngest), talk))
         return 0
 
     def _prefill(self) -> int:
         """Prompts under way go on, and waiting ones come in."""
-        going = [one.sequence for one in self._running.values() if one.sequence.computed < one.sequence.prompt_end]
+        going = [sequence for sequence in self._running if sequence.computed < sequence.prompt_end]
         asked = {request.id: talk for request, talk in list(self._waiting)[:MOST_CLAIMED]}
         with self.cache.claim([request for request, _ in list(self._waiting)[:MOST_CLAIMED]]) as claims:
             batch = self.cache.admit(claims, token_budget=4 * CHUNK, max_chunk=CHUNK, continuing=going)
@@ -126,19 +115,18 @@ class Traffic:
         if self.viewer is not None:
             self.viewer.admitted(batch)
         for sequence in batch.sequences:
-            talk = asked[sequence.id]
-            self._running[sequence] = MadeUpTurn(talk, sequence, self._random.randint(20, 160))
+            self._running[sequence] = asked[sequence.id]
         seated = {sequence.id for sequence in batch.sequences}
         self._waiting = deque(pair for pair in self._waiting if pair[0].id not in seated)
         for sequence, span in batch.spans.items():
             self.cache.commit(sequence, span.end)
         return batch.num_tokens
 
-    def _end(self, one: MadeUpTurn) -> None:
-        del self._running[one.sequence]
-        one.talk.tokens = self.cache.tokens(one.sequence)
-        self.cache.release(one.sequence)
-        one.talk.turns -= 1
-        one.talk.wait = self._random.randint(5, 120)
-        if not one.talk.turns or len(one.talk.tokens) > 6000:
-            self._talks.remove(one.talk)
+    def _end(self, sequence: Sequence) -> None:
+        talk = self._running.pop(sequence)
+        talk.tokens = self.cache.tokens(sequence)
+        self.cache.release(sequence)
+        talk.turns -= 1
+        talk.wait = self._random.randint(5, 120)
+        if not talk.turns or len(talk.tokens) > 6000:
+            self._talks.remove(talk)
