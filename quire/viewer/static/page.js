@@ -39,11 +39,13 @@ async function poll() {
     const snapshot = await reply.json();
     wait = Math.max(250, 1000 * snapshot.pace);
     state.failures = 0;
+    if (state.paused) return; // it was asked for before
     take(snapshot);
     tellStatus("live", "live");
   } catch {
     state.failures += 1;
     wait = Math.min(10_000, 1000 * 2 ** state.failures);
+    if (state.paused) return;
     tellStatus("lost", "no answer, trying again");
   } finally {
     state.asking = false;

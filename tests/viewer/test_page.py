@@ -1,0 +1,231 @@
+"""The page in a real browser: Debian's chromium, driven by Playwright. Skipped, with a reason, where one is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quire import Viewer
+from quire.viewer.traffic import Traffic, demo_cache
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+MISSING = [
+    name
+    for name, there in (("playwright", importlib.util.find_spec("playwright")), ("chromium", CHROMIUM))
+    if not there
+]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the page is tried in a browser, and there is no {MISSING}")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+KEY = "a-key-for-the-live-page"
+WIDTHS = (1400, 768, 390)
+MARKUP = "<img src=x onerror=alert(1)><b>bold</b>"
+
+OVERFLOWING = """() => {
+  const wide = document.documentElement.clientWidth;
+  const found = document.documentElement.scrollWidth > wide ? ["the page"] : [];
+  for (const one of document.querySelectorAll("body *")) {
+    const box = one.getBoundingClientRect();
+    const hidden = one.closest(".sr, .skip, [hidden], .wide, .tip") || !box.width;
+    if (!hidden && (box.right > wide + 1 || box.left < -1)) found.push(one.tagName + "." + one.className);
+    const cut = !one.closest(".sr") && getComputedStyle(one).overflowX === "visible" && one.clientWidth > 0;
+    if (cut && one.scrollWidth > one.clientWidth + 1 && !one.closest(".wide")) found.push(one.id + "/" + one.className);
+  }
+  return found;
+}"""
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas");
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const rgba = (css) => {
+    pen.clearRect(0, 0, 1, 1);
+    pen.fillStyle = css;
+    pen.fillRect(0, 0, 1, 1);
+    return [...pen.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (rgb) => rgb.slice(0, 3).map((one) => one / 255)
+    .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (one) => {
+    for (let at = one; at; at = at.parentElement) {
+      const found = rgba(getComputedStyle(at).backgroundColor);
+      if (found[3] > 200) return found;
+    }
+    return [255, 255, 255, 255];
+  };
+  const faint = [];
+  let looked = 0;
+  for (const one of document.querySelectorAll("body *")) {
+    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !one.getBoundingClientRect().width || one.closest(".sr, .skip")) continue;
+    looked += 1;
+    const [front, back] = [light(rgba(getComputedStyle(one).color)), light(behind(one))];
+    const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+    if (ratio < 4.5) faint.push([one.tagName + "." + one.className, ratio, one.textContent.slice(0, 30)]);
+  }
+  return { faint, looked };
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tool:
+        made = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[tuple[Viewer, Traffic]]:
+    """A page with a lot to show; nothing happens unless a test makes a step."""
+    cache = demo_cache(900, 600, 16)
+    traffic = Traffic(cache, users=40, seed=1)
+    with Viewer(cache, waiting=traffic.waiting, name=MARKUP) as viewer:
+        traffic.viewer = viewer
+        for _ in range(200):
+            viewer.stepped(traffic.step(), {"schedule": 0.001, "model": 0.02})
+        yield viewer, traffic
+
+
+@contextmanager
+def opened(browser: Browser, url: str, width: int = 1400, errors: int = 0, **options: Any) -> Iterator[Page]:
+    """The page as somebody sees it; nothing but `errors` lines may stand in its console."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+    page, told = context.new_page(), list[str]()
+    page.set_default_timeout(20_000)
+    page.on("console", lambda line: told.append(line.text))
+    page.on("pageerror", lambda wrong: told.append(str(wrong)))
+    page.on("request", lambda asked: told.append(asked.url) if not asked.url.startswith(url) else None)
+    page.goto(url)
+    try:
+        yield page
+        assert len(told) == errors, told
+    finally:
+        context.close()
+
+
+def shown(page: Page) -> None:
+    page.wait_for_selector("#main:not([hidden])")
+
+
+def drawn(page: Page, canvas: str) -> int:
+    """How many colours a canvas has."""
+    count: int = page.evaluate(
+        """(name) => {
+          const one = document.querySelector(name);
+          const pen = new OffscreenCanvas(one.width, one.height).getContext("2d", { willReadFrequently: true });
+          pen.drawImage(one, 0, 0);
+          const data = new Uint32Array(pen.getImageData(0, 0, one.width, one.height).data.buffer);
+          return new Set(data).size;
+        }""",
+        canvas,
+    )
+    return count
+
+
+def test_it_shows_what_there_is_and_follows(browser: Browser, busy: tuple[Viewer, Traffic]) -> None:
+    viewer, traffic = busy
+    with opened(browser, viewer.url) as page:
+        shown(page)
+        assert "% of all prompt tokens" in page.inner_text("#headline")
+        assert page.inner_text("#asking") == str(traffic.cache.num_sequences)
+        assert page.locator(".requests button").count() == traffic.cache.num_sequences
+        assert page.locator(".pool canvas").count() == 4 and page.locator("#causes li").count() > 2
+        for canvas in (".pool canvas", "#tree", "#step-chart"):
+            assert drawn(page, canvas) > 2
+        assert page.inner_text("#name") == MARKUP and page.locator("b", has_text="bold").count() == 0
+        page.click("#pause")
+        page.wait_for_selector("#status:has-text('paused')")
+        before = page.inner_text(".requests")
+        for _ in range(40):
+            viewer.stepped(traffic.step(), 0.01)
+        assert page.inner_text(".requests") == before
+        page.click("#pause")
+        page.wait_for_function("(was) => document.querySelector('.requests').innerText !== was", arg=before)
+        page.click(".segments button:text-is('Scope')")
+        page.wait_for_selector("#legend:has-text('plain')")
+        assert drawn(page, ".pool canvas") > 2
+
+
+def test_nothing_overflows_and_all_can_be_read(browser: Browser, busy: tuple[Viewer, Traffic]) -> None:
+    with opened(browser, busy[0].url, color_scheme="dark") as page:
+        shown(page)
+        page.click("#pause")
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_selector(f"html[data-theme={scheme}]")
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                page.wait_for_function("(wide) => document.documentElement.clientWidth <= wide", arg=width)
+                assert page.evaluate(OVERFLOWING) == [], width
+            seen = page.evaluate(CONTRAST)
+            assert seen["faint"] == [] and seen["looked"] > 60
+            page.click(".requests button >> nth=0")
+            page.wait_for_selector("#receipt-body .bar")
+            assert page.evaluate(OVERFLOWING) == [] and page.evaluate(CONTRAST)["faint"] == []
+            page.click("#close")
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, busy: tuple[Viewer, Traffic]) -> None:
+    with opened(browser, busy[0].url, reduced_motion="reduce") as page:
+        shown(page)
+        page.click("#pause")
+        order = []
+        for _ in range(14):
+            page.keyboard.press("Tab")
+            order.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+            seen = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert seen == "solid", order
+        assert order[0] == "theme" and order.count("CANVAS") == 4 and order[-1] == "BUTTON"
+        page.focus(".pool canvas")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        assert page.inner_text("#say").startswith("device, slot") and page.is_visible("#tip")
+        page.keyboard.press("Escape")
+        assert not page.is_visible("#tip")
+        page.focus("#tree")
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
+            page.keyboard.press(key)
+        assert "blocks here and below" in page.inner_text("#say")
+        page.focus(".requests button >> nth=1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#receipt-body .causes")
+        assert "prompt tokens were reused" in page.inner_text("#receipt-body")
+        page.keyboard.press("Escape")
+        assert not page.is_visible("#receipt") and page.evaluate("document.activeElement.tagName") == "BUTTON"
+        assert page.evaluate("getComputedStyle(document.querySelector('.status i')).animationName") == "none"
+
+
+def test_an_empty_cache_says_so(browser: Browser) -> None:
+    with Viewer(demo_cache(64, 64, 4)) as viewer, opened(browser, viewer.url, width=390) as page:
+        shown(page)
+        assert "The cache is empty" in page.inner_text("#headline")
+        assert "Nobody is asking" in page.inner_text(".requests") and "Nothing is cached yet" in page.inner_text(
+            "#prefixes"
+        )
+        assert page.evaluate(OVERFLOWING) == []
+
+
+def test_it_asks_for_a_key_and_says_when_nobody_answers(browser: Browser) -> None:
+    viewer = Viewer(demo_cache(64, 64, 4), key=KEY)
+    with opened(browser, viewer.url, errors=3) as page:
+        page.fill("#key", "not-the-key-of-this")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#denied:has-text('not the key')")
+        assert not page.is_visible("#main")
+        page.fill("#key", KEY)
+        page.keyboard.press("Enter")
+        shown(page)
+        assert page.evaluate("localStorage.length") == 0
+        viewer.close()
+        page.wait_for_selector("#status.lost")
+        page.click("#pause")
