@@ -27,21 +27,21 @@ class NodeIndex:
     """Node number -> its place among those that were read."""
 
     def __init__(self, ids: Int32Array) -> None:
-        self._sorted, self._table = ids, None
+        self._sorted = ids
+        self._table: Int32Array | None = None
         highest = int(ids.max(initial=-1))
         if highest < 4 * len(ids) + 1024:  # numbers are given again in the compiled store, so it is nearly full
-            self._table = np.full(highest + 1, -1, np.int64)
-            self._table[ids] = np.arange(len(ids))
+            self._table = np.full(highest + 2, -1, np.int32)  # the last one stands for those that are not there
+            self._table[ids] = np.arange(len(ids), dtype=np.int32)
 
-    def places(self, nodes: Int32Array) -> Ints:
+    def places(self, nodes: Int32Array) -> Int32Array:
         """-1: it is not there."""
         if not len(self._sorted):
-            return np.full(len(nodes), -1, np.int64)
+            return np.full(len(nodes), -1, np.int32)
         if self._table is not None:
-            known = (nodes >= 0) & (nodes < len(self._table))
-            return np.where(known, self._table[np.where(known, nodes, 0)], -1)
+            return self._table[np.clip(nodes, -1, len(self._table) - 1)]  # -1 is the last one
         found = np.minimum(np.searchsorted(self._sorted, nodes), len(self._sorted) - 1)
-        return np.where(self._sorted[found] == nodes, found, -1)
+        return np.where(self._sorted[found] == nodes, found, -1).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class PrefixTree:
     holders: Ints  # most sequences that hold one of its pages
     uses: Ints  # most uses of a page of it; -1: nobody counts them
     index: NodeIndex
-    run_of: Ints  # of every node, by its place in the index; -1: none
+    run_of: Int32Array  # of every node, by its place in the index; -1: none
 
     def largest(self) -> Ints:
         """Numbers of the runs that stand for most blocks, parents before their children."""
@@ -72,10 +72,10 @@ class PrefixTree:
                 kept.append(number)
         return np.array(kept, np.int64)
 
-    def runs(self, nodes: Int32Array) -> Ints:
+    def runs(self, nodes: Int32Array) -> Int32Array:
         """The run of each of these nodes, -1: none."""
-        places = self.index.places(nodes)
-        return np.where(places >= 0, self.run_of[places] if len(self.run_of) else -1, -1)
+        found: Int32Array = np.append(self.run_of, np.int32(-1))[self.index.places(nodes)]  # -1 is the last one
+        return found
 
     def way_up(self, number: int) -> list[int]:
         """A run and those above it, up to its root."""
@@ -91,18 +91,18 @@ def prefix_tree(nodes: Int32Array) -> PrefixTree:
     ids = nodes[:, NodeColumn.NODE]
     index = NodeIndex(ids)
     parent = index.places(nodes[:, NodeColumn.PARENT])
-    kids = np.bincount(parent[parent >= 0], minlength=len(ids))
+    kids = np.bincount(parent + 1, minlength=len(ids) + 1)[1:]
     inner = (parent >= 0) & (kids[parent] == 1) & (parent[parent] >= 0)
-    head = _followed(np.where(inner, parent, np.arange(len(ids))))
+    head = _followed(np.where(inner, parent, np.arange(len(ids), dtype=np.int32)))
     tops = np.flatnonzero(~inner)
-    number = np.full(len(ids), -1, np.int64)
-    number[tops] = np.arange(len(tops))
+    number = np.full(len(ids), -1, np.int32)
+    number[tops] = np.arange(len(tops), dtype=np.int32)
     run = number[head]  # -1 in a circle, which only a torn tree has
-    run_parent = np.where(parent[tops] >= 0, run[parent[tops]], -1)
+    run_parent = np.where(parent[tops] >= 0, run[parent[tops]], -1).astype(np.int64)
     return _measured(nodes, tops, run, run_parent, index)
 
 
-def _followed(pointer: Ints) -> Ints:
+def _followed(pointer: Int32Array) -> Int32Array:
     """Each pointer followed to its end."""
     for _ in range(ROUNDS):
         further = pointer[pointer]
@@ -112,11 +112,12 @@ def _followed(pointer: Ints) -> Ints:
     return pointer
 
 
-def _measured(nodes: Int32Array, tops: Ints, run: Ints, parents: Ints, index: NodeIndex) -> PrefixTree:
+def _measured(nodes: Int32Array, tops: Ints, run: Int32Array, parents: Ints, index: NodeIndex) -> PrefixTree:
     """Lengths, depths and what is below each run."""
-    count, sound = len(tops), run >= 0
-    tokens = np.bincount(run[sound], nodes[sound, NodeColumn.TOKENS], count).astype(np.int64)
-    blocks = np.bincount(run[sound], nodes[sound, NodeColumn.TOKENS] > 0, count).astype(np.int64)
+    count = len(tops)
+    tokens = np.bincount(run + 1, nodes[:, NodeColumn.TOKENS], count + 1)[1:].astype(np.int64)
+    blocks = np.bincount(run + 1, minlength=count + 1)[1:]
+    blocks[nodes[tops, NodeColumn.TOKENS] == 0] -= 1  # a root has no tokens, and is no block
     depths, levels, roots = _depths(tokens, parents)
     has_child = np.zeros(count, bool)
     has_child[parents[parents >= 0]] = True

@@ -13,7 +13,7 @@ MOST_MISSES = 200
 MOST_TOKENS = 512  # shown of a prompt, where prompts are shown
 
 
-def receipt_of(snapshots: Snapshots, number: int, operator: bool, show_tokens: bool) -> dict[str, Any] | None:
+def receipt_of(snapshots: Snapshots, number: int, operator: bool) -> dict[str, Any] | None:
     """What is told of the request with a number; None: there is none any more."""
     id = snapshots.numbers.id(number)
     if id is None:
@@ -24,7 +24,7 @@ def receipt_of(snapshots: Snapshots, number: int, operator: bool, show_tokens: b
         told["receipt"] = _operators(snapshots, receipt) if operator else _clients(receipt)
     if operator:
         told["id"] = shown(id)
-    if show_tokens:
+    if snapshots.show_tokens:
         told |= _prompt(snapshots, id)
     return told
 

@@ -61,8 +61,7 @@ class PageRoutes:
 
     def __init__(self, source: CacheSource, key: str | None = None, show_tokens: bool = False) -> None:
         self._digest = None if key is None else _digest(checked_key(key))
-        self._show_tokens = show_tokens
-        self.snapshots = Snapshots(source)
+        self.snapshots = Snapshots(source, show_tokens)
         self.sampler = Sampler(self.snapshots)
 
     def answer(self, path: str, query: str, authorization: str) -> Reply:
@@ -95,7 +94,7 @@ class PageRoutes:
         number = asked.get("request", [""])[0]
         if not (number.isascii() and number.isdigit() and len(number) < 16):
             return _wrong(400, "request is the number of one that the page shows")
-        told = receipt_of(self.snapshots, int(number), self._digest is not None, self._show_tokens)
+        told = receipt_of(self.snapshots, int(number), self._digest is not None)
         return _wrong(404, "that request is over") if told is None else Reply(200, _json(told))
 
 

@@ -19,7 +19,7 @@ from quire.viewer.snapshot import MOVED, Snapshots
 
 FASTEST = 0.4  # seconds between two snapshots, at least
 SLOWEST = 5.0  # and at most
-SHARE = 0.006  # of a core that snapshots may take; answering takes some, too
+SHARE = 0.005  # of a core that they may take, besides what reading the tree and answering take
 MOST_HISTORY = 300
 RECENT = 10.0  # seconds for which somebody who asked for a colour counts
 
@@ -44,7 +44,7 @@ class Sampler:
         self._asked: dict[Colour, float] = {}
         self._history: deque[list[float]] = deque(maxlen=MOST_HISTORY)
         self.num_made = 0
-        self.spent = 0.0  # seconds of a core that the last one took
+        self.spent = 0.0  # seconds of a core that one takes, without the tree
 
     @property
     def pace(self) -> float:
@@ -69,7 +69,8 @@ class Sampler:
         self._history.append(_numbers(snapshot))
         made = SentSnapshot(now, _encode({**snapshot, "now": self._history[-1]}))
         self.num_made += 1
-        self.spent = 0.5 * self.spent + 0.5 * (time.thread_time() - began) if self.spent else time.thread_time() - began
+        spent = time.thread_time() - began - self.snapshots.reading
+        self.spent = 0.7 * self.spent + 0.3 * spent if self.spent else spent
         return made
 
 

@@ -10,6 +10,7 @@ Owns the bounds and what is told. The tree is read less often than the rest: it 
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
 from collections import defaultdict
 from itertools import islice
@@ -33,7 +34,8 @@ MOST_RUNNING = 100
 MOST_WAITING = 50
 MOST_HOLDERS = 6  # requests named per prefix
 MOST_SHOWN_STEPS = 120
-TREE_SECONDS = 2.0
+TREE_SECONDS = 2.0  # at least, from one reading of the tree to the next
+TREE_SHARE = 0.003  # of a core that reading it may take
 MOVED = (  # counted in pages, since the beginning
     "reused_full", "reused_partial", "missed", "grown", "onboarded", "offloaded", "copied", "dropped", "demoted",
     "copied_down", "prefetched",
@@ -43,20 +45,25 @@ MOVED = (  # counted in pages, since the beginning
 class Snapshots:
     """Makes snapshots of one source; remembers labels and the last tree."""
 
-    def __init__(self, source: CacheSource) -> None:
-        self.source, self.cache = source, source.cache
+    def __init__(self, source: CacheSource, show_tokens: bool = False) -> None:
+        self.source, self.cache, self.show_tokens = source, source.cache, show_tokens
         self.numbers, self.scopes = RequestNumbers(), ScopeLabels()
         self._trees: dict[int, PrefixTree] = {}
         self._labels: dict[int, list[str]] = {}  # by stream: the scope of each run
         self._order: list[str] = []  # scopes, those with most blocks first
-        self._read = -TREE_SECONDS
+        self._read = -1e9  # when the trees were last read,
+        self._reading = 0.0  # and the seconds of a core it took
+        self.reading = 0.0  # the same, of the last snapshot: 0 when it read none
 
     def make(self, colour: Colour) -> dict[str, Any]:
         """What is so now."""
         now, config = self.source.now(), self.cache.config
-        if now - self._read >= TREE_SECONDS:
+        self.reading = 0.0
+        if now - self._read >= max(TREE_SECONDS, self._reading / TREE_SHARE):
+            began = time.thread_time()
             self._read_trees()
-            self._read = now
+            self._read, self._reading = now, time.thread_time() - began
+            self.reading = self._reading
         sequences, waiting = live_sequences(self.cache, MOST_RUNNING), self.source.waiting()
         requests = self._requests(sequences, waiting)  # first: prefixes name them by their numbers
         return {
@@ -65,6 +72,7 @@ class Snapshots:
             "block": config.block_size,
             "eviction": config.eviction,
             "receipts": config.receipts,
+            "shows_tokens": self.show_tokens,
             "tiers": [tier.name for tier in config.tiers],
             "groups": [_group(group) for group in config.groups],
             "colour": colour,

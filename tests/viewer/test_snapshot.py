@@ -175,7 +175,7 @@ def test_the_lock_is_given_back_between_parts(monkeypatch: pytest.MonkeyPatch) -
 # -- what is never told ------------------------------------------------------------------------------------------------
 
 
-def private() -> Snapshots:
+def private(show_tokens: bool = False) -> Snapshots:
     """A cache of prompts whose tokens can be told from all other numbers, of a tenant with a name."""
     cache = Cache(CacheConfig((TierConfig("device", 64),), block_size=4, receipts=True, receipt_scopes=4))
     source = CacheSource(cache)
@@ -185,7 +185,7 @@ def private() -> Snapshots:
         batch = cache.add_sequence_batch([request])
         source.admitted(batch)
         cache.commit(batch.sequences)
-    return Snapshots(source)
+    return Snapshots(source, show_tokens)
 
 
 def test_neither_tokens_nor_ids_nor_salts_are_told() -> None:
@@ -194,28 +194,28 @@ def test_neither_tokens_nor_ids_nor_salts_are_told() -> None:
         told = json.dumps(snapshots.make(colour))
         assert "9876500" not in told and SECRET not in told and "salt" not in told
     for number in (1, 2, 3):
-        told = json.dumps(receipt_of(snapshots, number, operator=False, show_tokens=False))
+        told = json.dumps(receipt_of(snapshots, number, operator=False))
         assert "9876500" not in told and SECRET not in told and "other_scope" not in told and "cure" not in told
 
 
 def test_an_operator_sees_ids_and_causes_and_no_salt() -> None:
     snapshots = private()
     snapshots.make("state")
-    told = receipt_of(snapshots, 2, operator=True, show_tokens=False)
+    told = receipt_of(snapshots, 2, operator=True)
     assert told is not None and told["id"] == repr(f"{SECRET}-1")
     causes = {miss["cause"]: miss for miss in told["receipt"]["misses"]}
     assert causes["other_scope"]["scope"] == "scope 1" and causes["other_scope"]["cure"] == "the same scope"
     assert "salt" not in json.dumps(told) and "9876500" not in json.dumps(told)
-    third = receipt_of(snapshots, 3, operator=True, show_tokens=False)
+    third = receipt_of(snapshots, 3, operator=True)
     assert third is not None and third["receipt"]["hits"] == [{"tier": "device", "group": "full", "tokens": 28}]
 
 
 def test_prompts_are_shown_when_somebody_wants_that() -> None:
-    snapshots = private()
-    snapshots.make("state")
-    told = receipt_of(snapshots, 1, operator=False, show_tokens=True)
+    snapshots = private(show_tokens=True)
+    assert snapshots.make("state")["shows_tokens"] and not private().make("state")["shows_tokens"]
+    told = receipt_of(snapshots, 1, operator=False)
     assert told is not None and told["tokens"] == list(range(987_650_000, 987_650_030)) and told["text"] is None
-    assert receipt_of(snapshots, 77, operator=True, show_tokens=True) is None
+    assert receipt_of(snapshots, 77, operator=True) is None
 
 
 def test_labels_of_the_gone_are_forgotten() -> None:
@@ -228,5 +228,5 @@ def test_labels_of_the_gone_are_forgotten() -> None:
     alive = set(maps.live_ids(traffic.cache)) | {request.id for request in traffic.waiting()}
     assert set(snapshots.numbers._numbers) == alive and not set(first) <= alive
     traffic.cache.forget(Scope(lora="poet"))
-    snapshots._read = -9e9
+    snapshots._read = -9e9  # now, not in two seconds
     assert len(snapshots.make("scope")["scopes"]) == 2

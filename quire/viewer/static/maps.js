@@ -1,7 +1,7 @@
 // Maps: every pool as a field of cells, tier by tier, with what moves between them. Draws; decides nothing.
 
 import { calm, colour, element, forgetColours, hideTip, mix, ready, say, showTip, upAndDown } from "./draw.js";
-import { bytes, count, KINDS, many, percent, rate, STATES, TIER_WORDS } from "./words.js";
+import { bytes, count, KINDS, many, rate, STATES, TIER_WORDS } from "./words.js";
 
 const SIZES = [16, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3];
 const FLASH = 700; // milliseconds that a change is seen
@@ -90,7 +90,7 @@ function update(one, pool, snapshot) {
   const [empty, open, held, claimed, idle, shadow, coming] = pool.counts;
   const group = snapshot.groups[pool.group];
   const size = group.page_bytes ? `, ${bytes(group.page_bytes * pool.slots)}` : "";
-  one.numbers.textContent = `${percent(pool.slots - empty, pool.slots)} of ${count(pool.slots)} pages${size}`;
+  one.numbers.textContent = `${many(pool.slots, "page", "pages")}${size}, ${empty ? count(empty) : "none"} free`;
   const inUse = open + held + coming;
   one.canvas.setAttribute(
     "aria-label",
@@ -173,7 +173,8 @@ function fill(one, at) {
   const name = `--${STATES[state][0]}`;
   switch (one.snapshot.colour) {
     case "age":
-      return shade === 255 ? colour("--held") : mix("--hot", "--cool", shade / 254);
+      if (shade === 255) return colour("--quiet");
+      return shade < 127 ? mix("--hot", "--warm", shade / 127) : mix("--warm", "--cool", (shade - 127) / 127);
     case "uses":
       return mix("--few", "--many", Math.min(1, Math.log2(1 + shade) / 6));
     case "scope":
@@ -271,10 +272,10 @@ export function showLegend(snapshot) {
     if (note) item.append(note);
     parts.push(item);
   };
-  const ramp = (from, to, left, right) => {
+  const ramp = (names, left, right) => {
     const item = element("li");
     const mark = element("span", "ramp");
-    mark.style.background = `linear-gradient(90deg, ${colour(from)}, ${colour(to)})`;
+    mark.style.background = `linear-gradient(90deg, ${names.map(colour).join(", ")})`;
     item.append(left, mark, right);
     parts.push(item);
   };
@@ -285,11 +286,11 @@ export function showLegend(snapshot) {
       if (!rare || totals[state]) key(`--${STATES[state][0]}`, STATES[state][1], STATES[state][2]);
     }
   } else if (snapshot.colour === "age") {
-    ramp("--hot", "--cool", "evicted next", "kept longest");
-    key("--held", "in use", "cannot be evicted");
+    ramp(["--hot", "--warm", "--cool"], "evicted next", "kept longest");
+    key("--quiet", "in use", "cannot be evicted");
   } else if (snapshot.colour === "uses") {
     const told = snapshot.eviction === "adaptive" ? ["used once", "used 64 times or more"] : ["held by nobody", "held by many requests"];
-    ramp("--few", "--many", told[0], told[1]);
+    ramp(["--few", "--many"], told[0], told[1]);
   } else {
     snapshot.scopes.slice(0, 7).forEach((label, nth) => key(scopeColour(nth), label));
     if (snapshot.num_scopes > 7) key("--s0", `${count(snapshot.num_scopes - 7)} others`);

@@ -66,6 +66,7 @@ function show() {
   const { last, history } = state;
   if (!last) return;
   byId("name").textContent = last.name || "the live cache";
+  byId("foot").textContent = last.shows_tokens ? "This page shows prompts: whoever started the server asked for that." : "No prompt, no token and no salt is on this page.";
   showTiles(last, history);
   showLegend(last);
   showMaps(last, flowsOf(history));

@@ -51,9 +51,9 @@ export function showTiles(snapshot, history) {
   put("hit-note", whole ? `of ${short(whole)} ${reuse.tokens ? "prompt tokens" : "blocks of prompts"} came out of the cache` : "no prompt has come yet");
   put("saved", short(reuse.tokens ? reuse.reused : found * snapshot.block));
   put("saved-note", "prompt tokens that were reused, not computed");
-  put("full", percent(used, slots));
   const [busy, cached] = [of(1, 2, 3, 6), of(4, 5)];
-  put("full-note", `${short(busy)} pages in use, ${short(cached)} cached, ${short(of(0))} free`);
+  put("full", percent(busy, slots));
+  put("full-note", `of ${short(slots)} pages in use; ${short(cached)} hold what is cached, ${short(of(0))} are free`);
   put("asking", count(requests.running));
   put("asking-note", requests.waiting ? `being answered, ${count(requests.waiting)} waiting` : requests.running ? "being answered, nobody waits" : "nobody is asking right now");
   const recent = history.slice(-120);
@@ -67,13 +67,14 @@ export function showTiles(snapshot, history) {
 function windowed(history) {
   const [asked, found] = history.length && history.at(-1)[AT.tokens] ? [["tokens"], ["reused"]] : [["reused_full", "missed"], ["reused_full"]];
   const sum = (row, names) => names.reduce((some, name) => some + row[AT[name]], 0);
-  let last = 0;
-  return history.map((row, at) => {
+  const values = [];
+  history.forEach((row, at) => {
     const before = history[Math.max(0, at - 12)];
     const more = sum(row, asked) - sum(before, asked);
-    if (more > 0) last = (sum(row, found) - sum(before, found)) / more;
-    return last;
+    if (more > 0) values.push((sum(row, found) - sum(before, found)) / more);
+    else if (values.length) values.push(values.at(-1));
   });
+  return values;
 }
 
 // -- requests ------------------------------------------------------------------------------------------------------------
