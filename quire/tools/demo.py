@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 
@@ -51,7 +52,14 @@ def main(argv: list[str] | None = None) -> int:
     if argv != ["--no-model"]:
         failed = demo_model.main() or failed
     print("\nNext: README.md shows the lines that do this in an engine; docs/walk.md follows one request through them.")
+    print(f"See a cache at work in your browser: {_this_python()} -m quire.viewer")
     return failed if together <= BUDGET < apart else 1
+
+
+def _this_python() -> str:
+    """What to type for the Python that runs this."""
+    near = os.path.relpath(sys.executable)
+    return sys.executable if near.startswith("..") else near
 
 
 _INTRODUCTION = f"""\

@@ -19,7 +19,7 @@ from quire.viewer.snapshot import MOVED, Snapshots
 
 FASTEST = 0.4  # seconds between two snapshots, at least
 SLOWEST = 5.0  # and at most
-SHARE = 0.005  # of a core that they may take, besides what reading the tree and answering take
+SHARE = 0.0045  # of a core that they may take, besides what reading the tree and answering take
 MOST_HISTORY = 300
 RECENT = 10.0  # seconds for which somebody who asked for a colour counts
 

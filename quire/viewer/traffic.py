@@ -116,8 +116,10 @@ class Traffic:
             self.viewer.admitted(batch)
         for sequence in batch.sequences:
             self._running[sequence] = asked[sequence.id]
-        seated = {sequence.id for sequence in batch.sequences}
-        self._waiting = deque(pair for pair in self._waiting if pair[0].id not in seated)
+        gone = {refusal.request.id for refusal in batch.refused if refusal.never}  # too long for this cache
+        self._talks = [talk for talk in self._talks if not any(talk is asked[id] for id in gone)]
+        done = gone | {sequence.id for sequence in batch.sequences}
+        self._waiting = deque(pair for pair in self._waiting if pair[0].id not in done)
         for sequence, span in batch.spans.items():
             self.cache.commit(sequence, span.end)
         return batch.num_tokens

@@ -217,7 +217,7 @@ def test_many_who_look_cost_as_much_as_one() -> None:
 def test_the_pace_goes_by_what_it_costs() -> None:
     sampler, watch = sampled()
     first = body(sampler)
-    sampler.spent = 0.010
+    sampler.spent = 0.009
     assert sampler.pace == pytest.approx(2.0) and first["pace"] >= FASTEST
     watch.now += 1.9
     body(sampler)
