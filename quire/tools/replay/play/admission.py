@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from quire import Batch, Prepared, Refusal
+from quire import Batch, Claim, Prepared, Refusal
 from quire import Sequence as Live
 from quire.tools.replay.play.timed_cache import TimedCache
 
@@ -63,12 +63,33 @@ class TwoPhase:
 
     def __init__(self, cache: TimedCache) -> None:
         self._cache = cache
+        self._plain = len(cache.config.groups) == 1 and not cache.config.groups[0].bounded
 
     def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
         """Hold everything, then decide, then move."""
+        if not ready:
+            return self._result(self._cache.go_on(continuing), {})
         claims = self._cache.claim(ready)
         starts = {claim.request.id: claim.start for claim in claims}
-        batch = self._cache.admit(claims, continuing)
+        if not (self._plain and len(claims)):
+            return self._result(self._cache.admit(claims, continuing), starts)
+        first, have = claims[0], self._cache.num_free(0)
+        takes = self._takes(first)
+        if takes <= have + 1:  # a partial hit may save a page: the cache knows
+            return self._result(self._cache.admit(claims, continuing), starts)
+        refused = claims.refused
+        self._cache.drop(claims)  # an admission would say the same, after looking at it more closely
+        result = self._result(self._cache.go_on(continuing), starts) if continuing else AdmissionResult(found=starts)
+        free = self._cache.num_free(0)
+        result.refused = [*refused, Refusal(first.request, "slots", takes + free - have, free, group=0)]
+        return result
+
+    def _takes(self, claim: Claim) -> int:
+        """Slots that a claim takes besides the pages it holds on the device."""
+        size = self._cache.config.block_size
+        return -(-(claim.start + claim.num_tokens) // size) - claim.start // size + claim.onboards[0]
+
+    def _result(self, batch: Batch, starts: dict[Hashable, int]) -> AdmissionResult:
         result = AdmissionResult(admitted=batch.sequences, refused=batch.refused, found=starts)
         for sequence, span in batch.spans.items():
             promised = starts.get(sequence.id, span.start)

@@ -18,13 +18,14 @@ from quire.tools.replay.play.baseline import OneAtATime
 from quire.tools.replay.play.decoders import Decoders, RunningRequest
 from quire.tools.replay.play.tally import ReplayResult, Tally
 from quire.tools.replay.play.timed_cache import TimedCache
-from quire.tools.replay.play.waiting import WaitingQueue, WaitingRequest
+from quire.tools.replay.play.waiting import LastLook, QueueEntry, WaitingQueue, WaitingRequest
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.token_ids import TokenIds
-from quire.tools.replay.workload.trace import Trace, TraceRequest, shared
+from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, shared
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn
+MOST_PARTS = 1 << 16  # that are remembered as computed
 
 
 def play(trace: Trace, settings: ReplaySettings, tell: Tell | None = None) -> ReplayResult:
@@ -42,6 +43,12 @@ class HeadShortage(NamedTuple):
     start: int  # what was found for it
     group: int | None
     need: int
+
+    def is_helped_by(self, other: TraceRequest) -> bool:
+        """Whether it may need less, now that another prompt is computed."""
+        return part_at(other, self.start) == part_at(self.request, self.start) and (
+            shared(other, self.request) > self.start
+        )
 
 
 class Player:
@@ -62,6 +69,10 @@ class Player:
         self._admitted = 0
         self._shortage: HeadShortage | None = None  # what the head of the queue is waiting for
         self._look = settings.batch  # under a token budget: no more than might fit, going by the last step
+        self._gave = True  # somebody has given pages back since the head was found short
+        self._forgets = any(group.bounded for group in self.cache.config.groups)  # then running sequences do, too
+        self._num_computed = 0  # prompts
+        self._computed: dict[int, int] = {}  # part of a prompt -> the number of the last prompt computed that has it
         self._tell = tell
 
     def run(self) -> None:
@@ -89,7 +100,9 @@ class Player:
     def _admit(self) -> AdmissionResult:
         """Choose and admit; what is left out waits where it was, or is refused for good."""
         continuing = [run.sequence for run in self._prompts.values()]
-        entries = [] if self._is_full() or self._is_short() else self._queue.take(self._look)
+        left = self._left(continuing)
+        is_full = left is not None and left <= 0
+        entries = [] if is_full or self._is_short() else self._queue.take(self._look, left, self._computed)
         if not entries and not continuing:
             return AdmissionResult()
         ready = [entry.waiting.ready(self.cache, self._token_ids, self._settings) for entry in entries]
@@ -109,7 +122,7 @@ class Player:
                 self._done()
             else:
                 back.append(entry)
-        self._queue.put_back(back)
+        self._put_back(back, result)
         if back:
             self._wait(back[0].waiting.request, result)
         if entries and self._settings.token_budget is not None:
@@ -137,19 +150,31 @@ class Player:
         result.refused = never + result.refused
         return result
 
-    def _is_full(self) -> bool:
-        """The prompts under way use up the whole budget: nobody else can be given a token."""
+    def _left(self, continuing: list[Live]) -> int | None:
+        """What the prompts under way leave of the token budget."""
         budget, chunk = self._settings.token_budget, self._settings.max_chunk
-        if budget is None or not self._prompts:
-            return False
-        sequences = (run.sequence for run in self._prompts.values())
-        return sum(min(chunk or budget, one.prompt_end - one.computed) for one in sequences) >= budget
+        if budget is None:
+            return None
+        return budget - sum([min(chunk or budget, one.prompt_end - one.computed) for one in continuing])
+
+    def _put_back(self, entries: list[QueueEntry], result: AdmissionResult) -> None:
+        """They go on waiting; what was found for them is remembered."""
+        for entry in entries:
+            waiting, start = entry.waiting, result.found.get(entry.waiting.request.number)
+            if start is not None:
+                length = waiting.request.length + waiting.made
+                waiting.found = LastLook(length - start, part_at(waiting.request, start), self._num_computed)
+        self._queue.put_back(entries)
+        if len(self._computed) > MOST_PARTS:
+            self._queue.forget_found()
+            self._computed.clear()
 
     def _wait(self, head: TraceRequest, result: AdmissionResult) -> None:
         """A head that found no slots is tried again when there are enough, or when it may need fewer."""
         why = next((item for item in result.refused if item.request.id == head.number), None)
         if why is not None and why.reason in ("slots", "sequences"):
             self._shortage = HeadShortage(head, result.found[head.number], why.group, why.need)
+            self._gave = True
 
     def _is_short(self) -> bool:
         """Whether the head of the queue is still short of slots."""
@@ -157,7 +182,11 @@ class Player:
         if shortage is not None and (self._prompts or self._decoders):
             if shortage.group is None:
                 return self.cache.inner.num_sequences >= self._settings.max_sequences
-            return self.cache.num_free(shortage.group) < shortage.need
+            if self._gave or self._forgets:
+                short = self.cache.num_free(shortage.group) < shortage.need
+                self._gave = not short
+                return short
+            return True  # nobody has given anything back since it was found short
         self._shortage = None
         return False
 
@@ -188,8 +217,9 @@ class Player:
         for span in result.spans:
             if span.end == span.sequence.prompt_end:
                 run = self._prompts.pop(span.sequence.id)  # type: ignore[call-overload]
-                short = self._shortage
-                if short is not None and shared(run.waiting.request, short.request) > short.start:
+                self._num_computed += 1
+                self._computed.update(dict.fromkeys(run.waiting.request.parts.tolist(), self._num_computed))
+                if self._shortage is not None and self._shortage.is_helped_by(run.waiting.request):
                     self._shortage = None
                 self.tally.first_token(self._now, run)
                 if self._settings.prefill_only:
@@ -220,6 +250,7 @@ class Player:
 
     def _end(self, run: RunningRequest) -> None:
         self.cache.release(run.sequence)
+        self._gave = True
         self.tally.end(self._now, run)
         self._done()
 

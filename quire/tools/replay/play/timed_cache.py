@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from quire import Batch, Cache, Claims, Kind, Plan, Prepared, Probe, Request
 from quire import Sequence as Live
+from quire.core.records.plan import MoveColumn
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.trace import Trace
 
-P = ParamSpec("P")
-R = TypeVar("R")
 TIERS = 8  # a cache has no more
+WAY = slice(MoveColumn.KIND, MoveColumn.DST_TIER + 1, 2)  # kind, tier from, tier to
+WAY_NUMBERS = np.array([TIERS * TIERS, TIERS, 1], np.int32)
 
 
 @dataclass(slots=True)
@@ -58,41 +59,64 @@ class TimedCache:
         finally:
             self.budgets = budgets
 
-    def _timed(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        began = perf_counter_ns()
-        try:
-            return call(*args, **kwargs)
-        finally:
-            self.ns += perf_counter_ns() - began
-
     def prepare(self, request: Request) -> Prepared:
         """As Cache.prepare."""
-        return self._timed(self.inner.prepare, request)
+        began = perf_counter_ns()
+        prepared = self.inner.prepare(request)
+        self.ns += perf_counter_ns() - began
+        return prepared
 
     def probe(self, ready: list[Prepared]) -> list[Probe]:
         """As Cache.probe."""
-        return self._timed(self.inner.probe, ready)
+        began = perf_counter_ns()
+        probes = self.inner.probe(ready)
+        self.ns += perf_counter_ns() - began
+        return probes
 
     def claim(self, ready: list[Prepared]) -> Claims:
         """As Cache.claim."""
-        return self._timed(self.inner.claim, ready)
+        began = perf_counter_ns()
+        claims = self.inner.claim(ready)
+        self.ns += perf_counter_ns() - began
+        return claims
+
+    def drop(self, claims: Claims) -> None:
+        """As Claims.drop."""
+        began = perf_counter_ns()
+        claims.drop()
+        self.ns += perf_counter_ns() - began
 
     def admit(self, claims: Claims, continuing: Sequence[Live]) -> Batch:
         """As Cache.admit, under the settings' budgets; its plan is carried out."""
         budget, chunk = self.budgets.token_budget, self.budgets.max_chunk
-        batch = self._timed(self.inner.admit, claims, continuing=continuing, token_budget=budget, max_chunk=chunk)
+        began = perf_counter_ns()
+        batch = self.inner.admit(claims, continuing=continuing, token_budget=budget, max_chunk=chunk)
+        self.ns += perf_counter_ns() - began
+        self._finish(batch.plan)
+        return batch
+
+    def go_on(self, continuing: Sequence[Live]) -> Batch:
+        """The next parts of prompts, and nobody new; its plan is carried out."""
+        budget, chunk = self.budgets.token_budget, self.budgets.max_chunk
+        began = perf_counter_ns()
+        batch = self.inner.add_sequence_batch((), continuing=continuing, token_budget=budget, max_chunk=chunk)
+        self.ns += perf_counter_ns() - began
         self._finish(batch.plan)
         return batch
 
     def add_one(self, ready: Prepared, max_chunk: int | None) -> Batch:
         """As Cache.add_sequence_batch of one request, without token budget; its plan is carried out."""
-        batch = self._timed(self.inner.add_sequence_batch, [ready], max_chunk=max_chunk)
+        began = perf_counter_ns()
+        batch = self.inner.add_sequence_batch([ready], max_chunk=max_chunk)
+        self.ns += perf_counter_ns() - began
         self._finish(batch.plan)
         return batch
 
     def commit(self, sequences: Live | Sequence[Live] | Int32, computed: Int32 | int | None = None) -> None:
         """As Cache.commit."""
-        self._timed(self.inner.commit, sequences, computed)
+        began = perf_counter_ns()
+        self.inner.commit(sequences, computed)
+        self.ns += perf_counter_ns() - began
 
     def commit_states(self, rows: Int32, computed: Int32) -> None:
         """The same with states: tokens given a stride ahead have not run, so a state stands where it is told."""
@@ -105,7 +129,9 @@ class TimedCache:
 
     def grow(self, rows: Int32, tokens: Int32) -> bool:
         """As Cache.grow; its plan is carried out. False: no room."""
-        plan = self._timed(self.inner.grow, rows, tokens)
+        began = perf_counter_ns()
+        plan = self.inner.grow(rows, tokens)
+        self.ns += perf_counter_ns() - began
         if plan is None:
             return False
         self._finish(plan)
@@ -113,31 +139,39 @@ class TimedCache:
 
     def release(self, sequence: Live) -> None:
         """As Cache.release."""
-        self._timed(self.inner.release, sequence)
+        began = perf_counter_ns()
+        self.inner.release(sequence)
+        self.ns += perf_counter_ns() - began
 
     def suspend(self, sequence: Live, computed: int) -> Request:
         """As Cache.suspend, after what has run was committed and what has not was trimmed."""
+        began = perf_counter_ns()
         if computed > sequence.computed:
-            self._timed(self.inner.commit, sequence, computed)
+            self.inner.commit(sequence, computed)
         if sequence.computed >= sequence.prompt_end:
             self.inner._setup.store.hand_out(sequence.row, sequence.computed)  # what was given ahead has not run
-        if sequence.computed >= sequence.prompt_end and sequence.length > computed:
-            self._timed(self.inner.trim, sequence, sequence.length - computed)
-        return self._timed(self.inner.suspend, sequence)
+            if sequence.length > computed:
+                self.inner.trim(sequence, sequence.length - computed)
+        resumed = self.inner.suspend(sequence)
+        self.ns += perf_counter_ns() - began
+        return resumed
 
     def num_free(self, group: int) -> int:
         """As Cache.num_free."""
-        return self._timed(self.inner.num_free, group)
+        began = perf_counter_ns()
+        free = self.inner.num_free(group)
+        self.ns += perf_counter_ns() - began
+        return free
 
     def _finish(self, plan: Plan) -> None:
         """Every move happens; bytes are counted."""
         if not len(plan):
             return
         moves = plan.moves
-        ways = (moves[:, 0] * TIERS + moves[:, 2]) * TIERS + moves[:, 4]  # kind, tier from, tier to
-        sizes = self._page_bytes[moves[:, 1]] if len(self._page_bytes) > 1 else None
+        ways = moves[:, WAY].dot(WAY_NUMBERS)
+        sizes = self._page_bytes[moves[:, MoveColumn.GROUP]] if len(self._page_bytes) > 1 else None
         moved = np.bincount(ways, sizes)
-        factor = 1 if len(self._page_bytes) > 1 else int(self._page_bytes[0])
+        factor = 1 if sizes is not None else int(self._page_bytes[0])
         for way in moved.nonzero()[0].tolist():
             (kind, source), target = divmod(way // TIERS, TIERS), way % TIERS
             count = int(moved[way]) * factor
@@ -145,7 +179,9 @@ class TimedCache:
                 self._up[max(source, target)] += count
             if source < target or kind == Kind.EXCHANGE:
                 self._down[max(source, target)] += count
-        self._timed(self.inner.finish, plan)
+        began = perf_counter_ns()
+        self.inner.finish(plan)
+        self.ns += perf_counter_ns() - began
 
     def take_moved(self) -> BytesMoved:
         """Bytes up and down by tier since the last call."""

@@ -12,16 +12,25 @@ from quire.tools.replay.workload.token_ids import TokenIds
 from quire.tools.replay.workload.trace import TraceRequest
 
 
+class LastLook(NamedTuple):
+    """What a waiting request would have to compute, and the first part of its prompt that is not all there."""
+
+    num_tokens: int
+    part: int
+    when: int  # prompts that had been computed by then
+
+
 class WaitingRequest:
     """A request that is not admitted, or not any more. Its tokens are made when it first comes to the head."""
 
-    __slots__ = ("_prepared", "_resumed", "again", "answered", "made", "request")
+    __slots__ = ("_prepared", "_resumed", "again", "answered", "found", "made", "request")
 
     def __init__(self, request: TraceRequest, resumed: Request | None = None, made: int = 0) -> None:
         self.request = request
         self.made = made  # generated tokens among those of `resumed`
         self.again = resumed is not None  # it was admitted before
         self.answered = False  # its first token was given
+        self.found: LastLook | None = None  # when it was last looked at
         self._resumed = resumed  # of a preempted one: goes on where it was
         self._prepared: Prepared | None = None
 
@@ -82,9 +91,24 @@ class WaitingQueue:
         head = self._heap[0] if self._heap else None
         return head is None or (-request.priority, request.number) < (head.rank, head.order)
 
-    def take(self, count: int) -> list[QueueEntry]:
-        """The first so many, with their places."""
-        return [heapq.heappop(self._heap) for _ in range(min(count, len(self._heap)))]
+    def take(self, count: int, budget: int | None, computed: dict[int, int]) -> list[QueueEntry]:
+        """The first so many, with their places; no more than use up the budget, going by what they last had to compute.
+
+        Of those whose missing part was `computed` since, that is not known any more.
+        """
+        taken: list[QueueEntry] = []
+        while self._heap and len(taken) < count and (budget is None or budget > 0):
+            entry = heapq.heappop(self._heap)
+            taken.append(entry)
+            found = entry.waiting.found
+            if budget is not None and found is not None and computed.get(found.part, -1) <= found.when:
+                budget -= found.num_tokens
+        return taken
+
+    def forget_found(self) -> None:
+        """What they had to compute may be out of date."""
+        for entry in self._heap:
+            entry.waiting.found = None
 
     def put_back(self, entries: list[QueueEntry]) -> None:
         """Where they were."""

@@ -121,10 +121,14 @@ class ReplaySettings:
                 fact = f"it holds no page of group {group.name!r} ({group.page_bytes} bytes)"
                 raise InputError(say(f"memory of {tiers[0].name}", fact, "give more, or use smaller blocks"))
         return CacheConfig(
-            tuple(tiers), self.block_size, groups, self._rows(trace), trace.longest, self.max_chunk,
+            tuple(tiers), self.block_size, groups, self._rows(trace), self._most_tokens(trace), self.max_chunk,
             eviction=self.eviction, offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
             shadows=self.shadows,
         )  # fmt: skip
+
+    def _most_tokens(self, trace: Trace) -> int:
+        """Of one sequence: a replay gives slots up to a block edge."""
+        return -(-trace.longest // self.block_size) * self.block_size
 
     def _rows(self, trace: Trace) -> int:
         """Rows of the cache's tables: no more than there are requests."""

@@ -41,11 +41,9 @@ class TokenIds:
         wide = (np.repeat(firsts, sizes) + np.arange(request.length) + self._shift) & np.int64(_IDS)
         return wide.astype(np.int32)
 
-    def answer(self, numbers: Int64, made: Int64, num_tokens: int) -> Int32:
-        """The next `num_tokens` generated tokens of each request, one row each; `made` are there already."""
-        firsts = self._answers[numbers] + made
-        wide = (firsts[:, None] + np.arange(num_tokens)) & np.int64(_IDS)
-        return (-1 - wide).astype(np.int32)
+    def first_of_answer(self, request: TraceRequest) -> int:
+        """The first token that a request generates; each of those that follow is one less."""
+        return -1 - int(self._answers[request.number])
 
 
 def _bases(trace: Trace) -> Int64:

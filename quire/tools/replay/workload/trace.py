@@ -183,3 +183,12 @@ def shared(one: TraceRequest, other: TraceRequest) -> int:
     if whole < count and one.parts[whole] == other.parts[whole]:
         rest = int(min(one.sizes[whole], other.sizes[whole]))
     return int(one.sizes[:whole].sum()) + rest
+
+
+def part_at(request: TraceRequest, token: int) -> int:
+    """The part of its prompt that a token is in; -1 behind the end."""
+    if token >= request.length:
+        return -1
+    if request.counts is None:
+        return int(request.parts[token // request.unit])
+    return int(request.parts[np.searchsorted(np.cumsum(request.counts), token, side="right")])
