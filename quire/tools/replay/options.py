@@ -14,16 +14,19 @@ from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace
 from quire.tools.replay.setup.settings import ARRIVALS, Memory, ReplaySettings
 from quire.tools.replay.setup.shape import PRESETS
+from quire.tools.replay.setup.slow_pace import DISK, SHARED, SlowPace
 from quire.tools.replay.workload.lines import MOONCAKE_BLOCK
 from quire.tools.replay.workload.trace import Trace, read_trace
 
 _DEFAULT = ReplaySettings()
+SLOW = {"disk": DISK, "shared": SHARED}
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Everything that makes ReplaySettings, and how the trace is read."""
     _add_reading(parser.add_argument_group("reading the trace"))
     _add_cache(parser.add_argument_group("the cache"))
+    _add_slow(parser.add_argument_group("a tier that no step waits for"))
     _add_serving(parser.add_argument_group("serving"))
     _add_pace(parser.add_argument_group("time, as a model"))
 
@@ -45,7 +48,11 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
         group.add_argument(f"--{name}", metavar="BYTES", help=f"memory of the {name}, such as {size} (the default)")
         group.add_argument(f"--{name}-blocks", metavar="N[,N]", help="the same in blocks, for all groups or for each")
     group.add_argument(
-        "--tier", action="append", default=[], metavar="NAME=BYTES", help="a colder tier besides, such as disk=2TB"
+        "--tier",
+        action="append",
+        default=[],
+        metavar="NAME=BYTES",
+        help="a colder tier besides that steps wait for, such as cxl=1TB",
     )
     group.add_argument("--block-size", type=int, default=_DEFAULT.block_size, metavar="N", help="(default %(default)s)")
     group.add_argument("--eviction", choices=(*get_args(Eviction), *RENAMED), default=_DEFAULT.eviction)
@@ -60,6 +67,25 @@ def _add_cache(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     group.add_argument("--no-partial-reuse", action="store_true", help="hits end on block edges")
     group.add_argument("--no-shadows", action="store_true", help="an onboarded page gives up its colder copy")
+
+
+def _add_slow(group: argparse._ArgumentGroup) -> None:
+    for name, pace in SLOW.items():
+        what = "a disk below the host" if name == "disk" else "a shared store below the host, filled by this worker"
+        group.add_argument(f"--{name}", metavar="BYTES", help=f"{what}, such as 2TB (default: none)")
+        group.add_argument(f"--{name}-blocks", metavar="N[,N]", help="the same in blocks")
+        for act, rate in (("read", pace.read), ("write", pace.write)):
+            group.add_argument(f"--{name}-{act}", metavar="BYTES/s", help=f"(default {rate / 1e9:g}GB/s)")
+        group.add_argument(
+            f"--{name}-latency",
+            type=float,
+            metavar="MS",
+            help=f"before a read begins (default {pace.latency * 1000:g})",
+        )
+    group.add_argument(
+        "--prefetch-wait", type=float, default=SlowPace().wait, metavar="S",
+        help="how long a request is passed over for its pages, at most (default %(default)s)",
+    )  # fmt: skip
 
 
 def _add_serving(group: argparse._ArgumentGroup) -> None:
@@ -146,7 +172,8 @@ def settings_of(options: Namespace) -> ReplaySettings:
         speed=options.speed,
         decode_stride=options.decode_stride,
         seed=options.seed,
-        pace=_pace(options, [tier.name for tier in tiers[1:]]),
+        pace=_pace(options, [tier.name for tier in tiers[1:] if not tier.slow]),
+        slow=_slow_pace(options, tiers),
     )
 
 
@@ -164,9 +191,42 @@ def _tiers(options: Namespace) -> tuple[Memory, ...]:
         else:
             tiers.append(usual if usual.name == "device" or options.device_blocks is None else Memory(usual.name))
     for text in options.tier:
-        name, size = _pair(text, "--tier", "disk=2TB")
+        name, size = _pair(text, "--tier", "cxl=1TB")
         tiers.append(Memory(name, parse_bytes(size)))
-    return tuple(tiers)
+    slow = [_slow_memory(options, name) for name in SLOW if _is_given(options, name)]
+    if len(slow) > 1:
+        fact = "a cache has one tier that no step waits for"
+        raise InputError(say("--disk and --shared", fact, "give one, or add up their sizes"))
+    return (*tiers, *slow)
+
+
+def _is_given(options: Namespace, name: str) -> bool:
+    size, blocks = getattr(options, name), getattr(options, f"{name}_blocks")
+    return blocks is not None or (size is not None and parse_bytes(size) > 0)
+
+
+def _slow_memory(options: Namespace, name: str) -> Memory:
+    size, blocks = getattr(options, name), getattr(options, f"{name}_blocks")
+    if size is not None and blocks is not None:
+        raise InputError(say(f"--{name} and --{name}-blocks", "both say how large it is", "give one of them"))
+    return Memory(name, parse_bytes(size or 0), () if blocks is None else _numbers(blocks), slow=True)
+
+
+def _slow_pace(options: Namespace, tiers: tuple[Memory, ...]) -> SlowPace | None:
+    if not tiers[-1].slow:
+        return None
+    name = tiers[-1].name
+    usual = SLOW[name]
+    read, write, latency = (getattr(options, f"{name}_{part}") for part in ("read", "write", "latency"))
+    return SlowPace(
+        usual.read if read is None else parse_rate(read), usual.write if write is None else parse_rate(write),
+        usual.latency if latency is None else latency / 1000, options.prefetch_wait,
+    )  # fmt: skip
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second: 3GB/s, or 3GB."""
+    return float(parse_bytes(text.strip().removesuffix("/s"), "a bandwidth"))
 
 
 def _numbers(text: str) -> tuple[int, ...]:

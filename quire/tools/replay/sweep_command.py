@@ -20,7 +20,7 @@ from quire.tools.replay.show.page_file import check_page, write_page
 
 AXES = (
     "--device", "--host", "--eviction", "--admission", "--block-size", "--batch", "--token-budget", "--shape",
-    "--offload-min-priority", "--speed", "--seed",
+    "--offload-min-priority", "--speed", "--seed", "--disk", "--disk-read", "--disk-write", "--shared",
 )  # fmt: skip
 WAYS = ("two-phase", "one-at-a-time")
 

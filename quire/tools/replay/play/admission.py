@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from quire import Batch, Claim, Prepared, Refusal
 from quire import Sequence as Live
 from quire.tools.replay.play.timed_cache import TimedCache
+from quire.tools.replay.play.token_budget import part_of
 
 
 class PromptSpan(NamedTuple):
@@ -75,7 +76,7 @@ class TwoPhase:
             return self._result(self._cache.admit(claims, continuing), starts)
         first, have = claims[0], self._cache.num_free(0)
         takes = self._takes(first)
-        if takes <= have + 1:  # a partial hit may save a page: the cache knows
+        if takes <= have + 1 or not self._has_tokens(first, continuing):  # a partial hit may save a page: ask the cache
             return self._result(self._cache.admit(claims, continuing), starts)
         refused = claims.refused
         self._cache.drop(claims)  # an admission would say the same, after looking at it more closely
@@ -83,6 +84,15 @@ class TwoPhase:
         free = self._cache.num_free(0)
         result.refused = [*refused, Refusal(first.request, "slots", takes + free - have, free, group=0)]
         return result
+
+    def _has_tokens(self, claim: Claim, continuing: Sequence[Live]) -> bool:
+        """Whether the budget leaves something for it: that is asked before slots are."""
+        budget, chunk = self._cache.budgets.token_budget, self._cache.budgets.max_chunk
+        if budget is None:
+            return True
+        left = budget - sum([min(chunk or budget, one.prompt_end - one.computed) for one in continuing])
+        end, size = claim.start + claim.num_tokens, self._cache.config.block_size
+        return left > 0 and part_of(claim.start, end, left, chunk, size) is not None
 
     def _takes(self, claim: Claim) -> int:
         """Slots that a claim takes besides the pages it holds on the device."""

@@ -14,6 +14,7 @@ from quire import Prepared, Probe
 from quire import Sequence as Live
 from quire.tools.replay.play.admission import AdmissionResult, PromptSpan
 from quire.tools.replay.play.timed_cache import TimedCache
+from quire.tools.replay.play.token_budget import part_of
 
 
 class _Chosen(NamedTuple):
@@ -63,23 +64,10 @@ class OneAtATime:
         chosen: list[_Chosen] = []
         for prepared, found in zip(ready, self._cache.probe(ready), strict=True):
             result.found[prepared.request.id] = found.start
-            tokens = self._part(found.start, found.stop, left)
+            tokens = part_of(found.start, found.stop, left, self._cache.budgets.max_chunk, self._block_size)
             if tokens is None:
                 break
             if left is not None:
                 left -= tokens
             chosen.append(_Chosen(prepared, found, tokens))
         return chosen
-
-    def _part(self, start: int, end: int, left: int | None) -> int | None:
-        """Tokens of one step under the budget; a part of a prompt ends on a block edge. None: it does not fit.
-
-        `end` is where the step ends at the latest: the prompt's end, or a snapshot of a recurrent state before it.
-        """
-        tokens, chunk = end - start, self._cache.budgets.max_chunk
-        if chunk is not None:
-            tokens = min(tokens, chunk, tokens if left is None else left)
-            if tokens < end - start:
-                tokens = (start + tokens) // self._block_size * self._block_size - start
-        fits = tokens > 0 and (left is None or tokens <= left)
-        return tokens if fits else None

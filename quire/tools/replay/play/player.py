@@ -6,7 +6,7 @@ arrive -> choose and admit (two phases, or one at a time) -> the step takes its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, inf
 from time import perf_counter
 from typing import NamedTuple
 
@@ -16,15 +16,17 @@ from quire.core.records.errors import say
 from quire.tools.replay.play.admission import Admission, AdmissionResult, TwoPhase
 from quire.tools.replay.play.baseline import OneAtATime
 from quire.tools.replay.play.decoders import Decoders, RunningRequest
+from quire.tools.replay.play.slow_tier import SlowTier
 from quire.tools.replay.play.tally import ReplayResult, Tally
 from quire.tools.replay.play.timed_cache import TimedCache
-from quire.tools.replay.play.waiting import LastLook, QueueEntry, WaitingQueue, WaitingRequest
+from quire.tools.replay.play.waiting import Forecast, LastLook, QueueEntry, WaitingQueue, WaitingRequest
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.token_ids import TokenIds
 from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, shared
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn
+MANY = 256  # waiting requests whose prompts are kept in memory ahead
 MOST_PARTS = 1 << 16  # that are remembered as computed
 
 
@@ -33,7 +35,7 @@ def play(trace: Trace, settings: ReplaySettings, tell: Tell | None = None) -> Re
     began = perf_counter()
     player = Player(trace, settings, tell)
     player.run()
-    return player.tally.result(player.cache, perf_counter() - began)
+    return player.result(perf_counter() - began)
 
 
 class HeadShortage(NamedTuple):
@@ -69,15 +71,18 @@ class Player:
         self._admitted = 0
         self._shortage: HeadShortage | None = None  # what the head of the queue is waiting for
         self._look = settings.batch  # under a token budget: no more than might fit, going by the last step
+        self._slow = None if settings.slow is None else SlowTier(self.cache, settings.slow, self.tally.measure)
         self._gave = True  # somebody has given pages back since the head was found short
         self._forgets = any(group.bounded for group in self.cache.config.groups)  # then running sequences do, too
-        self._num_computed = 0  # prompts
-        self._computed: dict[int, int] = {}  # part of a prompt -> the number of the last prompt computed that has it
+        self._num_steps = 0
+        self._computed: dict[int, int] = {}  # part of a prompt -> the last step that computed a prompt with it
         self._tell = tell
 
     def run(self) -> None:
         """Until every request is served or refused."""
         while self._arrived < len(self._trace) or self._queue or self._prompts or self._decoders:
+            if self._slow is not None:
+                self._slow.pass_time(self._now)
             self._arrive()
             result = self._admit()
             if result.spans:
@@ -86,13 +91,24 @@ class Player:
                 self._pass_time(result)
             self._decoders.catch_up()
             self.tally.look(self._now, self.cache)
+        if self._slow is not None:
+            self._slow.close()
+
+    def result(self, wall: float) -> ReplayResult:
+        """Everything counted."""
+        return self.tally.result(self.cache, wall, {} if self._slow is None else self._slow.to_json())
 
     def _arrive(self) -> None:
         while self._arrived < len(self._trace) and self._times[self._arrived] <= self._now:
             request = self._trace[self._arrived]
             if self._queue.outranks(request):
                 self._shortage = None
-            self._queue.put(WaitingRequest(request))
+            waiting = WaitingRequest(request)
+            if self._slow is not None:
+                self._slow.prefetch(waiting, waiting.ready(self.cache, self._token_ids, self._settings), self._now)
+                if len(self._queue) > MANY:
+                    waiting.set_aside()
+            self._queue.put(waiting)
             self._arrived += 1
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -101,8 +117,8 @@ class Player:
         """Choose and admit; what is left out waits where it was, or is refused for good."""
         continuing = [run.sequence for run in self._prompts.values()]
         left = self._left(continuing)
-        is_full = left is not None and left <= 0
-        entries = [] if is_full or self._is_short() else self._queue.take(self._look, left, self._computed)
+        looks = bool(self._queue) and (left is None or left > 0) and not self._is_short()
+        entries = self._queue.take(self._look, self._now, self._forecast(left)) if looks else []
         if not entries and not continuing:
             return AdmissionResult()
         ready = [entry.waiting.ready(self.cache, self._token_ids, self._settings) for entry in entries]
@@ -119,13 +135,15 @@ class Player:
                 self._start_over(waiting)
             elif waiting.request.number in out:
                 self.tally.refuse(self._now)
+                if waiting.prefetch is not None:
+                    waiting.prefetch.close()
                 self._done()
             else:
                 back.append(entry)
         self._put_back(back, result)
         if back:
             self._wait(back[0].waiting.request, result)
-        if entries and self._settings.token_budget is not None:
+        if looks and self._settings.token_budget is not None:
             self._look = min(self._settings.batch, 2 * len(inside) + 1)
         self.tally.step(self._now, result)
         return result
@@ -157,13 +175,19 @@ class Player:
             return None
         return budget - sum([min(chunk or budget, one.prompt_end - one.computed) for one in continuing])
 
+    def _forecast(self, left: int | None) -> Forecast | None:
+        """Whom the budget will reach, where that can be known: with states a step may end at a snapshot."""
+        if left is None or self._forgets:
+            return None
+        return Forecast(left, self._settings.max_chunk, self._settings.block_size, self._computed)
+
     def _put_back(self, entries: list[QueueEntry], result: AdmissionResult) -> None:
         """They go on waiting; what was found for them is remembered."""
         for entry in entries:
             waiting, start = entry.waiting, result.found.get(entry.waiting.request.number)
             if start is not None:
                 length = waiting.request.length + waiting.made
-                waiting.found = LastLook(length - start, part_at(waiting.request, start), self._num_computed)
+                waiting.found = LastLook(start, length, part_at(waiting.request, start), self._num_steps)
         self._queue.put_back(entries)
         if len(self._computed) > MOST_PARTS:
             self._queue.forget_found()
@@ -195,7 +219,7 @@ class Player:
         first: Refusal | None = next((item for item in result.refused if not item.never), None)
         if first is None or result.spans:
             return set()
-        if first.reason == "tokens" or not (self._prompts or self._decoders):
+        if first.reason == "tokens" or not (self._prompts or self._decoders or self._waits_for_disk()):
             return {first.request.id}
         return set()
 
@@ -214,11 +238,13 @@ class Player:
         self._decoders.turn += 1 if decoding else 0
         ran = [span.sequence for span in result.spans]
         self.cache.commit(ran if len(ran) > 1 else ran[0])
+        self._num_steps += 1
         for span in result.spans:
+            if self._queue:
+                parts = self._prompts[span.sequence.id].waiting.request.parts  # type: ignore[index]
+                self._computed.update(dict.fromkeys(parts.tolist(), self._num_steps))
             if span.end == span.sequence.prompt_end:
                 run = self._prompts.pop(span.sequence.id)  # type: ignore[call-overload]
-                self._num_computed += 1
-                self._computed.update(dict.fromkeys(run.waiting.request.parts.tolist(), self._num_computed))
                 if self._shortage is not None and self._shortage.is_helped_by(run.waiting.request):
                     self._shortage = None
                 self.tally.first_token(self._now, run)
@@ -229,7 +255,7 @@ class Player:
 
     def _pass_time(self, result: AdmissionResult) -> None:
         """No prompt to compute: decode for a while, or wait for the next request."""
-        coming = self._times[self._arrived] if self._arrived < len(self._trace) else None
+        coming = self._next_event()
         if self._decoders:
             pace, count = self._settings.pace, len(self._decoders)
             moved = self.cache.take_moved()
@@ -240,11 +266,22 @@ class Player:
             self._decoders.turn += turns
             self._now += pace.decode(turns, count, moved.up, moved.down)
             self.tally.moved(self._now, moved)
-        elif coming is not None and not self._queue:
+        elif coming is not None and (not self._queue or self._waits_for_disk()):
             self._now = max(self._now, coming)
         elif not result.refused:  # if somebody was refused for good just now, the next one is looked at
             fact = f"{len(self._queue)} requests wait, and nothing runs"
             raise StateError(say(f"replay at {self._now:.3f} s", fact, "this is a fault of the player: report it"))
+
+    def _next_event(self) -> float | None:
+        """When the next request comes, or the slow tier is done with something."""
+        coming = self._times[self._arrived] if self._arrived < len(self._trace) else inf
+        if self._slow is not None:
+            coming = min(coming, self._slow.next_event(self._now))
+        return None if coming == inf else coming
+
+    def _waits_for_disk(self) -> bool:
+        """Whether something is under way that somebody may be waiting for: pages, or the slots they are copied from."""
+        return self._slow is not None and self._slow.next_event(self._now) < inf
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 

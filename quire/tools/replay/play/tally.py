@@ -58,6 +58,7 @@ class ReplayResult:
     recomputed_tokens: int  # by resumed requests: what they had computed before
     restarts: int  # resumed requests that no longer fit with their answers, and began again
     generated_tokens: int
+    slow_tier: dict[str, Any]  # what a disk or a shared store has done; empty without one
     model: dict[str, Any]
     settings: dict[str, Any]
     series: dict[str, Any]
@@ -78,7 +79,7 @@ class Tally:
         self._ttft: list[float] = []
         self._last = 0.0
         full = [n for n, group in enumerate(config.groups) if group.kind == "full"]
-        self._measure = full[0] if full else 0  # the group that says from which tiers a prompt came
+        self.measure = full[0] if full else 0  # the group that says from which tiers a prompt came
         self._tier_tokens = np.zeros(len(config.tiers), np.int64)
         self._no_tokens = np.zeros(len(config.tiers), np.int64)
         self._group_blocks = np.zeros((len(config.groups), 2), np.int64)  # blocks reused, and asked for
@@ -93,12 +94,14 @@ class Tally:
             more = start - self._reached[request.number]
             if more > 0:
                 self._counts["saved"] += more
-                self._tier_tokens += self._in_proportion(more, sequence.counts(self._measure))
+                self._tier_tokens += self._in_proportion(more, sequence.counts(self.measure))
                 self._reached[request.number] = start
             return
         self._reached[request.number] = start
         pages = [sequence.counts(group) for group in range(len(self._config.groups))]
-        tiers = self._by_tier(start, pages[self._measure]) if start else self._no_tokens
+        tiers = self._by_tier(start, pages[self.measure]) if start else self._no_tokens
+        if run.waiting.brought:
+            tiers = self._came_up(tiers, run.waiting.brought)
         self._tier_tokens += tiers
         self._group_blocks += [(count.reused, count.reused + count.missed) for count in pages]
         self._counts["prompt"] += request.length
@@ -109,12 +112,20 @@ class Tally:
 
     def _by_tier(self, start: int, counts: Counts) -> Int64:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
-        if self._config.groups[self._measure].kind == "full":
+        if self._config.groups[self.measure].kind == "full":
             pages = np.array(counts.reused_from, np.int64)
             partial = np.array(counts.partial_from, np.int64)
             tokens: Int64 = (pages - partial) * self._config.block_size + partial * (start % self._config.block_size)
             return tokens
         return self._in_proportion(start, counts)
+
+    def _came_up(self, tiers: Int64, pages: int) -> Int64:
+        """Tokens by tier, those that a prefetch has brought counted where they were before it."""
+        tiers = tiers.copy()
+        came = min(pages * self._config.block_size, int(tiers[-2]))
+        tiers[-2] -= came
+        tiers[-1] += came
+        return tiers
 
     def _in_proportion(self, num_tokens: int, counts: Counts) -> Int64:
         pages = np.array(counts.reused_from, np.int64)
@@ -186,7 +197,7 @@ class Tally:
         """See how full the tiers are, now and then."""
         self._series.look(now, cache.inner)
 
-    def result(self, cache: TimedCache, wall: float) -> ReplayResult:
+    def result(self, cache: TimedCache, wall: float, slow_tier: dict[str, Any]) -> ReplayResult:
         """Everything counted."""
         counts, config = self._counts, self._config
         pages = [cache.inner.stats(group) for group in range(len(config.groups))]
@@ -219,6 +230,7 @@ class Tally:
             recomputed_tokens=counts["recomputed"],
             restarts=counts["restarts"],
             generated_tokens=counts["generated"],
+            slow_tier=slow_tier,
             model=self._model(),
             settings={"trace": self._trace.name, **_sharing(self._trace), **self._settings.to_json()},
             series=self._series.to_json(),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quire import Batch, Cache, Claims, Kind, Plan, Prepared, Probe, Request
+from quire import Batch, Cache, Claims, Kind, Plan, Prefetch, Prepared, Probe, Refusal, Request
 from quire import Sequence as Live
 from quire.core.records.plan import MoveColumn
 from quire.tools.replay.setup.settings import ReplaySettings
@@ -155,6 +155,34 @@ class TimedCache:
         resumed = self.inner.suspend(sequence)
         self.ns += perf_counter_ns() - began
         return resumed
+
+    def prefetch(self, ready: Prepared, deadline: float) -> Prefetch | Refusal:
+        """As Cache.prefetch; its plan is carried out by `finish_background`."""
+        began = perf_counter_ns()
+        coming = self.inner.prefetch(ready, deadline)
+        self.ns += perf_counter_ns() - began
+        return coming
+
+    def copy_down(self, limit: int) -> Plan:
+        """As Cache.copy_down; its plan is carried out by `finish_background`."""
+        began = perf_counter_ns()
+        plan = self.inner.copy_down(limit)
+        self.ns += perf_counter_ns() - began
+        return plan
+
+    def finish_background(self, plan: Plan) -> None:
+        """As Cache.finish: what a background plan moves is there."""
+        began = perf_counter_ns()
+        self.inner.finish(plan)
+        self.ns += perf_counter_ns() - began
+
+    def bytes_of(self, plan: Plan) -> int:
+        """Bytes that a plan moves."""
+        return int(self._page_bytes[plan.moves[:, MoveColumn.GROUP]].sum())
+
+    def pages_of(self, plan: Plan, group: int) -> int:
+        """Pages of a group that a plan moves."""
+        return int(np.count_nonzero(plan.moves[:, MoveColumn.GROUP] == group))
 
     def num_free(self, group: int) -> int:
         """As Cache.num_free."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from quire import Prepared, Request
+from quire import Prefetch, Prepared, Request
 from quire.tools.replay.play.timed_cache import TimedCache
+from quire.tools.replay.play.token_budget import part_of
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.token_ids import TokenIds
 from quire.tools.replay.workload.trace import TraceRequest
@@ -15,21 +16,27 @@ from quire.tools.replay.workload.trace import TraceRequest
 class LastLook(NamedTuple):
     """What a waiting request would have to compute, and the first part of its prompt that is not all there."""
 
-    num_tokens: int
+    start: int
+    end: int
     part: int
-    when: int  # prompts that had been computed by then
+    when: int  # steps that had been computed by then
 
 
 class WaitingRequest:
     """A request that is not admitted, or not any more. Its tokens are made when it first comes to the head."""
 
-    __slots__ = ("_prepared", "_resumed", "again", "answered", "found", "made", "request")
+    __slots__ = (
+        "_prepared", "_resumed", "again", "answered", "brought", "found", "made", "not_before", "prefetch", "request",
+    )  # fmt: skip
 
     def __init__(self, request: TraceRequest, resumed: Request | None = None, made: int = 0) -> None:
         self.request = request
         self.made = made  # generated tokens among those of `resumed`
         self.again = resumed is not None  # it was admitted before
         self.answered = False  # its first token was given
+        self.prefetch: Prefetch | None = None  # from the slow tier
+        self.brought = 0  # pages that have come by it
+        self.not_before = 0.0  # it is passed over until then, for what is on its way
         self.found: LastLook | None = None  # when it was last looked at
         self._resumed = resumed  # of a preempted one: goes on where it was
         self._prepared: Prepared | None = None
@@ -57,6 +64,29 @@ class WaitingRequest:
     def admitted(self) -> None:
         """What was prepared is used up."""
         self._prepared = None
+
+    def set_aside(self) -> None:
+        """It will wait for long: what was prepared takes memory, and is made again."""
+        self._prepared = None
+
+
+class Forecast:
+    """Whom a step's token budget will reach, going by what was found for them when they were last looked at.
+
+    Of those whose missing part was computed since, that is not known any more: they are looked at again.
+    """
+
+    def __init__(self, left: int, max_chunk: int | None, block_size: int, computed: dict[int, int]) -> None:
+        self._left, self._max_chunk, self._size, self._computed = left, max_chunk, block_size, computed
+
+    def reaches(self, waiting: WaitingRequest) -> bool:
+        """Whether something is left for it; what it takes is used up."""
+        last = waiting.found
+        if last is None or self._computed.get(last.part, -1) > last.when:
+            return True
+        tokens = part_of(last.start, last.end, self._left, self._max_chunk, self._size)
+        self._left -= tokens or 0
+        return tokens is not None
 
 
 class QueueEntry(NamedTuple):
@@ -91,18 +121,21 @@ class WaitingQueue:
         head = self._heap[0] if self._heap else None
         return head is None or (-request.priority, request.number) < (head.rank, head.order)
 
-    def take(self, count: int, budget: int | None, computed: dict[int, int]) -> list[QueueEntry]:
-        """The first so many, with their places; no more than use up the budget, going by what they last had to compute.
-
-        Of those whose missing part was `computed` since, that is not known any more.
-        """
+    def take(self, count: int, now: float, budget: Forecast | None = None) -> list[QueueEntry]:
+        """The first so many, with their places; less those for whom the budget has nothing left. Who waits for a
+        prefetch is passed over."""
         taken: list[QueueEntry] = []
-        while self._heap and len(taken) < count and (budget is None or budget > 0):
+        passed: list[QueueEntry] = []
+        while self._heap and len(taken) < count:
             entry = heapq.heappop(self._heap)
+            if entry.waiting.not_before > now:
+                passed.append(entry)
+                continue
+            if budget is not None and not budget.reaches(entry.waiting):
+                passed.append(entry)
+                break
             taken.append(entry)
-            found = entry.waiting.found
-            if budget is not None and found is not None and computed.get(found.part, -1) <= found.when:
-                budget -= found.num_tokens
+        self.put_back(passed)
         return taken
 
     def forget_found(self) -> None:

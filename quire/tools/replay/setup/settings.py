@@ -14,6 +14,7 @@ from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.replay.setup.pace import USUAL, Pace
 from quire.tools.replay.setup.shape import ModelShape, find_shape
+from quire.tools.replay.setup.slow_pace import SlowPace
 from quire.tools.replay.workload.trace import Trace, TraceRequest
 
 Arrivals = Literal["trace", "poisson", "at-once"]
@@ -28,6 +29,7 @@ class Memory:
     name: str
     bytes: int | str = 0  # 40 * 10**9, or "40GB"; kept as the number
     blocks: tuple[int, ...] = ()
+    slow: bool = False  # no step waits for it: a disk, a shared store
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bytes", parse_bytes(self.bytes, f"{self.name} memory"))
@@ -74,8 +76,12 @@ class ReplaySettings:
     decode_stride: int = 16  # turns that pass at once while no prompt is computed
     seed: int = 0
     pace: Pace = USUAL
+    slow: SlowPace | None = None  # of the coldest tier, if it is a slow one
 
     def __post_init__(self) -> None:
+        if any(tier.slow for tier in self.tiers) != (self.slow is not None):
+            fact = "a slow tier and its bandwidths go together"
+            raise InputError(say("a slow tier", fact, "give Memory(..., slow=True) and slow=SlowPace(), or neither"))
         if self.block_size < 1:
             raise InputError(say(f"block_size {self.block_size}", "a block has tokens", "give at least 1"))
         if self.seed < 0:
@@ -111,7 +117,7 @@ class ReplaySettings:
             raise InputError(say(f"token_budget {self.token_budget}", fact, "give at least one block"))
         shape = find_shape(self.shape)
         groups = shape.groups(self.block_size)
-        tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size)) for tier in self.tiers]
+        tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size), tier.slow) for tier in self.tiers]
         total = sum(tier.of_group(place) for tier in tiers for place in range(len(groups)))
         if total > MOST_PAGES:
             fact = f"its tiers hold {total:,} pages, and {MOST_PAGES:,} is the most that can be replayed"
@@ -187,4 +193,5 @@ class ReplaySettings:
                 "decode_ms_per_sequence": self.pace.decode_ms_per_sequence,
                 "link_bytes_per_second": [self.pace.link(n) for n in range(1, len(self.tiers))],
             },
+            **({} if self.slow is None else {"slow_tier": self.slow.to_json()}),
         }
