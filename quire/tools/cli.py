@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import signal
 import sys
 from argparse import Namespace
 
 from quire.core.records.errors import QuireError
 
-INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell says it: 128 and the signal
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as a shell says it: 128 and the signal
 TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "chat": ("quire.tools.chat", "talk to a model; shows what of each prompt was reused, and how soon it answered"),
@@ -23,6 +25,7 @@ TOOLS = {
     "fsck": ("quire.tools.fsck", "verify the pages that a disk tier keeps; say what is damaged, and repair it"),
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
+ENDED = ("replay", "sweep", "trace")  # by SIGTERM in one line; a server has its own way
 MOVED = {
     "fuzz": "the fuzzer is not installed any more; in a checkout: make fuzz, or python -m fuzzing",
     "bench": "the benchmark is not installed any more; in a checkout: make bench",
@@ -48,18 +51,28 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     try:
         tool = importlib.import_module(TOOLS[words[0]][0])
+        if words[0] in ENDED:
+            signal.signal(signal.SIGTERM, _terminate)
+        code: int = tool.main(words[1:])
+        sys.stdout.flush()
     except (QuireError, ImportError) as missing:  # of an extra that is not installed
         print(f"quire {words[0]}: {missing}", file=sys.stderr)
         return 2
-    try:
-        code: int = tool.main(words[1:])
-        sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"quire {words[0]}: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Terminated:
+        print(f"quire {words[0]}: terminated", file=sys.stderr)
+        return TERMINATED
     except BrokenPipeError:  # whoever reads has enough, as in `quire replay ... --json | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to fail at the end
+        _write_nothing_more()
         return BROKEN_PIPE
+    except OSError as wrong:
+        if wrong.errno != errno.ENOSPC:
+            raise
+        _write_nothing_more()
+        print(f"quire {words[0]}: standard output: {wrong.strerror}; write it elsewhere", file=sys.stderr)
+        return 1
     return code
 
 
@@ -73,6 +86,19 @@ def run_act(tool: str, options: Namespace) -> int:
         print(f"quire {tool}: {wrong}", file=sys.stderr)
         return 2
     return code
+
+
+class Terminated(BaseException):
+    """SIGTERM: what is open is closed on the way out."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
+
+
+def _write_nothing_more() -> None:
+    """Nothing is left to fail at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

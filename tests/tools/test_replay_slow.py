@@ -123,9 +123,10 @@ def test_options_name_a_disk_or_a_shared_store(capsys: pytest.CaptureFixture[str
 
 def test_rates_and_waits_that_are_none_are_refused() -> None:
     assert parse_rate("3GB/s") == 3e9 == parse_rate("3GB")
-    for wrong in (lambda: SlowPace(read=0), lambda: SlowPace(wait=-1.0), lambda: SlowPace(latency=float("inf"))):
+    wrong: list[dict[str, float]] = [{"read": 0.0}, {"wait": -1.0}, {"latency": float("inf")}]
+    for numbers in wrong:
         with pytest.raises(InputError, match="slow tier"):
-            wrong()
+            SlowPace(**numbers)
     with pytest.raises(InputError, match="go together"):
         ReplaySettings(tiers=TIERS)
     with pytest.raises(InputError, match="go together"):

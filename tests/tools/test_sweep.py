@@ -225,7 +225,8 @@ def test_what_was_skipped_and_warned_of_stands_under_the_table(trace: str, capsy
     words += ["--device-blocks", "9000,40"]
     assert cli.main(words) == 0
     told = capsys.readouterr()
-    assert "1 lines of the trace were broken and skipped." in told.out and told.err == ""
+    assert "1 lines of the trace were broken and skipped." in told.out
+    assert told.err.startswith("quire sweep: 1 of 1: ") and told.err.count("\n") == 1  # a line per cell in a log
     assert "Note: group 'local' (window 1024)" in told.out
     assert cli.main([*words, "--json"]) == 0
     (point,) = json.loads(capsys.readouterr().out)["points"]
@@ -248,15 +249,19 @@ def test_a_page_has_a_curve_for_every_policy_and_the_optimum(trace: str) -> None
     grid += [one.with_memory("host", 4 * 10**9) for one in grid]
     found = sweep(trace, grid, executor=LocalExecutor())
     seen = check_alone(curves.render(found))
-    assert [facts["id"] for tag, facts in seen.tags if tag == "figure"] == ["curve-0", "curve-1"]
+    assert [facts["id"] for tag, facts in seen.tags if tag == "figure"] == ["curve"]
     assert len(seen.paths("curve")) == 2 * 3 and len(seen.paths("dashed")) == 2
-    assert "no host" in seen.words["curve-0"] and "host 4 GB" in seen.words["curve-1"]
-    assert all(word in seen.words["curve-0"] for word in ("eviction release_order", "optimum", "26.8 GB"))
+    assert all(
+        word in seen.words["curve"] for word in ("no host, lru", "host 4 GB, release_order", "optimum", "26.8 GB")
+    )
     head, lines = curves.rows(found)
-    assert head[:3] == ["eviction", "device", "host"] and len(lines) == 12
-    plots = curves.plots(found)
-    for plot in plots:
-        assert [len(series.values) for series in plot.series] == [3, 3, 3] and plot.has_data
+    assert head[:3] == ["host", "device", "eviction"] and len(lines) == 12
+    assert head[3:8] == ["hit rate", "optimum", "of optimum", "first token", "tokens"]
+    assert [line[0] for line in lines] == ["0 B"] * 6 + ["4 GB"] * 6, "the host axis comes first"
+    plot = curves.plot(found)
+    assert [len(series.values) for series in plot.series] == [3] * 6 and plot.has_data
+    lru, other, bound = plot.series[0], plot.series[1], plot.series[4]
+    assert lru.colour == other.colour == bound.colour != plot.series[2].colour and lru.faint and not other.faint
 
 
 def test_the_command_line_spreads_over_the_axes() -> None:
@@ -283,7 +288,7 @@ def test_the_command_runs(trace: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(words) == 0
     told = capsys.readouterr().out
     assert "of optimum" in told and "one at a time" in told and f"page: {html}" in told
-    assert "admission two-phase" in check_alone(html.read_text(encoding="utf-8")).words["curve-0"]
+    assert "admission two-phase" in check_alone(html.read_text(encoding="utf-8")).words["curve"]
     assert cli.main([*words[:-2], "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["points"]) == 4 and {"hit_rate", "optimum_hit_rate", "settings"} <= set(answer["points"][0])

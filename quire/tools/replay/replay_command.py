@@ -11,12 +11,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from quire import ConfigWarning, QuireError
+from quire import ConfigWarning, InputError, QuireError
+from quire.core.records.errors import say
 from quire.tools.replay.options import add_options, settings_of, trace_of
 from quire.tools.replay.play.player import play
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import screen
 from quire.tools.replay.show.page_file import check_page, write_page
+from quire.tools.replay.units import shown
 from quire.tools.replay.workload.trace import Trace
 
 
@@ -24,8 +26,11 @@ def main(argv: list[str] | None = None) -> int:
     """Read, replay, show."""
     options = _parser().parse_args(argv)
     try:
-        trace, settings = trace_of(options, options.trace), settings_of(options)
+        settings = replace(settings_of(options), receipts=not options.no_causes)
         check_page(options.html)
+        trace = trace_of(options, options.trace)
+        if options.explain is not None:
+            options.explain = find_request(trace, options.explain)
         gc.freeze()  # the trace stays: collections need not look at it
         results = {name: _played(trace, way, options) for name, way in _ways(settings, options.compare).items()}
     except QuireError as wrong:
@@ -48,8 +53,22 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--compare", action="store_true", help="run both ways of admission, side by side")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a page with plots")
+    parser.add_argument("--explain", metavar="ID", help="print why one request missed: its id, or its line")
+    parser.add_argument("--no-causes", action="store_true", help="leave out why tokens were missed: a fifth faster")
     add_options(parser)
     return parser
+
+
+def find_request(trace: Trace, name: str) -> int:
+    """The number of the request with that id, or in that line of the file."""
+    for request in trace:
+        if request.id == name:
+            return request.number
+    for request in trace:
+        if str(request.line) == name:
+            return request.number
+    fact = f"no request of {trace.name} has that id, and none stands in that line"
+    raise InputError(say(f"--explain {shown(name)}", fact, "give an id, or the number of a line with a request"))
 
 
 def _ways(settings: ReplaySettings, both: bool) -> dict[str, ReplaySettings]:
@@ -62,7 +81,7 @@ def _played(trace: Trace, settings: ReplaySettings, options: Namespace) -> dict[
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConfigWarning)
         with nullcontext(None) if options.json else screen.progress(settings.admission, len(trace)) as tell:
-            result = play(trace, settings, tell).to_json()
+            result = play(trace, settings, tell, explain=options.explain).to_json()
     for reason in caught:
         print(f"quire replay: note: {reason.message}", file=sys.stderr)
     return result

@@ -10,18 +10,23 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from quire import QuireError
 from quire.tools.replay.options import add_options, settings_of, trace_of
 from quire.tools.replay.play.sweep import TraceSource, sweep
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import curves, screen
+from quire.tools.replay.show.number_format import share_text
 from quire.tools.replay.show.page_file import check_page, write_page
+from quire.tools.replay.show.sweep_answer import cell_words
 
 AXES = (
     "--device", "--host", "--eviction", "--admission", "--block-size", "--batch", "--token-budget", "--shape",
     "--offload-min-priority", "--speed", "--seed", "--disk", "--disk-read", "--disk-write", "--shared",
 )  # fmt: skip
+USUAL = ["--host", "0,100GB,200GB,400GB", "--eviction", "lru,adaptive"]
+SAID = ("--device", "--host", "--device-blocks", "--host-blocks", "--disk", "--shared", "--eviction")
 WAYS = ("two-phase", "one-at-a-time")
 
 
@@ -29,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the grid and print it."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
+    if len(spread(words)) == 1 and not any(word.partition("=")[0] in SAID for word in words):
+        words += USUAL  # nobody said what shall vary
     combinations = [parser.parse_args(each) for each in spread(words)]
     options = combinations[0]
     if options.workers is not None and options.workers < 1:
@@ -64,7 +71,8 @@ def _parser() -> ArgumentParser:
         prog="quire sweep",
         allow_abbrev=False,
         description="Replay one trace with every combination of sizes and policies, beside the offline optimum.",
-        epilog=f"Several values, with commas between them: {', '.join(AXES)}. Example: "
+        epilog=f"Several values, with commas between them: {', '.join(AXES)}. Without any: "
+        f"{' '.join(USUAL)}. Example: "
         "quire sweep sample --device 8GB,16GB,32GB --host 0,64GB --eviction lru,adaptive",
     )
     parser.add_argument("trace", metavar="TRACE", help="JSON lines, plain, gzip or zstd (docs/replay.md), or 'sample'")
@@ -81,9 +89,24 @@ def _settings(options: Namespace) -> ReplaySettings:
     return settings if options.admission is None else replace(settings, two_phase=options.admission == WAYS[0])
 
 
+class CellLines:
+    """A line for every combination that is done, for whoever looks at a log."""
+
+    def __init__(self, total: int) -> None:
+        self._done, self._total = 0, total
+
+    def __call__(self, settings: ReplaySettings, answer: dict[str, Any] | str) -> None:
+        """One is done."""
+        self._done += 1
+        what = answer if isinstance(answer, str) else f"hit rate {share_text(answer['hit_rate_of_trace'])}"
+        words = cell_words(settings, ("eviction", "block_size"))
+        print(f"quire sweep: {self._done} of {self._total}: {words}: {what}", file=sys.stderr, flush=True)
+
+
 def _run(options: Namespace, source: TraceSource, settings: list[ReplaySettings]) -> int:
+    lines = CellLines(len(settings)) if not sys.stderr.isatty() else None
     with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
-        found = sweep(source, settings, workers=options.workers, tell=tell)
+        found = sweep(source, settings, workers=options.workers, tell=tell, told=lines)
     wrote = bool(options.html) and write_page(options.html, curves.render(found), "quire sweep")
     if options.json:
         print(json.dumps(found.to_json()))

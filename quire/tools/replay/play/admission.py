@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from quire import Batch, Claim, Prepared, Refusal
+from quire import Batch, Claim, Prepared, Receipt, Refusal
 from quire import Sequence as Live
 from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.token_budget import part_of
@@ -30,6 +30,7 @@ class AdmissionResult:
     estimate: int = 0  # tokens to compute, of those that were admitted and those that continue
     found: dict[Hashable, int] = field(default_factory=dict)  # first token to compute, of every request looked at
     lost: int = 0  # prompt tokens that were estimated to be there, and were not
+    receipts: dict[Hashable, Receipt] = field(default_factory=dict)  # of those admitted, where receipts are made
 
     @property
     def num_tokens(self) -> int:
@@ -41,14 +42,21 @@ class AdmissionResult:
         """Tokens beyond the estimate."""
         return max(0, self.num_tokens - self.estimate)
 
-    def take(self, batch: Batch, start: int, tokens: int) -> None:
+    def take(self, batch: Batch, start: int, tokens: int, explains: bool) -> None:
         """Add a batch of one request, for which so many tokens from `start` on were estimated."""
         self.refused += batch.refused
+        if explains:
+            self.receipts.update(receipts_of(batch))
         for sequence in batch.sequences:
             self.admitted.append(sequence)
             self.spans.append(PromptSpan(sequence, sequence.computed, batch.spans[sequence].end))
             self.estimate += tokens
             self.lost += max(0, start - sequence.computed)
+
+
+def receipts_of(batch: Batch) -> dict[Hashable, Receipt]:
+    """By request, of a cache that makes them."""
+    return {sequence.id: receipt for sequence, receipt in zip(batch.sequences, batch.receipts, strict=True)}
 
 
 class Admission(Protocol):
@@ -64,6 +72,7 @@ class TwoPhase:
 
     def __init__(self, cache: TimedCache) -> None:
         self._cache = cache
+        self._explains = cache.config.receipts
         self._plain = len(cache.config.groups) == 1 and not cache.config.groups[0].bounded
 
     def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
@@ -101,6 +110,8 @@ class TwoPhase:
 
     def _result(self, batch: Batch, starts: dict[Hashable, int]) -> AdmissionResult:
         result = AdmissionResult(admitted=batch.sequences, refused=batch.refused, found=starts)
+        if self._explains:
+            result.receipts = receipts_of(batch)
         for sequence, span in batch.spans.items():
             promised = starts.get(sequence.id, span.start)
             result.spans.append(PromptSpan(sequence, sequence.computed, span.end))

@@ -32,6 +32,7 @@ class OneAtATime:
         self._cache = cache
         self._budget = cache.budgets.token_budget
         self._block_size = cache.config.block_size
+        self._explains = cache.config.receipts
 
     def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
         """Estimate all, then admit one by one; the first that finds no slots ends the batch."""
@@ -50,13 +51,13 @@ class OneAtATime:
             whole = one.found.start + one.tokens == one.found.stop
             chunk = self._cache.budgets.max_chunk if whole else max(one.tokens, self._block_size)
             batch = self._cache.add_one(one.prepared, chunk)
-            result.take(batch, one.found.start, one.tokens)
+            result.take(batch, one.found.start, one.tokens, self._explains)
             if not batch.sequences and not batch.refused[0].never:
                 break
         if not chosen and ready and not result.spans:
             # alone in the step it does not fit: let the cache say so, with its numbers
             batch = self._cache.admit(self._cache.claim(ready[:1]), ())
-            result.take(batch, result.found[ready[0].request.id], batch.num_tokens)
+            result.take(batch, result.found[ready[0].request.id], batch.num_tokens, self._explains)
         return result
 
     def _chosen(self, ready: list[Prepared], left: int | None, result: AdmissionResult) -> list[_Chosen]:

@@ -10,7 +10,7 @@ from math import ceil, inf
 from time import perf_counter
 from typing import NamedTuple
 
-from quire import Prepared, Refusal, StateError
+from quire import Prepared, Receipt, Refusal, StateError
 from quire import Sequence as Live
 from quire.core.records.errors import say
 from quire.tools.replay.play.admission import Admission, AdmissionResult, TwoPhase
@@ -30,10 +30,12 @@ MANY = 256  # waiting requests whose prompts are kept in memory ahead
 MOST_PARTS = 1 << 16  # that are remembered as computed
 
 
-def play(trace: Trace, settings: ReplaySettings, tell: Tell | None = None) -> ReplayResult:
-    """Run a whole trace; `tell` hears how many more requests are done."""
+def play(
+    trace: Trace, settings: ReplaySettings, tell: Tell | None = None, *, explain: int | None = None
+) -> ReplayResult:
+    """Run a whole trace; `tell` hears how many more requests are done. Of request `explain` the receipt is kept."""
     began = perf_counter()
-    player = Player(trace, settings, tell)
+    player = Player(trace, settings, tell, explain)
     player.run()
     return player.result(perf_counter() - began)
 
@@ -56,13 +58,13 @@ class HeadShortage(NamedTuple):
 class Player:
     """One replay."""
 
-    def __init__(self, trace: Trace, settings: ReplaySettings, tell: Tell | None) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings, tell: Tell | None, explain: int | None = None) -> None:
         self._trace, self._settings = trace, settings
         self._now = 0.0
         self.cache = TimedCache(trace, settings, lambda: self._now)
         self._token_ids = TokenIds(trace, settings.seed)
         self._times = settings.times(trace)
-        self.tally = Tally(trace, settings, self.cache.config, self._times)
+        self.tally = Tally(trace, settings, self.cache.config, self._times, explain)
         self._admission: Admission = TwoPhase(self.cache) if settings.two_phase else OneAtATime(self.cache)
         self._decoders = Decoders(self.cache, self._token_ids, settings.decode_stride, self._make_room, self._end)
         self._queue = WaitingQueue()
@@ -130,7 +132,8 @@ class Player:
         for entry in entries:
             waiting = entry.waiting
             if waiting.request.number in inside:
-                self._seat(RunningRequest(inside[waiting.request.number], waiting, self._admitted))
+                run = RunningRequest(inside[waiting.request.number], waiting, self._admitted)
+                self._seat(run, result.receipts.get(waiting.request.number))
             elif waiting.request.number in out and waiting.again:
                 self._start_over(waiting)
             elif waiting.request.number in out:
@@ -223,17 +226,19 @@ class Player:
             return {first.request.id}
         return set()
 
-    def _seat(self, run: RunningRequest) -> None:
+    def _seat(self, run: RunningRequest, receipt: Receipt | None) -> None:
         self._admitted += 1
         self._prompts[run.waiting.request.number] = run
-        self.tally.admit(self._now, run)
+        self.tally.admit(self._now, run, receipt)
         run.waiting.admitted()
 
     def _compute(self, result: AdmissionResult) -> None:
         """The step runs: time passes, KV is there, prompts that are complete begin to decode."""
         moved = self.cache.take_moved()
         decoding = len(self._decoders)
-        self._now += self._settings.pace.step(result.num_tokens, decoding, moved.up, moved.down)
+        seconds = self._settings.pace.step(result.num_tokens, decoding, moved.up, moved.down)
+        self._now += seconds
+        self.tally.busy += seconds
         self.tally.moved(self._now, moved)
         self._decoders.turn += 1 if decoding else 0
         ran = [span.sequence for span in result.spans]
@@ -264,7 +269,9 @@ class Player:
                 rest = coming - self._now - pace.carry(moved.up)
                 turns = max(1, min(turns, ceil(rest / pace.turn(count) - ROUNDING)))
             self._decoders.turn += turns
-            self._now += pace.decode(turns, count, moved.up, moved.down)
+            seconds = pace.decode(turns, count, moved.up, moved.down)
+            self._now += seconds
+            self.tally.busy += seconds
             self.tally.moved(self._now, moved)
         elif coming is not None and (not self._queue or self._waits_for_disk()):
             self._now = max(self._now, coming)

@@ -98,8 +98,12 @@ def sweep(
     executor: Executor | None = None,
     workers: int | None = None,
     tell: Callable[[int], None] | None = None,
+    told: Callable[[ReplaySettings, dict[str, Any] | str], None] | None = None,
 ) -> Sweep:
-    """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says."""
+    """Replay a trace with each of `settings`; in `workers` processes (default: the cores), or where `executor` says.
+
+    `tell` hears how many more are done, `told` what came of each, in their order.
+    """
     source = TraceSource(source) if isinstance(source, str) else source
     grid = list(settings)
     if not grid:
@@ -111,8 +115,10 @@ def sweep(
         asked = {size: runner.submit(find_optima, source, size, sizes) for size, sizes in questions.items()}
         pending = [runner.submit(run_one, source, one) for one in grid]
         answers = []
-        for one in pending:
+        for asked_for, one in zip(grid, pending, strict=True):
             answers.append(one.result())
+            if told is not None:
+                told(asked_for, answers[-1])
             if tell is not None:
                 tell(1)
         found = {size: one.result() for size, one in asked.items()}

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from quire import CacheConfig, Counts
+from quire import CacheConfig, Counts, Receipt
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
+from quire.tools.replay.play.misses import MissTally
 from quire.tools.replay.play.series import Series
 from quire.tools.replay.play.timed_cache import BytesMoved, TimedCache
 from quire.tools.replay.setup.pace import NOTE
@@ -59,6 +60,8 @@ class ReplayResult:
     restarts: int  # resumed requests that no longer fit with their answers, and began again
     generated_tokens: int
     slow_tier: dict[str, Any]  # what a disk or a shared store has done; empty without one
+    misses: dict[str, Any]  # tokens by cause; empty without receipts
+    load: dict[str, Any]  # what the trace asks of the modelled engine, and what that can do
     model: dict[str, Any]
     settings: dict[str, Any]
     series: dict[str, Any]
@@ -71,7 +74,9 @@ class ReplayResult:
 class Tally:
     """Counts one replay."""
 
-    def __init__(self, trace: Trace, settings: ReplaySettings, config: CacheConfig, times: list[float]) -> None:
+    def __init__(
+        self, trace: Trace, settings: ReplaySettings, config: CacheConfig, times: list[float], explain: int | None
+    ) -> None:
         self._trace, self._settings, self._config, self._times = trace, settings, config, times
         self._unit = trace.unit or config.block_size
         self._counts: Counter[str] = Counter()
@@ -84,9 +89,11 @@ class Tally:
         self._no_tokens = np.zeros(len(config.tiers), np.int64)
         self._group_blocks = np.zeros((len(config.groups), 2), np.int64)  # blocks reused, and asked for
         self._reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far
+        self.busy = 0.0  # seconds in which the modelled engine computed
+        self._misses = MissTally(trace, explain)
         self._series = Series(config, times[-1] if times else 0.0)
 
-    def admit(self, now: float, run: RunningRequest) -> None:
+    def admit(self, now: float, run: RunningRequest, receipt: Receipt | None) -> None:
         """A request was admitted; of a resumed one only what others have computed for it meanwhile counts."""
         sequence, request = run.sequence, run.waiting.request
         start = sequence.computed
@@ -98,6 +105,8 @@ class Tally:
                 self._reached[request.number] = start
             return
         self._reached[request.number] = start
+        if receipt is not None:
+            self._misses.add(now, request, receipt)
         pages = [sequence.counts(group) for group in range(len(self._config.groups))]
         tiers = self._by_tier(start, pages[self.measure]) if start else self._no_tokens
         if run.waiting.brought:
@@ -197,7 +206,7 @@ class Tally:
         """See how full the tiers are, now and then."""
         self._series.look(now, cache.inner)
 
-    def result(self, cache: TimedCache, wall: float, slow_tier: dict[str, Any]) -> ReplayResult:
+    def result(self, cache: TimedCache, wall: float, slow_tier: dict[str, Any] | None = None) -> ReplayResult:
         """Everything counted."""
         counts, config = self._counts, self._config
         pages = [cache.inner.stats(group) for group in range(len(config.groups))]
@@ -230,7 +239,9 @@ class Tally:
             recomputed_tokens=counts["recomputed"],
             restarts=counts["restarts"],
             generated_tokens=counts["generated"],
-            slow_tier=slow_tier,
+            slow_tier=slow_tier or {},
+            misses=self._misses.to_json(),
+            load=self._load(),
             model=self._model(),
             settings={"trace": self._trace.name, **_sharing(self._trace), **self._settings.to_json()},
             series=self._series.to_json(),
@@ -246,6 +257,16 @@ class Tally:
             "hit_rate_of_trace": saved / max(self._trace.num_tokens, 1),
             "hit_rate_by_tier": {tier.name: tokens / prompt for tier, tokens in tiers},
             "hit_rate_by_group": {group.name: reused / max(asked, 1) for group, (reused, asked) in groups},
+        }
+
+    def _load(self) -> dict[str, Any]:
+        """Offered: what arrives each second. Capacity: what the modelled engine gets done in a second of work."""
+        span, slots = self._times[-1] if self._times else 0.0, self._config.tiers
+        return {
+            "offered_tokens_per_second": round(self._counts["prompt"] / span, 3) if span else None,
+            "capacity_tokens_per_second": round(self._counts["prompt"] / max(self.busy, 1e-9), 3),
+            "load": round(self.busy / span, 4) if span else None,
+            "memory_tokens": sum(tier.of_group(self.measure) for tier in slots) * self._config.block_size,
         }
 
     def _model(self) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class ReplaySettings:
     seed: int = 0
     pace: Pace = USUAL
     slow: SlowPace | None = None  # of the coldest tier, if it is a slow one
+    receipts: bool = False  # causes of misses; decides nothing
 
     def __post_init__(self) -> None:
         if any(tier.slow for tier in self.tiers) != (self.slow is not None):
@@ -129,8 +130,12 @@ class ReplaySettings:
         return CacheConfig(
             tuple(tiers), self.block_size, groups, self._rows(trace), self._most_tokens(trace), self.max_chunk,
             eviction=self.eviction, offload_min_priority=self.offload_min_priority, partial_reuse=self.partial_reuse,
-            shadows=self.shadows,
+            shadows=self.shadows, receipts=self.receipts, receipt_scopes=self._other_scopes(trace),
         )  # fmt: skip
+
+    def _other_scopes(self, trace: Trace) -> int:
+        """In how many other scopes a receipt looks for what is new in its own."""
+        return 8 if self.receipts and any(one.scope != trace[0].scope for one in trace) else 0
 
     def _most_tokens(self, trace: Trace) -> int:
         """Of one sequence: a replay gives slots up to a block edge."""

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: its style, and figures, tables and tiles as markup. Knows no replay.
+"""One self-contained HTML page: its style, and figures and tables as markup. Knows no replay.
 
 Every string that comes in is text and leaves escaped; what is markup already says so by its type.
 """
@@ -43,15 +43,6 @@ def bullets(lines: Iterable[str]) -> Markup:
     return Markup(f'<ul class="said">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>')
 
 
-def tiles(facts: Iterable[tuple[str, str, str]]) -> Markup:
-    """The few numbers to be seen first: value, what it is, and "good", "bad" or nothing."""
-    cells = "".join(
-        f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
-        for value, name, kind in facts
-    )
-    return Markup(f'<div class="tiles">{cells}</div>')
-
-
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> Markup:
     """A table whose first `words` columns are text and whose others are numbers."""
 
@@ -64,13 +55,29 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1)
     return Markup(f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>')
 
 
+def answer(title: str, sentence: str, others: Iterable[str] = ()) -> Markup:
+    """How every page begins: what it is about, what came of it, in a sentence, and what else should be known."""
+    more = "".join(f'<p class="more">{escape(line)}</p>' for line in others)
+    return Markup(f'<header><h1>{escape(title)}</h1><p class="answer">{escape(sentence)}</p>{more}</header>')
+
+
+def lines(texts: Iterable[str]) -> Markup:
+    """Lines as they stand, such as a receipt."""
+    return Markup(f"<pre>{escape(chr(10).join(texts))}</pre>")
+
+
+def warning(text: str) -> Markup:
+    """What must be known before any number is believed."""
+    return Markup(f'<p class="warning" role="alert">{escape(text)}</p>')
+
+
 def model_box(parts: Iterable[Markup]) -> Markup:
     """Numbers that were not measured, set apart."""
     return Markup(f'<section class="model">{"".join(parts)}</section>')
 
 
 def folded(title: str, parts: Iterable[Markup]) -> Markup:
-    """What is shown on demand."""
+    """What is shown on demand; on paper, at once."""
     return Markup(f"<details><summary>{escape(title)}</summary>{''.join(parts)}</details>")
 
 
@@ -81,7 +88,8 @@ def figure(plot: Plot) -> Markup:
         return Markup(f'<figure id="{plot.name}">{top}<p class="empty">All zero: nothing to draw.</p></figure>')
     axes = axes_of(plot)
     keys = "".join(
-        f'<li><i class="key {series.colour}{" dashed" if series.dashed else ""}"></i>{escape(series.name)}</li>'
+        f'<li><i class="key {series.colour}{" dashed" if series.dashed else ""}{" faint" if series.faint else ""}"></i>'
+        f"{escape(series.name)}</li>"
         for series in plot.series
     )
     legend = f'<ul class="legend">{keys}</ul>'

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import quire.tools.replay.show.html as html
 import quire.tools.replay.show.story as story
 from quire.tools.replay.show.buckets import joined
-from quire.tools.replay.show.number_format import Json, bytes_text, count_text, percent_text, share_text
+from quire.tools.replay.show.causes import explained, overload
+from quire.tools.replay.show.number_format import Json, bytes_text, count_text, percent_text
 from quire.tools.replay.show.svg import Plot, PlotSeries
 
 _COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
@@ -17,55 +19,43 @@ _VIRTUAL = "Time is the replay's own clock, not the machine's."
 def render(result: Json, baseline: Json | None = None) -> str:
     """The whole page; `baseline` is the one-at-a-time run of the same trace."""
     name = str(result.get("trace") or "a trace")
-    parts = [
-        html.heading(f"Replay of {name}", 1),
-        html.paragraph("Quire's own cache code on a virtual clock.", "soft"),
-        _tiles(result),
-        html.bullets(story.told(result)),
-    ]
+    shown = plots(result, baseline)
+    answer, more = story.answer(result), story.told(result)
     if baseline is not None:
-        parts += [
-            html.heading("Two-phase beside one at a time"),
-            html.paragraph(story.gained(result, baseline)),
-            html.table(["", *story.PHASES], story.comparison(result, baseline)),
-        ]
-    parts.append(html.heading("Over time"))
-    parts.append(html.paragraph(_VIRTUAL, "soft"))
-    parts += [html.figure(plot) for plot in plots(result, baseline)]
-    if story.modelled(result):
-        inside = [
-            html.heading("A model, not a measurement"),
-            html.paragraph(story.note(result)),
-            html.table([], story.modelled(result)),
-        ]
-        parts.append(html.model_box(inside))
-    parts += [
-        html.heading("All counts"),
-        html.table([], story.facts(result)),
-        html.heading("Settings"),
-        html.table([], story.settings(result), words=2),
+        answer = story.gained(result, baseline)
+    parts = [
+        html.answer(f"Replay of {name}", answer),
+        *(html.warning(line) for line in filter(None, [overload(result)])),
     ]
+    if explained(result):
+        parts.append(html.lines(explained(result)))
+    parts += [html.figure(plot) for plot in shown[:1]]
+    parts.append(html.bullets(more))
+    if baseline is not None:
+        rows = story.comparison(result, baseline)
+        parts += [html.heading("Two-phase beside one at a time"), html.table(["", *story.PHASES], rows)]
+    if shown[1:]:
+        inside = [html.paragraph(_VIRTUAL, "soft"), *(html.figure(plot) for plot in shown[1:])]
+        parts.append(html.folded("Over time", inside))
+    if story.modelled(result) and baseline is None:
+        note = html.paragraph(story.note(result))
+        parts.append(
+            html.folded("A model, not a measurement", [html.model_box([note, html.table([], story.modelled(result))])])
+        )
+    if baseline is None:
+        parts.append(html.folded("All counts", [html.table([], story.facts(result))]))
+    parts.append(html.folded("Settings", [html.table([], story.settings(result), words=2)]))
     return html.whole_page(f"Quire replay: {name}", parts)
 
 
-def _tiles(result: Json) -> html.Markup:
-    broken = result["broken_promises"]
-    facts = [
-        *((share_text(rate), name, "") for rate, name in story.hit_rates(result)),
-        (count_text(result["tokens_saved"]), "prompt tokens not computed", ""),
-        (count_text(broken), "promises broken", "bad" if broken else "good"),
-        (count_text(result["evictions"]), "evictions", ""),
-        (bytes_text(result["onboarded_bytes"] + result["offloaded_bytes"]), "moved between tiers", ""),
-    ]
-    return html.tiles(facts)
-
-
 def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
-    """Every plot that the run's series allow, in the order of the page."""
+    """Every plot that the run's series allow, the one that shows most first; beside a baseline those that differ."""
     series = joined(result.get("series") or {})
     xs = series["seconds"]
     if not xs:
         return []
+    if baseline is not None:
+        return _differing(xs, series, joined(baseline.get("series") or {}))
     found = [
         _hits_by_tier(xs, series),
         _hits_by_group(xs, series),
@@ -74,14 +64,28 @@ def plots(result: Json, baseline: Json | None = None) -> list[Plot]:
         _overshoot("overshoot", "", xs, series),
         _moves(xs, series),
     ]
-    other = joined((baseline or {}).get("series") or {})
-    if times := other["seconds"]:
-        at = 4 if found[4] is None else 5
-        found[at:at] = [
-            _promises("promises-one", ", one at a time", times, other),
-            _overshoot("overshoot-one", ", one at a time", times, other),
-        ]
     return [plot for plot in found if plot is not None]
+
+
+def _differing(xs: list[float], series: Json, other: Json) -> list[Plot]:
+    """Plots of two runs, where there is something to be seen: a way that differs from the other."""
+    times = other["seconds"]
+    if not times:
+        return []
+    found: list[Plot | None] = []
+    for name in ("promises_broken", "worst_overshoot_tokens"):
+        if series.get(name) != other.get(name):
+            make, what = (_promises, "promises") if name == "promises_broken" else (_overshoot, "overshoot")
+            found += [make(f"{what}-one", ", one at a time", times, other), make(what, ", two-phase", xs, series)]
+    if series.get("hit_rate_by_tier") != other.get("hit_rate_by_tier"):
+        found += [_hits_by_tier(xs, series), _renamed(_hits_by_tier(times, other))]
+    return [plot for plot in found if plot is not None]
+
+
+def _renamed(plot: Plot | None) -> Plot | None:
+    if plot is None:
+        return None
+    return replace(plot, name=f"{plot.name}-one", title=f"{plot.title}, one at a time")
 
 
 def _many(rows: Json, colours: Sequence[str] = _COLOURS, *, dashed: bool = False, suffix: str = "") -> list[PlotSeries]:

@@ -10,6 +10,7 @@ from typing import TextIO
 
 import quire.tools.replay.show.story as story
 from quire.core.records.errors import install_line
+from quire.tools.replay.show.causes import explained, overload
 from quire.tools.replay.show.number_format import Json
 
 ADVICE = f"(plain text; tables and a progress bar come with: {install_line('tools')})"
@@ -23,7 +24,10 @@ def has_rich() -> bool:
 def show(result: Json, file: TextIO | None = None) -> None:
     """One replay: in words, then everything counted, then what is modelled."""
     out = sys.stdout if file is None else file
-    print("\n".join(story.told(result)), file=out)
+    if lines := explained(result):
+        print("\n".join(lines), file=out)
+        return
+    print("\n".join([story.answer(result), *filter(None, [overload(result)]), "", *story.told(result)]), file=out)
     show_table("Counted and measured", ["", ""], story.facts(result), out)
     if rows := story.modelled(result):
         show_table("A model, not a measurement", ["", ""], rows, out)
@@ -37,6 +41,8 @@ def show_comparison(two_phase: Json, one_at_a_time: Json, file: TextIO | None = 
     rows = story.comparison(two_phase, one_at_a_time)
     show_table("Two-phase beside one at a time", ["", *story.PHASES], rows, out)
     print(story.gained(two_phase, one_at_a_time), file=out)
+    for line in filter(None, [overload(two_phase)]):
+        print(line, file=out)
     if story.modelled(two_phase):
         print(f"{story.MODELLED}: {story.note(two_phase)}", file=out)
     _advise(out)

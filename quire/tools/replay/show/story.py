@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from quire.tools.replay.show.causes import overload, reasons
 from quire.tools.replay.show.number_format import Json, bytes_text, count_text, share_text, time_text, value_text
 
 Rows = list[tuple[str, str]]
@@ -122,6 +123,18 @@ def _setting(name: str, value: object) -> str:
     return value_text(value)
 
 
+def answer(result: Json) -> str:
+    """The outcome in one sentence."""
+    rate = result["hit_rate_of_trace"] if _some_refused(result) else result["hit_rate"]
+    tiers = {name: share for name, share in (result.get("hit_rate_by_tier") or {}).items() if share}
+    found = ", ".join(f"{share_text(share)} from {name}" for name, share in tiers.items()) if len(tiers) > 1 else ""
+    first = ((result.get("model") or {}).get("ttft_ms") or {}).get("p50")
+    soon = (
+        "" if first is None or overload(result) else f"; half of the first tokens come within {time_text(first / 1000)}"
+    )
+    return f"{share_text(rate)} of the prompt tokens were reused{f' ({found})' if found else ''}{soon}."
+
+
 def told(result: Json) -> list[str]:
     """The outcome in plain words."""
     lines = [f"{count_text(result['requests'])} requests were replayed."]
@@ -142,7 +155,10 @@ def told(result: Json) -> list[str]:
             "The trace has lengths only: what its prompts have in common is not known, so the hit rate says nothing "
             "about reuse. Times, loads and memory are those of prompts that share nothing."
         )
+    lines += reasons(result)
     lines.append(_promise(result))
+    if slow := result.get("slow_tier"):
+        lines.append(_slow_tier(slow))
     up, down = result["onboarded_bytes"], result["offloaded_bytes"]
     if up or down:
         lines.append(f"{bytes_text(down)} were offloaded to colder tiers and {bytes_text(up)} came back.")
@@ -151,6 +167,19 @@ def told(result: Json) -> list[str]:
     if result.get("skipped_lines"):
         lines.append(f"{count_text(result['skipped_lines'])} lines of the trace were broken and skipped.")
     return lines
+
+
+def _slow_tier(slow: Json) -> str:
+    late, refused, behind = (slow[name] for name in ("prefetches_late", "prefetches_refused", "pages_behind"))
+    more = [f"{count_text(late)} came too late"] if late else []
+    more += [f"{count_text(refused)} found no room in the host"] if refused else []
+    written, read = bytes_text(slow["written_bytes"]), bytes_text(slow["read_bytes"])
+    took = time_text(slow["prefetch_wait_ms"] / 1000)
+    return (
+        f"{written} were written to the {slow['name']} and {read} read by {count_text(slow['prefetches'])} prefetches, "
+        f"which took {took} in the mean{''.join(f', {part}' for part in more)}."
+        + (f" Writing fell behind by {count_text(behind)} pages, which are lost." if behind else "")
+    )
 
 
 def _promise(result: Json) -> str:

@@ -25,6 +25,7 @@ class PlotSeries:
     values: Sequence[float | None]
     colour: str = "c1"  # a class of the style sheet
     dashed: bool = False
+    faint: bool = False  # another way of what has the same colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,9 @@ def _curve(plot: Plot, nth: int, axes: Axes) -> str:
     hiding = [later for later in plot.series[nth + 1 :] if _near(series, later, axes.top / 100)]
     more = 3 * min(4, len(hiding)) if plot.dots else 0
     wide, wider = (f' style="stroke-width:{width + more}"' if more else "" for width in (2, 8))
-    mark = f'<path class="curve {series.colour}{" dashed" if series.dashed else ""}"{wide} d="{path}"/>'
-    return mark + (f'<path class="dot {series.colour}"{wider} d="{dots}"/>' if dots else "")
+    faint = " faint" if series.faint else ""
+    mark = f'<path class="curve {series.colour}{" dashed" if series.dashed else ""}{faint}"{wide} d="{path}"/>'
+    return mark + (f'<path class="dot {series.colour}{faint}"{wider} d="{dots}"/>' if dots else "")
 
 
 def _near(one: PlotSeries, other: PlotSeries, apart: float) -> bool:

@@ -22,6 +22,7 @@ LONGEST = 1 << 24  # tokens of one prompt or answer
 LONGEST_LINE = 1 << 22  # bytes
 MOST_BLOCKS = LONGEST_LINE // 21  # hash ids of one line, each of up to 19 digits
 MOONCAKE_BLOCK = 512  # tokens per hash id, unless the trace or somebody else says
+LONGEST_ID = 200  # characters
 PLAIN = Scope()
 _SCOPE = ("lora", "salt", "epoch")
 _FIELDS = {"time_ms", "prompt", "output_tokens", "scope", "priority", "retain", "reuse", "id"}
@@ -52,6 +53,7 @@ class TraceLine:
     priority: int = 0
     retain: tuple[RetainRange, ...] = ()
     reuse: bool = True
+    id: str | None = None
     scope_id: int | None = None  # of a trace of hash ids: which scope its ids are of
 
 
@@ -147,7 +149,7 @@ class LineReader:
             raise Wrong(f"reuse is {_short(reuse)}", "write true or false")
         return TraceLine(
             self.number, _time(fields, "time_ms"), names, sizes, length, output, _scope(fields.get("scope")),
-            _priority(fields), _retain(fields), reuse,
+            _priority(fields), _retain(fields), reuse, _id(fields),
         )  # fmt: skip
 
 
@@ -205,6 +207,11 @@ def _scope(value: Any) -> Scope:
     if not isinstance(value, dict) or not value.keys() <= set(_SCOPE):
         raise Wrong(f"scope is {_short(value)}", f"give an object with some of {', '.join(_SCOPE)}")
     return Scope(**value)
+
+
+def _id(fields: dict[str, Any]) -> str | None:
+    value = fields.get("id")
+    return cut(str(value), LONGEST_ID) if type(value) in (int, str) else None
 
 
 def _priority(fields: dict[str, Any]) -> int:

@@ -41,6 +41,7 @@ class TraceRequest:
     retain: tuple[RetainRange, ...] = ()
     reuse: bool = True
     line: int = 0
+    id: str | None = None  # as the trace names it
 
     @property
     def sizes(self) -> Int64:
@@ -161,7 +162,7 @@ def _requests(lines: list[TraceLine], unit: int) -> list[TraceRequest]:
         counts = None if unit else np.array(line.sizes, np.int64)
         request = TraceRequest(
             number, line.time, parts, line.length, line.output, unit, counts, line.scope, line.priority,
-            line.retain, line.reuse, line.number,
+            line.retain, line.reuse, line.number, line.id,
         )  # fmt: skip
         requests.append(request)
     return requests
