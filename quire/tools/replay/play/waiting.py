@@ -6,7 +6,7 @@ import heapq
 from typing import NamedTuple
 
 from quire import Prefetch, Prepared, Request
-from quire.tools.replay.play.timed_cache import TimedCache
+from quire.tools.replay.play.timed_cache import Budgets, TimedCache
 from quire.tools.replay.play.token_budget import part_of
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.token_ids import TokenIds
@@ -76,17 +76,20 @@ class Forecast:
     Of those whose missing part was computed since, that is not known any more: they are looked at again.
     """
 
-    def __init__(self, left: int, max_chunk: int | None, block_size: int, computed: dict[int, int]) -> None:
-        self._left, self._max_chunk, self._size, self._computed = left, max_chunk, block_size, computed
+    def __init__(self, left: int, budgets: Budgets, block_size: int, computed: dict[int, int]) -> None:
+        self._left, self._max_chunk, self._size, self._computed = left, budgets.max_chunk, block_size, computed
+        self._alone = left == budgets.token_budget  # nobody else is in the step: the cache says whether it ever fits
 
     def reaches(self, waiting: WaitingRequest) -> bool:
         """Whether something is left for it; what it takes is used up."""
         last = waiting.found
         if last is None or self._computed.get(last.part, -1) > last.when:
+            self._alone = False
             return True
         tokens = part_of(last.start, last.end, self._left, self._max_chunk, self._size)
         self._left -= tokens or 0
-        return tokens is not None
+        alone, self._alone = self._alone, False
+        return tokens is not None or alone
 
 
 class QueueEntry(NamedTuple):
