@@ -17,6 +17,14 @@ Graph = Mapping[str, set[str]]
 LADDERS = {
     "core": ["records", "store", "state", "admission", "life", "trace", "colder_tiers", "cache", "check|maps"],
     "events": ["wire", "publish|follow"],
+    "insight": [
+        "block_table|running_sums|columns|report",
+        "hot_blocks",
+        "traffic|order_sample",
+        "what_if",
+        "evaluate",
+        "regret",
+    ],
     "transfer": ["geometry", "views|links", "wire", "session", "endpoint", "endpoint_thread"],
     "viewer": [
         "cells|labels|prefixes|source",
@@ -151,7 +159,8 @@ def test_a_public_class_name_has_one_home() -> None:
 
 def test_only_what_users_run_is_installed() -> None:
     top = {name.split(".")[1] for name in modules("quire") if "." in name}
-    assert top == {"core", "tiers", "events", "transfer", "engine", "integrations", "viewer", "serve", "fleet", "tools"}
+    wings = {"insight", "viewer", "serve", "fleet", "integrations", "tools"}
+    assert top == {"core", "tiers", "events", "transfer", "engine", *wings}
     assert not [name for name in modules("quire") if "fuzz" in name or "bench" in name]
 
 

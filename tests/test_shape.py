@@ -26,14 +26,15 @@ MAX_PARAMETERS = 8
 BELOW = {
     "core": set(),
     "tiers": {"core"},
+    "insight": {"core"},
     "events": {"core", "tiers"},
     "transfer": {"core", "tiers"},
-    "engine": {"core", "tiers", "events", "transfer"},
-    "integrations": {"core", "tiers", "events", "transfer", "engine"},
+    "engine": {"core", "tiers", "insight", "events", "transfer"},
+    "integrations": {"core", "tiers", "insight", "events", "transfer", "engine"},
     "viewer": {"core"},
-    "serve": {"core", "tiers", "events", "transfer", "engine", "viewer"},
+    "serve": {"core", "tiers", "insight", "events", "transfer", "engine", "viewer"},
     "fleet": {"core", "tiers", "events", "engine", "serve"},
-    "tools": {"core", "tiers", "events", "transfer", "engine", "viewer", "serve", "fleet", "integrations"},
+    "tools": {"core", "tiers", "insight", "events", "transfer", "engine", "viewer", "serve", "fleet", "integrations"},
 }
 PUBLIC = {"tools", "integrations"}  # rings that may use the package's public names, as its users do
 FLAT = {  # the boundary to the compiled module: plain numbers, not records

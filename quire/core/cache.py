@@ -52,7 +52,7 @@ from quire.core.state.sequence import Sequence
 from quire.core.state.setup import open_setup
 from quire.core.store import StoreName
 from quire.core.trace.recorder import TraceRecorder
-from quire.core.trace.sequence_recorder import SequenceRecorder
+from quire.core.trace.sequence_recorder import SequenceRecorder, SequenceWatcher
 
 NOBODY: tuple[Sequence, ...] = ()
 
@@ -79,10 +79,10 @@ class Cache(ColderTiers):
         self._lock = self._setup.lock
         self._marks = [np.zeros(NUM_COUNTERS, np.int64) for _ in config.groups]
         self.recorder: TraceRecorder | None = None  # of a trace of what is served; close it to have the file
-        self._served: SequenceRecorder | None = None
+        self._watchers: tuple[SequenceWatcher, ...] = ()
         if record is not None:
             self.recorder = TraceRecorder(record, config.block_size, clock=clock)
-            self._served = SequenceRecorder(self.recorder)
+            self._watchers = (SequenceRecorder(self.recorder),)
 
     def __repr__(self) -> str:
         free = [self._setup.available(group) for group in self._setup.groups]
@@ -151,8 +151,8 @@ class Cache(ColderTiers):
                 return self._noted(admit_batch(self._registry, claims, step, own))
 
     def _noted(self, batch: Batch) -> Batch:
-        if self._served is not None:
-            self._served.admitted(batch.sequences)
+        for watcher in self._watchers:
+            watcher.admitted(batch.sequences)
         return batch
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
@@ -160,6 +160,12 @@ class Cache(ColderTiers):
         for sequence in many:
             own_row(self._setup, sequence)
         return many
+
+    def watch(self, watcher: SequenceWatcher, on: bool = True) -> None:
+        """Tell somebody of every sequence that comes and ends from now on; with on=False no more."""
+        with self._lock:
+            others = tuple(one for one in self._watchers if one is not watcher)
+            self._watchers = (*others, watcher) if on else others
 
     def finish(self, plan: Plan, failed: Iterable[int] = ()) -> Finished:
         """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop.
@@ -239,9 +245,10 @@ class Cache(ColderTiers):
     def release(self, sequence: Sequence, *, store: bool = True) -> None:
         """Give up its pages; what it computed stays findable, unless store=False (a cancelled request)."""
         with self._lock:
-            if self._served is not None:
+            if self._watchers:
                 own_row(self._setup, sequence)  # misuse is told before anything else
-                self._served.ending(sequence)
+                for watcher in self._watchers:
+                    watcher.ending(sequence, store)
             release_sequence(self._registry, sequence, store)
 
     def suspend(self, sequence: Sequence, tokens: Int32 | None = None) -> Request:

@@ -31,6 +31,7 @@ from quire.engine.publishing import EnginePublisher
 from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Run
 from quire.engine.step.times import RunTimes
+from quire.insight.regret import Regret
 
 if TYPE_CHECKING:
     from quire.events import Publisher
@@ -125,6 +126,7 @@ class LLM:
         self.shared = None if engine.shared_side is None else engine.shared_side.shared
         self.disk = None if engine.disk_side is None else engine.disk_side.keeper
         self.loop = Loop(engine, submit)
+        self._regret: Regret | None = None
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; conversations go through the model's own template."""
@@ -181,6 +183,13 @@ class LLM:
         recorder: TraceRecorder = self.loop.call(lambda engine: engine.record(path, key_file=key_file))
         return recorder
 
+    def regret(self) -> Regret:
+        """What its cache hits, and would hit with other memory or in another order: watched from the first call on."""
+        if self._regret is None:
+            self.loop.check_open("regret")
+            self._regret = Regret(self.loop.engine.cache)
+        return self._regret
+
     def cancel(self, stream: Stream) -> None:
         """Stop an answer; its stream ends with what has come."""
         stream.close()
@@ -191,6 +200,8 @@ class LLM:
 
     def close(self) -> None:
         """End the engine; answers under way are cancelled."""
+        if self._regret is not None:
+            self._regret.close()
         self.loop.close()
 
     def __repr__(self) -> str:

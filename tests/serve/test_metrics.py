@@ -66,6 +66,24 @@ def test_an_answer_that_nobody_waits_for_is_one_that_was_ended(server: Serving) 
     until(lambda: server.metric("vllm:request_success_total", finished_reason="abort") == 1)
 
 
+def test_the_last_hour_is_told_when_it_was_judged() -> None:
+    with serving() as server:
+        assert not [one for one in samples(server) if one.name.startswith("quire:regret_")], "nothing has come"
+        prompt = "A text of some blocks that is asked for twice, so that it is found."
+        for _ in range(2):
+            server.complete(prompt=prompt, max_tokens=2)
+        server.until_idle()
+        report = server.llm.regret().report()
+        assert report.requests == 2 and report.hit_rate > 0.3
+        assert server.metric("quire:regret_hit_rate") == pytest.approx(report.hit_rate)
+        assert server.metric("quire:regret_optimum") == pytest.approx(report.optimum)
+        assert server.metric("quire:regret_order_hit_rate", order="adaptive") == pytest.approx(
+            report.orders["adaptive"]
+        )
+        assert server.metric("quire:regret_tier_hit_rate", tier="device") == pytest.approx(report.tiers[0].hit_rate)
+        assert server.metric("quire:regret_tier_gain_per_gb", tier="device") == report.tiers[0].per_gb
+
+
 def test_pages_that_move_are_counted() -> None:
     with serving(sizes={"device_pages": 30, "host_pages": 60, "max_length": 200, "max_sequences": 2}) as server:
         for place in (0, 1, 2, 0):

@@ -16,6 +16,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.identity import Scope, Words
 from quire.core.records.request import PLAIN, Int32
 from quire.core.store import open_store
+from quire.core.store.interface import UInt64Array
 
 KEY_BYTES = 32
 LEAST_BYTES = 16  # of a key that somebody else has made
@@ -38,8 +39,8 @@ class TraceKey:
 
     def hash_ids(self, tokens: Int32, block_size: int, scope: Scope = PLAIN, words: Words | None = None) -> list[int]:
         """One for each block, below 2**63; the last block may have fewer tokens, and then equals no longer one."""
-        root = self._root(scope)
-        ids = self._chain(block_size, tokens, words).event_hashes(root, self._seed)
+        root = self.root(scope)
+        ids = self.whole_blocks(tokens, block_size, root, words)
         found = cast(list[int], (ids >> 1).tolist())  # 63 bits fit everybody's integers
         if rest := len(tokens) % block_size:
             last = None if words is None else words[-rest:]
@@ -47,16 +48,21 @@ class TraceKey:
             found.append(int(self._chain(rest, tokens[-rest:], last).event_hashes(under, self._seed)[0]) >> 1)
         return found
 
+    def whole_blocks(self, tokens: Int32, block_size: int, under: int, words: Words | None = None) -> UInt64Array:
+        """Ids of the whole blocks, 64 bits each, under a scope's `root` or the id of the block before."""
+        return self._chain(block_size, tokens, words).event_hashes(under, self._seed)
+
     def scope_id(self, scope: Scope) -> int:
         """A number for the scope."""
-        return self._root(scope) >> 1
+        return self.root(scope) >> 1
 
     @property
     def fingerprint(self) -> str:
         """Tells keys apart, and tells nothing of them."""
         return blake2b(b"", digest_size=8, key=self._seed, person=b"quire-trace-name").hexdigest()
 
-    def _root(self, scope: Scope) -> int:
+    def root(self, scope: Scope) -> int:
+        """The id that the first block of a scope is under."""
         name = blake2b(scope.key, digest_size=8, key=self._seed, person=b"quire-trace-root").digest()
         return int.from_bytes(name, "little")
 

@@ -6,6 +6,7 @@ A sequence that is suspended and comes back is one request. Forks and dummies ar
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Protocol
 
 from quire.core.records.identity import Scope
 from quire.core.state.sequence import Sequence
@@ -14,8 +15,24 @@ from quire.core.trace.recorder import ArrivedRequest, TraceRecorder
 MOST_OPEN = 1 << 16  # sequences, suspended ones included
 
 
+class SequenceWatcher(Protocol):
+    """Whoever hears of sequences; called under the cache's lock: it calls no cache, waits for nothing, never raises."""
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """They have their pages; of one that was suspended, again."""
+
+    def ending(self, sequence: Sequence, store: bool) -> None:
+        """It is about to be released for good; with `store`, what it computed stays findable."""
+
+
+def watched_scope(sequence: Sequence, number: int) -> Scope:
+    """What a sequence shares its blocks under: with an encoder's input, if it reads one; alone, if it may not."""
+    scope = sequence.prepared._scope if sequence.request.reuse else None
+    return Scope(space=number) if scope is None else scope
+
+
 class SequenceRecorder:
-    """Keeps a arrived for every sequence that was admitted and not released."""
+    """Keeps an ArrivedRequest for every sequence that was admitted and not released."""
 
     def __init__(self, recorder: TraceRecorder) -> None:
         self._recorder = recorder
@@ -30,15 +47,14 @@ class SequenceRecorder:
             arrived, _ = self._open.pop(next(iter(self._open)))
             self._recorder.forget(arrived)
 
-    def ending(self, sequence: Sequence) -> None:
+    def ending(self, sequence: Sequence, store: bool) -> None:
         """It is about to be released, for good."""
         if not sequence.live or (known := self._open.pop(sequence.id, None)) is None:
             return
         arrived, prompt = known
         request = sequence.request
         words = request.words()
-        scope = sequence.prepared._scope if request.reuse else None  # with an encoder's input, if it reads one
-        scope = Scope(space=arrived.number) if scope is None else scope  # it shares nothing
+        scope = watched_scope(sequence, arrived.number)
         self._recorder.add(
             arrived, request.tokens[:prompt].copy(), max(sequence.length - prompt, 0), scope,
             None if words is None else words[:prompt],

@@ -15,6 +15,7 @@ from quire.engine.llm import LLM
 from quire.engine.step.branch import Run
 from quire.serve.metrics.engine_collector import EngineCollector
 from quire.serve.metrics.http_metrics import BETWEEN, HttpMetrics
+from quire.serve.metrics.regret_collector import RegretCollector
 
 SECONDS = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
@@ -68,6 +69,7 @@ class Metrics(HttpMetrics):
         self._groups = tuple(group.name for group in llm.loop.engine.cache.config.groups)
         self._tiers = tuple(tier.name for tier in llm.loop.engine.cache.config.tiers)
         self.registry.register(EngineCollector(llm, self._labels))
+        self.registry.register(RegretCollector(llm.regret(), self._labels))
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
