@@ -1,0 +1,1 @@
+"""How many workers, how much memory: fleets behind a router, and the cheapest of them that is quick enough."""

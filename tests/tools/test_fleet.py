@@ -1,0 +1,151 @@
+"""Fleets: one worker is a replay, a router that knows what is cached is worth something, nothing depends on luck."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire import InputError
+from quire.tools.capacity import fleet_command
+from quire.tools.capacity.fleet import Fleet, FleetResult, play_fleet, play_fleets
+from quire.tools.capacity.fleet_worker import FleetWorker
+from quire.tools.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
+from quire.tools.replay.play.player import play
+from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.workload.trace import Trace, read_trace
+
+SMALL = ReplaySettings(block_size=64).with_memory("device", "20GB").with_memory("host", "20GB")
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return read_trace("sample", limit=100)
+
+
+def talks(tmp_path: Path, prompts: list[tuple[int, list[Any]]]) -> Trace:
+    """A trace of named parts, at these milliseconds."""
+    path = tmp_path / "talks.jsonl"
+    lines = [json.dumps({"time_ms": at, "prompt": parts, "output_tokens": 4}) for at, parts in prompts]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return read_trace(path)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_a_fleet_of_one_is_a_replay(trace: Trace, router: Any) -> None:
+    alone, one = play_fleet(trace, Fleet(1, router, SMALL), (50, 90, 99)), play(trace, SMALL).to_json()
+    assert (alone.requests, alone.refused, alone.prompt_tokens) == (one["requests"], 0, one["prompt_tokens"])
+    assert alone.hit_rate == one["hit_rate"] > 0 and alone.imbalance == 1
+    assert alone.ttft_ms == one["model"]["ttft_ms"] and alone.seconds == pytest.approx(
+        one["model"]["seconds"], abs=0.001
+    )
+
+
+def test_who_knows_what_is_cached_hits_more(tmp_path: Path) -> None:
+    turns = [(nth, turn) for turn in range(6) for nth in range(7)]  # seven long talks, a turn of each in turn
+    asks = [
+        (300 * at, [[f"talk {nth}", 3000], *([f"turn {nth}.{one}", 200] for one in range(turn))])
+        for at, (nth, turn) in enumerate(turns)
+    ]
+    trace = talks(tmp_path, asks)
+    found = {router: play_fleet(trace, Fleet(4, router, SMALL)) for router in ROUTERS}
+    blind = max(found["round_robin"].hit_rate, found["least_loaded"].hit_rate)
+    assert found["exact"].hit_rate > blind + 0.1 and found["exact"].hit_rate > 0.75
+    assert found["exact"].ttft(95) < found["round_robin"].ttft(95)
+    assert {one.requests for one in found.values()} == {42}
+    assert found["exact"] == play_fleet(trace, Fleet(4, "exact", SMALL)), "the same every time"
+    assert found["exact"].offered_load < found["round_robin"].offered_load
+
+
+def test_a_follow_up_goes_where_its_beginning_is_unless_that_takes_longer(tmp_path: Path) -> None:
+    first, second = ["a", 4000], ["b", 4000]
+    asks = [(0, [first]), (1, [second]), (900, [second, ["c", 100]]), (901, [first, ["d", 100]])]
+    asks += [(2000 + nth, [second, [f"e{nth}", 30000]]) for nth in range(3)]
+    trace = talks(tmp_path, asks)
+    workers = [FleetWorker(trace, SMALL) for _ in range(2)]
+    route = open_router("exact", workers, SMALL)
+    assert isinstance(route, ExactRouter)
+    chosen = []
+    for request in trace:
+        for worker in workers:
+            worker.run_until(request.number)
+        choice = route(request)
+        workers[choice.worker].give(request, choice.tokens)
+        chosen.append(tuple(choice))
+    (a, _), (b, _) = chosen[:2]
+    assert a != b, "nobody holds anything: the one without work"
+    assert chosen[2:4] == [(b, 4100 - 4000), (a, 4100 - 4000)]
+    assert [worker for worker, _ in chosen[4:]] == [b, a, b], "4,000 tokens held, against 30,000 that wait"
+    for worker in workers:
+        worker.run_to_end()
+    assert sum(len(worker.first_tokens) for worker in workers) == 7 and not any(one.is_busy for one in workers)
+
+
+def test_loads_are_what_waits_and_what_decodes(tmp_path: Path) -> None:
+    trace = talks(tmp_path, [(0, [["a", 20000]]), (0, [["b", 9000]]), (1, [["c", 100]])])
+    workers = [FleetWorker(trace, SMALL) for _ in range(2)]
+    route = LeastLoaded(workers, SMALL)
+    for request in [trace[0], trace[1]]:
+        choice = route(request)
+        workers[choice.worker].give(request, choice.tokens)
+    assert [worker.pending_tokens() for worker in workers] == [20000, 9000]
+    workers[0].run_until(2)
+    workers[1].run_until(2)
+    assert workers[0].pending_tokens() == 20000 - 8192 and workers[1].pending_tokens() == 9000 - 8192
+    assert route(trace[2]).worker == 1
+    workers[1].run_to_end()
+    assert workers[1].pending_tokens() == 0 and workers[1].num_decoding == 0
+
+
+def test_a_request_that_fits_nowhere_is_no_load(tmp_path: Path) -> None:
+    trace = talks(tmp_path, [(0, [["a", 200000]]), (5, [["b", 100]])])
+    result = play_fleet(trace, Fleet(2, "least_loaded", SMALL))
+    assert (result.requests, result.refused) == (1, 1)
+
+
+def test_fleets_run_beside_each_other_and_one_that_cannot_says_why() -> None:
+    source = TraceSource("sample", limit=20)
+    fleets = [Fleet(2, "exact", SMALL), Fleet(2, "exact", SMALL.with_memory("device", "1MB"))]
+    told: list[object] = []
+    good, bad = play_fleets(source, fleets, executor=LocalExecutor(), tell=told.append)
+    assert isinstance(good, FleetResult) and isinstance(bad, str) and "it holds no page" in bad
+    assert told == [good, bad]
+    with pytest.raises(InputError, match="give at least one number"):
+        play_fleets(source, [])
+    with pytest.raises(InputError, match="a fleet has 1 to 1024"):
+        Fleet(0, "exact", SMALL)
+
+
+def test_the_command_answers_in_a_sentence_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sample", "--limit", "60", "--workers", "2", "--jobs", "1", "--device", "20GB", "--host", "20GB"]
+    assert fleet_command.main(words) == 0
+    shown = capsys.readouterr()
+    assert "2 workers: a router that knows what is cached hits +" in shown.out and "least_loaded" in shown.out
+    assert "2 workers, exact: " in shown.err
+    assert fleet_command.main([*words, "--router", "exact", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["router"] for one in found["fleets"]] == ["exact"] and found["worker"]["block_size"] == 64
+    assert set(found["fleets"][0]["ttft_ms"]) == {"mean", "p50", "p90", "p95", "p99"}
+
+
+def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sample", "--limit", "40", "--workers", "1", "--jobs", "1", "--prefill-rate", "100"]
+    assert fleet_command.main(words) == 0
+    assert "More comes than 1 workers can compute" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["sample", "--workers", "two"], "no whole numbers"),
+        (["sample", "--workers", "2000"], "1 to 1024"),
+        (["-"], "standard input"),
+        (["sample", "--device", "1MB", "--jobs", "1", "--limit", "5"], "it holds no page"),
+    ],
+)
+def test_what_cannot_be_run_ends_in_a_line(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fleet_command.main(words) == 2
+    assert why in capsys.readouterr().err
