@@ -20,6 +20,7 @@ TOOLS = {
     "replay": ("quire.tools.replay.replay_command", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.tools.replay.sweep_command", "a replay for every size and policy, beside the offline optimum"),
     "fleet": ("quire.tools.capacity.fleet_command", "a trace over several workers: what a router that knows is worth"),
+    "plan": ("quire.tools.capacity.plan_command", "the cheapest workers and memory that answer a trace soon enough"),
     "trace": ("quire.tools.trace.command", "logs of real requests made into a trace, without text; what a trace says"),
     "tiers": ("quire.tools.tiers.command", "measure memory, disks and shared stores here; what is worth using"),
     "events": ("quire.tools.events", "a stream of KV events: look at it, record it, publish it again"),

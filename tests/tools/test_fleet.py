@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from quire import InputError
 from quire.tools.capacity import fleet_command
-from quire.tools.capacity.fleet import Fleet, FleetResult, play_fleet, play_fleets
+from quire.tools.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
 from quire.tools.capacity.fleet_worker import FleetWorker
 from quire.tools.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
 from quire.tools.replay.play.player import play
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
+from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace, read_trace
 
@@ -36,7 +38,7 @@ def talks(tmp_path: Path, prompts: list[tuple[int, list[Any]]]) -> Trace:
 
 @pytest.mark.parametrize("router", ROUTERS)
 def test_a_fleet_of_one_is_a_replay(trace: Trace, router: Any) -> None:
-    alone, one = play_fleet(trace, Fleet(1, router, SMALL), (50, 90, 99)), play(trace, SMALL).to_json()
+    alone, one = played(trace, Fleet(1, router, SMALL), (50, 90, 99)), play(trace, SMALL).to_json()
     assert (alone.requests, alone.refused, alone.prompt_tokens) == (one["requests"], 0, one["prompt_tokens"])
     assert alone.hit_rate == one["hit_rate"] > 0 and alone.imbalance == 1
     assert alone.ttft_ms == one["model"]["ttft_ms"] and alone.seconds == pytest.approx(
@@ -51,12 +53,12 @@ def test_who_knows_what_is_cached_hits_more(tmp_path: Path) -> None:
         for at, (nth, turn) in enumerate(turns)
     ]
     trace = talks(tmp_path, asks)
-    found = {router: play_fleet(trace, Fleet(4, router, SMALL)) for router in ROUTERS}
+    found = {router: played(trace, Fleet(4, router, SMALL)) for router in ROUTERS}
     blind = max(found["round_robin"].hit_rate, found["least_loaded"].hit_rate)
     assert found["exact"].hit_rate > blind + 0.1 and found["exact"].hit_rate > 0.75
     assert found["exact"].ttft(95) < found["round_robin"].ttft(95)
     assert {one.requests for one in found.values()} == {42}
-    assert found["exact"] == play_fleet(trace, Fleet(4, "exact", SMALL)), "the same every time"
+    assert found["exact"] == played(trace, Fleet(4, "exact", SMALL)), "the same every time"
     assert found["exact"].offered_load < found["round_robin"].offered_load
 
 
@@ -102,8 +104,15 @@ def test_loads_are_what_waits_and_what_decodes(tmp_path: Path) -> None:
 
 def test_a_request_that_fits_nowhere_is_no_load(tmp_path: Path) -> None:
     trace = talks(tmp_path, [(0, [["a", 200000]]), (5, [["b", 100]])])
-    result = play_fleet(trace, Fleet(2, "least_loaded", SMALL))
+    result = played(trace, Fleet(2, "least_loaded", SMALL))
     assert (result.requests, result.refused) == (1, 1)
+
+
+def test_a_fleet_that_is_too_late_is_given_up(trace: Trace) -> None:
+    slow = replace(SMALL, pace=Pace(prefill_tokens_per_second=2000))
+    assert play_fleet(trace, Fleet(1, "exact", slow), late=LateLimit(2.0, 5)) is None
+    whole = played(trace, Fleet(1, "exact", SMALL))
+    assert play_fleet(trace, Fleet(1, "exact", SMALL), late=LateLimit(whole.ttft(99) * 2, 5)) == whole
 
 
 def test_fleets_run_beside_each_other_and_one_that_cannot_says_why() -> None:

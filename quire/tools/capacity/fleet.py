@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -21,6 +22,15 @@ from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace, read_trace
 
 MOST_WORKERS = 1024
+PERCENTS = (50, 90, 95, 99)
+LOOK = 64  # arrivals after which it is looked who is late
+
+
+class LateLimit(NamedTuple):
+    """How many requests may wait longer than so many seconds."""
+
+    seconds: float
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +71,32 @@ class FleetResult:
         return self.ttft_ms[f"p{percent:g}"] / 1000
 
 
-def play_fleet(trace: Trace, fleet: Fleet, percents: Iterable[float] = (50, 90, 95, 99)) -> FleetResult:
-    """Run a whole trace."""
+def play_fleet(
+    trace: Trace, fleet: Fleet, percents: Iterable[float] = PERCENTS, *, late: LateLimit | None = None,
+    objective: float | None = None,
+) -> FleetResult | None:  # fmt: skip
+    """Run a whole trace; None when more are late than may be, as soon as that is known.
+
+    With `objective` the times have that percentile too, by this name.
+    """
     workers = [FleetWorker(trace, fleet.settings) for _ in range(fleet.workers)]
+    for worker in workers:
+        worker.late_after = inf if late is None else late.seconds
     route = open_router(fleet.router, workers, fleet.settings)
     for request in trace:
         for worker in workers:
             worker.run_until(request.number)
+        if late is not None and request.number % LOOK == 0 and sum(one.num_overdue() for one in workers) > late.most:
+            return None
         choice = route(request)
         workers[choice.worker].give(request, choice.tokens)
     for worker in workers:
         worker.run_to_end()
-    return _result(trace, fleet, workers, percents)
+    named = {f"p{one:g}": float(one) for one in percents}
+    return _result(trace, fleet, workers, named if objective is None else {**named, "objective": objective})
 
 
-def _result(trace: Trace, fleet: Fleet, workers: list[FleetWorker], percents: Iterable[float]) -> FleetResult:
+def _result(trace: Trace, fleet: Fleet, workers: list[FleetWorker], percents: dict[str, float]) -> FleetResult:
     waits = np.array([wait for worker in workers for wait in worker.first_tokens.values()] or [0.0]) * 1000
     prompt, saved = (sum(getattr(worker, name) for worker in workers) for name in ("prompt_tokens", "saved_tokens"))
     computed = [worker.prompt_tokens - worker.saved_tokens for worker in workers]
@@ -91,12 +112,19 @@ def _result(trace: Trace, fleet: Fleet, workers: list[FleetWorker], percents: It
         hit_rate=saved / max(prompt, 1),
         ttft_ms={
             "mean": round(float(waits.mean()), 3),
-            **{f"p{one:g}": round(float(np.percentile(waits, one)), 3) for one in percents},
+            **{name: round(float(np.percentile(waits, one)), 3) for name, one in percents.items()},
         },
         seconds=max(worker.now for worker in workers),
         offered_load=sum(computed) / arriving / rate,
         imbalance=max(computed) / max(sum(computed) / len(computed), 1e-9),
     )
+
+
+def played(trace: Trace, fleet: Fleet, percents: Iterable[float] = PERCENTS) -> FleetResult:
+    """A whole trace, to the end."""
+    found = play_fleet(trace, fleet, percents)
+    assert found is not None
+    return found
 
 
 def play_fleets(
@@ -107,7 +135,7 @@ def play_fleets(
     every = list(fleets)
     if not every:
         raise InputError(say("no fleet", "there is nothing to run", "give at least one number of workers"))
-    _trace(source)  # a bad trace is told here, once
+    load_trace(source)  # a bad trace is told here, once
     count = min(jobs or os.cpu_count() or 1, len(every))
     with nullcontext(executor) if executor is not None else _process_pool(count) as runner:
         pending = [runner.submit(run_fleet, source, fleet) for fleet in every]
@@ -123,12 +151,12 @@ def run_fleet(source: TraceSource, fleet: Fleet) -> FleetResult | str:
     with catch_warnings():
         simplefilter("ignore", ConfigWarning)
         try:
-            return play_fleet(_trace(source), fleet)
+            return played(load_trace(source), fleet)
         except QuireError as wrong:
             return str(wrong)
 
 
 @lru_cache(maxsize=1)
-def _trace(source: TraceSource) -> Trace:
+def load_trace(source: TraceSource) -> Trace:
     """Read once per process."""
     return read_trace(source.path, limit=source.limit, skip_bad=source.skip_bad, unit=source.unit)

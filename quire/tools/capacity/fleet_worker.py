@@ -5,6 +5,8 @@ run_until(the next arrival anywhere) -> load, held(request) -> give(request) -> 
 
 from __future__ import annotations
 
+from math import inf
+
 from quire import Request
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
@@ -24,6 +26,8 @@ class FleetWorker(Player):
         self._seen: set[int] = set()
         self.first_tokens: dict[int, float] = {}
         self.num_given = 0
+        self.num_late = 0  # first tokens that came later than `late_after` seconds
+        self.late_after = inf
         self.prompt_tokens = self.saved_tokens = 0  # of requests that were admitted
 
     @property
@@ -47,6 +51,11 @@ class FleetWorker(Player):
             self._waiting.clear()  # of those that can never fit
         under_way = (run.sequence for run in self._prompts.values())
         return sum(self._waiting.values()) + sum(one.prompt_end - one.computed for one in under_way)
+
+    def num_overdue(self) -> int:
+        """Requests that are late already, with those that wait and can only be late."""
+        known = [*self._waiting, *(number for number in self._prompts if number not in self.first_tokens)]
+        return self.num_late + sum(self._now - self._times[number] > self.late_after for number in known)
 
     def held(self, request: TraceRequest) -> int:
         """Tokens of a request that it would not have to compute: what its events would tell a router."""
@@ -105,5 +114,6 @@ class FleetWorker(Player):
         before = list(self._prompts)
         super()._compute(result)
         for number in before:
-            if number not in self._prompts:
-                self.first_tokens.setdefault(number, self._now - self._times[number])
+            if number not in self._prompts and number not in self.first_tokens:
+                waited = self.first_tokens[number] = self._now - self._times[number]
+                self.num_late += waited > self.late_after

@@ -1,0 +1,215 @@
+"""Plans: the cheapest fleet that gives first tokens soon enough, found by playing fleets from the cheapest up.
+
+    candidates by price -> play -> too late: the same memory with more workers -> ... -> soon enough: nothing is cheaper
+
+Prints nothing. Every number is modelled; a PredictionCheck says how far the model was from an engine that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from heapq import heappop, heappush
+from math import ceil
+from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+
+from quire import ConfigWarning, InputError, QuireError
+from quire.core.records.errors import say
+from quire.tools.capacity.fleet import MOST_WORKERS, Fleet, FleetResult, LateLimit, load_trace, play_fleet
+from quire.tools.capacity.routers import RouterName
+from quire.tools.replay.play.sweep import Executor, TraceSource, _process_pool
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.workload.trace import Trace
+
+GB = 10**9
+MOST_OFF = 0.25  # of a measured first token: what a prediction may be off
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """By the hour, in any currency."""
+
+    worker: float = 0.5  # each, without memory
+    device: float = 0.025  # per GB
+    host: float = 0.005
+    disk: float = 0.0001
+
+    def of(self, fleet: Fleet) -> float:
+        """What a fleet costs."""
+        by_tier = {"device": self.device, "host": self.host, "disk": self.disk}
+        memory = sum(by_tier[tier.name] * tier.num_bytes / GB for tier in fleet.settings.tiers)
+        return fleet.workers * (self.worker + memory)
+
+
+class PredictionCheck(NamedTuple):
+    """One load of an engine: its p-th first token as predicted and as measured, in seconds."""
+
+    predicted: float
+    measured: float
+
+    @property
+    def off(self) -> float:
+        """The difference, of what was measured."""
+        return abs(self.predicted - self.measured) / max(self.measured, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """So many percent of the first tokens within so many seconds; a request that fits nowhere is late."""
+
+    seconds: float
+    percent: float = 95.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < 1e6 or not 0 < self.percent < 100:
+            ask = f"{self.percent:g} % of first tokens within {self.seconds:g} s"
+            raise InputError(say(ask, "it is no objective", "give seconds above 0, and a percentage below 100"))
+
+    def limit(self, requests: int) -> LateLimit:
+        """How many of them may be late."""
+        return LateLimit(self.seconds, int(requests * (100 - self.percent) / 100))
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A fleet that was played."""
+
+    fleet: Fleet
+    price: float
+    result: FleetResult | None  # None: it was too late, and given up
+    error: str = ""
+
+    def keeps(self, objective: Objective) -> bool:
+        """Whether it is soon enough."""
+        return self.result is not None and not self.result.refused and self.result.ttft_ms["objective"] <= (
+            objective.seconds * 1000
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values only."""
+        memory = {tier.name: tier.num_bytes for tier in self.fleet.settings.tiers}
+        found = {"workers": self.fleet.workers, "memory": memory, "price": round(self.price, 4)}
+        return {**found, "result": None if self.result is None else self.result.to_json(), "error": self.error}
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """What was found: the cheapest one, or None; and all that was tried, cheapest first."""
+
+    objective: Objective
+    chosen: Tried | None
+    tried: tuple[Tried, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values only."""
+        chosen = None if self.chosen is None else self.chosen.to_json()
+        return {"objective": asdict(self.objective), "chosen": chosen, "tried": [one.to_json() for one in self.tried]}
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a plan may choose from."""
+
+    source: TraceSource
+    memories: Sequence[ReplaySettings]  # of a worker
+    objective: Objective
+    prices: Prices = Prices()
+    router: RouterName = "exact"
+    most_workers: int = 64
+
+
+def find_plan(
+    search: Search, *, executor: Executor | None = None, jobs: int = 1, tell: Callable[[Tried], None] = lambda _: None
+) -> CapacityPlan:
+    """Play fleets from the cheapest up, `jobs` at a time, until nothing cheaper is left that might do."""
+    if not 1 <= search.most_workers <= MOST_WORKERS:
+        raise InputError(say(f"{search.most_workers} workers", "it is no number of them", f"1 to {MOST_WORKERS}"))
+    trace = load_trace(search.source)
+    least = _least_workers(trace, search.memories[0])
+    waiting: list[tuple[float, int, Fleet]] = []
+    failed: dict[ReplaySettings, int] = {}
+    tried: list[Tried] = []
+    chosen: Tried | None = None
+    for nth, memory in enumerate(search.memories):
+        _push(waiting, search, nth, Fleet(min(least, search.most_workers), search.router, memory))
+    with nullcontext(executor) if executor is not None else _process_pool(jobs) as runner:
+        while waiting and (chosen is None or waiting[0][0] < chosen.price):
+            batch = [heappop(waiting) for _ in range(min(jobs, len(waiting)))]
+            pending = [runner.submit(try_fleet, search, fleet) for _, _, fleet in batch]
+            for (_, nth, fleet), answer in zip(batch, [one.result() for one in pending], strict=True):
+                tried.append(answer)
+                tell(answer)
+                if answer.keeps(search.objective):
+                    chosen = answer if chosen is None or answer.price < chosen.price else chosen
+                elif not answer.error:
+                    failed[fleet.settings] = fleet.workers
+                    _push(waiting, search, nth, replace(fleet, workers=_more(fleet.workers)))
+        if chosen is not None:
+            low = failed.get(chosen.fleet.settings, least - 1)
+            for answer in _fewer(search, chosen, low, runner):
+                tried.append(answer)
+                tell(answer)
+                chosen = answer if answer.keeps(search.objective) else chosen
+    return CapacityPlan(search.objective, chosen, tuple(sorted(tried, key=lambda one: one.price)))
+
+
+def _fewer(search: Search, chosen: Tried, low: int, runner: Executor) -> Iterator[Tried]:
+    """The same memory with fewer workers, until it is known how few will do; `low` were too few."""
+    high = chosen.fleet.workers
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer: Tried = runner.submit(try_fleet, search, replace(chosen.fleet, workers=middle)).result()
+        yield answer
+        low, high = (low, middle) if answer.keeps(search.objective) else (middle, high)
+
+
+def _push(waiting: list[tuple[float, int, Fleet]], search: Search, nth: int, fleet: Fleet) -> None:
+    if fleet.workers <= search.most_workers:
+        heappush(waiting, (search.prices.of(fleet), nth, fleet))
+
+
+def _more(workers: int) -> int:
+    return workers + max(1, workers // 4)
+
+
+def try_fleet(search: Search, fleet: Fleet) -> Tried:
+    """Play one; it is given up when too many are late."""
+    trace, price = load_trace(search.source), search.prices.of(fleet)
+    with catch_warnings():
+        simplefilter("ignore", ConfigWarning)
+        try:
+            result = play_fleet(
+                trace, fleet, late=search.objective.limit(len(trace)), objective=search.objective.percent
+            )
+        except QuireError as wrong:
+            return Tried(fleet, price, None, str(wrong))
+    return Tried(fleet, price, result)
+
+
+def _least_workers(trace: Trace, settings: ReplaySettings) -> int:
+    """Fewer could not compute half of what somebody has to compute, every part once, while it comes."""
+    seconds = max(settings.times(trace)[-1], 1e-9)
+    longest: dict[tuple[object, int], int] = {}
+    for request in trace:
+        for part, size in zip(request.parts.tolist(), np.asarray(request.sizes).tolist(), strict=True):
+            key = (request.scope, part)
+            longest[key] = max(longest.get(key, 0), size)
+    return max(1, ceil(sum(longest.values()) / settings.pace.prefill_tokens_per_second / seconds / 2))
+
+
+def memories(
+    settings: ReplaySettings, device: Iterable[int], host: Iterable[int], disk: Iterable[int]
+) -> list[ReplaySettings]:
+    """Every combination of sizes, in bytes; 0 is a tier that is not there."""
+    found = []
+    hosts, disks = list(host), list(disk)
+    for one in device:
+        for other in hosts:
+            for coldest in disks:
+                made = settings.with_memory("device", one).with_memory("host", other)
+                found.append(made.with_memory("disk", coldest) if coldest else made)
+    return found

@@ -1,0 +1,152 @@
+"""Plans: nothing cheaper would do, what is assumed is said, and a model that is off recommends nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire import InputError
+from quire.tools.capacity import plan_command
+from quire.tools.capacity.fleet import Fleet, played
+from quire.tools.capacity.plan import Objective, PredictionCheck, Prices, Search, find_plan, memories, try_fleet
+from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
+from quire.tools.replay.setup.pace import Pace
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.workload.trace import read_trace
+
+GB = 10**9
+SMALL = ReplaySettings(block_size=64)
+CHEAP = Prices(worker=1.0, device=0.01, host=0.001, disk=0.0)
+
+
+def talks(folder: Path, count: int = 32, num_talks: int = 8) -> TraceSource:
+    """Several talks in turn, each prompt with all before it, ten a second."""
+    lines = []
+    for at in range(count):
+        turn, nth = divmod(at, num_talks)
+        parts = [[f"talk {nth}", 2000], *([f"turn {nth}.{one}", 100] for one in range(turn))]
+        lines.append(json.dumps({"time_ms": 100 * at, "prompt": parts, "output_tokens": 2}))
+    path = folder / "talks.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return TraceSource(str(path))
+
+
+def search(source: TraceSource, seconds: float, **options: Any) -> Search:
+    pace = Pace(prefill_tokens_per_second=8000, decode_ms=1)
+    settings = memories(replace(SMALL, pace=pace), [GB, 4 * GB], [0, 4 * GB], [0])
+    return Search(source, settings, Objective(seconds, 90), CHEAP, **options)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_nothing_cheaper_would_do(tmp_path: Path, jobs: int) -> None:
+    asked = search(talks(tmp_path), 0.5, most_workers=4)
+    plan = find_plan(asked, executor=LocalExecutor(), jobs=jobs)
+    assert plan.chosen is not None and plan.chosen.keeps(asked.objective)
+    every = [Fleet(count, "exact", memory) for memory in asked.memories for count in range(1, 5)]
+    doing = [one for one in (try_fleet(asked, fleet) for fleet in every) if one.keeps(asked.objective)]
+    assert plan.chosen.price == pytest.approx(min(one.price for one in doing))
+    assert len({one.price for one in doing}) > 1, "there was a choice"
+    prices = [one.price for one in plan.tried]
+    assert prices == sorted(prices) and plan.chosen in plan.tried
+    again = played(read_trace(asked.source.path), plan.chosen.fleet, (90,))
+    assert plan.chosen.result is not None and again.ttft(90) == plan.chosen.result.ttft_ms["objective"] / 1000 <= 0.5
+
+
+def test_many_workers_are_found_in_few_tries(tmp_path: Path) -> None:
+    asked = search(talks(tmp_path, 30, 30), 0.45, most_workers=64)
+    slow = replace(asked.memories[3], pace=Pace(prefill_tokens_per_second=5000, decode_ms=1))
+    asked = replace(asked, memories=[slow], router="round_robin")
+    plan = find_plan(asked, executor=LocalExecutor())
+    assert plan.chosen is not None
+    count = plan.chosen.fleet.workers
+    assert count > 3 and try_fleet(asked, plan.chosen.fleet).keeps(asked.objective)
+    assert not try_fleet(asked, replace(plan.chosen.fleet, workers=count - 1)).keeps(asked.objective)
+
+
+def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    plan = find_plan(search(talks(tmp_path), 0.001, most_workers=3), executor=LocalExecutor())
+    assert plan.chosen is None and plan.to_json()["chosen"] is None and len(plan.tried) == 12
+
+
+def test_memory_that_fits_nothing_is_tried_once(tmp_path: Path) -> None:
+    asked = replace(search(talks(tmp_path), 0.5), memories=memories(SMALL, [1000], [0], [0]))
+    plan = find_plan(asked, executor=LocalExecutor())
+    assert plan.chosen is None and len(plan.tried) == 1 and "holds no page" in plan.tried[0].error
+
+
+def test_prices_and_memories() -> None:
+    (one, two) = memories(SMALL, [10 * GB], [20 * GB], [0, 100 * GB])
+    assert [tier.name for tier in two.tiers] == ["device", "host", "disk"] and len(one.tiers) == 2
+    prices = Prices(worker=1.0, device=0.1, host=0.01, disk=0.001)
+    assert prices.of(Fleet(3, "exact", one)) == pytest.approx(3 * (1 + 1 + 0.2))
+    assert prices.of(Fleet(1, "exact", two)) == pytest.approx(1 + 1 + 0.2 + 0.1)
+    assert Objective(2, 95).limit(1000) == (2, 50)
+
+
+def words(source: TraceSource, *more: str) -> list[str]:
+    rates = ["--prefill-rate", "8000", "--decode-ms", "1", "--device-sizes", "1GB,4GB", "--host-sizes", "0"]
+    return [source.path, "--ttft", "500ms", "--p", "90", "--jobs", "1", "--most-workers", "4", *rates, *more]
+
+
+def test_the_command_says_what_it_found_and_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = talks(tmp_path)
+    assert plan_command.main(words(source)) == 0
+    shown = capsys.readouterr()
+    assert "Cheapest for a p90 first token within 0.5 s: " in shown.out and "an hour" in shown.out
+    assert "rates as given: not measured here" in shown.out and "1 worker with 1.0 GB device: " in shown.err
+    assert plan_command.main(words(source, "--json", "--model", "llama-3-70b")) in (0, 1)
+    found = json.loads(capsys.readouterr().out)
+    assert found["assumed"]["model"] == "llama-3-70b" and found["assumed"]["prefill_tokens_per_second"] == 8000
+    assert found["objective"] == {"seconds": 0.5, "percent": 90.0} and found["tried"]
+
+
+def measured(folder: Path, *pairs: tuple[float, float]) -> str:
+    pace = {"prefill_tokens_per_second": 8000, "decode_ms": 1, "decode_ms_per_sequence": 0.01}
+    checks = [{"predicted": one, "measured": other} for one, other in pairs]
+    path = folder / "measured.json"
+    path.write_text(json.dumps({"pace": pace, "checks": checks}), encoding="utf-8")
+    return str(path)
+
+
+def test_a_model_that_is_off_recommends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = talks(tmp_path)
+    good, bad = ((1.0, 1.2), (1.0, 0.85), (2.0, 1.9)), ((1.0, 1.2), (1.0, 1.5))
+    assert plan_command.main(words(source, "--measured", measured(tmp_path, *good))) == 0
+    assert "Cheapest for" in capsys.readouterr().out
+    for json_wanted in ([], ["--json"]):
+        assert plan_command.main(words(source, "--measured", measured(tmp_path, *bad), *json_wanted)) == 1
+        shown = capsys.readouterr().out
+        assert (
+            "No recommendation: " in shown and "off by 33%" in shown if not json_wanted else '"chosen": null' in shown
+        )
+        assert "Cheapest" not in shown
+    assert plan_command.main(words(source, "--measured", measured(tmp_path))) == 1, "nothing was checked"
+    assert PredictionCheck(1.0, 1.25).off == pytest.approx(0.2) and PredictionCheck(1.5, 1.0).off == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--ttft", "soon"], "write 2s or 500ms"),
+        (["--ttft", "0s"], "no objective"),
+        (["--p", "100"], "below 100"),
+        (["--most-workers", "0"], "no number of them"),
+        (["--device-sizes", "much"], "no amount of memory"),
+        (["--measured", "nowhere.json"], "make them with benchmarks/plan.py"),
+    ],
+)
+def test_what_cannot_be_asked_ends_in_a_line(
+    more: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan_command.main(words(talks(tmp_path, 4), *more)) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_times_as_people_write_them() -> None:
+    assert [plan_command.seconds_of(text) for text in ("2s", "500ms", "1.5")] == [2.0, 0.5, 1.5]
+    with pytest.raises(InputError):
+        plan_command.seconds_of("")
