@@ -37,7 +37,7 @@ RATES = ("prefill_tokens_per_second", "decode_ms", "decode_ms_per_sequence")
 SHOWN = 12  # fleets of the table
 
 
-class Measured(NamedTuple):
+class MeasuredEngine(NamedTuple):
     """What was measured on an engine: its rates, and how well they predict."""
 
     pace: Pace
@@ -91,7 +91,7 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _search(options: Namespace, measured: Measured | None) -> Search:
+def _search(options: Namespace, measured: MeasuredEngine | None) -> Search:
     if options.model is not None:
         options.shape = options.model
     settings = settings_of(options)
@@ -113,19 +113,19 @@ def seconds_of(text: str) -> float:
         raise InputError(say(f"a time of {text!r}", "it is none", "write 2s or 500ms")) from None
 
 
-def read_measured(path: str) -> Measured:
+def read_measured(path: str) -> MeasuredEngine:
     """What benchmarks/plan.py has written."""
     try:
         table = json.loads(Path(path).read_text(encoding="utf-8"))
         rate, turn, more = (float(table["pace"][field]) for field in RATES)
         checks = tuple(PredictionCheck(float(one["predicted"]), float(one["measured"])) for one in table["checks"])
-        return Measured(Pace(rate, turn, more), checks)
+        return MeasuredEngine(Pace(rate, turn, more), checks)
     except (OSError, ValueError, KeyError, TypeError) as wrong:
         fact = f"it cannot be used ({type(wrong).__name__}: {wrong})"
         raise InputError(say(f"measurements {path!r}", fact, "make them with benchmarks/plan.py")) from None
 
 
-def assumed(search: Search, measured: Measured | None) -> dict[str, Any]:
+def assumed(search: Search, measured: MeasuredEngine | None) -> dict[str, Any]:
     """Everything that the answer rests on."""
     pace = search.memories[0].pace
     return {
@@ -163,7 +163,7 @@ def _outcome(tried: Tried) -> str:
     return f"{tried.result.ttft_ms['objective'] / 1000:.2f} s"
 
 
-def _show(plan: CapacityPlan, search: Search, measured: Measured | None) -> None:
+def _show(plan: CapacityPlan, search: Search, measured: MeasuredEngine | None) -> None:
     objective = f"p{plan.objective.percent:g} first token within {plan.objective.seconds:g} s"
     if measured is not None and not measured.is_good:
         worst = max((check.off for check in measured.checks), default=1.0)
