@@ -33,7 +33,7 @@ LADDERS = {
         "routes",
         "server",
         "viewer",
-        "traffic",
+        "made_up_traffic",
         "__main__",
     ],
     "tools.replay": [

@@ -15,7 +15,10 @@ INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as a shell says it: 128 
 TOOLS = {
     "demo": ("quire.tools.demo", "two requests, one promise: why admission has two phases"),
     "chat": ("quire.tools.chat", "talk to a model; shows what of each prompt was reused, and how soon it answered"),
-    "serve": ("quire.tools.serve", "a model behind an OpenAI-compatible HTTP server, with metrics and API keys"),
+    "serve": (
+        "quire.tools.serve.serve_command",
+        "a model behind an OpenAI-compatible HTTP server: metrics, API keys",
+    ),
     "prefill": ("quire.tools.prefill", "compute prompts for `quire chat --prefill-peer` in another process"),
     "replay": ("quire.tools.replay.replay_command", "a recorded workload through the cache, on a virtual clock"),
     "sweep": ("quire.tools.replay.sweep_command", "a replay for every size and policy, beside the offline optimum"),
@@ -51,6 +54,11 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in TOOLS:
         print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
+    """However it ends: a code, and at most one line about it."""
     try:
         tool = importlib.import_module(TOOLS[words[0]][0])
         if words[0] in ENDED:

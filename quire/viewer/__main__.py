@@ -11,7 +11,7 @@ from argparse import ArgumentParser
 from itertools import count
 
 from quire.core.records.errors import QuireError
-from quire.viewer.traffic import Traffic, demo_cache
+from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 from quire.viewer.viewer import Viewer
 
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--steps", type=int, metavar="N", help="end after so many (default: go on)")
     options = parser.parse_args(argv)
     cache = demo_cache(options.slots, options.slots + options.slots // 2)
-    traffic = Traffic(cache, options.users)
+    traffic = MadeUpTraffic(cache, options.users)
     try:
         traffic.viewer = Viewer(cache, port=options.port, waiting=traffic.waiting, name="made-up conversations")
     except QuireError as wrong:

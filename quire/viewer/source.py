@@ -38,7 +38,7 @@ class ViewedStep(NamedTuple):
     seconds: Mapping[str, float]  # by part
 
 
-class MissTally:
+class MissCounts:
     """Prompt tokens that were reused, and by cause those that were not, since the beginning."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class CacheSource:
 
     def __init__(self, cache: Cache, waiting: Callable[[], Iterable[Request]] | None = None, name: str = "") -> None:
         self.cache, self.name = cache, name
-        self.tally = MissTally()
+        self.tally = MissCounts()
         self.steps: deque[ViewedStep] = deque(maxlen=MOST_STEPS)
         self._waiting = waiting
         self._receipts: dict[Hashable, Receipt] = {}

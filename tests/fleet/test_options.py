@@ -10,7 +10,7 @@ import pytest
 
 from quire import InputError
 from quire.tools import cli
-from quire.tools.serve_fleet import NOT_THERE, add_fleet, check_fleet
+from quire.tools.serve.fleet_options import NOT_THERE, add_fleet, check_fleet
 
 
 def checked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

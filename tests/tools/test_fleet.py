@@ -12,8 +12,8 @@ import pytest
 from quire import InputError
 from quire.tools.capacity import fleet_command
 from quire.tools.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
-from quire.tools.capacity.fleet_worker import FleetWorker
 from quire.tools.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
+from quire.tools.capacity.simulated_worker import SimulatedWorker
 from quire.tools.replay.play.player import play
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
 from quire.tools.replay.setup.pace import Pace
@@ -67,7 +67,7 @@ def test_a_follow_up_goes_where_its_beginning_is_unless_that_takes_longer(tmp_pa
     asks = [(0, [first]), (1, [second]), (900, [second, ["c", 100]]), (901, [first, ["d", 100]])]
     asks += [(2000 + nth, [second, [f"e{nth}", 30000]]) for nth in range(3)]
     trace = talks(tmp_path, asks)
-    workers = [FleetWorker(trace, SMALL) for _ in range(2)]
+    workers = [SimulatedWorker(trace, SMALL) for _ in range(2)]
     route = open_router("exact", workers, SMALL)
     assert isinstance(route, ExactRouter)
     chosen = []
@@ -88,7 +88,7 @@ def test_a_follow_up_goes_where_its_beginning_is_unless_that_takes_longer(tmp_pa
 
 def test_loads_are_what_waits_and_what_decodes(tmp_path: Path) -> None:
     trace = talks(tmp_path, [(0, [["a", 20000]]), (0, [["b", 9000]]), (1, [["c", 100]])])
-    workers = [FleetWorker(trace, SMALL) for _ in range(2)]
+    workers = [SimulatedWorker(trace, SMALL) for _ in range(2)]
     route = LeastLoaded(workers, SMALL)
     for request in [trace[0], trace[1]]:
         choice = route(request)

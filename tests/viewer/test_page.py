@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire import Viewer
-from quire.viewer.traffic import Traffic, demo_cache
+from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -84,10 +84,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def busy() -> Iterator[tuple[Viewer, Traffic]]:
+def busy() -> Iterator[tuple[Viewer, MadeUpTraffic]]:
     """A page with a lot to show; nothing happens unless a test makes a step."""
     cache = demo_cache(900, 600, 16)
-    traffic = Traffic(cache, users=40, seed=1)
+    traffic = MadeUpTraffic(cache, users=40, seed=1)
     with Viewer(cache, waiting=traffic.waiting, name=MARKUP) as viewer:
         traffic.viewer = viewer
         for _ in range(200):
@@ -131,7 +131,7 @@ def drawn(page: Page, canvas: str) -> int:
     return count
 
 
-def test_it_shows_what_there_is_and_follows(browser: Browser, busy: tuple[Viewer, Traffic]) -> None:
+def test_it_shows_what_there_is_and_follows(browser: Browser, busy: tuple[Viewer, MadeUpTraffic]) -> None:
     viewer, traffic = busy
     with opened(browser, viewer.url) as page:
         shown(page)
@@ -155,7 +155,7 @@ def test_it_shows_what_there_is_and_follows(browser: Browser, busy: tuple[Viewer
         assert drawn(page, ".pool canvas") > 2
 
 
-def test_nothing_overflows_and_all_can_be_read(browser: Browser, busy: tuple[Viewer, Traffic]) -> None:
+def test_nothing_overflows_and_all_can_be_read(browser: Browser, busy: tuple[Viewer, MadeUpTraffic]) -> None:
     with opened(browser, busy[0].url, color_scheme="dark") as page:
         shown(page)
         page.click("#pause")
@@ -174,7 +174,7 @@ def test_nothing_overflows_and_all_can_be_read(browser: Browser, busy: tuple[Vie
             page.click("#close")
 
 
-def test_the_keyboard_reaches_everything(browser: Browser, busy: tuple[Viewer, Traffic]) -> None:
+def test_the_keyboard_reaches_everything(browser: Browser, busy: tuple[Viewer, MadeUpTraffic]) -> None:
     with opened(browser, busy[0].url, reduced_motion="reduce") as page:
         shown(page)
         page.click("#pause")

@@ -15,18 +15,18 @@ from quire.core import maps
 from quire.core.store import StoreName
 from quire.core.store.mapped import SlotState
 from quire.viewer.cells import COLOURS, MOST_CELLS
+from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 from quire.viewer.receipts import receipt_of
 from quire.viewer.snapshot import MOST_POOLS, MOST_RUNNING, MOST_WAITING, Snapshots
 from quire.viewer.source import CacheSource
-from quire.viewer.traffic import Traffic, demo_cache
 
 SECRET = "tenant-of-somebody"
 
 
-def lively(store: StoreName = "auto", steps: int = 60) -> tuple[Traffic, Snapshots]:
+def lively(store: StoreName = "auto", steps: int = 60) -> tuple[MadeUpTraffic, Snapshots]:
     """Traffic that has run for a while, and snapshots of its cache."""
     made = demo_cache(900, 600, 16)
-    traffic = Traffic(Cache(made.config, store=store), users=30, seed=3)
+    traffic = MadeUpTraffic(Cache(made.config, store=store), users=30, seed=3)
     source = CacheSource(traffic.cache, traffic.waiting, "a test")
     traffic.viewer = source  # type: ignore[assignment]  # it hears what a viewer hears
     for _ in range(steps):

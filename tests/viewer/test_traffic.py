@@ -7,11 +7,11 @@ import pytest
 from quire import check
 from quire.core.maps import live_ids
 from quire.viewer import __main__ as command
-from quire.viewer.traffic import Traffic, demo_cache
+from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 
 
 def test_the_cache_stays_whole_and_nobody_starves() -> None:
-    traffic = Traffic(demo_cache(1500, 1000, 16), users=20, seed=5)
+    traffic = MadeUpTraffic(demo_cache(1500, 1000, 16), users=20, seed=5)
     seen: list[int] = []
     for _ in range(400):
         traffic.step()
@@ -24,14 +24,14 @@ def test_the_cache_stays_whole_and_nobody_starves() -> None:
 
 
 def test_what_never_fits_is_sent_away() -> None:
-    traffic = Traffic(demo_cache(80, 80, 8), users=20, seed=5)
+    traffic = MadeUpTraffic(demo_cache(80, 80, 8), users=20, seed=5)
     for _ in range(60):
         traffic.step()
     assert not traffic.waiting() or traffic.cache.num_sequences
 
 
 def test_it_is_the_same_every_time() -> None:
-    first, second = (Traffic(demo_cache(300, 200, 8), users=20, seed=5) for _ in range(2))
+    first, second = (MadeUpTraffic(demo_cache(300, 200, 8), users=20, seed=5) for _ in range(2))
     assert [first.step() for _ in range(60)] == [second.step() for _ in range(60)]
 
 

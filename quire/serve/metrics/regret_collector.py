@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from quire.insight.regret import Regret
 from quire.insight.report import RegretReport
-from quire.serve.metrics.engine_collector import LABELS
+from quire.serve.metrics.families import LABELS
 
 Rows = Mapping[Any, float | None]  # by the values of the labels
 _SINGLE = {

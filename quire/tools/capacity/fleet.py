@@ -15,8 +15,8 @@ import numpy as np
 
 from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
-from quire.tools.capacity.fleet_worker import FleetWorker
 from quire.tools.capacity.routers import RouterName, open_router
+from quire.tools.capacity.simulated_worker import SimulatedWorker
 from quire.tools.replay.play.sweep import Executor, TraceSource, _process_pool
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace, read_trace
@@ -79,7 +79,7 @@ def play_fleet(
 
     With `objective` the times have that percentile too, by this name.
     """
-    workers = [FleetWorker(trace, fleet.settings) for _ in range(fleet.workers)]
+    workers = [SimulatedWorker(trace, fleet.settings) for _ in range(fleet.workers)]
     for worker in workers:
         worker.late_after = inf if late is None else late.seconds
     route = open_router(fleet.router, workers, fleet.settings)
@@ -96,7 +96,7 @@ def play_fleet(
     return _result(trace, fleet, workers, named if objective is None else {**named, "objective": objective})
 
 
-def _result(trace: Trace, fleet: Fleet, workers: list[FleetWorker], percents: dict[str, float]) -> FleetResult:
+def _result(trace: Trace, fleet: Fleet, workers: list[SimulatedWorker], percents: dict[str, float]) -> FleetResult:
     waits = np.array([wait for worker in workers for wait in worker.first_tokens.values()] or [0.0]) * 1000
     prompt, saved = (sum(getattr(worker, name) for worker in workers) for name in ("prompt_tokens", "saved_tokens"))
     computed = [worker.prompt_tokens - worker.saved_tokens for worker in workers]

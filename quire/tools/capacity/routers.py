@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from quire.tools.capacity.fleet_worker import FleetWorker
+from quire.tools.capacity.simulated_worker import SimulatedWorker
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import TraceRequest
 
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 Route = Callable[[TraceRequest], Choice]
 
 
-def open_router(name: RouterName, workers: Sequence[FleetWorker], settings: ReplaySettings) -> Route:
+def open_router(name: RouterName, workers: Sequence[SimulatedWorker], settings: ReplaySettings) -> Route:
     """A router over these workers."""
     if name == "round_robin":
         return RoundRobin(len(workers))
@@ -50,7 +50,7 @@ class RoundRobin:
 class LeastLoaded:
     """The one that would give the first token soonest, if nobody held anything."""
 
-    def __init__(self, workers: Sequence[FleetWorker], settings: ReplaySettings) -> None:
+    def __init__(self, workers: Sequence[SimulatedWorker], settings: ReplaySettings) -> None:
         self._workers, self._settings = workers, settings
         self._turn = 0  # equal ones take turns
 
@@ -64,7 +64,7 @@ class LeastLoaded:
         ]
         return Choice(min(costs)[-1], request.length)
 
-    def _seconds(self, worker: FleetWorker, tokens: int) -> float:
+    def _seconds(self, worker: SimulatedWorker, tokens: int) -> float:
         """Until a prompt of so many tokens is computed behind those that wait; every step has a turn of decoding."""
         pace, budget = self._settings.pace, self._settings.token_budget
         every = worker.pending_tokens() + tokens
@@ -80,7 +80,7 @@ class ExactRouter(LeastLoaded):
     bounds what it can hold, and whoever would be too late even then is not asked.
     """
 
-    def __init__(self, workers: Sequence[FleetWorker], settings: ReplaySettings) -> None:
+    def __init__(self, workers: Sequence[SimulatedWorker], settings: ReplaySettings) -> None:
         super().__init__(workers, settings)
         self._given: dict[tuple[object, int, int], int] = {}  # scope, place and part of a prompt -> workers, as bits
 

@@ -102,16 +102,19 @@ class Player:
 
     def _arrive(self) -> None:
         while self._arrived < len(self._trace) and self._times[self._arrived] <= self._now:
-            request = self._trace[self._arrived]
-            if self._queue.outranks(request):
-                self._shortage = None
-            waiting = WaitingRequest(request)
-            if self._slow is not None:
-                self._slow.prefetch(waiting, waiting.ready(self.cache, self._token_ids, self._settings), self._now)
-                if len(self._queue) > MANY:
-                    waiting.set_aside()
-            self._queue.put(waiting)
+            self._enqueue(self._trace[self._arrived])
             self._arrived += 1
+
+    def _enqueue(self, request: TraceRequest) -> None:
+        """A request has come: it waits, and what a slow tier has of it begins its way up."""
+        if self._queue.outranks(request):
+            self._shortage = None
+        waiting = WaitingRequest(request)
+        if self._slow is not None:
+            self._slow.prefetch(waiting, waiting.ready(self.cache, self._token_ids, self._settings), self._now)
+            if len(self._queue) > MANY:
+                waiting.set_aside()
+        self._queue.put(waiting)
 
     # -- a step ------------------------------------------------------------------------------------------------------
 

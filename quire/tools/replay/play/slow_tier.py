@@ -26,7 +26,7 @@ class Reading(NamedTuple):
     num_pages: int  # of the group that says where a prompt came from
 
 
-class Writing(NamedTuple):
+class DiskWriting(NamedTuple):
     """Pages on their way down."""
 
     end: float
@@ -39,7 +39,7 @@ class SlowTier:
     def __init__(self, cache: TimedCache, pace: SlowPace, measure: int) -> None:
         self._cache, self._pace, self._measure = cache, pace, measure
         self._reads: deque[Reading] = deque()  # in the order in which they end
-        self._writing: Writing | None = None
+        self._writing: DiskWriting | None = None
         self._read_until = self._write_until = 0.0  # when the last of them is done
         self._page_bytes = max(sum(group.page_bytes for group in cache.config.groups), 1)
         self._counts: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class SlowTier:
         size = self._cache.bytes_of(plan)
         self._counts["written bytes"] += size
         self._write_until += size / self._pace.write
-        self._writing = Writing(self._write_until, plan)
+        self._writing = DiskWriting(self._write_until, plan)
 
     def close(self) -> None:
         """The replay is over: what is under way ends."""

@@ -1,4 +1,4 @@
-"""Traffic: made-up conversations on a real cache, without a model, to see the page at work.
+"""MadeUpTraffic: made-up conversations on a real cache, without a model, to see the page at work.
 
     a few system prompts ──► many conversations ──► turns: prompt in parts, answer token by token, a pause, the next
 
@@ -49,7 +49,7 @@ class MadeUpTalk:
     wait: int = 0  # steps until the next one
 
 
-class Traffic:
+class MadeUpTraffic:
     """An engine without a model; `viewer` hears what an engine would tell it."""
 
     def __init__(self, cache: Cache, users: int = 60, seed: int = 0, viewer: Viewer | None = None) -> None:

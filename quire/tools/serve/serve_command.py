@@ -19,7 +19,7 @@ from quire import InputError, QuireError
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
 from quire.tools.model_options import add_model, note_printer, read_secret
-from quire.tools.serve_fleet import add_fleet, check_fleet
+from quire.tools.serve.fleet_options import add_fleet, check_fleet
 from quire.viewer.viewer import is_loopback
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run_fleet(options: Namespace, settings: ServeSettings, listening: socket, tell: Callable[[str], None]) -> int:
-    from quire.tools.serve_fleet import run_fleet
+    from quire.tools.serve.fleet_options import run_fleet
 
     try:
         run_fleet(options, settings, tell, lambda service: _serve(service, listening, options))

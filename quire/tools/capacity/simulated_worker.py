@@ -1,4 +1,4 @@
-"""FleetWorker: one player among many on one clock. It is given requests as they come, and knows nothing of the others.
+"""SimulatedWorker: one player among many on one clock. It gets requests as they come, and knows nothing of the others.
 
 run_until(the next arrival anywhere) -> load, held(request) -> give(request) -> ... -> run_to_end
 """
@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from math import inf
 
-from quire import Request
+from quire import Receipt, Request
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
 from quire.tools.replay.play.player import Player
-from quire.tools.replay.play.waiting import WaitingRequest
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace, TraceRequest
 
 
-class FleetWorker(Player):
+class SimulatedWorker(Player):
     """A worker. `first_tokens` has the seconds to the first token, by request."""
 
     def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
@@ -96,19 +95,17 @@ class FleetWorker(Player):
 
     def _arrive(self) -> None:
         for request in self._inbox:
-            if self._queue.outranks(request):
-                self._shortage = None
-            self._queue.put(WaitingRequest(request))
+            self._enqueue(request)
         self._inbox.clear()
 
-    def _seat(self, run: RunningRequest) -> None:
+    def _seat(self, run: RunningRequest, receipt: Receipt | None) -> None:
         request = run.waiting.request
         self._waiting.pop(request.number, None)
         if request.number not in self._seen:
             self._seen.add(request.number)
             self.prompt_tokens += request.length
             self.saved_tokens += run.sequence.computed
-        super()._seat(run)
+        super()._seat(run, receipt)
 
     def _compute(self, result: AdmissionResult) -> None:
         before = list(self._prompts)

@@ -1,0 +1,1 @@
+"""quire serve: one server, or many workers behind one: what the command line says."""
