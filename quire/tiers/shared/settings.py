@@ -22,7 +22,7 @@ def one_label(_: Scope) -> str:
 class SharedConfig:
     """A shared store, and how it is used."""
 
-    store: str | Path = field(repr=False)  # a folder, or redis://user:password@host:6379/0
+    store: str | Path = field(repr=False)  # a folder, redis://user:password@host:6379/0, or mooncake://host:50051
     namespace: str = ""  # of the fingerprint: what tells two models apart that look alike
     min_uses: int = 1  # a block goes out when so many texts that were served have had it; 0: nothing goes out
     wait: float = 1.0  # seconds that a request may wait for its pages before it is computed without
@@ -51,6 +51,10 @@ class SharedConfig:
 def open_store(config: SharedConfig) -> SharedStore:
     """The store that a config names; one that does not answer yet is no error."""
     place = str(config.store)
+    if place.startswith("mooncake://"):
+        from quire.tiers.shared.stores.mooncake_store import MooncakeStore
+
+        return MooncakeStore(place)
     if "://" in place:
         from quire.tiers.shared.stores.redis_store import RedisStore
 
