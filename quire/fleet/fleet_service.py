@@ -29,7 +29,10 @@ Books = Callable[[], list[WorkerBook]]
 
 
 class FleetService(Service):
-    """One server's, in front of many workers; `books` are those of its routers."""
+    """One server's, in front of many workers; `books` are those of its routers.
+
+    To endpoints it is a Service; of what that one has, nothing is made that needs an LLM.
+    """
 
     def __init__(
         self, settings: ServeSettings, tokenizer: Any, facts: WorkerFacts, caller: Caller, books: Books,

@@ -44,6 +44,7 @@ class Carried:
         name = fleet.book.rank(alive, work.tokens, work.scope, work.ticket.avoided)[0]
         work.ticket.enter(fleet.book.in_flight, name)
         fleet.chosen.append(name)
+        fleet.works.append(work)
         messages = fleet.workers[name].answer(pickle.loads(pickle.dumps(work)))
         try:
             async for message in messages:
@@ -88,6 +89,7 @@ class Fleet(HttpAsker):
         self.alive = set(self.workers)
         self.book = WorkerBook()
         self.chosen: list[str] = []
+        self.works: list[FleetWork] = []
         self.heard, self.is_full = 0, False
         self.kill_after: int | None = None
         self.book.update({name: self._address(name) for name in self.workers})

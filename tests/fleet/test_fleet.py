@@ -71,6 +71,17 @@ def test_an_answer_whose_worker_is_lost_is_the_same(alone: Serving, kind: str) -
         some.until_idle()
 
 
+def test_another_worker_goes_on_behind_the_tokens_so_far_with_the_same_seed() -> None:
+    with fleet(2) as some:
+        some.kill_after = 5
+        got = some.complete(prompt=LONG, temperature=1.0, max_tokens=12, ignore_eos=True, stream=True)
+        first, second = some.works
+        assert first.sampling.seed is not None and second.sampling == first.sampling, "the server has chosen a seed"
+        assert first.begun == () and len(second.begun) == 5 and some.chosen[0] != some.chosen[1]
+        assert len(streamed(got)[0][0]) > 0 and some.metric("vllm:generation_tokens_total") == 12
+        assert some.metric("quire:fleet_resumed_total") == 1
+
+
 def test_usage_and_pieces_are_those_of_one_engine(alone: Serving) -> None:
     body = {**HELLO, "max_tokens": 12, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
     wanted = alone.post("/v1/chat/completions", body).events
