@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 from quire.core.records.errors import InputError, say
@@ -38,6 +39,11 @@ class PageServer(ThreadingHTTPServer):
         except (OSError, OverflowError) as wrong:
             raise InputError(say(f"a page at {host}:{port}", str(wrong), "give a free port of this machine")) from None
         self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="quire-page", daemon=True)
+
+    def server_bind(self) -> None:
+        """Without asking for the name of the address, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def start(self) -> None:
         """Answer from now on, in threads of its own."""

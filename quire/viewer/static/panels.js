@@ -157,7 +157,7 @@ function fillRow(made, row, longest, snapshot) {
   const numbers = [warm, reused - warm, Math.min(prompt, computed) - reused, prompt - Math.min(prompt, computed), known - prompt];
   numbers.forEach((tokens, at) => (made.bar.children[at].style.width = `${(100 * Math.max(0, tokens)) / longest}%`));
   const share = percent(reused, prompt);
-  const text = computed < prompt ? `reading, ${share} reused` : `${count(Math.max(0, known - prompt))} out, ${share} reused`;
+  const text = computed < prompt ? `reading, ${share} reused` : `answer ${count(Math.max(0, known - prompt))}, ${share} reused`;
   if (made.what.textContent !== text) made.what.textContent = text;
   const label = `Request ${number}, ${scope}: ${count(reused)} of ${count(prompt)} prompt tokens reused from ${snapshot.tiers[0]} and slower memories, ` +
     `${count(Math.max(0, known - prompt))} tokens of answer. Show its receipt.`;
@@ -197,7 +197,7 @@ export function showMisses(snapshot) {
   const colours = found.map((_, at) => CAUSE_COLOURS[Math.min(at, CAUSE_COLOURS.length - 1)]);
   byId("miss-bar").hidden = !reuse.tokens;
   if (!reuse.tokens) {
-    const why = snapshot.receipts ? "No prompt has been admitted yet." : "This cache keeps no receipts: build it with receipts=True to see causes.";
+    const why = snapshot.receipts ? "No receipt has come yet. They come with finished requests, or by viewer.admitted(batch)." : "This cache keeps no receipts: build it with receipts=True to see causes.";
     byId("causes").replaceChildren(element("li", "empty", why));
     return;
   }
