@@ -226,7 +226,7 @@ def test_what_was_skipped_and_warned_of_stands_under_the_table(trace: str, capsy
     assert cli.main(words) == 0
     told = capsys.readouterr()
     assert "1 lines of the trace were broken and skipped." in told.out
-    assert told.err.startswith("quire sweep: 1 of 1: ") and told.err.count("\n") == 1  # a line per cell in a log
+    assert told.err.startswith("quire sweep: 1 of 1: ") and told.err.count("\n") == 1  # a line per combination in a log
     assert "Note: group 'local' (window 1024)" in told.out
     assert cli.main([*words, "--json"]) == 0
     (point,) = json.loads(capsys.readouterr().out)["points"]

@@ -19,7 +19,7 @@ from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import curves, screen
 from quire.tools.replay.show.number_format import share_text
 from quire.tools.replay.show.page_file import check_page, write_page
-from quire.tools.replay.show.sweep_answer import cell_words
+from quire.tools.replay.show.sweep_answer import combination_words
 
 AXES = (
     "--device", "--host", "--eviction", "--admission", "--block-size", "--batch", "--token-budget", "--shape",
@@ -89,7 +89,7 @@ def _settings(options: Namespace) -> ReplaySettings:
     return settings if options.admission is None else replace(settings, two_phase=options.admission == WAYS[0])
 
 
-class CellLines:
+class CombinationLines:
     """A line for every combination that is done, for whoever looks at a log."""
 
     def __init__(self, total: int) -> None:
@@ -99,12 +99,12 @@ class CellLines:
         """One is done."""
         self._done += 1
         what = answer if isinstance(answer, str) else f"hit rate {share_text(answer['hit_rate_of_trace'])}"
-        words = cell_words(settings, ("eviction", "block_size"))
+        words = combination_words(settings, ("eviction", "block_size"))
         print(f"quire sweep: {self._done} of {self._total}: {words}: {what}", file=sys.stderr, flush=True)
 
 
 def _run(options: Namespace, source: TraceSource, settings: list[ReplaySettings]) -> int:
-    lines = CellLines(len(settings)) if not sys.stderr.isatty() else None
+    lines = CombinationLines(len(settings)) if not sys.stderr.isatty() else None
     with nullcontext(None) if options.json else screen.progress("sweeping", len(settings)) as tell:
         found = sweep(source, settings, workers=options.workers, tell=tell, told=lines)
     wrote = bool(options.html) and write_page(options.html, curves.render(found), "quire sweep")

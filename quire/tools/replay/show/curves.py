@@ -100,9 +100,10 @@ def render(found: Sweep) -> str:
     every, other = found.points[0].settings.to_json(), {"memory", *varied(found)}
     same = story.settings({"settings": {name: value for name, value in every.items() if name not in other}})
     parts = [
-        html.answer(f"Sweep of {found.trace}", first, others),
+        html.answer(f"Sweep of {found.trace}", first),
         *(html.warning(line) for line in _warning(found)),
         html.figure(plot(found)),
+        *(html.paragraph(line) for line in others),
         html.heading("Every combination"),
         html.table(head, lines, words=0),
         html.bullets(_said(found)),

@@ -55,10 +55,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1)
     return Markup(f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>')
 
 
-def answer(title: str, sentence: str, others: Iterable[str] = ()) -> Markup:
-    """How every page begins: what it is about, what came of it, in a sentence, and what else should be known."""
-    more = "".join(f'<p class="more">{escape(line)}</p>' for line in others)
-    return Markup(f'<header><h1>{escape(title)}</h1><p class="answer">{escape(sentence)}</p>{more}</header>')
+def answer(title: str, sentence: str) -> Markup:
+    """How every page begins: what it is about, and what came of it, in a sentence."""
+    return Markup(f'<header><h1>{escape(title)}</h1><p class="answer">{escape(sentence)}</p></header>')
 
 
 def lines(texts: Iterable[str]) -> Markup:

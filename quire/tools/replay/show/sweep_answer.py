@@ -14,6 +14,7 @@ from quire.tools.replay.show.number_format import bytes_text, share_text, time_t
 
 LEAST_POINTS = 0.0005  # of the prompt tokens: less is no difference
 LEAST_SECONDS = 0.0005
+_NO_CHANGE = "changes no hit rate"
 FIRST = ("host", "disk", "shared", "device")  # whose answer is wanted first
 
 
@@ -58,13 +59,14 @@ def _facts(point: Point) -> dict[str, Any]:
 
 
 def answers(found: Sweep) -> list[str]:
-    """What more of each tier brings, then what an order brings: one sentence each, the first of them first."""
+    """What more of each tier brings, then what an order brings: one sentence each, those that change nothing last."""
     ran = [point for point in found.points if not point.error]
     orders = "eviction" in varied(found)
     lines = [_of_tier(ran, name, orders) for name in many_sizes(found)]
     if orders:
         lines.append(_of_order(ran))
-    return [line for line in lines if line] or [_best(ran)]
+    told = sorted([line for line in lines if line], key=lambda line: _NO_CHANGE in line)
+    return told or [_best(ran)]
 
 
 def _best(ran: Sequence[Point]) -> str:
@@ -141,9 +143,7 @@ def first_token(point: Point) -> float:
 def _brings(less: Point, more: Point) -> str:
     points = _rate(more) - _rate(less)
     verb = "adds" if points > 0 else "costs"
-    told = (
-        f"{verb} {100 * abs(points):.1f} points of hit rate" if abs(points) >= LEAST_POINTS else "changes no hit rate"
-    )
+    told = f"{verb} {100 * abs(points):.1f} points of hit rate" if abs(points) >= LEAST_POINTS else _NO_CHANGE
     if overload(less.result) or overload(more.result):
         return told
     soon = first_token(less) - first_token(more)
@@ -153,7 +153,7 @@ def _brings(less: Point, more: Point) -> str:
     return f"{told} and {moved} the median first token"
 
 
-def cell_words(settings: ReplaySettings, names: Sequence[str]) -> str:
+def combination_words(settings: ReplaySettings, names: Sequence[str]) -> str:
     """One combination, for a line."""
     facts = settings.to_json()
     sizes = [f"{name} {bytes_text(size)}" for name, size in memory_of(settings).items()]

@@ -1,0 +1,137 @@
+"""The pages as Chromium shows them: nothing overflows or overlaps, words can be read, in light, dark, on a phone, on
+paper; without a single script."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.tools.replay.play.sweep import Point, Sweep
+from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.show import curves, page
+from tests.tools.test_replay_page import a_result
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+HEAVY = {"load": 2.5, "offered_tokens_per_second": 50_000.0, "capacity_tokens_per_second": 20_000.0}
+LOOKS = [("light", 1100), ("dark", 1100), ("light", 360)]
+
+# What is wrong with what is seen: too wide, one label over another, words too pale (WCAG's 4.5).
+LOOK = """() => {
+  const wrong = [];
+  const seen = (e) => e.getClientRects().length && getComputedStyle(e).visibility === 'visible';
+  if (document.documentElement.scrollWidth > innerWidth) wrong.push('too wide');
+  for (const kind of ['.xs', '.ys']) for (const axis of document.querySelectorAll(kind)) {
+    const boxes = [...axis.children].filter(seen).map((e) => [e.textContent, e.getBoundingClientRect()]);
+    for (const [a, one] of boxes) for (const [b, two] of boxes)
+      if (a < b && one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom)
+        wrong.push(`${a} over ${b}`);
+  }
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255)
+      .map((x) => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!colour.startsWith('rgba(0, 0, 0, 0')) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  for (const e of document.querySelectorAll('h1, h2, h3, p, li, td, th, summary, .xs span, .ys span, pre')) {
+    if (!seen(e) || !e.textContent.trim()) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) wrong.push('pale: ' + e.textContent.slice(0, 40));
+  }
+  for (const e of document.querySelectorAll('figure svg')) if (seen(e) && e.getBoundingClientRect().height < 100)
+    wrong.push('flat plot');
+  return [...new Set(wrong)];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    with sync_api.sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+def swept() -> Sweep:
+    model = {"ttft_ms": {"p50": 900.0}, "throughput_tokens_per_second": 12_345.0}
+    points = []
+    for host in ("0", "50GB", "200GB"):
+        for device in ("8GB", "16GB", "32GB", "64GB"):
+            for nth, order in enumerate(("lru", "adaptive")):
+                made = ReplaySettings().with_memory("host", host).with_memory("device", device)
+                rate = 0.1 + 0.001 * made.tiers[1].num_bytes / 1e9 + 0.002 * made.tiers[0].num_bytes / 1e9 + 0.02 * nth
+                result = {
+                    "hit_rate_of_trace": rate,
+                    "model": model,
+                    "load": HEAVY,
+                    "refused": nth,
+                    "broken_promises": 0,
+                }
+                points.append(Point(replace(made, eviction=order), result, rate + 0.05))  # type: ignore[arg-type]
+    return Sweep("a trace.jsonl", tuple(points), 0.5)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    heavy = {**a_result(steps=90), "load": HEAVY}
+    texts = {
+        "replay": page.render(heavy),
+        "compare": page.render(a_result(), a_result(broken=1)),
+        "sweep": curves.render(swept()),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_pages_can_be_read(browser: Any, pages: dict[str, Path], scheme: str, width: int) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=True
+    )
+    tab = context.new_page()
+    for name, path in pages.items():
+        tab.goto(path.as_uri())
+        answer = tab.locator(".answer").bounding_box()
+        plot = tab.locator("figure svg").first.bounding_box()
+        assert answer["y"] < plot["y"] < 800, f"{name}: the answer comes first, then the plot that shows it"
+        assert tab.evaluate(LOOK) == [], name
+        tab.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+        assert tab.evaluate(LOOK) == [], f"{name}, unfolded"
+    context.close()
+
+
+def test_paper_shows_what_is_folded(browser: Any, pages: dict[str, Path]) -> None:
+    tab = browser.new_page(viewport={"width": 800, "height": 1000}, color_scheme="dark")
+    tab.goto(pages["replay"].as_uri())
+    closed = tab.locator("main > details table").last
+    assert not closed.is_visible()
+    tab.emulate_media(media="print")
+    assert (
+        closed.is_visible() and tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    )
+    assert tab.evaluate(LOOK) == []
+    tab.close()
+
+
+def test_a_pointer_over_a_plot_shows_numbers(browser: Any, pages: dict[str, Path]) -> None:
+    tab = browser.new_page()
+    tab.goto(pages["sweep"].as_uri())
+    titles = tab.evaluate("[...document.querySelectorAll('figure rect.hover title')].map((e) => e.textContent)")
+    assert len(titles) == 4 and titles[-1].startswith("64 GB: no host, lru ")
+    tab.close()
