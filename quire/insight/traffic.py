@@ -115,17 +115,17 @@ class Traffic:
         heads = head.nonzero()[0]
         warm = np.add.reduceat(hot, heads, dtype=np.int64).tolist()
         owners, ends = last[heads].tolist(), [*heads[1:].tolist(), len(last)]
-        before, start, first = -1, 0, 0
+        first = 0
         taken: list[tuple[int, int]] = []
         for owner, exact, end in zip(owners, warm, ends, strict=True):
-            start = start if owner == before else self._sums.after(owner)
+            start = self._sums.after(owner)
             sampled = (end - first - exact) * self.one_in
             for size, kind in ((exact, HOT), (sampled, SAMPLED)):
                 if size:
                     self.pieces.add(number, owner, size, start, kind if first < hittable else PASSED)
                 start += size
             taken.append((owner, exact + sampled))
-            before, first = owner, end
+            first = end
         for owner, size in taken:
             self._sums.add(owner, -size)
 

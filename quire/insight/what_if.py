@@ -80,13 +80,9 @@ class WhatIf:
             room -= sizes[piece]
         for use in range(self.num_uses):
             room = _evict(shelf, kept, room)
-            leading = True
-            while place < len(uses) and uses[place] == use:
-                there = kept[place]
-                if leading and hittable[place]:
-                    total += there * weights[place]
-                    leading = there == sizes[place]
-                room, kept[place] = room + there, 0
+            while place < len(uses) and uses[place] == use:  # what is kept of a prompt is its head
+                total += kept[place] * weights[place]
+                room, kept[place] = room + kept[place], 0
                 place += 1
             for piece in order[firsts[use] : firsts[use + 1]]:
                 if hittable[piece]:

@@ -111,6 +111,16 @@ def test_a_hot_block_that_cools_makes_room() -> None:
     assert np.isin(last, traffic.table.keys[traffic.table.hot]).mean() > 0.9, "what is asked now is hot"
 
 
+def test_sums_are_those_of_the_table_whatever_becomes_hot() -> None:
+    uses = [Walk(spread(use.keys, 1), use.hittable) for use in walks(4, 400, branches=1)]
+    traffic = traffic_of(uses, one_in=4)
+    places = range(0, 400, 7)
+    found = [traffic._sums.after(place) for place in places]
+    assert traffic.table.hot.any() and found[0] > 0
+    traffic._recount()
+    assert [traffic._sums.after(place) for place in places] == found
+
+
 def test_everything_fits_into_64_mb() -> None:
     """The arrays at their largest: a million blocks, as many uses and pieces as there may be."""
     traffic = Traffic(3, 1e9)
