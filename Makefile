@@ -12,6 +12,9 @@ SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder # a file's tests sha
 SPREAD += --max-worker-restart 0 # xdist replaces a worker that died, and may then wait for ever for tests that nobody runs
 SPREAD += -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true # a test that hangs ends the run, and says where
 
+# Compiled Python is kept, whatever the shell says: each process of the tests, and each that they start, would compile all of it
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV   := .venv
 VLLM_ENV := .vllm-env
 BIN    := $(VENV)/bin

@@ -33,7 +33,8 @@ def under_o(*args: str) -> subprocess.CompletedProcess[str]:
     """pytest in an interpreter that ignores asserts, but for those in test modules and their helpers."""
     names = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     quiet = "ignore:assertions not in test modules:pytest.PytestConfigWarning"
-    command = [sys.executable, "-O", "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-W", quiet]
+    command = [sys.executable, "-O", "-m", "pytest", "-q", "-o", "addopts=", "-W", quiet]
+    command += ["-p", "no:cacheprovider", "-p", "no:schemathesis"]
     return subprocess.run([*command, *args], cwd=ROOT, env=names, capture_output=True, text=True, check=False)
 
 

@@ -41,7 +41,9 @@ FLAT = {  # the boundary to the compiled module: plain numbers, not records
     "quire/core/store/interface.py",
     "quire/core/store/twin/store.py",
 }
-LONG = {  # one class each, of methods of a few lines: Cython cannot cut it; the interface is meant to be in one place
+# One class each, the same in all three, of methods of a few lines. Cython cannot cut a class, and twin or interface
+# in halves (calls and questions, say) would be cut otherwise than what they describe: a reader had two places to look.
+LONG = {
     "quire/core/store/compiled/store.pxi",
     "quire/core/store/interface.py",
     "quire/core/store/twin/store.py",

@@ -1,8 +1,9 @@
 """What a model answers without any cache of ours, and the comparison with what an engine answered.
 
-Greedy and beam answers come from transformers' `generate`; sampled ones, and those with rules about tokens, from
-sampling from the logits of the whole text so far, without any cache: for an answer that is given all at once, and again
-for every token where it is not what comes of that. Knows no engine.
+Beam answers come from transformers' `generate`. For others one pass of the model over prompt and answer, without any
+cache, says of every token what comes behind those before it: the greatest logit, or what is sampled, by the rules about
+tokens. Where the answer is not what comes of that, it is made token by token: by `generate`, or by sampling from the
+logits of the whole text so far. Knows no engine.
 
 A *tie* is a difference that float32 rounding explains: the reference's logits of the two tokens are closer than TIE.
 """
@@ -128,7 +129,7 @@ class Reference:
     def differences(self, prompt: Sequence[int], sampling: Sampling, got: Sequence[Sequence[int]]) -> list[Difference]:
         """Where the answers leave the reference; empty when they are equal."""
         pairs = [(nth, tuple(one)) for nth, one in enumerate(got)]
-        if _is_drawn(sampling) and len(got) == sampling.n and all(self._confirms(prompt, sampling, *p) for p in pairs):
+        if sampling.beams == 1 and len(got) == sampling.n and all(self._confirms(prompt, sampling, *p) for p in pairs):
             return []
         wanted = self.answers(prompt, sampling)
         assert len(got) == len(wanted), f"{len(got)} answers instead of {len(wanted)}"
@@ -136,7 +137,7 @@ class Reference:
         return [self._difference(tuple(prompt), sampling, *pair) for pair in both if pair[1] != pair[2]]
 
     def _confirms(self, prompt: Sequence[int], sampling: Sampling, branch: int, got: Tokens) -> bool:
-        """Whether every token of an answer is the one drawn behind those before it, and it ends where it must.
+        """Whether every token of an answer is what comes behind those before it, and it ends where it must.
 
         Then it is the reference's own, in one pass over all of it instead of one for each token.
         """
@@ -145,6 +146,8 @@ class Reference:
             return False
         text = torch.tensor([(*prompt, *got[:-1])])
         logits = self.module(text, use_cache=False, logits_to_keep=len(got)).logits[0]
+        if not _is_drawn(sampling):
+            return tuple(logits.argmax(-1).tolist()) == got
         return tuple(sample(logits, [self.row(prompt, sampling, branch, got[:at]) for at in range(len(got))])) == got
 
     def _difference(self, prompt: Tokens, sampling: Sampling, nth: int, wanted: Tokens, got: Tokens) -> Difference:

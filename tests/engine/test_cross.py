@@ -378,6 +378,27 @@ class Written:
             self.known[job] = self.generate(job)
         return self.known[job]
 
+    def confirms(self, job: Job, answers: list[list[int]]) -> bool:
+        """Whether that is what greedy answers come to: one pass over each, instead of one for every token of it."""
+        if job.beams > 1 or len(answers) != job.forks:
+            return False
+        by_first: dict[int, list[int]] = {}
+        for answer in answers:
+            if EOS in answer[:-1] or not (answer[-1] == EOS or len(answer) == job.max_tokens):
+                return False
+            ids = torch.tensor([[*job.prompt, *answer[:-1]]])
+            made = self.model(input_features=recording(job.audio), decoder_input_ids=ids).logits[
+                0, len(job.prompt) - 1 :
+            ]
+            firsts = made[0].topk(job.forks).indices.tolist()
+            if answer[1:] != made[1:].argmax(-1).tolist():
+                return False
+            by_first[answer[0]] = answer
+        if set(by_first) != set(firsts):
+            return False
+        self.known[job] = [by_first[token] for token in firsts]
+        return True
+
     def generate(self, job: Job) -> list[list[int]]:
         if job.forks == 1:
             return self.call(job, job.prompt, job.max_tokens)
@@ -432,7 +453,8 @@ def assert_written(scribe: Scribe, written: Written, jobs: list[Job], what: str 
     """Every answer is what transformers writes; forks end in any order."""
     answers = scribe.run(jobs)
     for job in jobs:
-        assert sorted(answers[job]) == sorted(written.of(job)), f"{what} {job}"
+        if not written.confirms(job, answers[job]):
+            assert sorted(answers[job]) == sorted(written.of(job)), f"{what} {job}"
 
 
 def words(dice: np.random.Generator, count: int) -> tuple[int, ...]:
