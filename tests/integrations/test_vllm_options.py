@@ -42,6 +42,7 @@ def test_options_are_read_by_name() -> None:
     below = {"host": 4096, "disk": "/data", "disk_bytes": "2GB", "shared": "redis://store", "wait": 0.5, "record": "r"}
     told = ConnectorOptions(4096, disk="/data", disk_bytes=2 * 10**9, shared="redis://store", wait=0.5, record="r")
     assert read_options(below) == told and told.outer and not ConnectorOptions(4096).outer
+    assert "redis" not in repr(told)  # a password may be in it
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_engine_leaves_its_pages_on_disk_and_nothing_in_memory(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL and list(tmp_path.iterdir()) == [tmp_path / "disk"]
     engine = LastingEngine(1, tmp_path, disk_at(tmp_path), hybrid=False, ranks=2)
     engine.own = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import cast, get_args
 
 from quire.core.records.config import Eviction
@@ -25,7 +25,7 @@ class ConnectorOptions:
     receipts: bool = False  # say why a request missed: in the metrics, and in its answer if it asks
     disk: str | None = None  # folder for pages that outlive the process
     disk_bytes: int = 0  # that may lie there, of all ranks together
-    shared: str | None = None  # a store that machines share: a folder, or redis://host:6379/0
+    shared: str | None = field(default=None, repr=False)  # a store: a folder, or redis://user:password@host:6379/0
     wait: float = 2.0  # seconds that a request is passed over for pages from there
     namespace: str = ""  # of pages that last: what you know of the model and vLLM's config does not tell
     record: str | None = None  # file for a trace of the requests, without their tokens
@@ -61,7 +61,7 @@ class ConnectorOptions:
 
 def read_options(extra: Mapping[str, object]) -> ConnectorOptions:
     """The options of an extra config; what is unknown is refused by name."""
-    known = [field.name for field in fields(ConnectorOptions)]
+    known = [one.name for one in fields(ConnectorOptions)]
     for name in extra:
         if name not in known:
             raise InputError(
