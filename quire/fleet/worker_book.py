@@ -19,7 +19,7 @@ from quire.core.records.request import Int32
 from quire.events import Follower, Index, Keys, Status
 from quire.fleet.in_flight import InFlight
 
-SHARE, LEAST = 2 / 3, 64.0
+SHARE, LEAST = 0.25, 32.0  # a larger share spreads more and finds less
 
 
 @dataclass(frozen=True, slots=True)
