@@ -192,7 +192,7 @@ def test_neither_tokens_nor_ids_nor_salts_are_told() -> None:
     snapshots = private()
     for colour in COLOURS:
         told = json.dumps(snapshots.make(colour))
-        assert "9876500" not in told and SECRET not in told and "salt" not in told
+        assert "9876500" not in told and SECRET not in told and "salt" not in told and "other_scope" not in told
     for number in (1, 2, 3):
         told = json.dumps(receipt_of(snapshots, number, operator=False))
         assert "9876500" not in told and SECRET not in told and "other_scope" not in told and "cure" not in told
