@@ -54,25 +54,25 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in TOOLS:
         print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2
-    return _run(words)
+    return _run(words[0], words[1:])
 
 
-def _run(words: list[str]) -> int:
-    """However it ends: a code, and at most one line about it."""
+def _run(name: str, words: list[str]) -> int:
+    """One tool; whatever ends it from outside is told in a line."""
     try:
-        tool = importlib.import_module(TOOLS[words[0]][0])
-        if words[0] in ENDED:
+        tool = importlib.import_module(TOOLS[name][0])
+        if name in ENDED:
             signal.signal(signal.SIGTERM, _terminate)
-        code: int = tool.main(words[1:])
+        code: int = tool.main(words)
         sys.stdout.flush()
     except (QuireError, ImportError) as missing:  # of an extra that is not installed
-        print(f"quire {words[0]}: {missing}", file=sys.stderr)
+        print(f"quire {name}: {missing}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"quire {words[0]}: interrupted", file=sys.stderr)
+        print(f"quire {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Terminated:
-        print(f"quire {words[0]}: terminated", file=sys.stderr)
+        print(f"quire {name}: terminated", file=sys.stderr)
         return TERMINATED
     except BrokenPipeError:  # whoever reads has enough, as in `quire replay ... --json | head`
         _write_nothing_more()
@@ -81,7 +81,7 @@ def _run(words: list[str]) -> int:
         if wrong.errno != errno.ENOSPC:
             raise
         _write_nothing_more()
-        print(f"quire {words[0]}: standard output: {wrong.strerror}; write it elsewhere", file=sys.stderr)
+        print(f"quire {name}: standard output: {wrong.strerror}; write it elsewhere", file=sys.stderr)
         return 1
     return code
 

@@ -17,7 +17,7 @@ from quire.tools.replay.play.waiting import WaitingRequest
 from quire.tools.replay.setup.slow_pace import COPY_BYTES, SlowPace
 
 
-class Reading(NamedTuple):
+class PagesUp(NamedTuple):
     """Pages on their way up."""
 
     end: float  # when they are there
@@ -26,7 +26,7 @@ class Reading(NamedTuple):
     num_pages: int  # of the group that says where a prompt came from
 
 
-class DiskWriting(NamedTuple):
+class PagesDown(NamedTuple):
     """Pages on their way down."""
 
     end: float
@@ -38,8 +38,8 @@ class SlowTier:
 
     def __init__(self, cache: TimedCache, pace: SlowPace, measure: int) -> None:
         self._cache, self._pace, self._measure = cache, pace, measure
-        self._reads: deque[Reading] = deque()  # in the order in which they end
-        self._writing: DiskWriting | None = None
+        self._reads: deque[PagesUp] = deque()  # in the order in which they end
+        self._writing: PagesDown | None = None
         self._read_until = self._write_until = 0.0  # when the last of them is done
         self._page_bytes = max(sum(group.page_bytes for group in cache.config.groups), 1)
         self._counts: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class SlowTier:
         self._counts["late"] += self._read_until > now + self._pace.wait
         self._counts["read bytes"] += size
         pages = self._cache.pages_of(coming.plan, self._measure)
-        self._reads.append(Reading(self._read_until, coming.plan, waiting, pages))
+        self._reads.append(PagesUp(self._read_until, coming.plan, waiting, pages))
 
     def pass_time(self, now: float) -> None:
         """What is done by now is there; as much as could be written meanwhile is on its way down."""
@@ -87,7 +87,7 @@ class SlowTier:
         size = self._cache.bytes_of(plan)
         self._counts["written bytes"] += size
         self._write_until += size / self._pace.write
-        self._writing = DiskWriting(self._write_until, plan)
+        self._writing = PagesDown(self._write_until, plan)
 
     def close(self) -> None:
         """The replay is over: what is under way ends."""

@@ -78,7 +78,7 @@ def _best(ran: Sequence[Point]) -> str:
 
 
 def _of_tier(ran: Sequence[Point], name: str, orders: bool) -> str:
-    """The least beside the most, all else equal; of several such pairs the one with the most memory elsewhere."""
+    """The least beside the most, all else equal; of several such pairs the one that differs most."""
 
     def size(point: Point) -> int:
         return memory_of(point.settings).get(name, 0)
@@ -92,7 +92,7 @@ def _of_tier(ran: Sequence[Point], name: str, orders: bool) -> str:
     pairs = _pairs(ran, size, rest)
     if not pairs:
         return ""
-    less, more = max(pairs, key=lambda pair: (sum(memory_of(pair[0].settings).values()), _rate(pair[1])))
+    less, more = max(pairs, key=lambda pair: (abs(_rate(pair[1]) - _rate(pair[0])), pair[0].settings.eviction != "lru"))
     others = {tier: size for tier, size in memory_of(less.settings).items() if tier != name and size}
     where = (
         f" beside {' and '.join(f'{bytes_text(size)} of {tier}' for tier, size in others.items())}" if others else ""
