@@ -238,7 +238,7 @@ cdef void remember(Cells *c, int32_t p, uint64_t key, uint32_t admission, int32_
         return
     place = make_place(e, key)
     if e.facts[place]:
-        c.lost[reuse_of(e, place) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
+        c.lost[reuse_of(e, place) * NUM_AGES + bin_of(c, e.used[place])] += 1     # they come and fall out together
     e.used[place], e.admission[place] = memory.used, admission
     e.facts[place] = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | memory.reuse)
 

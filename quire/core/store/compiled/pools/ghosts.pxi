@@ -13,18 +13,29 @@ cdef extern from *:
        up to `last` that is the turn with this `turn` bit, behind it the other. */
     #if defined(__GNUC__)
     typedef uint32_t quire_four __attribute__((vector_size(16), aligned(4), may_alias));
+    typedef int32_t quire_signed __attribute__((vector_size(16), aligned(4), may_alias));
+    /* Of sixteen numbers, each all ones or 0: bit i for number i. */
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    static inline uint32_t quire_bits(quire_four a, quire_four b, quire_four c, quire_four d) {
+        __m128i first = _mm_packs_epi32((__m128i) a, (__m128i) b), last = _mm_packs_epi32((__m128i) c, (__m128i) d);
+        return (uint32_t) _mm_movemask_epi8(_mm_packs_epi16(first, last));
+    }
+    #else
     static inline uint32_t quire_bits(quire_four a, quire_four b, quire_four c, quire_four d) {
         const quire_four bits = {1, 2, 4, 8};
         quire_four all = (a & bits) | (b & (bits << 4)) | (c & (bits << 8)) | (d & (bits << 12));
-        return all[0] | all[1] | all[2] | all[3];
+        return (all[0] | all[1]) | (all[2] | all[3]);
     }
+    #endif
     static inline uint32_t quire_matches(const uint32_t *numbers, uint32_t mask, uint32_t wanted) {
         const quire_four *x = (const quire_four *) numbers;
         return quire_bits((quire_four) ((x[0] & mask) == wanted), (quire_four) ((x[1] & mask) == wanted),
                           (quire_four) ((x[2] & mask) == wanted), (quire_four) ((x[3] & mask) == wanted));
     }
     static inline quire_four quire_dead(quire_four x, uint32_t places, uint32_t last, uint32_t bit, uint32_t turn) {
-        quire_four place = x & places, early = (quire_four) (place <= last), same = (quire_four) ((x & bit) == turn);
+        quire_four place = x & places, same = (quire_four) ((x & bit) == turn);
+        quire_four early = (quire_four) ((quire_signed) place <= (int32_t) last);     /* SSE2 compares signed numbers */
         return (quire_four) (place == 0) | (early ^ same);
     }
     static inline uint32_t quire_free(const uint32_t *numbers, uint32_t places, uint32_t last, uint32_t turn) {
@@ -94,6 +105,11 @@ cdef int ghosts_open(Ghosts *e, int64_t room) noexcept nogil:
     e.index_memory = calloc(4 * BUCKET * e.num_buckets + LINE, 1)
     e.index = <uint32_t *> on_line(e.index_memory)
     scattered(e.index_memory, 4 * BUCKET * e.num_buckets)
+    write_to(e.keys, 8 * n)
+    write_to(e.used, 8 * n)
+    write_to(e.admission, 4 * n)
+    write_to(e.facts, 4 * n)
+    write_to(e.index_memory, 4 * BUCKET * e.num_buckets)
     return 0 if e.keys and e.used and e.admission and e.facts and e.index_memory else -1
 
 
@@ -234,16 +250,29 @@ cdef int32_t find_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     return -1 if entry == NULL else <int32_t> (entry[0] & e.places) - 1
 
 
-cdef int32_t make_place(Ghosts *e, uint64_t key) noexcept nogil:
-    """The place of the next ghost, for a key. A ghost that still has its facts there has fallen out for it."""
-    cdef int32_t old = take_ghost(e, key), place = e.next
-    if old >= 0:
-        e.facts[old] = 0      # of the same block
-    if e.facts[place]:
-        e.count -= 1
+cdef void forget_ghost(Ghosts *e, uint64_t key) noexcept nogil:
+    """The ghost of a key, if there is one that can be found, is none any more."""
+    cdef int32_t place = take_ghost(e, key)
+    if place >= 0:
+        e.facts[place] = 0
+
+
+cdef inline int32_t make_place(Ghosts *e, uint64_t key) noexcept nogil:
+    """The place of the next ghost, for a key; an older one of it is none any more. A ghost that still has its facts
+    there has fallen out for it. Mostly one bucket is all that is looked at: by itself, as a pool that is full does it
+    for every page."""
+    cdef int32_t place = e.next
+    cdef uint32_t *bucket = e.index + BUCKET * ghost_home(e, key)
+    cdef uint32_t turn = (e.turn & 1) << e.bits - 1, tag = <uint32_t> (key << e.bits), found
+    if farthest(e, bucket) or matches(bucket, ~(2 * e.places + 1), tag) & ENTRIES:
+        forget_ghost(e, key)
+    e.count += e.facts[place] == 0
     e.keys[place] = key
-    add_entry(e, key, place)
-    e.count += 1
+    found = free_entries(bucket, e.places, place, turn) & ENTRIES
+    if found:
+        bucket[lowest_bit(found)] = tag | turn | <uint32_t> (place + 1)
+    else:
+        add_entry(e, key, place)
     e.next += 1
     if e.next == e.room:
         e.next = 0
@@ -269,12 +298,9 @@ cdef void add_ghost(Ghosts *e, uint64_t key, int64_t now, uint32_t admission, in
 
 cdef void drop_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     """The ghost of a key, if there is one, is none any more."""
-    cdef int32_t place = -1
     enter_ghosts(e)
     if e.count:
-        place = take_ghost(e, key)
-    if place >= 0:
-        e.facts[place] = 0
+        forget_ghost(e, key)
 
 
 cdef void ghosts_clear(Ghosts *e) noexcept nogil:
