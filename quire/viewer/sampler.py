@@ -1,6 +1,6 @@
 """Sampler: how often a snapshot is made, and for whom. Nothing is made unless somebody asks, and then for all who ask.
 
-Owns the pace: at most `FASTEST` times a second, and so seldom that the work takes less than a hundredth of a core; and
+Owns the pace: at most once in `FASTEST` seconds, and so seldom that the work takes less than a hundredth of a core; and
 a short history of numbers, so that a page that is opened anew has something to draw. Knows no HTTP.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from quire.viewer.cells import Colour
 from quire.viewer.snapshot import MOVED, Snapshots
 
-FASTEST = 0.4  # seconds between two snapshots, at least
+FASTEST = 0.5  # seconds between two snapshots, at least
 SLOWEST = 5.0  # and at most
 SHARE = 0.0045  # of a core that they may take, besides what reading the tree and answering take
 MOST_HISTORY = 300
