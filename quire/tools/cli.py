@@ -60,14 +60,15 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, words: list[str]) -> int:
     """One tool; whatever ends it from outside is told in a line."""
     try:
-        tool = importlib.import_module(TOOLS[name][0])
+        try:
+            tool = importlib.import_module(TOOLS[name][0])
+        except (QuireError, ImportError) as missing:  # of an extra that is not installed
+            print(f"quire {name}: {missing}", file=sys.stderr)
+            return 2
         if name in ENDED:
             signal.signal(signal.SIGTERM, _terminate)
         code: int = tool.main(words)
         sys.stdout.flush()
-    except (QuireError, ImportError) as missing:  # of an extra that is not installed
-        print(f"quire {name}: {missing}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print(f"quire {name}: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -246,7 +246,7 @@ def test_models_without_full_attention_have_no_optimum(tmp_path: Path, trace: st
 
 def test_a_page_has_a_curve_for_every_policy_and_the_optimum(trace: str) -> None:
     grid = [one for order in ("lru", "release_order") for one in grid_of(12, 24, 400, eviction=order)]
-    grid += [one.with_memory("host", 4 * 10**9) for one in grid]
+    grid = [one.with_memory("host", 4 * 10**9) for one in grid] + grid
     found = sweep(trace, grid, executor=LocalExecutor())
     seen = check_alone(curves.render(found))
     assert [facts["id"] for tag, facts in seen.tags if tag == "figure"] == ["curve"]
