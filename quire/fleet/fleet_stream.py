@@ -65,6 +65,7 @@ class FleetStream:
         self._came = [0] * work.sampling.n  # and that this worker has sent
         self.answers = [Answer() for _ in range(work.sampling.n)]
         self.reused = 0
+        self.worker: str | None = None  # who has taken it last
         self.num_losses = 0
         self._was_cut = False
 
@@ -75,11 +76,6 @@ class FleetStream:
     def prompt(self) -> Int32:
         """Its token ids."""
         return self._work.tokens
-
-    @property
-    def worker(self) -> str | None:
-        """Who has it."""
-        return self._ticket.worker
 
     # -- finding a worker --------------------------------------------------------------------------------------------
 
@@ -107,7 +103,8 @@ class FleetStream:
             self._lose(wrong)
             return False
         match first:
-            case Taken():
+            case Taken(worker):
+                self.worker = worker
                 return True
             case WorkRefused("input", text):
                 raise InputError(text)

@@ -141,14 +141,18 @@ async def talk(fleet: RayFleet, kind: Talk, seed: int) -> tuple[float, list[floa
 async def hits(options: argparse.Namespace) -> bool:
     rates: dict[tuple[Talk, int], list[float]] = {}
     place = folder()
-    for name, router in (("ours", {}), ("power of two", {"router": None})):
+    sides: tuple[tuple[str, dict[str, Any]], ...] = (("ours", {}), ("power of two", {"router": None, "name": "pow2"}))
+    for name, router in sides:  # a name of its own: under the old one Ray would go on with the router it has
         fleet = await asyncio.to_thread(opened, 3, replica={"model": place, "device_memory": "4MiB"}, **router)
+        before = sum(book.num_choices for book in fleet.books())
         for kind in TALKS:
             for seed in range(options.seed, options.seed + 3):  # other prompts each: nothing is found of those before
                 rate, firsts = await talk(fleet, kind, seed)
                 rates.setdefault((kind, seed), []).append(rate)
                 median = 1e3 * statistics.median(firsts)
                 print(f"{name}, {kind}, seed {seed}: hit rate {rate:.3f}, first token {median:.0f} ms", flush=True)
+        chosen = sum(book.num_choices for book in fleet.books()) - before
+        assert (chosen > 0) == (name == "ours"), f"our router has made {chosen} choices for {name}"
     gaps = {kind: min(ours - theirs for (one, _), (ours, theirs) in rates.items() if one == kind) for kind in TALKS}
     print(f"smallest gaps: {gaps}")
     return min(gaps.values()) >= 0.15

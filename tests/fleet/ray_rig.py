@@ -94,11 +94,9 @@ async def ask(
     began, first = time.perf_counter(), 0.0
     try:
         await stream.open()
-        who = stream.worker
         async for _ in stream.batches():
             first = first or time.perf_counter() - began
-            who = stream.worker
-        return list(stream.answers[0].tokens), stream.reused, who, first
+        return list(stream.answers[0].tokens), stream.reused, stream.worker, first
     finally:
         stream.close()
 
