@@ -34,7 +34,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 class TestDiskTier(FailureSuite):
-    beside = frozenset({"counts", "verify", "sums", "learn", "unlearn", "known", "erase", "sync"})
+    beside = frozenset({"counts", "erase", "index_bytes", "known", "learn", "sums", "sync", "unlearn", "verify"})
 
     @pytest.fixture
     def tier(self, tmp_path: Path) -> Iterator[Tier]:
