@@ -56,14 +56,22 @@ def test_nothing_cheaper_would_do(tmp_path: Path, jobs: int) -> None:
     assert plan.chosen.result is not None and again.ttft(90) == plan.chosen.result.ttft_ms["objective"] / 1000 <= 0.5
 
 
+def test_more_workers_with_less_memory_may_be_cheaper_than_what_was_tried_beside(tmp_path: Path) -> None:
+    asked = replace(search(talks(tmp_path), 2.0), prices=Prices(worker=1.0, device=1.0, host=0.0, disk=0.0))
+    asked = replace(asked, memories=[asked.memories[0], asked.memories[2]])
+    plan = find_plan(asked, executor=LocalExecutor(), jobs=2)
+    assert plan.chosen is not None and (plan.chosen.fleet.workers, plan.chosen.price) == (2, 4.0)
+    assert [one.price for one in plan.tried if one.keeps(asked.objective)] == [4.0, 5.0]
+
+
 def test_many_workers_are_found_in_few_tries(tmp_path: Path) -> None:
     asked = search(talks(tmp_path, 30, 30), 0.45, most_workers=64)
-    slow = replace(asked.memories[3], pace=Pace(prefill_tokens_per_second=5000, decode_ms=1))
+    slow = replace(asked.memories[3], pace=Pace(prefill_tokens_per_second=4600, decode_ms=1), speed=3.0)
     asked = replace(asked, memories=[slow], router="round_robin")
     plan = find_plan(asked, executor=LocalExecutor())
     assert plan.chosen is not None
     count = plan.chosen.fleet.workers
-    assert count > 3 and try_fleet(asked, plan.chosen.fleet).keeps(asked.objective)
+    assert count > 8 and try_fleet(asked, plan.chosen.fleet).keeps(asked.objective)
     assert not try_fleet(asked, replace(plan.chosen.fleet, workers=count - 1)).keeps(asked.objective)
 
 
