@@ -47,6 +47,7 @@ class FleetService(Service):
         self._fleet_metrics = FleetMetrics(settings.model_name, books)
         self.metrics = self._fleet_metrics
         self.bodies = BodyRoom(settings.max_bodies)
+        self.page = None  # each worker has its own cache to look at
         self._open: set[FleetStream] = set()
         self.ending = False
 

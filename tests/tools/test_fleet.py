@@ -106,7 +106,7 @@ def test_a_request_that_fits_nowhere_is_no_load(tmp_path: Path) -> None:
     trace = talks(tmp_path, [(0, [["a", 200000]]), (5, [["b", 100]])])
     result = played(trace, Fleet(2, "least_loaded", SMALL))
     assert (result.requests, result.refused) == (1, 1)
-    worker = FleetWorker(trace, SMALL)
+    worker = SimulatedWorker(trace, SMALL)
     worker.give(trace[0], 200_000)
     assert worker.pending_tokens() == 200_000
     worker.run_to_end()
