@@ -37,7 +37,8 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
         return None
     for stream, source in mine:
         for group in range(len(stream.pools)):
-            if fork_needs(stream, source, group) * len(names) > stream.free(group) + len(source.spares[group]):
+            missing = fork_needs(stream, source, group) * len(names) - len(source.spares[group])
+            if missing > 0 and missing > stream.free(group):
                 return None
     commit(model.own, row, row.computed)
     numbers = [model.free_rows.pop() for _ in names]

@@ -157,7 +157,8 @@ def keeps_leaving(state: State, row: Row, start: int, end: int) -> bool:
     for group, kind in enumerate(state.kinds):
         if row.peaks[group] and kind.kind == "window":
             pages = held_pages(state, row, group, start, end)
-            if sum(block >= row.bases[group] for block, _ in pages) > state.free(group):
+            needed = sum(block >= row.bases[group] for block, _ in pages)
+            if needed and needed > state.free(group):
                 return True
     return False
 

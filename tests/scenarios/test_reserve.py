@@ -220,3 +220,18 @@ def test_a_prompt_under_way_is_not_grown(store: StoreName) -> None:
     check(cache)
     assert (sequence.length, cache.num_free(1)) == (40, 2)
     release(cache, sequence)
+
+
+def test_claims_in_the_way_leave_spares_alone(store: StoreName) -> None:
+    """reserve-14: claims leave -2 free beside a prompt under way: two beams still have the page set aside for them."""
+    cache = chunked(store, 9)
+    for first in (100, 200):
+        run(cache, Request("seed", tokens(range(first, first + 8))))
+    under_way, beam = begin(cache, Request("a", LONG)), begin(cache, Request("b", tokens(range(300, 306)), beams=2))
+    with cache.claim([Request(n, tokens(range(n, n + 9))) for n in (100, 200)]) as claims:
+        assert ([claim.start for claim in claims], cache.num_free(1)) == ([8, 8], -2)
+        (second,), plan = fork(cache, beam, "c")
+        assert ([move.tokens for move in plan], cache.num_free(1)) == ([2, 2], -2)
+    finish(cache, plan)
+    release(cache, under_way, beam, second)
+    assert cache.num_free(1) == 9

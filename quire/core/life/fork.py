@@ -47,11 +47,14 @@ def fork_sequence(
 
 
 def _room_to_fork(setup: Setup, sequence: Sequence, num_forks: int) -> bool:
-    """Each fork needs its own pages from the first block that is not fully computed; the beams' spares come first."""
+    """Each fork needs its own pages from the first block that is not fully computed; the beams' spares come first.
+
+    Spares are enough even while less than nothing is available: they are not what open claims rest on.
+    """
     for stream in setup.streams:
         needs = stream.store.fork_needs(sequence.row) if stream.has(sequence.row) else ()
         for group, need in enumerate(needs):
-            have = stream.store.available(group) + stream.store.num_spares(group, sequence.row)
-            if need * num_forks > have:
+            missing = need * num_forks - stream.store.num_spares(group, sequence.row)
+            if missing > 0 and missing > stream.store.available(group):
                 return False
     return True

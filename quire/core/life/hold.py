@@ -49,7 +49,8 @@ def _takes_from_the_reserve(setup: Setup, sequence: Sequence, columns: tuple[int
     for group in setup.own_groups:
         if setup.layers[group].bounded and not setup.layers[group].current:
             pages = setup.store.pages[group][sequence.row, first : max(first, last)]
-            if np.count_nonzero(pages >= 0) > setup.available(group):
+            needed = np.count_nonzero(pages >= 0)
+            if needed and needed > setup.available(group):
                 return True
     return False
 
