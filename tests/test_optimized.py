@@ -20,11 +20,12 @@ PACKAGE = ROOT / "quire"
 OPTIMIZED = sys.flags.optimize > 0
 
 # What runs a second time, under -O: the compiled store in all that is not random or long, tiers, one engine.
-WHAT = ("tests/core", "tests/scenarios", "tests/tiers", "tests/test_optimized.py",
-        "tests/engine/test_guards.py", "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")  # fmt: skip
+# In pieces, by how many tests each has at least: a test that takes minutes on a busy machine looks like one that hangs.
+ENGINE = ("tests/engine/test_guards.py", "tests/engine/test_engine.py::test_every_kind_of_answer[llama]")
+PIECES = {("tests/core",): 500, ("tests/scenarios", "tests/test_optimized.py", *ENGINE): 500, ("tests/tiers",): 450}
 LEFT_OUT = ("twin", "hybrid_hit", "transitions", "test_sizes", "threads", "test_gains", "torch_tier", "catalogue",
             "plans_mean", "batches_keep", "window_of_the_prompts_length", "test_learner", "test_lists", "test_ghosts",
-            "counterfactuals")  # fmt: skip
+            "counterfactuals", "test_crash", "killed", "several_processes", "mooncake")  # fmt: skip
 
 PURE = {"len", "all", "any", "isinstance", "sorted", "set", "sum", "min", "max", "list", "range", "bool", "type"}
 
@@ -39,10 +40,11 @@ def under_o(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
-def test_what_the_package_does_is_the_same_without_asserts() -> None:
-    ran = under_o("-m", "not slow", "-k", " and ".join(f"not {name}" for name in LEFT_OUT), *WHAT)
+@pytest.mark.parametrize("what", PIECES, ids=lambda what: what[0].rpartition("/")[2])
+def test_what_the_package_does_is_the_same_without_asserts(what: tuple[str, ...]) -> None:
+    ran = under_o("-m", "not slow", "-k", " and ".join(f"not {name}" for name in LEFT_OUT), *what)
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-1000:]
-    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) > 900
+    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) >= PIECES[what]
 
 
 @pytest.mark.skipif(OPTIMIZED, reason="this is the run without asserts")
