@@ -17,6 +17,7 @@ from quire.tiers.base import Bytes
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: nobody else reads them
 MAX_PARTS = 512  # of one write; systems allow 1024
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux has it
 
 
 class File(Protocol):
@@ -24,6 +25,10 @@ class File(Protocol):
 
     def read(self, offset: int, into: Bytes) -> int:
         """Fill the array from there; how many bytes came, 0 at the end of the file."""
+        ...
+
+    def read_ready(self, offset: int, into: Bytes) -> int:
+        """The same with what the system has in memory, as far as it goes: this never waits for a disk, nor fails."""
         ...
 
     def write(self, offset: int, parts: Sequence[Bytes]) -> int:
@@ -82,6 +87,15 @@ class RealFile:
     def read(self, offset: int, into: Bytes) -> int:
         """One preadv."""
         return os.preadv(self._fd, [into.data], offset)
+
+    def read_ready(self, offset: int, into: Bytes) -> int:
+        """One preadv that may not wait; 0 where the bytes are not in memory, or the file system cannot tell."""
+        if not _NO_WAIT:
+            return 0
+        try:
+            return os.preadv(self._fd, [into.data], offset, _NO_WAIT)
+        except OSError:  # a read that waits says what is wrong
+            return 0
 
     def write(self, offset: int, parts: Sequence[Bytes]) -> int:
         """One pwritev."""

@@ -4,14 +4,16 @@ verified and written; knows no threads, no deadlines and no other group.
     slot 0            slot 1            slot 2          a slot starts at a multiple of 4096 bytes, so that
     [ page     ....]  [ page     ....]  [ page  ...     no write touches a sector of its neighbour's
 
-A page is read through a small buffer of the thread's own, which stays in the processor's cache while it is summed up
-and copied out: the caller's memory is touched only while the caller still waits.
+What the system has in memory is copied straight into the caller's, which takes no time that a disk could stretch. What
+it must ask the disk for is read through a buffer of the thread's own and then copied: the caller's memory is touched
+only while the caller still waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from threading import local
+from contextlib import nullcontext
+from threading import Lock, local
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,7 @@ CHUNK = 256 << 10  # bytes read at once into the thread's buffer
 RUN_BYTES = 4 << 20  # of one call at most
 JOB_BYTES = 1 << 20  # of one job of several calls, at least ...
 MOST_JOB_BYTES = 16 << 20  # ... and at most: to hand a job over costs as much as to read some pages of it
+ALONE = 256 << 10  # smaller pages are copied by one thread at a time: two would mostly hand the interpreter to and fro
 _thread = local()
 
 Wanted = list[tuple[int, list[Bytes]]]  # slots, ascending, each with the buffers that want its page
@@ -46,7 +49,7 @@ def page_file(group: int) -> str:
 class SlotFile:
     """Pages of one size. A slot whose checksum is not known cannot be read, unless reading is how it is learnt."""
 
-    __slots__ = ("file", "known", "learns", "num_slots", "page_bytes", "stride", "sums")
+    __slots__ = ("_turn", "file", "known", "learns", "num_slots", "page_bytes", "stride", "sums")
 
     def __init__(self, file: File, num_slots: int, page_bytes: int, learns: bool = False) -> None:
         self.file = file
@@ -56,6 +59,7 @@ class SlotFile:
         self.stride = slot_bytes(page_bytes)
         self.sums = np.zeros(num_slots, np.uint64)
         self.known = np.zeros(num_slots, bool)
+        self._turn = Lock() if page_bytes < ALONE else nullcontext()
 
     def runs(self, slots: Sequence[int]) -> Iterator[list[int]]:
         """Slots, ascending and different, cut where they are no neighbours or a job would be too large."""
@@ -74,13 +78,28 @@ class SlotFile:
         share = min(-(-len(slots) // (2 * threads)), MOST_JOB_BYTES // self.stride)
         limit = max(1, JOB_BYTES // self.stride, share)
         packed: list[list[int]] = []
+        size = 0
         for run in self.runs(slots):
-            if packed and sum(map(len, packed)) + len(run) > limit:
+            if packed and size + len(run) > limit:
                 yield packed
-                packed = []
+                packed, size = [], 0
             packed.append(run)
+            size += len(run)
         if packed:
             yield packed
+
+    def read_ready(self, wanted: Wanted, job: DiskJob) -> tuple[Wanted, Failed]:
+        """Read and verify what the system has in memory and somebody wants whole; what is left, and what failed."""
+        left: Wanted = []
+        failed: Failed = {}
+        with self._turn:
+            for slot, buffers in wanted:
+                page = _whole_page(buffers, self.page_bytes)
+                if page is None or job.read_ready(self.file, slot * self.stride, page) < len(page):
+                    left.append((slot, buffers))
+                elif why := self._verdict(slot, checksum(page), job):
+                    failed[slot] = why
+        return left, failed
 
     def read(self, wanted: Wanted, job: DiskJob) -> Failed:
         """Read neighbouring slots, verify them, and fill their buffers while the caller waits; what failed."""
@@ -149,8 +168,8 @@ class SlotFile:
 
     def _read_large(self, slot: int, buffers: list[Bytes], job: DiskJob) -> str:
         """Piece by piece; into the buffer at once where it takes the whole page, else into memory of our own."""
-        direct = len(buffers) == 1 and buffers[0].size == self.page_bytes and buffers[0].flags.c_contiguous
-        target = buffers[0].reshape(-1) if direct else np.empty(self.page_bytes if buffers else 0, np.uint8)
+        whole = _whole_page(buffers, self.page_bytes)
+        target = np.empty(self.page_bytes if buffers else 0, np.uint8) if whole is None else whole
         total, stage, size, at = running(), _stage(CHUNK), self.page_bytes, slot * self.stride
         for start in range(0, size, CHUNK):
             if start + CHUNK > size:
@@ -164,7 +183,7 @@ class SlotFile:
             if buffers and not job.fill(target[start : start + CHUNK], stage):
                 return "nobody waits for it any more"
         why = self._verdict(slot, total.intdigest(), job)
-        if not why and buffers and not direct:
+        if not why and buffers and whole is None:
             job.touch(lambda: _fill(buffers, target))
         return why
 
@@ -192,6 +211,13 @@ def _stage(size: int) -> Bytes:
         _thread.stage = np.empty(size, np.uint8)
     stage: Bytes = _thread.stage
     return stage
+
+
+def _whole_page(buffers: list[Bytes], page_bytes: int) -> Bytes | None:
+    """The buffer as the page lies on the disk, where there is one and it takes all of it."""
+    if len(buffers) == 1 and buffers[0].size == page_bytes and buffers[0].flags.c_contiguous:
+        return buffers[0].reshape(-1)
+    return None
 
 
 def _fill(buffers: list[Bytes], page: Bytes) -> None:

@@ -245,7 +245,9 @@ class DiskTier:
 def _read_runs(
     ours: SlotFile, runs: list[list[int]], wanted: dict[int, list[Bytes]], failed: Failed, job: DiskJob
 ) -> None:
-    for run in runs:
+    left, wrong = ours.read_ready([(slot, wanted[slot]) for run in runs for slot in run], job)
+    job.touch(partial(failed.update, wrong))
+    for run in ours.runs([slot for slot, _ in left]):
         wrong = ours.read([(slot, wanted[slot]) for slot in run], job)
         if not job.touch(partial(failed.update, wrong)):
             return

@@ -1,5 +1,5 @@
 """Worker threads for calls that a disk may never answer. Owns the threads, the bounded queue and the deadlines; knows
-no files. Whoever waits here waits no longer than the deadline after the last sign of life.
+no slots. Whoever waits here waits no longer than the deadline after the last sign of life.
 
     caller    put put put ....... wait ....... all done, or some given up
     workers   [ job ][ job ] ...               a job that was given up touches nothing of the caller's any more
@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Lock, Thread
 
 from quire.tiers.base import Bytes
+from quire.tiers.disk.files import File
 
 
 class DiskJob:
-    """A part of a call. What it does to the caller's memory, it does through `touch` or `fill`; each says: I live."""
+    """A part of a call. What it does to the caller's memory, it does through one of these calls; each says: I live."""
 
     __slots__ = ("_touching", "act", "alive", "done", "error", "given_up", "running")
 
@@ -37,6 +38,15 @@ class DiskJob:
                 act()
                 self.alive = time.monotonic()
             return not self.given_up
+
+    def read_ready(self, file: File, offset: int, into: Bytes) -> int:
+        """Let the file fill memory of the caller's, likewise; how many bytes came."""
+        with self._touching:
+            if self.given_up:
+                return 0
+            done = file.read_ready(offset, into)
+            self.alive = time.monotonic()
+            return done
 
     def fill(self, target: Bytes, source: Bytes) -> bool:
         """Copy into memory of the caller's, likewise."""

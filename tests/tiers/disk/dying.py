@@ -29,7 +29,7 @@ class DeadlyFile:
 
     def __init__(self, file: File, files: DeadlyFiles) -> None:
         self.file, self.files = file, files
-        self.read, self.size, self.close = file.read, file.size, file.close
+        self.read, self.read_ready, self.size, self.close = file.read, file.read_ready, file.size, file.close
 
     def write(self, offset: int, parts: Sequence[Bytes]) -> int:
         if self.files.last_change():

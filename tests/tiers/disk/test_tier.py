@@ -13,6 +13,7 @@ import pytest
 from quire import InputError, StateError
 from quire.tiers import ArenaTier, Mover, PageLayout, Tier, TierError
 from quire.tiers.disk import DiskIO, DiskTier
+from quire.tiers.disk.files import REAL_FILES
 
 from ..conformance import NUM_SLOTS, PAGE_BYTES, FailureSuite, contents, fill, page
 from ..rig import COPY
@@ -193,6 +194,50 @@ def test_a_disk_that_hangs_stops_nobody(hanging: DiskTier, faults: Faults) -> No
     faults.gate.set()  # type: ignore[union-attr]
     hanging.close()  # waits for the threads
     assert (out == 7).all(), "a late answer went into memory that the caller has back"
+
+
+def test_what_the_system_has_in_memory_waits_for_no_disk(hanging: DiskTier, faulty: DiskTier, faults: Faults) -> None:
+    """While the disk hangs, and verified as ever."""
+    faults.ready = frozenset(slot * SLOT for slot in (1, 2, 5))
+    hanging.learn(0, np.array([5], np.int32), faulty.sums(0, np.array([6], np.int32))[0])
+    out = np.zeros((3, 1, 1000), np.uint8)
+    with pytest.raises(TierError, match="do not match their checksum") as caught:
+        hanging.read(0, [1, 2, 5], list(out))
+    assert list(caught.value.failed) == [5] and hanging.counts().pages_read == 2
+    assert np.array_equal(out[:2], np.stack([page(1, 1000), page(2, 1000)]))
+    with pytest.raises(TierError, match="did not answer"):
+        hanging.read(0, [4], [out[0]])
+
+
+@pytest.mark.parametrize("size", [1000, 600_000])
+def test_a_page_that_is_partly_in_memory_is_read_from_the_disk(tmp_path: Path, faults: Faults, size: int) -> None:
+    tier = DiskTier("disk", (4,), (size,), tmp_path, io=PATIENT, files=FaultyFiles(faults))
+    pages = fill(tier, 0)
+    faults.ready, faults.most_bytes = frozenset(range(0, 4 * 602_112, SLOT)), size - 1
+    faults.calls.clear()
+    assert np.array_equal(contents(tier, 0), pages)
+    assert {what for what, *_ in faults.calls} == {"read"}
+    faults.most_bytes = None
+    faults.calls.clear()
+    assert np.array_equal(contents(tier, 0), pages) and not faults.calls
+    part, twice = np.zeros((2, 30), np.uint8), np.zeros((2, 1, size), np.uint8)
+    tier.read(0, [3, 1, 1], [part, *twice])  # no buffer that takes the page as it lies on the disk
+    assert np.array_equal(part, pages[3].reshape(2, -1)[:, :30]) and np.array_equal(twice[0], twice[1])
+    assert np.array_equal(twice[0], pages[1]) and faults.calls
+    tier.close()
+
+
+def test_a_file_reads_what_is_in_memory_or_nothing(tmp_path: Path) -> None:
+    """Whether it is depends on the system; that the bytes are right, and that no error is raised, does not."""
+    file = REAL_FILES.open(tmp_path / "file", create=True)
+    data = page(1, 5000)[0]
+    file.write(0, [data])
+    out = np.zeros(6000, np.uint8)
+    got = file.read_ready(1000, out)
+    assert got in (0, 4000) and np.array_equal(out[:got], data[1000 : 1000 + got]) and not out[got:].any()
+    assert file.read_ready(5000, out) == 0
+    file.close()
+    assert file.read_ready(0, out) == 0
 
 
 def test_a_write_that_hangs_keeps_its_slot(hanging: DiskTier, faults: Faults) -> None:

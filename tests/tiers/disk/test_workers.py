@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
 
+from quire.tiers.disk.files import REAL_FILES
 from quire.tiers.disk.workers import DiskJob, Workers
+
+from .stand_ins import Faults, FaultyFile
 
 
 def test_nobody_waits_for_threads_that_all_hang() -> None:
@@ -85,3 +89,14 @@ def test_a_job_that_was_given_up_fills_nothing() -> None:
     (job,) = workers.run([late], 0.01)
     gate.set()
     assert workers.close(600) and job.done and job.given_up and job.error is None and out[0] == 0
+
+
+def test_a_job_that_was_given_up_lets_no_file_fill_anything(tmp_path: Path) -> None:
+    file = FaultyFile("file", REAL_FILES.open(tmp_path / "file", create=True), Faults(ready=frozenset({0})))
+    file.write(0, [np.ones(4, np.uint8)])
+    out, job = np.zeros(4, np.uint8), DiskJob(lambda job: None)
+    job.give_up()
+    assert job.read_ready(file, 0, out) == 0 and not out.any()
+    heard = DiskJob(lambda job: None)
+    assert heard.read_ready(file, 0, out) == 4 and out.all() and heard.alive > 0
+    file.close()
