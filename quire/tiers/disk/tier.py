@@ -120,7 +120,7 @@ class DiskTier:
         buffers = {slot: buffer for slot, buffer in zip(slots, data, strict=True) if slot not in failed}
         acts = [
             (list(chain.from_iterable(runs)), partial(_write_runs, ours, runs, buffers, failed))
-            for runs in ours.jobs(sorted(buffers), self._workers.num_threads)
+            for runs in ours.jobs(sorted(buffers), 1)  # a file takes one write at a time: more threads would only wait
         ]
         self._dirty[group] = True
         self._run(group, acts, failed)
