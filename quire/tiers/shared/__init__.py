@@ -4,6 +4,7 @@ from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.calls.counters import StoreCounts
 from quire.tiers.shared.calls.quota import Quota
 from quire.tiers.shared.fetch import Fetch
+from quire.tiers.shared.ranks import LocalSharedRank, SharedRank
 from quire.tiers.shared.settings import SharedConfig, open_store
 from quire.tiers.shared.shared_cache import Forgotten, SharedCache
 from quire.tiers.shared.stores.folder_store import FolderStore
@@ -14,9 +15,11 @@ __all__ = [
     "Fetch",
     "FolderStore",
     "Forgotten",
+    "LocalSharedRank",
     "Quota",
     "SharedCache",
     "SharedConfig",
+    "SharedRank",
     "SharedStore",
     "StoreClient",
     "StoreCounts",

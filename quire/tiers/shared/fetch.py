@@ -22,7 +22,6 @@ from quire.core.records.groups import ALL
 from quire.core.records.plan import COLUMNS, Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
-from quire.tiers.base import Bytes, TierError
 from quire.tiers.digest import BlockDigests
 from quire.tiers.shared.calls.room import HostRoom
 from quire.tiers.shared.ground import Page, SharedGround
@@ -123,7 +122,7 @@ class Fetch:
         names = ground.digests(self.request, limit)
         pages = self._wanted(have, here, names)
         if pages and not self._stopped:
-            self._write(pages, have, names[ground.rank], forgets)
+            self._write(pages, have, ground.own(names), forgets)
 
     def _look(self, limit: int) -> tuple[int, Present]:
         """Blocks that are here, together and by group. Nothing is held while a store is asked: that may take long."""
@@ -188,7 +187,7 @@ class Fetch:
             edge = have + (edge - have) // 2
         return have
 
-    def _write(self, pages: list[Page], have: int, names: BlockDigests, forgets: int) -> None:
+    def _write(self, pages: list[Page], have: int, names: Sequence[BlockDigests], forgets: int) -> None:
         ground, size = self._ground, self._ground.block_size
         writer = self._open_writer()
         if writer is None:
@@ -197,10 +196,14 @@ class Fetch:
             for batch in ground.batches(pages):
                 if self._stopped or ground.forgets != forgets:
                     return
-                came = self._get(batch, names)
-                stop = max((block for block, _ in came), default=-1) + 1
-                if came and not self._fill(writer, came, stop, forgets):
-                    return
+                number = ground.ranks.next_number()
+                try:
+                    came = self._get(number, batch, names)
+                    stop = max((block for block, _ in came), default=-1) + 1
+                    if came and not self._fill(writer, number, came, forgets):
+                        return
+                finally:
+                    ground.ranks.drop(number)
                 self.tokens = max(self.tokens, (stop - have) * size)
                 self._hold(ground.finds.find(self.request, from_=have * size))
                 if len(came) < len(batch):
@@ -219,21 +222,20 @@ class Fetch:
         self.why = self.why or ("no room in the host's memory" if made else StoreMiss.LATE)
         return None
 
-    def _get(self, batch: list[Page], names: BlockDigests) -> dict[Page, Bytes]:
-        """Pages of the batch that came, up to the first block of which one did not."""
-        wanted, buffers = [names.page(*page) for page in batch], self._ground.buffers(batch)
-        answers = self._ground.client.get_many(wanted, buffers, self.deadline)
+    def _get(self, number: int, batch: list[Page], names: Sequence[BlockDigests]) -> dict[Page, int]:
+        """Pages of the batch that came, up to the first block of which one did not; each with its place in it."""
+        answers = self._ground.get(number, batch, names, self.deadline)
         missed = [page for page, answer in zip(batch, answers, strict=True) if answer is not None]
         if missed:
             self.why = self.why or str(next(answer for answer in answers if answer is not None))
-            self._ground.known.discard(name for name, answer in zip(wanted, answers, strict=True) if answer)
+            self._ground.known.discard(names[0].page(*page) for page in missed)
         cut = min((block for block, _ in missed), default=1 << 60)
-        return {page: buffer for page, buffer in zip(batch, buffers, strict=True) if page[0] < cut}
+        return {page: nth for nth, page in enumerate(batch) if page[0] < cut}
 
-    def _fill(self, writer: Writer, came: dict[Page, Bytes], stop: int, forgets: int) -> bool:
+    def _fill(self, writer: Writer, number: int, came: dict[Page, int], forgets: int) -> bool:
         """Copy what came into slots and make it findable; False: that was not possible."""
         ground, size = self._ground, self._ground.block_size
-        groups = range(len(ground.groups))
+        groups, stop = range(len(ground.groups)), max(block for block, _ in came) + 1
         left_out = {group: [block for block in range(stop) if (block, group) not in came] for group in groups}
         refused: list[Refusal] = []
 
@@ -247,17 +249,13 @@ class Fetch:
         if not ground.in_turn(extend, self.deadline) or refused:
             self.why = self.why or ("no room in the host's memory" if refused else StoreMiss.LATE)
             return False
-        slots = {group: (writer.blocks(group).tolist(), writer.slots(group).tolist()) for group in groups}
-        places = [(group, ground.tier, slot) for group, (_, some) in slots.items() for slot in some]
+        filled = [(block, group) for group in groups for block in writer.blocks(group).tolist()]
+        places = [(group, ground.tier, slot) for group in groups for slot in writer.slots(group).tolist()]
         if not ground.settled(places, self.deadline, reading=False) or ground.forgets != forgets:
             self.why = self.why or StoreMiss.LATE
             return False
-        try:
-            for group, (blocks, some) in slots.items():
-                with ground.moving:
-                    ground.tiers[ground.tier].write(group, some, [came[block, group][None] for block in blocks])
-        except TierError as wrong:
-            self.why = str(wrong)
+        if wrong := ground.ranks.place(number, [came[page] for page in filled], places):
+            self.why = wrong
             return False
         writer.written(stop * size)
         return True

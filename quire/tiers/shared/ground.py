@@ -10,26 +10,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from threading import Lock
-
-import numpy as np
 
 from quire.core.admission.find import Found
 from quire.core.cache import Cache
 from quire.core.records.groups import LayerGroup
 from quire.core.records.plan import Kind, MoveColumn, Plan
 from quire.core.records.request import Request
-from quire.tiers.base import Bytes, Tier
 from quire.tiers.digest import BlockDigests
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.open_finds import OpenFinds
+from quire.tiers.shared.ranks import Answers, Place, Ranks
 from quire.tiers.shared.turns import Act, Turns
 
 POLL = 0.001  # seconds between looks at plans: they end with the step that made them
 MOST_KNOWN = 1 << 17  # pages
 KNOWN_SECONDS = 300.0  # a store may have forgotten since
-Place = tuple[int, int, int]  # group, tier, slot
 Page = tuple[int, int]  # block, group: sorted so, a text's pages come block by block
 
 
@@ -38,18 +34,17 @@ class SharedGround:
     """One cache and one store."""
 
     cache: Cache
-    tiers: Sequence[Tier]  # by number
+    ranks: Ranks  # whose memory has the pages
     tier: int  # where pages from the store go
     client: StoreClient
     fingerprints: tuple[bytes, ...]  # by rank
-    rank: int
+    rank: int  # of the memory here, where every rank has a cache of its own
     batch_bytes: int
     finds: OpenFinds
     turns: Turns | None = None  # of whoever makes plans, where others must not
     known: KnownPages = field(default_factory=lambda: KnownPages())
     forgets: int = 0  # how often something was forgotten: what was under way then is given up
     closing: bool = False
-    moving: Lock = field(default_factory=Lock)  # held while a tier is called: it has one caller at a time
 
     @property
     def block_size(self) -> int:
@@ -97,12 +92,31 @@ class SharedGround:
         if batch:
             yield batch
 
-    def buffers(self, batch: Sequence[Page]) -> list[Bytes]:
-        """Memory of its own for each page: a call that comes back late must not write where others do."""
-        sizes = [self.page_bytes(group) for _, group in batch]
-        memory = np.empty(sum(sizes), np.uint8)
-        edges = np.cumsum([0, *sizes]).tolist()
-        return [memory[start:stop] for start, stop in pairwise(edges)]
+    def own(self, names: Sequence[BlockDigests]) -> Sequence[BlockDigests]:
+        """Those of the parts that come into memory that is reached from here; the first stands for the whole page."""
+        return names if len(self.ranks) > 1 else names[self.rank : self.rank + 1]
+
+    def get(self, number: int, batch: Sequence[Page], names: Sequence[BlockDigests], deadline: float) -> Answers:
+        """Begin a batch: bring pages from the store; names as `own` gives them."""
+        wanted = [[one.page(*page) for page in batch] for one in names]
+        begun = time.monotonic()
+        answers = self.ranks.get(number, wanted, [group for _, group in batch], deadline - begun)
+        if len(self.ranks) > 1:  # else the client has counted
+            self.client.tally.called("get", time.monotonic() - begun)
+            self.client.tally.came(answers, (self.page_bytes(group) for _, group in batch))
+        return answers
+
+    def put(
+        self, number: int, batch: Sequence[Page], nth: Sequence[int], names: Sequence[BlockDigests], deadline: float
+    ) -> Answers:
+        """Send those of a batch that could be copied; names likewise."""
+        wanted = [[one.page(*batch[one_of]) for one_of in nth] for one in names]
+        begun = time.monotonic()
+        answers = self.ranks.put(number, nth, wanted, deadline - begun)
+        if len(self.ranks) > 1:
+            self.client.tally.called("put", time.monotonic() - begun)
+            self.client.tally.went(answers, (self.page_bytes(batch[one_of][1]) for one_of in nth))
+        return answers
 
     def in_turn(self, act: Act, deadline: float) -> bool:
         """Do something that makes a plan, when it is its turn; False: that did not come before the deadline.

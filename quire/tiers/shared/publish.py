@@ -17,11 +17,11 @@ from quire.core.admission.find import Found
 from quire.core.records.groups import ALL
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
-from quire.tiers.base import Bytes, TierError
 from quire.tiers.digest import BlockDigests
 from quire.tiers.shared.calls.quota import QuotaAccounts
-from quire.tiers.shared.ground import Page, Place, SharedGround
+from quire.tiers.shared.ground import Page, SharedGround
 from quire.tiers.shared.needs import needed
+from quire.tiers.shared.ranks import Place
 from quire.tiers.shared.stores.store import StoreMiss
 
 PATIENCE = 5.0  # seconds for one batch; whoever sends waits for nobody's step
@@ -71,8 +71,8 @@ class Publish:
         """Send what the store has not."""
         ground = self.ground
         blocks = ground.usable_blocks(self.request)
-        names = ground.digests(self.request, blocks)[ground.rank]
-        enough = self.uses.count(names)
+        names = ground.own(ground.digests(self.request, blocks))
+        enough = self.uses.count(names[0])
         if not any(enough):
             return
         if not ground.client.takes_pages:
@@ -90,23 +90,24 @@ class Publish:
             return [blocks]
         return sorted({blocks, *(min(edge // size, blocks) for edge in self.edges)} - {0})
 
-    def _send(self, edge: int, names: BlockDigests, enough: Sequence[bool]) -> None:
+    def _send(self, edge: int, names: Sequence[BlockDigests], enough: Sequence[bool]) -> None:
         """Pages for going on behind `edge` blocks, or as far as there are some; held only while they are copied."""
         ground, size = self.ground, self.ground.block_size
         with ground.finds.reading(replace(self.request, reuse_limit=edge * size)) as found:
             edge = found.end // size
         pages = sorted(
             (block, nth) for nth, group in enumerate(ground.groups) for block in needed(group, edge, size)
-            if enough[block] and not ground.known.has(names.page(block, nth))
+            if enough[block] and not ground.known.has(names[0].page(block, nth))
         )  # fmt: skip
         if not pages:
             return
-        asks = [names.page(*page) for page in pages]
-        there = ground.client.exists_many(asks, time.monotonic() + PATIENCE)
-        if isinstance(there, StoreMiss):
-            ground.client.tally.dropped(there, len(pages))
+        asks = [one.page(*page) for one in names for page in pages]
+        told = ground.client.exists_many(asks, time.monotonic() + PATIENCE)
+        if isinstance(told, StoreMiss):
+            ground.client.tally.dropped(told, len(pages))
             return
-        ground.known.add(name for name, is_there in zip(asks, there, strict=True) if is_there)
+        there = [all(told[nth :: len(pages)]) for nth in range(len(pages))]  # with every rank's part
+        ground.known.add(name for name, is_there in zip(asks, there, strict=False) if is_there)
         missing = [page for page, is_there in zip(pages, there, strict=True) if not is_there]
         left = len(missing)
         for batch in ground.batches(missing):
@@ -116,49 +117,47 @@ class Publish:
                 ground.client.tally.dropped(reason, left)
                 return
 
-    def _send_batch(self, edge: int, batch: list[Page], names: BlockDigests) -> StoreMiss | None:
+    def _send_batch(self, edge: int, batch: list[Page], names: Sequence[BlockDigests]) -> StoreMiss | None:
         """Send some; why it is not worth going on. Of a batch that was not begun nothing is counted."""
         ground, tally = self.ground, self.ground.client.tally
         size = sum(ground.page_bytes(group) for _, group in batch)
         if not self.accounts.take(self.label, size):
             return StoreMiss.QUOTA
-        deadline = time.monotonic() + PATIENCE
-        found = ground.find(replace(self.request, reuse_limit=edge * ground.block_size), deadline)
-        if found is None:
+        number = ground.ranks.next_number()
+        try:
+            pages, ready = self._copy(number, edge, batch)
+            answers = ground.put(number, pages, ready, names, time.monotonic() + PATIENCE) if ready else []
+        except _NoTurn:
             self.accounts.give_back(self.label, size)
             tally.dropped(StoreMiss.BUSY, len(batch))
             return StoreMiss.BUSY
-        try:
-            here = _places(found, batch)
-            pages = self._read(found, [page for page in batch if page in here])
         finally:
-            ground.finds.let_go(found)
-        tally.dropped(StoreMiss.BUSY, len(here) - len(pages))
-        ready = [names.page(*page) for page in pages]
-        answers = ground.client.put_many(ready, list(pages.values()), time.monotonic() + PATIENCE) if pages else []
-        ground.known.add(name for name, answer in zip(ready, answers, strict=True) if answer is None)
-        sent = sum(page.nbytes for page, answer in zip(pages.values(), answers, strict=True) if answer is None)
-        self.accounts.give_back(self.label, size - sent)
+            ground.ranks.drop(number)
+        tally.dropped(StoreMiss.BUSY, len(pages) - len(ready))
+        went = [pages[nth] for nth, answer in zip(ready, answers, strict=True) if answer is None]
+        ground.known.add(names[0].page(*page) for page in went)
+        self.accounts.give_back(self.label, size - sum(ground.page_bytes(group) for _, group in went))
         return next((answer for answer in answers if answer is not None), None)
 
-    def _read(self, found: Found, batch: list[Page]) -> dict[Page, Bytes]:
-        """Copies of the pages that could be read."""
+    def _copy(self, number: int, edge: int, batch: list[Page]) -> tuple[list[Page], list[int]]:
+        """Copy pages out of their slots, held only meanwhile: those that are here, and which of them could be read."""
         ground = self.ground
-        places = _places(found, batch)
-        if not ground.settled(places.values(), time.monotonic() + PATIENCE, reading=True):
-            return {}
-        pages = dict(zip(batch, ground.buffers(batch), strict=True))
-        bad: set[Place] = set()
-        for group, tier in {(group, tier) for group, tier, _ in places.values()}:
-            some = [page for page, place in places.items() if place[:2] == (group, tier)]
-            try:
-                with ground.moving:
-                    ground.tiers[tier].read(
-                        group, [places[page][2] for page in some], [pages[page][None] for page in some]
-                    )
-            except TierError as wrong:
-                bad.update((group, tier, slot) for slot in wrong.failed)
-        return {page: pages[page] for page in batch if places[page] not in bad}
+        request = replace(self.request, reuse_limit=edge * ground.block_size)
+        found = ground.find(request, time.monotonic() + PATIENCE)
+        if found is None:
+            raise _NoTurn
+        try:
+            places = _places(found, batch)
+            if not ground.settled(places.values(), time.monotonic() + PATIENCE, reading=True):
+                return list(places), []
+            read = ground.ranks.copy(number, list(places.values()))
+        finally:
+            ground.finds.let_go(found)
+        return list(places), [nth for nth, is_read in enumerate(read) if is_read]
+
+
+class _NoTurn(Exception):
+    """Whoever makes plans had no time."""
 
 
 def _places(found: Found, batch: list[Page]) -> dict[Page, Place]:

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from quire.core.cache import Cache
+from quire.core.records.config import TierConfig
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.memory import parse_bytes
@@ -33,6 +34,7 @@ from quire.tiers.shared.fetch import Fetch
 from quire.tiers.shared.ground import SharedGround
 from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.publish import Publish, UseCounts
+from quire.tiers.shared.ranks import RankMemory, Ranks, SharedRank
 from quire.tiers.shared.settings import SharedConfig, open_store
 from quire.tiers.shared.stores.store import SharedStore, StoreMiss
 from quire.tiers.shared.turns import Turns
@@ -52,23 +54,30 @@ class Forgotten(NamedTuple):
 class SharedCache:
     """A cache, the memory of its pages, and a store. `tiers` are for its use alone: no other thread calls them.
 
-    With several ranks give the fingerprints of all of them: a page counts when every rank's part is there. `turns`
-    are for caches whose sequences have recurrent states: run them between two steps, on the thread that makes plans.
+    With several ranks and one cache give no tiers, `ranks`, and a fingerprint for each: a page counts if every rank's
+    part is there and sound. Where every rank has a cache of its own, give each the fingerprints of all, and its `rank`.
+    `turns` are for caches whose sequences have recurrent states: run them between two steps, on the thread that makes
+    plans.
     """
 
     def __init__(
         self, cache: Cache, tiers: Sequence[Tier], config: SharedConfig, fingerprint: bytes | Sequence[bytes], *,
-        rank: int = 0, store: SharedStore | None = None, turns: Turns | None = None,
+        rank: int = 0, store: SharedStore | None = None, turns: Turns | None = None, ranks: Sequence[SharedRank] = (),
     ) -> None:  # fmt: skip
         self.config, self.cache = config, cache
         prints = (fingerprint,) if isinstance(fingerprint, bytes) else tuple(fingerprint)
-        _check(cache, tiers, prints, rank)
+        _check_prints(prints, rank)
         _check_states(cache, turns)
-        into = len(tiers) - 1
+        if ranks:
+            _check_ranks(cache, tiers, prints, ranks)
+        else:
+            _check_tiers(cache, tiers)
+        into = len(_fast(cache)) - 1
         self.client = StoreClient(open_store(config) if store is None else store)
         batch = parse_bytes(config.batch_bytes, "a batch")
         self.finds = OpenFinds(cache)
-        self._ground = SharedGround(cache, list(tiers), into, self.client, prints, rank, batch, self.finds, turns)
+        self._ranks = Ranks(ranks or [RankMemory(tiers, self.client)])
+        self._ground = SharedGround(cache, self._ranks, into, self.client, prints, rank, batch, self.finds, turns)
         slots = [cache.config.tiers[into].of_group(nth) for nth, _ in enumerate(self._ground.groups)]
         self._room = HostRoom([int(number * config.host_share) for number in slots])
         self._uses, self._accounts = UseCounts(config.min_uses), QuotaAccounts(config.quotas)
@@ -167,6 +176,7 @@ class SharedCache:
             self._ground.turns.closed = True
         end = time.monotonic() + timeout
         clean = [crew.close(max(0.0, end - time.monotonic())) for crew in (self._senders, self._fetchers)]
+        self._ranks.close()
         self.client.close()
         return all(clean)
 
@@ -202,21 +212,46 @@ def _check_states(cache: Cache, turns: Turns | None) -> None:
         raise InputError(say("a shared cache", fact, "give it turns=Turns(), and run them between two steps"))
 
 
-def _check(cache: Cache, tiers: Sequence[Tier], prints: tuple[bytes, ...], rank: int) -> None:
+def _check_prints(prints: tuple[bytes, ...], rank: int) -> None:
     for one in prints:
         check_fingerprint(one)
     if type(rank) is not int or not 0 <= rank < len(prints):
         fact = f"{len(prints)} fingerprints are given"
         raise InputError(say(f"rank {shown(rank)} of a shared cache", fact, "give one for each rank, in order"))
-    config = cache.config
-    fast = [tier for tier in config.tiers if not tier.slow]  # what is in a slow one comes up by itself
-    if len(fast) < 2 or len(tiers) != len(fast):
-        fact = f"the cache has {len(fast)} tiers, {len(tiers)} are given"
-        raise InputError(say("a shared cache", fact, "give it the memory of a device and of a host"))
-    sizes = tuple(group.page_bytes for group in config.groups)
+
+
+def _fast(cache: Cache) -> list[TierConfig]:
+    """Tiers that pages of the store go to; what is in a slow one comes up by itself."""
+    return [tier for tier in cache.config.tiers if not tier.slow]
+
+
+def _page_sizes(cache: Cache) -> tuple[int, ...]:
+    sizes = tuple(group.page_bytes for group in cache.config.groups)
     if 0 in sizes:
         raise InputError(say("a shared cache", f"pages have {sizes} bytes", "say page_bytes in every layer group"))
+    return sizes
+
+
+def _check_tiers(cache: Cache, tiers: Sequence[Tier]) -> None:
+    num_fast, sizes = len(_fast(cache)), _page_sizes(cache)
+    if num_fast < 2 or len(tiers) != num_fast:
+        fact = f"the cache has {num_fast} tiers, {len(tiers)} are given"
+        raise InputError(say("a shared cache", fact, "give it the memory of a device and of a host"))
     for tier in tiers:
         if tier.info().page_bytes != sizes:
             fact = f"its pages have {tier.info().page_bytes} bytes, those of the cache {sizes}"
             raise InputError(say(f"tier {tier.info().name!r}", fact, "build both from the same layer groups"))
+
+
+def _check_ranks(cache: Cache, tiers: Sequence[Tier], prints: tuple[bytes, ...], ranks: Sequence[SharedRank]) -> None:
+    ask = f"a shared cache of {len(ranks)} ranks"
+    if tiers or len(_fast(cache)) < 2:
+        fact = f"{len(tiers)} tiers are given besides, and the cache has {len(_fast(cache))}"
+        raise InputError(say(ask, fact, "give tiers to the ranks, and the cache a device and a host"))
+    if len(ranks) < 2 or len(prints) != len(ranks) or len(set(prints)) != len(ranks):
+        fact = f"{len(prints)} fingerprints are given, {len(set(prints))} of them different"
+        raise InputError(say(ask, fact, "give one for each of two ranks or more: fingerprint(..., rank=, world_size=)"))
+    parts, sizes = [rank.page_bytes() for rank in ranks], _page_sizes(cache)
+    if {len(part) for part in parts} != {len(sizes)} or tuple(map(sum, zip(*parts, strict=True))) != sizes:
+        fact = f"their parts of a page have {parts} bytes, a page of the cache {sizes}"
+        raise InputError(say(ask, fact, "give a layer group the bytes of all ranks' parts together"))

@@ -16,6 +16,7 @@ from quire.tiers.shared.calls.breaker import FIRST_WAIT, LATE_CALLS, LONGEST_WAI
 from quire.tiers.shared.calls.client import FULL_PAUSE, GRACE
 from quire.tiers.shared.calls.crew import Crew
 from quire.tiers.shared.calls.quota import MOST_LABELS, Quota, QuotaAccounts
+from quire.tiers.shared.ranks import RankMemory
 from quire.tiers.shared.shared_cache import FETCHERS, MOST_FETCHES
 from tests.tiers.shared.machine import FULL, PATIENT, STATE, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
@@ -331,9 +332,11 @@ def test_a_page_that_goes_up_while_it_is_read_stays_where_it_is_read(tmp_path: P
         info, write, close = host.info, host.write, host.close
         read = staticmethod(admitted_meanwhile)
 
-    one.shared._ground.tiers = [one.tiers[0], MovingTier()]
+    (memory,) = one.shared._ranks._ranks
+    assert isinstance(memory, RankMemory)
+    memory._tiers[1] = MovingTier()
     one.publish(text(1, length=8))
-    one.shared._ground.tiers = one.tiers
+    memory._tiers[1] = host
     with other.fetch(text(1, length=8)):
         other.has(text(1, length=8))  # checks bytes
     assert one.shared.counts().sent == 2 and not one.shared.counts().drops
