@@ -75,6 +75,17 @@ def test_the_next_engine_reuses_what_the_last_one_computed(name: str, tmp_path: 
     assert not examine(folder).findings
 
 
+def test_a_prompt_that_host_memory_has_no_room_for_comes_in_part(tmp_path: Path) -> None:
+    """Half of ten slots are for prefetches: five blocks of its twelve come, the rest is computed."""
+    prompt = words(0, 100)
+    with lasting("llama", tmp_path, host=40) as first:
+        one = answer(first, prompt)
+    with lasting("llama", tmp_path, host=10) as second:
+        two = answer(second, prompt)
+        assert two.reused == 5 * 8 and two.answers[0].tokens == one.answers[0].tokens
+        assert_exact("llama", [two])
+
+
 def test_scopes_and_models_do_not_mix(tmp_path: Path) -> None:
     prompt = words(0, 60)
     with lasting("llama", tmp_path) as first:

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,9 @@ class DiskSide:
             return None
         deadline = clock() + self._config.wait
         coming = self._cache.prefetch(request, deadline)
+        if isinstance(coming, Refusal) and coming.have:  # as much of it as there is room for
+            less = replace(request, reuse_limit=coming.have * self._cache.config.block_size)
+            coming = self._cache.prefetch(less, deadline)
         if isinstance(coming, Refusal):
             return None
         if not len(coming.plan):
