@@ -66,6 +66,7 @@ class DiskKeeper:
         self._report = KeeperReport(restored=cache.restore(folder.contents.nodes, folder.contents.pages))
         folder.contents = EMPTY  # the cache has it now
         self._page_bytes = np.array(folder.tier.info().page_bytes)
+        self._most_pages = max(1, self._pace.copy_bytes // int(self._page_bytes.max()))  # of each group, in one plan
         self._mover = _mover(cache, folder, tiers, layouts)
         self._changed = Condition()  # guards the two below
         self._asks: deque[Callable[[], None]] = deque()
@@ -217,8 +218,9 @@ class DiskKeeper:
             self._erase()
         if time.monotonic() >= self._copy_from:
             worth, copied = self._copy_down()
-        if copied:
-            self._pause, self._next_look = self._pace.look_seconds, 0.0
+        if copied:  # some more soon, or at once: each plan costs the steps time, so few large ones are made
+            self._pause = self._pace.look_seconds
+            self._next_look = 0.0 if worth >= self._most_pages else time.monotonic() + self._pause
         elif worth:  # a full disk, or one that hangs: others may mend that
             self._copy_from = time.monotonic() + AGAIN_SECONDS
         due = time.monotonic() - self._last_fence >= self._pace.fence_seconds
@@ -255,7 +257,7 @@ class DiskKeeper:
         """Some pages that have no copy on disk yet: how many there were, and how many of them have one now."""
         self._holding = True
         try:
-            plan = self._cache.copy_down(max(1, self._pace.copy_bytes // int(self._page_bytes.max())))
+            plan = self._cache.copy_down(self._most_pages)
             return len(plan), len(plan) - len(self._run(plan)) if len(plan) else 0
         finally:
             self._holding = False

@@ -10,7 +10,7 @@ class KeeperPace:
     """How often and how much: seconds between looks (longer while there is nothing to do), bytes copied at once, when a
     fence is due, how fast to scrub."""
 
-    look_seconds: float = 0.05
+    look_seconds: float = 0.25
     copy_bytes: int = 32 << 20
     fence_seconds: float = 1.0
     fence_bytes: int = 256 << 20

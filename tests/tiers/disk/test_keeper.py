@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from quire import Cache, CacheConfig, InputError, Request, Scope, StateError, TierConfig, check
 from quire.core.admission.prefetch import Prefetch
-from quire.core.records.plan import MoveColumn
+from quire.core.records.plan import MoveColumn, Plan
 from quire.tiers import Mover, PageLayout
 from quire.tiers.disk import DiskKeeper, KeeperPace
 from quire.tiers.disk.examine import examine
@@ -314,3 +315,27 @@ def test_a_killed_process_leaves_a_cache_that_opens() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "15 caches killed" in done.stdout
+
+
+def test_full_batches_follow_at_once_and_what_is_left_waits_for_more(tmp_path: Path) -> None:
+    """Eight pages, three at most in a plan: three plans, and no look for a fourth before it is time."""
+    kept = Kept(
+        tmp_path, KeeperPace(look_seconds=600, fence_seconds=600, copy_bytes=3 * PAGE, scrub_bytes_per_second=0)
+    )
+    plans: list[int] = []
+    copy_down = kept.cache.copy_down
+
+    def counted(limit: int) -> Plan:
+        plans.append(len(plan := copy_down(limit)))
+        return plan
+
+    kept.cache.copy_down = counted  # type: ignore[assignment, method-assign]
+    kept.compute(1)
+    kept.compute(2)
+    kept.keeper._ask(kept.keeper._round).result()
+    kept.keeper._ask(lambda: None).result()
+    while sum(plans) < 8:
+        pass
+    kept.keeper.idle()
+    assert plans == [3, 3, 2] and kept.keeper._next_look > time.monotonic() + 500
+    kept.close()
