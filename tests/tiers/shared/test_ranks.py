@@ -17,6 +17,7 @@ from quire.tiers.shared import Fetch, LocalSharedRank, SharedCache, SharedConfig
 from quire.tiers.shared.needs import needed
 from quire.tiers.shared.ranks import Answers, Place, Ranks
 from tests.tiers.shared.machine import FULL, PATIENT, SIZE, WINDOW, Int32, content, text
+from tests.tiers.shared.rank_worker import RemoteRank
 from tests.tiers.shared.redis_server import RedisServer
 
 PRINTS = tuple(bytes([nth]) * 32 for nth in range(3))
@@ -311,3 +312,33 @@ def test_answers_are_of_whole_pages() -> None:
     assert ranks.get(1, [[], []], [0, 0, 0], 1.0) == [None, "damaged", "late"]
     gone = Ranks([Said(none, late), Said(StoreMiss.CLOSED)])  # type: ignore[list-item]
     assert gone.get(1, [[], []], [0, 0], 1.0) == ["failed", "late"]
+
+
+# -- ranks in processes of their own ---------------------------------------------------------------------------------
+
+
+def test_a_process_for_each_rank_and_one_that_is_killed(tmp_path: Path, closing: ExitStack) -> None:
+    """Bytes come into processes of their own by the store alone; one that dies makes misses, and ends nobody else."""
+    place = str(tmp_path / "pages")
+    one, tokens = Worlds(place), text(1)
+    closing.callback(one.close)
+    one.store(tokens)
+    one.publish(tokens)
+    tiers = (TierConfig("device", 0), TierConfig("host", 64))
+    cache = Cache(CacheConfig(tiers, block_size=SIZE, groups=(FULL,), max_length=128))
+    ranks = [RemoteRank(place, FULL.page_bytes // 2) for _ in range(2)]
+    shared = SharedCache(cache, [], SharedConfig(place, wait=PATIENT), PRINTS[:2], ranks=ranks)
+    closing.callback(shared.close)
+    with shared.fetch(Request("f", tokens[:12])) as fetch:
+        assert shared.wait_until_idle(PATIENT) and fetch.tokens == 12
+        with cache.find(Request("g", tokens)) as found:
+            for block, slot in zip(found.blocks(), found.slots(), strict=True):
+                parts = [rank.peek(int(slot)) for rank in ranks]
+                assert np.array_equal(np.concatenate(parts), content(PLAIN, tokens, int(block), 0, FULL.page_bytes))
+    ranks[1].process.kill()
+    with shared.fetch(Request("h", tokens)) as fetch:
+        assert shared.wait_until_idle(PATIENT) and (fetch.tokens, fetch.why) == (0, "failed")
+    with cache.find(Request("i", tokens)) as found:
+        assert found.end == 12, "what the rank that lives has got is no page"
+    assert shared.counts().misses == {"failed": 3} and not cache.open_writers()
+    check(cache)
