@@ -329,7 +329,7 @@ def test_full_batches_follow_at_once_and_what_is_left_waits_for_more(tmp_path: P
         plans.append(len(plan := copy_down(limit)))
         return plan
 
-    kept.cache.copy_down = counted  # type: ignore[assignment, method-assign]
+    kept.cache.copy_down = counted  # type: ignore[method-assign]
     kept.compute(1)
     kept.compute(2)
     kept.keeper._ask(kept.keeper._round).result()
