@@ -16,8 +16,13 @@ from quire.core.records.errors import StateError, say
 from quire.tiers.base import Bytes
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: nobody else reads them
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAX_PARTS = 512  # of one write; systems allow 1024
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux has it
+
+
+class FullDisk(OSError):
+    """There is no room for bytes that were to be written; what was written before is as it was."""
 
 
 class File(Protocol):
@@ -224,6 +229,8 @@ def write_some(file: File, offset: int, parts: Sequence[Bytes]) -> tuple[int, OS
 def write_all(file: File, offset: int, parts: Sequence[Bytes]) -> None:
     """The same, with an error for anything less."""
     wrong = write_some(file, offset, parts)[1]
+    if wrong is not None and wrong.errno in NO_ROOM:
+        raise FullDisk(wrong.errno, wrong.strerror) from wrong
     if wrong is not None:
         raise wrong
 

@@ -25,21 +25,20 @@ import numpy as np
 from quire.core.admission.prefetch import Prefetch
 from quire.core.cache import Cache
 from quire.core.life.setbacks import Finished
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import StateError, say
 from quire.core.records.identity import Scope
-from quire.core.records.lasting import LastingChanges
+from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.core.records.plan import MoveColumn, Plan
 from quire.core.records.request import Request
 from quire.core.state.claim import Refusal
-from quire.tiers.base import PageLayout, Tier
-from quire.tiers.disk.files import reason
+from quire.tiers.base import PageLayout, Tier, TierError
+from quire.tiers.disk.files import FullDisk, reason
+from quire.tiers.disk.fit import check_fit, mover_for
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.log.manifest import EMPTY
 from quire.tiers.disk.pace import KeeperPace, KeeperReport
-from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
 from quire.tiers.disk.scrub import Scrubber
 from quire.tiers.disk.slots import Failed
-from quire.tiers.mover import Mover
 
 QUIET_SECONDS = 1.0  # between looks, at most, when there was nothing to do
 AGAIN_SECONDS = 5.0  # until a disk that took nothing is tried again
@@ -62,12 +61,12 @@ class DiskKeeper:
         self._cache, self._folder, self._pace = cache, folder, pace or KeeperPace()
         self._on_setbacks = on_setbacks
         self._slow = len(cache.config.tiers) - 1
-        _check(cache, folder, tiers)
+        check_fit(cache, folder, tiers)
         self._report = KeeperReport(restored=cache.restore(folder.contents.nodes, folder.contents.pages))
         folder.contents = EMPTY  # the cache has it now
         self._page_bytes = np.array(folder.tier.info().page_bytes)
         self._most_pages = max(1, self._pace.copy_bytes // int(self._page_bytes.max()))  # of each group, in one plan
-        self._mover = _mover(cache, folder, tiers, layouts)
+        self._mover = mover_for(cache, folder, tiers, layouts)
         self._changed = Condition()  # guards the two below
         self._asks: deque[Callable[[], None]] = deque()
         self._closing = False
@@ -111,7 +110,8 @@ class DiskKeeper:
         return self._ask(lambda: self._flush(seconds)).result()
 
     def forget(self, scope: Scope) -> int:
-        """As `cache.forget`; when it returns nothing of it is in the manifest, and its pages are overwritten.
+        """As `cache.forget`; when it returns nothing of it is in the manifest, and its pages are overwritten: in place
+        where the disk has no room for more.
 
         OSError: it is out of the cache, and the rest follows before anything else is written.
         """
@@ -204,6 +204,9 @@ class DiskKeeper:
             return act()
         except TimeoutError:  # it may come round, and nothing was lost
             raise
+        except FullDisk as full:  # nor here
+            self._report.stalled = reason(full)
+            raise
         except OSError as wrong:
             self._report.broken = reason(wrong)
             raise
@@ -214,8 +217,7 @@ class DiskKeeper:
         self._pause = min(2 * self._pause, max(QUIET_SECONDS, self._pace.look_seconds))  # looking costs the cache time
         self._next_look = time.monotonic() + self._pause
         self._record()
-        if self._forgotten:  # the disk was full when they should have been erased
-            self._erase()
+        self._erase()
         if time.monotonic() >= self._copy_from:
             worth, copied = self._copy_down()
         if copied:  # some more soon, or at once: each plan costs the steps time, so few large ones are made
@@ -269,6 +271,7 @@ class DiskKeeper:
         try:
             if down.any():
                 self._record()
+                self._erase()
                 self._on_disk(self._folder.before_writing)
             self._wait_for_step(plan)
             self._num_run += 1  # the mover wants plans by number, and those in the background come as they come
@@ -301,10 +304,12 @@ class DiskKeeper:
         self._record()
         self._on_disk(self._folder.fence)
         self._unfenced, self._unfenced_bytes, self._last_fence = False, 0, time.monotonic()
+        self._report.stalled = ""
         self._report.fences += 1
 
     def _flush(self, seconds: float | None) -> bool:
         end = None if seconds is None else time.monotonic() + seconds
+        self._erase()
         worth = copied = 1
         while copied and (end is None or time.monotonic() < end):
             worth, copied = self._copy_down()
@@ -312,25 +317,60 @@ class DiskKeeper:
         return not worth
 
     def _forget(self, scope: Scope) -> int:
-        self._record()
+        with suppress(OSError):  # what cannot be recorded now is so before what is forgotten
+            self._record()
         pages = self._cache.forget(scope)
         changes = self._cache.lasting_changes()
         self._unrecorded.append(changes)
         freed = zip(changes.freed_group.tolist(), changes.freed_slot.tolist(), strict=True)
         stored = zip(changes.pages.group.tolist(), changes.pages.slot.tolist(), strict=True)
         self._forgotten |= set(freed) - set(stored)
-        self._erase()
+        try:
+            self._erase()
+        except OSError as wrong:
+            fact = f"it is out of the cache, and not yet off the disk: {reason(wrong)}"
+            cure = "make room or look at the disk; it is erased before anything else is written"
+            raise OSError(wrong.errno or errno.EIO, say("forgetting a scope", fact, cure)) from wrong
         return pages
 
     def _erase(self) -> None:
         """Slots of forgotten pages are overwritten and their blocks leave the log, before anything else is written."""
-        self._record()
-        self._on_disk(self._folder.before_writing)
+        if not self._forgotten:
+            return
+        unrecorded: FullDisk | None = None
+        try:
+            self._record()
+            self._on_disk(self._folder.before_writing)
+        except FullDisk as full:
+            unrecorded = full
+            self._clear()
         for group in {group for group, _ in self._forgotten}:
-            self._folder.tier.erase(group, sorted(slot for where, slot in self._forgotten if where == group))
-        self._fence_now()
-        self._compact()
+            try:
+                self._folder.tier.erase(group, sorted(slot for where, slot in self._forgotten if where == group))
+            except TierError as bad:
+                raise OSError(errno.EIO, str(bad)) from bad
+        if unrecorded is None:
+            self._fence_and_compact()
+        else:
+            self._on_disk(self._folder.tier.sync)
+            if any(len(changes.nodes.number) for changes in self._unrecorded):  # their tokens will be in the log
+                raise unrecorded
         self._forgotten.clear()
+
+    def _fence_and_compact(self) -> None:
+        try:
+            self._fence_now()
+            self._folder.manifest.compact()
+            self._report.compactions += 1
+        except OSError as wrong:
+            if self._report.broken or isinstance(wrong, TimeoutError):
+                raise
+            self._clear()
+
+    def _clear(self) -> None:
+        """What was forgotten leaves the log without a byte more."""
+        group, slot = np.array(sorted(self._forgotten), np.int32).T
+        self._on_disk(lambda: self._folder.manifest.clear(LastingPages(group, slot, np.empty(0, np.int64))))
 
     def _compact(self) -> None:
         with suppress(OSError):  # the old log is as good, and longer
@@ -345,25 +385,3 @@ class DiskKeeper:
     def _tell(self, finished: Finished) -> None:
         if (finished.setbacks or finished.plan) and self._on_setbacks is not None:
             self._on_setbacks(finished)
-
-
-def _mover(
-    cache: Cache, folder: DiskFolder, tiers: Sequence[Tier], layouts: Sequence[PageLayout]
-) -> Mover | RanksMover:
-    """What moves pages: here, or every rank its part."""
-    if isinstance(folder.tier, RankedTier):
-        return folder.tier.mover()
-    return Mover([*tiers, folder.tier], layouts, cache.config.block_size)
-
-
-def _check(cache: Cache, folder: DiskFolder, tiers: Sequence[Tier]) -> None:
-    config, info = cache.config, folder.tier.info()
-    if not config.tiers[-1].slow or not config.lasting:
-        fact = f"slow={config.tiers[-1].slow}, lasting={config.lasting}"
-        cure = "give the last tier slow=True and the cache lasting=True"
-        raise InputError(say("a keeper for this cache", fact, cure))
-    slots = tuple(config.tiers[-1].of_group(group) for group in range(len(config.groups)))
-    above = 0 if isinstance(folder.tier, RankedTier) else len(config.tiers) - 1  # ranks have their own
-    if slots != info.num_slots or len(tiers) != above:
-        fact = f"the cache has {slots} slots in it, the folder {info.num_slots}; tiers above it: {len(tiers)}"
-        raise InputError(say("a keeper for this cache", fact, "open the folder with the slots of the cache"))

@@ -83,6 +83,32 @@ class FaultyFiles(RealFiles):
         return self.faults.free_bytes
 
 
+class FullFile:
+    """A file that does not grow while its disk is full; what is there can be written again."""
+
+    def __init__(self, name: str, file: File, files: FullFiles) -> None:
+        self.name, self.file, self.files = name, file, files
+        self.read, self.sync, self.size, self.close = file.read, file.sync, file.size, file.close
+
+    def write(self, offset: int, parts: Sequence[Bytes]) -> int:
+        if offset + sum(map(len, parts)) > self.size() and self.name in self.files.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.file.write(offset, parts)
+
+    def resize(self, size: int) -> None:
+        self.file.resize(size)
+
+
+class FullFiles(RealFiles):
+    """A disk with no more room for files of these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.full = set(names)
+
+    def open(self, path: Path, create: bool = False) -> File:
+        return FullFile(path.name, super().open(path, create), self)
+
+
 class Inode:
     """A file's bytes as processes see them, and what of them is on the disk for certain."""
 

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.errors import StateError, say
-from quire.core.records.lasting import LastingChanges
+from quire.core.records.lasting import LastingChanges, LastingPages
 from quire.tiers.base import Bytes
 from quire.tiers.disk.checksum import checksum
 from quire.tiers.disk.files import File, Files, read_all, write_all
 from quire.tiers.disk.known import KnownBlocks
+from quire.tiers.disk.log.clear import clear_log, packed
 from quire.tiers.disk.log.frames import (
     CHANGES,
     FENCE,
@@ -194,6 +195,23 @@ class Manifest:
             finally:
                 with self._writing:  # somebody who appends has looked at it
                     self._named = None
+
+    def clear(self, free: LastingPages) -> None:
+        """As `compact`, and of these slots nothing is recorded; in place, so that it needs no room: what says nothing
+        any more is zeros, on the disk. OSError: some of it may be left.
+
+        Where the power fails meanwhile a frame may be damaged, and what rests on it is lost.
+        """
+        with self._compacting, self._swapping, self._writing:
+            raw: Bytes = np.empty(self._end, np.uint8)
+            raw = raw[: read_all(self._file, 0, raw)]
+            contents, changed = clear_log(scan(raw, self._head.seed, HEAD_BYTES), free)
+            self.known.compacted(contents.nodes.number, contents.last_number)
+            for frame in changed:
+                write_all(self._file, frame.start, [np.frombuffer(packed(frame, self._head.seed), np.uint8)])
+            if self._file.size() > self._end:  # of a write that there was no room for
+                self._file.resize(self._end)
+            self._file.sync()
 
     def rewrite(self, contents: Contents) -> None:
         """Start again with these pages only. Requires: they are on the disk, and nobody appends meanwhile."""
