@@ -67,12 +67,15 @@ class ModelReport:
 
 def model_folders(folder: Path) -> list[Path]:
     """The models in a folder; it may be one model's itself."""
-    if not folder.is_dir():
-        cure = "name one that a disk tier has used"
-        raise InputError(say(f"folder {str(folder)!r}", "there is no such folder", cure))
-    if _fingerprint(folder) is not None:
-        return [folder]
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and _fingerprint(path) is not None)
+    cure = "name one that a disk tier has used"
+    try:
+        if not folder.is_dir():
+            raise InputError(say(f"folder {str(folder)!r}", "there is no such folder", cure))
+        if _fingerprint(folder) is not None:
+            return [folder]
+        found = sorted(path for path in folder.iterdir() if path.is_dir() and _fingerprint(path) is not None)
+    except OSError as wrong:
+        raise InputError(say(f"folder {str(folder)!r}", reason(wrong), cure)) from wrong
     if not found:
         cure = "name a folder that has been used"
         raise InputError(say(f"folder {str(folder)!r}", "no model's pages are in it", cure))
@@ -80,14 +83,14 @@ def model_folders(folder: Path) -> list[Path]:
 
 
 def examine(folder: Path, repair: bool = False, tick: Tick = lambda done, total: None) -> ModelReport:
-    """Look at every record and every page of one model; with `repair`, leave only what is sound."""
+    """Look at every record and every page of one model; with `repair`, leave only what is sound, else write nothing."""
     fingerprint = _fingerprint(folder)
     assert fingerprint is not None, "of `model_folders`"
     report = ModelReport(fingerprint.hex(), folder)
-    report.disk_bytes = sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
+    report.disk_bytes = sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
     try:
-        lock = FolderLock(folder)
-    except (StateError, OSError) as taken:
+        lock = FolderLock(folder, look=not repair)
+    except StateError as taken:
         report.refused = str(taken)
         return report
     try:

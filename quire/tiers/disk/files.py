@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from quire.core.records.errors import StateError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.base import Bytes
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # prompts are in there: nobody else reads them
@@ -189,13 +189,16 @@ READ_ONLY_FILES = ReadOnlyFiles()
 
 def make_folder(folder: Path) -> None:
     """A folder for one user, with those above it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    ask = f"folder {str(folder)!r}"
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         folder.chmod(FOLDER_MODE)
     except OSError as wrong:
-        cure = "name a folder that belongs to this user"
-        raise StateError(say(f"folder {str(folder)!r}", reason(wrong), cure)) from wrong
+        cure = "name a folder that belongs to this user, on a disk that can be written"
+        raise StateError(say(ask, reason(wrong), cure)) from wrong
+    except ValueError as wrong:  # as for a name with a zero byte
+        raise InputError(say(ask, f"no folder can be called that: {wrong}", "name another")) from wrong
 
 
 def read_all(file: File, offset: int, into: Bytes) -> int:

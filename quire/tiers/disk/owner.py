@@ -5,39 +5,71 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from quire.core.records.errors import StateError, say
-from quire.tiers.disk.files import FILE_MODE
+from quire.tiers.disk.files import FILE_MODE, reason
 
 LOCK_NAME = "lock"
 
 
 class FolderLock:
-    """Taken from construction to `close`; StateError, which says who has it, when somebody else has."""
+    """Taken from construction to `close`; StateError, which says who has it, when somebody else has.
 
-    def __init__(self, folder: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(folder / LOCK_NAME, flags, FILE_MODE)
+    `look`: for somebody who only reads, beside others who do; it makes and writes nothing, so where no process has ever
+    had the folder there is nothing to take.
+    """
+
+    def __init__(self, folder: Path, look: bool = False) -> None:
+        self._fd = -1
+        self._ours = not look  # what it says
+        flags = os.O_RDONLY if look else os.O_RDWR | os.O_CREAT
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+            fd = os.open(folder / LOCK_NAME, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        except OSError as wrong:
+            if look and isinstance(wrong, FileNotFoundError):
+                return
+            cure = f"make room, or see to its file {LOCK_NAME!r} and who may write there"
+            raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(wrong)}", cure)) from wrong
+        try:
+            _take(fd, folder, fcntl.LOCK_SH if look else fcntl.LOCK_EX)
+            if not look:
+                _sign(fd)
+        except BaseException:
             os.close(fd)
-            cure = "close it there, or give each process its own folder"
-            raise StateError(say(f"folder {str(folder)!r}", f"{owner} has it open", cure)) from None
-        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}, since {now}\n".encode(), 0)
+            raise
         self._fd = fd
 
     def close(self) -> None:
         """Let others in; again: nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.ftruncate(fd, 0)
+            with suppress(OSError):
+                if self._ours:
+                    os.ftruncate(fd, 0)
             os.close(fd)
+
+
+def _take(fd: int, folder: Path, kind: int) -> None:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+        cure = "close it there, or give each process its own folder"
+        raise StateError(say(f"folder {str(folder)!r}", f"{owner} has it open", cure)) from None
+    except OSError as wrong:
+        cure = "name a folder on a disk of this machine"
+        raise StateError(say(f"folder {str(folder)!r}", f"it cannot be locked: {reason(wrong)}", cure)) from wrong
+
+
+def _sign(fd: int) -> None:
+    """Say who has it. On a full disk it says nothing, and is taken all the same."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    with suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}, since {now}\n".encode(), 0)
 
 
 def model_folder(folder: Path, fingerprint: bytes) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from quire import InputError
 from quire.tiers.disk.examine import examine, model_folders
 from quire.tiers.disk.log.manifest import NAME, NEW_NAME
-from quire.tiers.disk.owner import model_folder
+from quire.tiers.disk.owner import LOCK_NAME, model_folder
 from quire.tiers.disk.scrub import Scrubber
 from quire.tools import fsck
 
@@ -105,9 +106,44 @@ def test_a_folder_in_use_or_of_another_format_is_refused(model: Path, capsys: py
     assert "format 9" in capsys.readouterr().out and (model / NAME).read_bytes() == raw
 
 
+def test_it_looks_without_writing_a_byte(model: Path) -> None:
+    """So that a mount which cannot be written is examined too: nothing is opened for writing, the lock included."""
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in model.iterdir()}
+    listed = ReadOnlyCalls()
+    sys.addaudithook(listed)
+    try:
+        assert not examine(model).refused
+    finally:
+        listed.ends()
+    assert listed.opened and not listed.written
+    assert before == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in model.iterdir()}
+    (model / LOCK_NAME).unlink()
+    assert not examine(model).refused and not (model / LOCK_NAME).exists()
+
+
+class ReadOnlyCalls:
+    """Opened files, by what Python tells whoever listens."""
+
+    def __init__(self) -> None:
+        self.opened, self.written = 0, list[object]()
+        self._listens = True
+
+    def __call__(self, event: str, args: tuple[object, ...]) -> None:
+        if self._listens and event == "open" and isinstance(args[2], int):
+            self.opened += 1
+            if args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                self.written.append(args[0])
+
+    def ends(self) -> None:
+        """A hook cannot be taken away."""
+        self._listens = False
+
+
 def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="no such folder"):
         model_folders(tmp_path / "none")
+    with pytest.raises(InputError, match="ENAMETOOLONG"):
+        model_folders(tmp_path / ("x" * 300))
     assert fsck.main([str(tmp_path)]) == 2
     assert "no model's pages are in it" in capsys.readouterr().err
 
