@@ -38,8 +38,13 @@ EVERY = 60.0  # seconds between reports of the thread
 SHARE = 0.008  # of the time that the thread may work
 SLICE = 0.002  # seconds of work, after which it pauses
 IDLE = 1.0  # seconds after which it looks whether anybody still holds it
-MOST_TOKENS = 1 << 20  # that may wait: 4 MiB
-MOST_PATHS = 1 << 19  # blocks of requests that have not ended: 4 MiB
+MOST_TOKENS = 1 << 20  # that may wait: 4 MiB; the words of a token count as six
+MOST_WAITING = 1 << 14  # requests and ends of requests, which may have no tokens at all
+ITEM_BYTES = 350  # of one of them, tokens and words aside
+MOST_PATHS = 1 << 19  # blocks of requests that have not ended: 4 MiB ...
+PATH_BLOCKS = 40  # ... of which a request takes so many for itself
+OPEN_BYTES = 250  # of a sequence that has not ended
+LOST = -1  # number of a request that found no room
 _log = logging.getLogger("quire.insight")
 
 
@@ -91,7 +96,7 @@ class Regret:
         self._seen = Observed(traffic, OrderSample(), memory_of(config), config.block_size, config.eviction)
         self._lock = threading.Lock()  # of what the thread and `report` share
         self._queue: deque[_Came | _Ended] = deque()
-        self._open: dict[Hashable, tuple[int, int]] = {}  # by sequence: its number, and its prompt's length
+        self._open: dict[Hashable, tuple[int, int]] = {}  # by sequence: its number (LOST), and its prompt's length
         self._paths: dict[int, _Path] = {}  # by number, of prompts that have not ended
         self._num_path = self._numbers = self._lost = 0
         self._put_tokens = self._taken_tokens = 0  # one is the cache's, one the thread's: the difference waits
@@ -113,8 +118,9 @@ class Regret:
     def num_bytes(self) -> int:
         """What it takes now, temporary arrays aside."""
         seen = self._seen
-        waiting = self._put_tokens - self._taken_tokens
-        return seen.traffic.num_bytes + seen.sample.num_bytes + 4 * waiting + 8 * self._num_path
+        waiting = 4 * (self._put_tokens - self._taken_tokens) + ITEM_BYTES * len(self._queue)
+        requests = 8 * self._num_path + OPEN_BYTES * len(self._open)
+        return seen.traffic.num_bytes + seen.sample.num_bytes + waiting + requests
 
     def close(self) -> None:
         """Watch no more; the last report stays."""
@@ -135,24 +141,22 @@ class Regret:
             self._numbers += 1
             request = sequence.request
             words = request.words()
-            self._put(
-                _Came(
-                    number, self._clock(), request.tokens[:end].copy(), watched_scope(sequence, number),
-                    None if words is None else words[:end], self._hits(sequence),
-                )
+            came = _Came(
+                number, self._clock(), request.tokens[:end].copy(), watched_scope(sequence, number),
+                None if words is None else words[:end], self._hits(sequence),
             )  # fmt: skip
-            self._open[sequence.id] = number, end
+            self._open[sequence.id] = number if self._put(came) else LOST, end
             if len(self._open) > MOST_OPEN:  # suspended, and nobody came back for them
                 self._open.pop(next(iter(self._open)))
 
     def ending(self, sequence: Sequence, store: bool) -> None:
         """It is about to be released for good."""
         known = self._open.pop(sequence.id, None)
-        if known is None or not sequence.live:
+        if known is None or known[0] == LOST or not sequence.live:
             return
         number, end = known
         edge = end // self._size * self._size
-        tokens = tokens_of(sequence._setup, sequence)[edge : max(sequence.computed, edge)] if store else _NOTHING
+        tokens = tokens_of(sequence._setup, sequence)[edge : max(sequence.computed, edge)].copy() if store else _NOTHING
         words = sequence.request.words()
         if words is not None:  # generated tokens have none
             words = np.concatenate([words[edge:end], np.zeros((len(tokens), 3), np.uint64)])[: len(tokens)]
@@ -165,14 +169,18 @@ class Regret:
         pairs = zip(counts.reused_from, counts.partial_from, strict=True)
         return tuple((whole - partial) * self._size for whole, partial in pairs)
 
-    def _put(self, item: _Came | _Ended) -> None:
-        if self._put_tokens - self._taken_tokens + len(item.tokens) > MOST_TOKENS:
-            self._lost += isinstance(item, _Came)
-            return
-        self._put_tokens += len(item.tokens)
+    def _put(self, item: _Came | _Ended) -> bool:
+        """Whether there was room for it."""
+        tokens = _tokens_in(item)
+        waiting = self._put_tokens - self._taken_tokens
+        if waiting + tokens > MOST_TOKENS or len(self._queue) >= MOST_WAITING:
+            self._lost += isinstance(item, _Came) or len(item.tokens) >= self._size
+            return False
+        self._put_tokens += tokens
         self._queue.append(item)
         if not self._wake.is_set():
             self._wake.set()
+        return True
 
     # -- the thread's side -------------------------------------------------------------------------------------------
 
@@ -212,11 +220,11 @@ class Regret:
     def _take(self) -> None:
         """The next of the queue, into the traffic."""
         item = self._queue.popleft()
-        self._taken_tokens += len(item.tokens)
+        self._taken_tokens += _tokens_in(item)
         if isinstance(item, _Came):
             self._begin(item)
         elif (path := self._paths.pop(item.number, None)) is not None:
-            self._num_path -= len(path.keys) + 1
+            self._num_path -= len(path.keys) + PATH_BLOCKS
             if len(item.tokens) >= self._size:
                 made = self._key.whole_blocks(item.tokens, self._size, path.under, item.words)
                 self._use(np.concatenate([path.keys, made]), item.time, None)
@@ -227,9 +235,9 @@ class Regret:
         hittable = min(len(keys), max(len(item.tokens) - 1, 0) // self._size)
         self._use(keys, item.time, AskedPrompt(len(item.tokens), hittable, item.hits))
         self._paths[item.number] = _Path(keys, int(keys[-1]) if len(keys) else root)
-        self._num_path += len(keys) + 1
+        self._num_path += len(keys) + PATH_BLOCKS
         while self._num_path > MOST_PATHS:
-            self._num_path -= len(self._paths.pop(next(iter(self._paths))).keys) + 1
+            self._num_path -= len(self._paths.pop(next(iter(self._paths))).keys) + PATH_BLOCKS
 
     def _use(self, keys: Keys, when: float, asked: AskedPrompt | None) -> None:
         self._seen.traffic.use(keys, when, asked)
@@ -237,6 +245,11 @@ class Regret:
 
 
 _NOTHING = np.empty(0, np.int32)
+
+
+def _tokens_in(item: _Came | _Ended) -> int:
+    """Of four bytes each; and words."""
+    return len(item.tokens) + (0 if item.words is None else item.words.nbytes // 4)
 
 
 def _work(regret: weakref.ref[Regret], wake: threading.Event) -> None:

@@ -46,7 +46,7 @@ class RegretReport:
     eviction: str  # the order that the cache has
     one_in: int  # blocks for which one is tracked: 1 is all of them
     num_blocks: int  # different ones that are remembered, as far as the sample tells
-    lost: int  # requests that are not counted: they came faster than they could be
+    lost: int  # requests that are not counted, or without their answers: they came faster than they could be
     note: str = field(default="")  # why something is missing
 
     @property

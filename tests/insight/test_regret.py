@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import tracemalloc
 import weakref
 from typing import Any
 
@@ -210,8 +211,40 @@ def test_what_comes_too_fast_is_lost_and_counted(monkeypatch: pytest.MonkeyPatch
     assert (rig.report().requests, rig.report().lost) == (3, 2), "there is room again"
 
 
+def test_what_has_no_tokens_takes_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 5)
+    rig = Rig(64)
+    held = [rig.begin(seq(100 * nth, 20)) for nth in range(4)]
+    for sequence in held[:3]:
+        rig.cache.release(sequence, store=False)  # two of these ends find no room, and nothing is lost with them
+    assert len(rig.regret._queue) == 5
+    assert rig.cache.grow(held[3], seq(50, 8), num_tokens=8) is not None
+    rig.cache.commit(held[3])
+    rig.cache.release(held[3])  # an answer is
+    rig.serve(seq(500, 20), answer=seq(600, 8))  # and a request: once, with its answer
+    assert (rig.report().requests, rig.report().lost, len(rig.regret._open)) == (4, 2, 0)
+
+
+def test_it_takes_no_more_memory_than_it_says() -> None:
+    rig = Rig(64)
+    rig.serve(seq(0, 20))
+    rig.report()
+    tracemalloc.start()
+    try:
+        taken, said = tracemalloc.get_traced_memory()[0], rig.regret.num_bytes
+        held = [rig.begin(seq(20 * nth, 20)) for nth in range(4)]
+        for nth in range(600):
+            rig.cache.release(rig.begin(seq(20 * nth, 20)), store=False)
+        waiting = tracemalloc.get_traced_memory()[0] - taken
+        assert 0.5 * (rig.regret.num_bytes - said) < waiting < 1.2 * (rig.regret.num_bytes - said)
+        assert len(rig.regret._queue) == 4 + 2 * 600 and held
+    finally:
+        tracemalloc.stop()
+
+
 def test_prompts_that_never_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PATHS", 12)
+    monkeypatch.setattr(module, "PATH_BLOCKS", 1)
     rig = Rig(64)
     held = [rig.begin(seq(100 * nth, 20)) for nth in range(4)]
     rig.report()
