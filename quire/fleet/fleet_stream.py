@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.request import Int32
 from quire.engine.front.feed import Piece
 from quire.engine.front.stream import RunFailed
@@ -139,7 +139,10 @@ class FleetStream:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _next(self, seconds: float | None) -> WorkerMessage:
-        assert self._messages is not None
+        if self._was_cut:  # while nobody was reading
+            raise WorkerLost("it was cut")
+        if self._messages is None:
+            raise StateError(say("an answer of a fleet", "it is not open", "open it, and close it when it was read"))
         try:
             async with asyncio.timeout(seconds):
                 return await anext(self._messages)

@@ -71,7 +71,9 @@ def test_what_is_still_to_be_recorded_is_told_and_erased_when_there_is_room(tmp_
     files.full.add(NAME)
     with pytest.raises(OSError, match="No space left"):
         kept.keeper.flush()  # its bytes are there, and its record waits
-    with pytest.raises(OSError, match=r"forgetting a scope: it is out of the cache, and not yet off the disk: .*ENOSPC"):
+    with pytest.raises(
+        OSError, match=r"forgetting a scope: it is out of the cache, and not yet off the disk: .*ENOSPC"
+    ):
         kept.keeper.forget(MINE)
     assert on_disk(kept, 1) == on_disk(kept, 3) == (False, False), "what could be done is done"
     files.full.clear()
