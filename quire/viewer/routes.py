@@ -75,7 +75,10 @@ class PageRoutes:
             return _wrong(
                 401, "send authorization: Bearer KEY, with the key of this page", {"www-authenticate": "Bearer"}
             )
-        asked = parse_qs(query[:200], max_num_fields=8)
+        try:
+            asked = parse_qs(query[:200], max_num_fields=8)
+        except ValueError:
+            return _wrong(400, "the query has more than 8 fields")
         return self._snapshot(asked) if path == SNAPSHOT else self._receipt(asked)
 
     def _may(self, authorization: str) -> bool:

@@ -74,6 +74,12 @@ def test_every_path_answers(viewer: Viewer) -> None:
     assert get(viewer, "/", "POST")[0] == 501
 
 
+def test_a_query_of_too_many_fields_is_refused_in_words(viewer: Viewer) -> None:
+    for path in (SNAPSHOT, RECEIPT):
+        status, _, body = get(viewer, f"{path}?{'&' * 9}")
+        assert status == 400 and json.loads(body)["error"]["message"] == "the query has more than 8 fields"
+
+
 def test_every_answer_forbids_scripts_from_elsewhere(viewer: Viewer) -> None:
     for path in [*PATHS, "/nothing"]:
         headers = get(viewer, path)[1]
