@@ -95,6 +95,15 @@ def test_prices_and_memories() -> None:
     assert Objective(2, 95).limit(1000) == (2, 50)
 
 
+@pytest.mark.parametrize("more", [("--shared", "1GB"), ("--tier", "cxl=1GB")])
+def test_memory_without_a_price_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    assert plan_command.main(words(talks(tmp_path), *more)) == 2
+    told = capsys.readouterr().err
+    assert "a plan chooses among device, host and disk" in told and told.count("\n") == 1
+
+
 def words(source: TraceSource, *more: str) -> list[str]:
     rates = ["--prefill-rate", "8000", "--decode-ms", "1", "--device-sizes", "1GB,4GB", "--host-sizes", "0"]
     return [source.path, "--ttft", "500ms", "--p", "90", "--jobs", "1", "--most-workers", "4", *rates, *more]

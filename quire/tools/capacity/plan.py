@@ -41,6 +41,10 @@ class Prices:
     def of(self, fleet: Fleet) -> float:
         """What a fleet costs."""
         by_tier = {"device": self.device, "host": self.host, "disk": self.disk}
+        for tier in fleet.settings.tiers:
+            if tier.name not in by_tier:
+                fact = "a plan chooses among device, host and disk, each worker's own, and has prices for these"
+                raise InputError(say(f"a plan with memory {tier.name!r}", fact, "leave out --shared and --tier"))
         memory = sum(by_tier[tier.name] * tier.num_bytes / GB for tier in fleet.settings.tiers)
         return fleet.workers * (self.worker + memory)
 
