@@ -31,6 +31,7 @@ TOOLS = {
     "disagg": ("quire.tools.disagg", "compute in one process, decode in another; what is sent, and what a crash costs"),
 }
 ENDED = ("replay", "sweep", "trace")  # by SIGTERM in one line; a server has its own way
+SERVERS = ("serve", "prefill")  # which nobody has to listen to
 MOVED = {
     "fuzz": "the fuzzer is not installed any more; in a checkout: make fuzz, or python -m fuzzing",
     "bench": "the benchmark is not installed any more; in a checkout: make bench",
@@ -40,6 +41,9 @@ MOVED = {
 def main(argv: list[str] | None = None) -> int:
     """Run the tool that the first word names."""
     words = sys.argv[1:] if argv is None else argv
+    if not _can_tell(words[:1]):
+        print("quire: standard output: it is closed; leave it open, or send it to /dev/null", file=sys.stderr)
+        return 2
     if not words or words[0] in ("-h", "--help", "help"):
         print("usage: quire TOOL [options]    (quire TOOL --help says more)\n")
         for name, (_, what) in TOOLS.items():
@@ -55,6 +59,15 @@ def main(argv: list[str] | None = None) -> int:
         print(f"quire: there is no tool {words[0]!r}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2
     return _run(words[0], words[1:])
+
+
+def _can_tell(name: list[str]) -> bool:
+    """Whether there is somewhere to write to; a server needs nothing, and what it opens gets no stream's number."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process is
+    if sys.stdout is None and name and name[0] in SERVERS:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    return sys.stdout is not None
 
 
 def _run(name: str, words: list[str]) -> int:

@@ -13,6 +13,8 @@ import pytest
 
 from quire.tools import cli, demo, demo_model
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_the_demo_breaks_the_budget_one_at_a_time_and_keeps_it_together(capsys: pytest.CaptureFixture[str]) -> None:
     """batch-08 as a story: 12 tokens against 8."""
@@ -67,6 +69,16 @@ def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str])
     assert "there is no tool 'frobnicate'" in capsys.readouterr().err
     assert cli.main(["demo", "--help"]) == 0
     assert cli.main(["demo", "now"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"), [(">&-", "trace stats sample"), (">&-", "--help"), ("2>&-", "replay none")]
+)
+def test_a_stream_that_is_closed_is_told_where_there_is_another(closed: str, words: str) -> None:
+    command = f'"{sys.executable}" -m quire.tools {words} {closed}'
+    ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    said = "quire: standard output: it is closed; leave it open, or send it to /dev/null\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", said if closed == ">&-" else "")
 
 
 def test_a_tool_whose_extra_is_missing_says_what_to_install() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser
+from collections.abc import Callable
 from math import inf, nan
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from quire import InputError, LayerGroup, RetainRange
 from quire.core.records.memory import parse_bytes, say_bytes
 from quire.tools import cli
 from quire.tools.replay import replay_command as replay
+from quire.tools.replay import sweep_command
 from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import Memory, ReplaySettings
@@ -195,6 +198,39 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
         assert capsys.readouterr().err.startswith("quire replay: ")
     with pytest.raises(SystemExit):
         replay.main(["sample", "--token-budget", "-1"])
+
+
+@pytest.mark.parametrize("tool", [replay.main, sweep_command.main])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--device-blocks=-1",
+        "--disk-blocks=-1",
+        f"--decode-stride={'9' * 24}",
+        f"--block-size={'9' * 24}",
+        "--decode-ms=1e308",
+        "--decode-ms-per-sequence=1e308",
+        "--speed=1e-300",
+        "--speed=1e308",
+        "--prefill-rate=1e-300",
+        "--disk=1GB --disk-latency=1e15",
+    ],
+)
+def test_numbers_that_no_machine_has_are_refused_in_a_line(
+    capsys: pytest.CaptureFixture[str], tool: Callable[[list[str]], int], words: str
+) -> None:
+    serial = ["--workers", "1"] if tool is sweep_command.main else []
+    assert tool(["sample", "--limit", "3", "--device-blocks", "400", "--json", *serial, *words.split()]) == 2
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err + told.out
+    assert re.search(r"[^:;]+: [^;]+; \S", told.err + told.out)
+
+
+def test_a_clock_that_would_run_over_ends_the_replay_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each rate is one that a machine might have: it is what they take together."""
+    for slow in ("--prefill-rate=1e-8", "--decode-ms=1e15", "--decode-ms-per-sequence=1e15"):
+        assert replay.main(["sample", "--limit", "3", *TINY, slow]) == 2
+        assert "its clock goes to 1e+09; give a faster engine" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written_loses_no_numbers(

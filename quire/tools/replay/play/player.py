@@ -20,6 +20,7 @@ from quire.tools.replay.play.slow_tier import SlowTier
 from quire.tools.replay.play.tally import ReplayResult, Tally
 from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.waiting import Forecast, LastLook, QueueEntry, WaitingQueue, WaitingRequest
+from quire.tools.replay.setup.pace import check_clock
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.token_ids import TokenIds
 from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, shared
@@ -240,8 +241,7 @@ class Player:
         moved = self.cache.take_moved()
         decoding = len(self._decoders)
         seconds = self._settings.pace.step(result.num_tokens, decoding, moved.up, moved.down)
-        self._now += seconds
-        self.tally.busy += seconds
+        self._spend(seconds)
         self.tally.moved(self._now, moved)
         self._decoders.turn += 1 if decoding else 0
         ran = [span.sequence for span in result.spans]
@@ -261,6 +261,12 @@ class Player:
                 else:
                     self._decoders.begin(run)
 
+    def _spend(self, seconds: float) -> None:
+        """Time in which it works."""
+        self._now += seconds
+        check_clock(self._now)
+        self.tally.busy += seconds
+
     def _pass_time(self, result: AdmissionResult) -> None:
         """No prompt to compute: decode for a while, or wait for the next request."""
         coming = self._next_event()
@@ -273,8 +279,7 @@ class Player:
                 turns = max(1, min(turns, ceil(rest / pace.turn(count) - ROUNDING)))
             self._decoders.turn += turns
             seconds = pace.decode(turns, count, moved.up, moved.down)
-            self._now += seconds
-            self.tally.busy += seconds
+            self._spend(seconds)
             self.tally.moved(self._now, moved)
         elif coming is not None and (not self._queue or self._waits_for_disk()):
             self._now = max(self._now, coming)

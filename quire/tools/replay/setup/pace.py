@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 from quire import InputError
 from quire.core.records.errors import say
 
 NOTE = "modelled from stated rates and bandwidths, not measured"
+LEAST, MOST = 1e-9, 1e18  # of any rate or time: beyond it numbers are no machine's, and sums of them overflow
+MOST_SECONDS = 1e9  # thirty years, on a clock that counts nanoseconds
 DEFAULT_LINKS = (50e9, 5e9)  # bytes per second to the host, and to anything colder
 
 
@@ -34,12 +35,12 @@ class Pace:
             ("decode time", self.decode_ms),
             *(("link bandwidth", link) for link in self.links),
         ):
-            if not 0 < number < inf:
+            if not LEAST <= number <= MOST:
                 fact = "nothing would ever finish" if number <= 0 else "it is no rate that a machine has"
-                raise InputError(say(f"{name} {number!r}", fact, "give a number above 0"))
-        if not 0 <= self.decode_ms_per_sequence < inf:
+                raise InputError(say(f"{name} {number!r}", fact, f"give a number above 0, of {LEAST:g} to {MOST:g}"))
+        if not 0 <= self.decode_ms_per_sequence <= MOST:
             ask = f"decode_ms_per_sequence {self.decode_ms_per_sequence!r}"
-            raise InputError(say(ask, "it is no time that a machine takes", "give 0 or more"))
+            raise InputError(say(ask, "it is no time that a machine takes", f"give 0 or more, up to {MOST:g}"))
 
     def link(self, tier: int) -> float:
         """Bytes per second between the device and a colder tier, numbered from 1."""
@@ -66,3 +67,10 @@ class Pace:
 
 
 USUAL = Pace()
+
+
+def check_clock(seconds: float) -> None:
+    """Refuse a time that a replay's clock does not reach."""
+    if not seconds <= MOST_SECONDS:
+        fact = f"with these rates it takes {seconds:.3g} s, and its clock goes to {MOST_SECONDS:g}"
+        raise InputError(say("a replay", fact, "give a faster engine or link, or a larger --speed"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -12,13 +11,15 @@ from quire import CacheConfig, InputError, RetainRange, Retention, TierConfig
 from quire.core.records.config import Eviction
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
-from quire.tools.replay.setup.pace import USUAL, Pace
+from quire.tools.replay.setup.pace import USUAL, Pace, check_clock
 from quire.tools.replay.setup.shape import ModelShape, find_shape
 from quire.tools.replay.setup.slow_pace import SlowPace
 from quire.tools.replay.workload.trace import Trace, TraceRequest
 
 Arrivals = Literal["trace", "poisson", "at-once"]
 MOST_PAGES = 1 << 27  # each takes about a hundred bytes here
+MOST_BLOCK = MOST_STRIDE = 1 << 20
+MOST_SPEED = 1e9
 ARRIVALS: tuple[Arrivals, ...] = ("trace", "poisson", "at-once")
 
 
@@ -33,6 +34,9 @@ class Memory:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bytes", parse_bytes(self.bytes, f"{self.name} memory"))
+        if any(count < 0 for count in self.blocks):
+            ask = f"{','.join(map(str, self.blocks))} blocks of {self.name}"
+            raise InputError(say(ask, "a number of blocks is not negative", "give 0 or more"))
 
     @property
     def num_bytes(self) -> int:
@@ -83,19 +87,22 @@ class ReplaySettings:
         if any(tier.slow for tier in self.tiers) != (self.slow is not None):
             fact = "a slow tier and its bandwidths go together"
             raise InputError(say("a slow tier", fact, "give Memory(..., slow=True) and slow=SlowPace(), or neither"))
-        if self.block_size < 1:
-            raise InputError(say(f"block_size {self.block_size}", "a block has tokens", "give at least 1"))
+        if not 1 <= self.block_size <= MOST_BLOCK:
+            fact = "a block has tokens" if self.block_size < 1 else "no page is that large"
+            raise InputError(say(f"block_size {self.block_size}", fact, f"give at least 1, up to {MOST_BLOCK}"))
         if self.seed < 0:
             raise InputError(say(f"seed {self.seed}", "seeds are not negative", "give 0 or more"))
         if self.batch < 1:
             raise InputError(say(f"batch {self.batch}", "no request would be considered", "give at least 1"))
         if self.token_budget is not None and self.token_budget < 1:
             raise InputError(say(f"token_budget {self.token_budget}", "no prompt fits", "give at least 1, or None"))
-        if self.decode_stride < 1:
-            raise InputError(say(f"decode_stride {self.decode_stride}", "time would stand", "give at least 1"))
-        if not 0 < self.speed < inf:
+        if not 1 <= self.decode_stride <= MOST_STRIDE:
+            fact = "time would stand" if self.decode_stride < 1 else "no answer is that long"
+            raise InputError(say(f"decode_stride {self.decode_stride}", fact, f"give at least 1, up to {MOST_STRIDE}"))
+        if not 1 / MOST_SPEED <= self.speed <= MOST_SPEED:
             fact = "nothing would arrive" if self.speed <= 0 else "it is no pace at which requests come"
-            raise InputError(say(f"speed {self.speed!r}", fact, "give a number above 0, or arrivals='at-once'"))
+            cure = f"give a number above 0, of {1 / MOST_SPEED:g} to {MOST_SPEED:g}, or arrivals='at-once'"
+            raise InputError(say(f"speed {self.speed!r}", fact, cure))
         if self.arrivals not in ARRIVALS:
             raise InputError(say(f"arrivals {self.arrivals!r}", "it is no known way", f"use one of {ARRIVALS}"))
 
@@ -158,7 +165,9 @@ class ReplaySettings:
         elif self.arrivals == "poisson":
             mean = float(times[-1]) / max(len(times) - 1, 1)
             times[1:] = np.cumsum(np.random.default_rng(self.seed).exponential(mean, len(times) - 1))
-        return [float(time) for time in times / self.speed]
+        times /= self.speed
+        check_clock(float(times[-1]))
+        return [float(time) for time in times]
 
     def retention(self, request: TraceRequest) -> Retention | None:
         """The request's own rules, or those of the settings, cut to its prompt."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from quire import InputError
 from quire.core.records.errors import say
+from quire.tools.replay.setup.pace import LEAST, MOST, MOST_SECONDS
 
 COPY_BYTES = 32 << 20  # copied down at once, as a disk tier does
 
@@ -22,12 +22,13 @@ class SlowPace:
 
     def __post_init__(self) -> None:
         for name, number in (("read", self.read), ("write", self.write)):
-            if not 0 < number < inf:
+            if not LEAST <= number <= MOST:
                 cure = "give bytes per second, such as 3GB/s"
                 raise InputError(say(f"{name} bandwidth {number!r} of a slow tier", "nothing would ever come", cure))
         for name, number in (("latency", self.latency), ("wait", self.wait)):
-            if not 0 <= number < inf:
-                raise InputError(say(f"{name} {number!r} of a slow tier", "it is no time", "give 0 or more"))
+            if not 0 <= number <= MOST_SECONDS:
+                cure = f"give 0 or more, up to {MOST_SECONDS:g} s"
+                raise InputError(say(f"{name} {number!r} of a slow tier", "it is no time", cure))
 
     def to_json(self) -> dict[str, float]:
         """For the page and the JSON."""
