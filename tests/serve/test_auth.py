@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire import InputError, QuireError, Scope
+from quire import Cache, CacheConfig, InputError, QuireError, Request, Scope, TierConfig
 from quire.serve import ApiKeys
 from quire.serve.auth import NOBODY, scope_of
 
@@ -105,6 +106,18 @@ def test_no_tenant_can_write_anothers_scope() -> None:
     assert scope_of(NOBODY, None) == Scope() and scope_of(NOBODY, "s") == Scope(salt="s")
     scopes = [scope_of("a", None), scope_of("b", None), scope_of("a", "b:"), scope_of("b", "a"), scope_of("a", "b")]
     assert len({scope.key for scope in scopes}) == len(scopes)
+
+
+def test_forgetting_a_tenant_takes_its_scopes_one_by_one() -> None:
+    """As the docs say: a salt is compared whole."""
+    plain, salted = scope_of("alice", None), scope_of("alice", "s")
+    assert (plain, salted) == (Scope(salt="alice:"), Scope(salt="alice:s"))
+    cache = Cache(CacheConfig((TierConfig("device", 16),), block_size=4))
+    for number, scope in enumerate((plain, salted)):
+        batch = cache.add_sequence_batch([Request(number, np.arange(8, dtype=np.int32), scope)])
+        cache.commit(batch.sequences)
+        cache.release(batch.sequences[0])
+    assert [cache.forget(scope) for scope in (Scope(salt="alice"), plain, plain, salted)] == [0, 2, 0, 2]
 
 
 # -- tenants -----------------------------------------------------------------------------------------------------------
