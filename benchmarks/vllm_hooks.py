@@ -54,6 +54,7 @@ class Rig:
         self.number += 1
         return SimpleNamespace(
             request_id=f"r{self.number}", all_token_ids=list(prompt), num_tokens=len(prompt), num_computed_tokens=0,
+            prompt_token_ids=list(prompt),
             num_prompt_tokens=len(prompt), prompt_embeds=None, cache_salt=None, lora_request=None, mm_features=(),
             kv_transfer_params=None, block_hashes=(), resumable=False, skip_reading_prefix_cache=False,
         )  # fmt: skip

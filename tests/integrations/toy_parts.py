@@ -63,6 +63,10 @@ class ToyRequest:
         return len(self.all_token_ids)
 
     @property
+    def prompt_token_ids(self) -> list[int] | None:
+        return self.all_token_ids[: self.num_prompt_tokens] if self.prompt_embeds is None else None
+
+    @property
     def block_hashes(self) -> list[bytes]:
         ids = self.all_token_ids
         return [digest(self, ids[: end + SIZE]) for end in range(0, len(ids) - SIZE + 1, SIZE)]

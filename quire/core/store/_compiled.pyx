@@ -32,6 +32,7 @@ cdef int32_t SLOT_CLAIMED = SlotState.CLAIMED, SLOT_IDLE = SlotState.IDLE
 cdef int32_t SLOT_SHADOW = SlotState.SHADOW, SLOT_COMING = SlotState.COMING
 
 include "compiled/keys/memory.pxi"            # growable blocks, borrowed buffers
+include "compiled/keys/token_list.pxi"        # token ids out of a list
 include "compiled/keys/hash.pxi"              # multiply-fold, private keys, event hashes
 include "compiled/keys/chain.pxi"             # Chain: tokens and their keys
 include "compiled/tree/node.pxi"              # nodes and pages, the index of full blocks

@@ -466,3 +466,6 @@ class StoreModule(Protocol):
 
     @property
     def Store(self) -> type[Store]: ...
+
+    def read_tokens(self, items: list[int], first: int, out: Int32Array, /) -> None:
+        """Fill an int32 array with the items from number `first` on; if it raises, a part of it may be filled."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from quire.core.records.config import DEFAULT_PRIORITY
 from quire.core.records.errors import InputError, QuireError, say, shown
 from quire.core.records.identity import Media, Scope
+from quire.core.records.request import NO_MEDIA, PLAIN
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
 
@@ -35,6 +36,8 @@ class EngineRequest(Protocol):
     def num_computed_tokens(self) -> int: ...
     @property
     def all_token_ids(self) -> Sequence[int]: ...
+    @property
+    def prompt_token_ids(self) -> list[int] | None: ...  # the same at the beginning; None: embeddings
     @property
     def prompt_embeds(self) -> Any: ...
     @property
@@ -65,12 +68,16 @@ def adapter_name(lora: Any) -> str:
 
 def scope_of(request: EngineRequest, epoch: int, name: Callable[[Any], str] = adapter_name) -> Scope:
     """The namespace of its pages; `epoch` tells updates of the weights apart, `name` adapters."""
+    if request.lora_request is None and request.cache_salt is None and not epoch:
+        return PLAIN
     lora = name(request.lora_request) if request.lora_request is not None else None
     return Scope(lora=lora, salt=request.cache_salt, epoch=epoch or None)
 
 
 def media_of(request: EngineRequest) -> tuple[Media, ...]:
     """Images and the like: placeholders have equal ids, so their content is told apart by its digest."""
+    if not request.mm_features:
+        return NO_MEDIA
     found = []
     for feature in request.mm_features:
         start, length = feature.mm_position.offset, feature.mm_position.length
@@ -92,6 +99,8 @@ def params_of(request: EngineRequest) -> Mapping[str, Any]:
 
 def retention_of(request: EngineRequest) -> Retention | None:
     """How long its pages should stay, as it asks; a wish that cannot be read is told in the log and left out."""
+    if request.kv_transfer_params is None:
+        return None
     given = params_of(request)
     if not given.keys() & {"priority", "seconds", "tokens", "decode_priority", "decode_seconds"}:
         return None

@@ -27,6 +27,7 @@ from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.recording import RequestRecording
+from quire.integrations.vllm.request_tokens import RequestTokens
 from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
@@ -47,6 +48,7 @@ class SchedulerSide:
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
         self._stays: dict[str, Stay] = {}
+        self._texts: dict[str, RequestTokens] = {}  # of all requests, over all their stays
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
         self._jobs: dict[int, StoreJob] = {}
         self._storing: list[set[int]] = [set() for _ in self._groups]  # vLLM's blocks that are being stored
@@ -112,8 +114,11 @@ class SchedulerSide:
             stay = None
         if stay is None:
             self._next += 1
+            text = self._texts.get(request.request_id)
+            if text is None:
+                text = self._texts[request.request_id] = RequestTokens()
             scope = scope_of(request, self._epoch, self._adapter)
-            stay = self._stays[request.request_id] = Stay(request, self._next, self._step, scope)
+            stay = self._stays[request.request_id] = Stay(request, text, self._next, self._step, scope)
         return stay
 
     def place(self, request: EngineRequest, tables: Tables, external: int) -> None:
@@ -215,9 +220,12 @@ class SchedulerSide:
             blocks = writer.blocks(group).tolist()
             under_way = bisect_left(blocks, first)  # stores of steps before
             if under_way < len(blocks):
-                ordinals[group] = blocks[under_way:]
+                fresh = ordinals[group] = blocks[under_way:]
                 slots = writer.slots(group)[under_way:].tolist()
-                parts.append(Part(group, [tables[group][block] for block in ordinals[group]], slots))
+                table, begin, last = tables[group], fresh[0], fresh[-1] + 1
+                whole = last - begin == len(fresh)
+                ids = list(table[begin:last]) if whole else [table[block] for block in fresh]
+                parts.append(Part(group, ids, slots))
         if parts:
             job = self._begin(stay, stay.sent, parts, ordinals)
             stay.jobs.append(job)
@@ -228,19 +236,18 @@ class SchedulerSide:
 
     def _take_slots(self, stay: Stay, end: int, tables: Tables) -> bool:
         """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
-        writer, tokens, first = stay.write(self.cache), stay.tokens(), stay.sent // self._size
+        first = stay.sent // self._size
         skip: dict[int, list[int]] = {}
-        for group, busy in zip(self._groups, self._storing, strict=True):
+        for group, busy in enumerate(self._storing):
             ids = tables[group][first : end // self._size]
-            if NULL in ids or not busy.isdisjoint(ids):
+            if NULL in ids or (busy and not busy.isdisjoint(ids)):
                 skip[group] = [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]
-        more = tokens[writer.length :].copy()  # a refusal takes them back
-        lack = writer.extend(more, end=end, skip=skip)
+        lack = stay.take_slots(self.cache, end, skip)
         if lack is not None:
             stay.full = True
             self.counts.add("refused_stores")
             end = stay.sent + lack.have * self._size  # what stands first is worth most
-            if end <= stay.sent or writer.extend(more, end=end, skip=skip) is not None:
+            if end <= stay.sent or stay.take_slots(self.cache, end, skip) is not None:
                 return False
         stay.sent = end
         return True
@@ -315,6 +322,7 @@ class SchedulerSide:
             self.recording.ended(request, stay)
         if stay is not None:
             self._end(stay)
+        self._texts.pop(request.request_id, None)
         self._failures.pop(request.request_id, None)
         receipt = self._receipts.pop(request.request_id, None)
         return None if receipt is None else {PARAMS: {"receipt": receipt}}

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from struct import pack_into
-
-import numpy as np
 
 from quire.core.admission.find import Found
 from quire.core.cache import Cache
 from quire.core.life.writer import Writer
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32, Request
+from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
 from quire.integrations.vllm.orders import BadPage, Part
 from quire.integrations.vllm.outer.outer_pages import PagesAhead
+from quire.integrations.vllm.request_tokens import RequestTokens
 
 NULL = 0  # vLLM's block for places that a window has passed
 Tables = Sequence[Sequence[int]]  # blocks of a request, by group
@@ -58,12 +57,12 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_buffer", "_filled", "_prepared", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "number",
-        "over", "placed", "request", "scope", "sent", "writer",
+        "_prepared", "_text", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "number", "over",
+        "placed", "request", "scope", "sent", "writer",
     )  # fmt: skip
 
-    def __init__(self, request: EngineRequest, number: int, born: int, scope: Scope) -> None:
-        self.request, self.number, self.scope = request, number, scope
+    def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
+        self.request, self._text, self.number, self.scope = request, text, number, scope
         self.born = born  # step in which it began
         self.found: Found | None = None  # what it was offered, or loads
         self.ahead: PagesAhead | None = None  # what is brought into host memory for it
@@ -76,21 +75,10 @@ class Stay:
         self.over = False
         self.full = False  # nothing more of it is stored
         self._prepared: Prepared | None = None
-        self._buffer: Int32 = np.empty(0, np.int32)
-        self._filled = 0
 
     def tokens(self) -> Int32:
-        """All that are known; only those that came since are converted."""
-        known = self.request.num_tokens
-        if known > self._filled:
-            if known > len(self._buffer):
-                grown = np.empty(max(known + 64, 2 * len(self._buffer)), np.int32)
-                grown[: self._filled] = self._buffer[: self._filled]
-                self._buffer = grown
-            fresh = self.request.all_token_ids[self._filled : known]
-            pack_into(f"{len(fresh)}i", self._buffer.data, 4 * self._filled, *fresh)  # half the time of NumPy's way
-            self._filled = known
-        return self._buffer[: self._filled]
+        """All that are known; only those that came since are read."""
+        return self._text.known(self.request)
 
     def look(self, cache: Cache) -> Prepared:
         """Its tokens ready to be looked up, as often as vLLM asks; the last one vLLM computes itself."""
@@ -106,17 +94,25 @@ class Stay:
             retention=retention_of(request), reuse_limit=reuse_limit,
         )  # fmt: skip
 
-    def write(self, cache: Cache) -> Writer:
-        """Its writer; the prompt is its text, and what is generated is appended, so that retention tells them apart."""
-        if self.writer is None:
+    def take_slots(self, cache: Cache, end: int, skip: dict[int, list[int]]) -> Refusal | None:
+        """Slots for the whole blocks up to `end`. A refusal has taken none.
+
+        The prompt is its writer's text, and what is generated is appended, so that retention tells them apart.
+        """
+        writer = self.writer
+        if writer is None:
             prompt = self.request.num_prompt_tokens
             ready = self._prepared
             if ready is None or len(ready.request.tokens) != prompt:
                 ready = cache.prepare(self._asked(self.tokens()[:prompt].copy()))
-            made = cache.writer(ready, tier=HOST, end=0)
-            assert isinstance(made, Writer)  # of no blocks: there is nothing to refuse
-            self.writer = made
-        return self.writer
+            made = cache.writer(ready, tier=HOST, end=end if end <= prompt else 0, skip=skip)
+            if isinstance(made, Refusal):
+                return made
+            self.writer = writer = made
+            if end <= prompt:
+                return None
+        length = writer.length
+        return writer.extend(self.tokens()[length:] if end > length else None, end=end, skip=skip)
 
     def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
         """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
@@ -125,14 +121,17 @@ class Stay:
             return None
         first, last, parts = found.start // size, found.end // size, []
         for group, table in enumerate(tables):
-            ids = list(table[first:last])
-            blocks, slots = found.blocks(group).tolist(), found.slots(group).tolist()
-            if NULL in ids or len(blocks) != last - first:  # a window has passed some: those that are left
-                at = dict(zip(blocks, slots, strict=True))
+            ids, blocks, slots = list(table[first:last]), found.blocks(group), found.slots(group).tolist()
+            passed = last - first - len(slots)  # by a window; what is there are mostly the last ones
+            lasts = bool(slots) and blocks[0] == first + passed and blocks[-1] == last - 1
+            if not lasts or len(ids) != last - first or ids.count(NULL) != passed or any(ids[:passed]):
+                at = dict(zip(blocks.tolist(), slots, strict=True))
                 wanted = [nth for nth, block in enumerate(ids, first) if block != NULL]
                 if not at.keys() >= set(wanted):
                     return None
                 ids, slots = [ids[nth - first] for nth in wanted], [at[nth] for nth in wanted]
+            elif passed:
+                ids = ids[passed:]
             if ids:
                 parts.append(Part(group, ids, slots))
         return parts

@@ -1,15 +1,16 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
-each part knowing only those before it: hash, chain, node, tree, traverse, log, ages, order, expiry, ghosts, cells,
-notes, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict, offload, background,
-lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach, settle, extend, window,
-commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.
+each part knowing only those before it: token_list, hash, chain, node, tree, traverse, log, ages, order, expiry,
+ghosts, cells, notes, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict, offload,
+background, lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach, settle,
+extend, window, commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.
 """
 
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
+from quire.core.store.twin.keys.token_list import read_tokens
 from quire.core.store.twin.published.ledger import Ledger
 from quire.core.store.twin.store import Store
 
-__all__ = ["Chain", "Hit", "Ledger", "Store"]
+__all__ = ["Chain", "Hit", "Ledger", "Store", "read_tokens"]
