@@ -66,8 +66,9 @@ class Writer(Handle[Writing]):
 
     def slots(self, group: int = 0) -> Int32:
         """The slot of each of them."""
-        pages, store = self._kept.pages[self._own(group)].tolist(), self._registry.setup.store
-        return np.fromiter((store.page_slots(group, page)[self.tier] for page in pages), np.int32, len(pages))
+        pages, tier = self._kept.pages[self._own(group)].tolist(), self._kept.tier
+        places = self._registry.setup.store.page_slots
+        return np.array([places(group, page)[tier] for page in pages], np.int32)
 
     def _own(self, group: int) -> int:
         own = self._registry.setup.own_groups
@@ -147,6 +148,8 @@ def _end(writing: Writing, end: int | None) -> int:
 
 
 def _left_out(registry: Registry, skip: Skip) -> dict[int, set[int]]:
+    if type(skip) is dict and not skip:
+        return {}
     own = registry.setup.own_groups
     if not isinstance(skip, Mapping) or any(type(group) is not int or group not in own for group in skip):
         fact = f"it writes {len(own)} groups"
@@ -173,8 +176,14 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
         never = need > setup.config.tiers[writing.tier].of_group(group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
     for group, pages in enumerate(made):
-        writing.blocks[group] = np.concatenate([writing.blocks[group], wanted[group][pages >= 0]])
-        writing.pages[group] = np.concatenate([writing.pages[group], pages[pages >= 0]])
+        taken = pages >= 0
+        blocks, pages = wanted[group][taken], pages[taken]
+        if len(writing.blocks[group]):  # joining arrays costs more than it looks
+            blocks, pages = (
+                np.concatenate([writing.blocks[group], blocks]),
+                np.concatenate([writing.pages[group], pages]),
+            )
+        writing.blocks[group], writing.pages[group] = blocks, pages
     writing.taken = max(stop, writing.taken)
     return None
 
@@ -208,6 +217,12 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
     blocks, pages, given = [], [], []
     for group in setup.own_groups:
         have, which = writing.blocks[group], writing.pages[group]
+        if not (left_out or writing.bad or writing.is_cut) and (not len(have) or have[-1] < stop):  # mostly: all of it
+            blocks.append(have)
+            pages.append(which)
+            given.append(NONE)
+            writing.blocks[group] = writing.pages[group] = NONE
+            continue
         due = have < stop
         good = due if not writing.is_cut else np.zeros_like(due)
         out = left_out.get(group)

@@ -355,7 +355,7 @@ cdef class Hit:
         cdef int32_t b, p, i = 0
         cdef Run run = runs_of(&self.path, g)
         cdef int32_t *found[3]
-        arrays = [np.full(self.num_held(g), -1, np.int32) for b in range(3)]
+        arrays = [np.empty(self.num_held(g), np.int32) for b in range(3)]
         if len(arrays[0]) == 0:
             return tuple(arrays)
         for b in range(3):
@@ -363,6 +363,7 @@ cdef class Hit:
         while next_run(self.state, &self.path, g, &run):
             for b in range(run.first, run.last):
                 p = node_page(self.state, g, &self.path, b)
+                found[0][i] = found[1][i] = found[2][i] = -1
                 if p >= 0:
                     found[0][i], found[1][i] = p, hottest(g, page_at(g, p))
                     found[2][i] = page_at(g, p).slot[found[1][i]]

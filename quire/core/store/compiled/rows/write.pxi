@@ -70,13 +70,25 @@ cdef int64_t mark_missing(State *s, Pool *g, int32_t *pages, Py_ssize_t n, int32
     return missing
 
 
+cdef int64_t end_of_numbers(object numbers) except -2:
+    """One more than the largest of an int32 array of our own, 0 when it is empty; -1: one is negative."""
+    cdef Py_ssize_t i, n = len(numbers)
+    cdef int32_t *at = <int32_t *> memory_of(numbers) if n else NULL
+    cdef int64_t end = 0
+    for i in range(n):
+        if at[i] < 0:
+            return -1
+        end = max(end, <int64_t> at[i] + 1)
+    return end
+
+
 cdef list own_blocks(State *s, blocks, Py_ssize_t limit):
     """Copies of the block numbers per group, checked."""
     cdef list copies = [np.array(some, np.int32) for some in blocks]
     if len(copies) != s.num_groups:
         raise ValueError(f"write: blocks of {len(copies)} groups, there are {s.num_groups}")
     for some in copies:
-        if some.ndim != 1 or (len(some) and not 0 <= some.min() <= some.max() < limit):
+        if some.ndim != 1 or not 0 <= end_of_numbers(some) <= limit:
             raise ValueError(f"write: a block is not one of {limit}")
     return copies
 
@@ -110,7 +122,7 @@ cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, block
     """A page for every named block that has none, held by the caller; per group their ids, -1: there is one."""
     cdef Py_ssize_t limit = min(text.length // s.block_size, s.num_columns)
     cdef list wanted = own_blocks(s, blocks, limit)
-    cdef int32_t found = 0, last = max([0] + [int(some.max()) + 1 for some in wanted if len(some)])
+    cdef int32_t found = 0, last = max([0] + [end_of_numbers(some) for some in wanted])
     cdef int32_t *along
     retention_check(s, ask)
     if text_keys(text, last):
@@ -189,7 +201,7 @@ cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t n
     """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
     cdef list where = own_blocks(s, blocks, min(text.length // s.block_size, s.num_columns))
     cdef list which = own_blocks(s, pages, 0x7FFFFFFF)
-    cdef int32_t i, last = max([0] + [int(some.max()) + 1 for some in where if len(some)])
+    cdef int32_t i, last = max([0] + [end_of_numbers(some) for some in where])
     cdef int64_t stored = 0
     for i in range(s.num_groups):
         n = len(which[i])
