@@ -6,9 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quire import Cache
-from quire.integrations.vllm.cache_groups import block_bytes, cache_config
+import numpy as np
+
+from quire import Cache, Request
+from quire.integrations.vllm.cache_groups import HOST, block_bytes, cache_config
 from quire.integrations.vllm.host_pages import HostPages, RankMemory, part_bytes
+from quire.integrations.vllm.identity import scope_of
+from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory
@@ -39,10 +43,11 @@ class LastingEngine(ToyEngine):
         options = ConnectorOptions(host=host * block_bytes(model, self.ranks), receipts=True)
         options, memory = replace(options, **self.below), PageMemory.take("pages", self.at)
         sizes = memory.shape.whole_pages
-        config = cache_config(model, options, world_size=self.ranks, max_length=256, events=False, page_bytes=sizes)
+        config = cache_config(model, options, world_size=self.ranks, max_length=256, events=True, page_bytes=sizes)
         cache = Cache(config)
         self.outer = OuterPages(cache, memory, options, WHICH, files=self.files)
-        return SchedulerSide(cache, options, world_size=self.ranks, clock=lambda: self.clock, outer=self.outer)
+        events, clock = EventTranslator(cache), lambda: self.clock
+        return SchedulerSide(cache, options, world_size=self.ranks, clock=clock, events=events, outer=self.outer)
 
     def come(self, request: ToyRequest) -> None:
         """vLLM would step on; here time passes until the threads have done what they were asked."""
@@ -64,3 +69,19 @@ class LastingEngine(ToyEngine):
             self.settle()
         super().nothing_is_held()
         assert not self.cache.open_prefetches()
+        self.events_tell_what_is_there()
+
+    def events_tell_what_is_there(self) -> None:
+        """Of host memory: all of it, but for pages that came up for a request that is over."""
+        self._hear_events()
+        assert self.events is not None
+        groups, nameless = range(len(self.kv_groups)), self.events.num_nameless
+        assert len(self.published) + nameless == sum(self.cache.usage(HOST, group).idle for group in groups)
+        there = set()
+        for nth, request in enumerate(self.texts):
+            asked = Request(("told", nth), np.array(request.all_token_ids, np.int32), scope_of(request, 0))
+            with self.cache.find(asked) as found:
+                for group in groups:
+                    at = zip(found.blocks(group).tolist(), found.tiers(group).tolist(), strict=True)
+                    there |= {(group, request.block_hashes[block]) for block, tier in at if tier == HOST}
+        assert len(there - self.published) <= nameless

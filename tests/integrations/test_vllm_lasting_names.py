@@ -111,14 +111,11 @@ def test_what_is_refused_below_host_memory() -> None:
     disk, store = ConnectorOptions(1, disk="/d", disk_bytes=9), ConnectorOptions(1, shared="/s")
     one, two = SimpleNamespace(nnodes=1), SimpleNamespace(nnodes=2)
     for options in (disk, store, ConnectorOptions(1)):
-        check_outer(options, one, events=False)
-    check_outer(ConnectorOptions(1), two, events=True)
-    with pytest.raises(InputError, match=r"option disk .* with KV events"):
-        check_outer(disk, one, events=True)
-    with pytest.raises(InputError, match=r"option shared .* with KV events"):
-        check_outer(store, one, events=True)
-    with pytest.raises(InputError, match="with 2 nodes"):
-        check_outer(disk, two, events=False)
+        check_outer(options, one)
+    check_outer(ConnectorOptions(1), two)
+    for options in (disk, store):
+        with pytest.raises(InputError, match="with 2 nodes"):
+            check_outer(options, two)
 
 
 def test_requests_are_recorded_without_their_tokens(tmp_path: Path) -> None:

@@ -114,14 +114,11 @@ def num_slots(model: Any, host: int, world_size: int) -> int:
     return host // block_bytes(model, world_size)
 
 
-def check_outer(options: ConnectorOptions, parallel: Any, *, events: bool) -> None:
+def check_outer(options: ConnectorOptions, parallel: Any) -> None:
     """Refuse what pages below host memory were not built for, by name."""
     if not options.outer:
         return
     ask = f"option {'disk' if options.disk is not None else 'shared'} of QuireConnector"
-    if events:
-        fact = "of pages that come from there vLLM's own block hashes are not known"
-        raise InputError(say(f"{ask} with KV events", fact, "leave out one of them"))
     if getattr(parallel, "nnodes", 1) > 1:
         fact = "the scheduler moves the pages of all ranks, and some of them are on other machines"
         raise InputError(say(f"{ask} with {parallel.nnodes} nodes", fact, "use one node for each engine"))

@@ -64,7 +64,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         check_engine(parallel, vllm_config.speculative_config, transfer.kv_role)
         told = vllm_config.kv_events_config
         self._with_events = told is not None and told.enable_kv_cache_events
-        check_outer(self._options, parallel, events=self._with_events)
+        check_outer(self._options, parallel)
         self._groups = kv_cache_config.kv_cache_groups
         self._world_size = parallel.world_size
         self.scheduler_side: SchedulerSide | None = None

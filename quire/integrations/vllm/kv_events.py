@@ -1,19 +1,24 @@
 """EventTranslator: the cache's events under vLLM's own block hashes, for those who read vLLM's stream. Knows no vLLM.
 
-The cache names a page by its event hash. What a writer just published is translated block by block, and what leaves is
-told under the name it came with.
+The cache names a page by its event hash; vLLM's hash of the same block is known from any request that has it. What
+leaves host memory is told under the name it came with. A page that came up from a disk for a request that is over has
+no name: it is told when a request names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quire.core.cache import Cache
-from quire.core.records.events import Cleared, EventBatch, Removed, Stored
+from quire.core.records.events import Cleared, EventBatch, Moved, Removed, Stored
 from quire.core.records.request import Int32, Request
 from quire.core.store import open_store
+from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.identity import EngineRequest
 
 
@@ -36,59 +41,138 @@ class RemovedBlocks:
     hashes: tuple[Any, ...]
 
 
+class BlockNames:
+    """The blocks of one request by their event hashes, as far as they were asked for."""
+
+    __slots__ = ("hashes", "ordinals", "request")
+
+    def __init__(self, request: EngineRequest) -> None:
+        self.request = request
+        self.hashes: list[int] = []
+        self.ordinals: dict[int, int] = {}  # event hash: which block it is
+
+    def name(self, block: int) -> Any:
+        """vLLM's hash; None without prefix caching, when vLLM names no blocks."""
+        return self.request.block_hashes[block] if block < len(self.request.block_hashes) else None
+
+
 class EventTranslator:
     """Takes the cache's events as they come; one per cache, which must have events on."""
 
     def __init__(self, cache: Cache) -> None:
-        self._cache, self._size = cache, cache.config.block_size
+        self._cache, self._size, self._seed = cache, cache.config.block_size, cache.config.event_seed
         self._chain = open_store().Chain
-        self._names: dict[tuple[int, int], Any] = {}  # group and event hash: vLLM's hash
+        self._known: dict[int, BlockNames] = {}  # event hash: whose request has that block now
+        self._names: dict[tuple[int, int], Any] = {}  # group and event hash of what was told: vLLM's hash
+        self._nameless: set[tuple[int, int]] = set()  # the same of pages in host memory that were not told
         self._told: list[StoredBlocks | RemovedBlocks] = []
 
-    def stored(self, request: EngineRequest, tokens: Int32, written: Request) -> None:
-        """A writer has published blocks of these tokens: what the cache tells now is theirs."""
-        words = written.words()
-        prompt = tokens[: len(written.tokens)]
-        chain = self._chain(self._size, prompt.copy(), None if words is None else words[: len(prompt)])
-        if len(tokens) > len(prompt):
-            chain.add_tokens(tokens[len(prompt) :].copy())
-        seed = self._cache.config.event_seed
-        hashes = chain.event_hashes(written.scope.event_hash(seed), seed).tolist()
-        ordinals = {name: block for block, name in enumerate(hashes)}
-        self._hear(self._cache.take_events(), request, ordinals)
+    @property
+    def num_nameless(self) -> int:
+        """Pages in host memory that nobody was told of."""
+        return len(self._nameless)
+
+    def learn(self, names: BlockNames, tokens: Int32, asked: Request) -> None:
+        """The names of the whole blocks of these tokens, and what is in host memory without one is told."""
+        done, end = len(names.hashes), len(tokens) // self._size
+        if end <= done:
+            return
+        root = names.hashes[-1] if done else asked.scope.event_hash(self._seed)
+        fresh = slice(done * self._size, end * self._size)
+        chain = self._chain(self._size, tokens[fresh].copy(), self._words(asked, fresh))
+        hashes = chain.event_hashes(root, self._seed).tolist()
+        names.hashes += hashes
+        for block, one in enumerate(hashes, done):
+            names.ordinals[one] = block
+            self._known[one] = names
+        self._tell_nameless(hashes, names)
+
+    def _tell_nameless(self, hashes: list[int], names: BlockNames) -> None:
+        if self._nameless:
+            for group in range(len(self._cache.config.groups)):
+                self._store(group, [one for one in hashes if (group, one) in self._nameless], names)
+
+    def _words(self, asked: Request, fresh: slice) -> NDArray[np.uint64] | None:
+        """What tokens carry besides their ids, of the prompt; what is generated carries nothing."""
+        words = asked.words()
+        if words is None or fresh.start >= len(words):
+            return None
+        some = np.zeros((fresh.stop - fresh.start, words.shape[1]), np.uint64)
+        of_prompt = words[fresh]
+        some[: len(of_prompt)] = of_prompt
+        return some
+
+    def forget(self, names: BlockNames) -> None:
+        """The request is over."""
+        self._hear(self._cache.take_events(), names)
+        self._tell_nameless(names.hashes, names)  # another that had the same blocks was over before
+        for one in names.hashes:
+            if self._known.get(one) is names:
+                del self._known[one]
+
+    def stored(self, names: BlockNames, tokens: Int32, asked: Request) -> None:
+        """A writer has published blocks of these tokens: what the cache tells now is mostly theirs."""
+        self.learn(names, tokens, asked)
+        self._hear(self._cache.take_events(), names)
 
     def take(self) -> list[StoredBlocks | RemovedBlocks]:
         """What is to be told since the last call."""
-        self._hear(self._cache.take_events(), None, {})
+        self._hear(self._cache.take_events(), None)
         told, self._told = self._told, []
         return told
 
-    def _hear(self, batch: EventBatch, request: EngineRequest | None, ordinals: dict[int, int]) -> None:
-        if batch.lost:
-            self._forget(range(len(self._cache.config.groups)))
-            return
+    def _hear(self, batch: EventBatch, first: BlockNames | None) -> None:
+        """`first` is asked for a name before others are."""
+        if batch.lost:  # then the state itself tells what is there
+            batch = self._cache.take_events(whole=True)
         for event in batch:
-            if isinstance(event, Stored) and request is not None:
-                self._store(event, request, [ordinals[name] for name in event.hashes])
+            if isinstance(event, Stored) and event.tier == HOST:
+                self._store(event.group, event.hashes, first)
+            elif isinstance(event, Moved) and event.target == HOST:
+                self._store(event.group, [event.hash], first)
+            elif isinstance(event, Moved) and event.source == HOST:
+                self._remove(event.group, [event.hash])
             elif isinstance(event, Removed):
-                names = [self._names.pop((event.group, name), None) for name in event.hashes]
-                self._remove(event.group, [name for name in names if name is not None])
+                self._remove(event.group, event.hashes)
             elif isinstance(event, Cleared):
-                self._forget((event.group,))
+                self._remove(
+                    event.group, [one for group, one in (*self._names, *self._nameless) if group == event.group]
+                )
 
-    def _store(self, event: Stored, request: EngineRequest, blocks: list[int]) -> None:
-        if blocks[-1] >= len(request.block_hashes):  # without prefix caching vLLM names no blocks
+    def _store(self, group: int, hashes: Sequence[int], first: BlockNames | None) -> None:
+        """Pages are in host memory: told as runs of blocks of one request, or kept until somebody has names."""
+        run: list[int] = []
+        whose: BlockNames | None = None
+        for one in hashes:
+            names = first if first is not None and one in first.ordinals else self._known.get(one)
+            if names is None or names.name(names.ordinals[one]) is None:
+                self._nameless.add((group, one))
+                continue
+            if run and (names is not whose or names.ordinals[one] != names.ordinals[run[-1]] + 1):
+                self._tell(group, run, whose)
+                run = []
+            run.append(one)
+            whose = names
+        self._tell(group, run, whose)
+
+    def _tell(self, group: int, run: list[int], names: BlockNames | None) -> None:
+        if names is None or not run:
             return
-        names = [request.block_hashes[block] for block in blocks]
-        self._names.update({(event.group, ours): name for ours, name in zip(event.hashes, names, strict=True)})
-        parent = request.block_hashes[blocks[0] - 1] if blocks[0] else None
-        self._told.append(StoredBlocks(request, event.group, tuple(names), parent, tuple(event.tokens.tolist())))
+        begin, end = names.ordinals[run[0]], names.ordinals[run[-1]] + 1
+        told = [names.name(block) for block in range(begin, end)]
+        for one, name in zip(run, told, strict=True):
+            self._nameless.discard((group, one))
+            self._names[group, one] = name
+        tokens = names.request.all_token_ids[begin * self._size : end * self._size]
+        parent = names.name(begin - 1) if begin else None
+        self._told.append(StoredBlocks(names.request, group, tuple(told), parent, tuple(tokens)))
 
-    def _remove(self, group: int, names: Sequence[Any]) -> None:
-        if names:
-            self._told.append(RemovedBlocks(group, tuple(names)))
-
-    def _forget(self, groups: Sequence[int]) -> None:
-        for group in groups:
-            gone = [key for key in self._names if key[0] == group]
-            self._remove(group, [self._names.pop(key) for key in gone])
+    def _remove(self, group: int, hashes: Iterable[int]) -> None:
+        found = []
+        for one in hashes:
+            self._nameless.discard((group, one))
+            name = self._names.pop((group, one), None)
+            if name is not None:
+                found.append(name)
+        if found:
+            self._told.append(RemovedBlocks(group, tuple(found)))

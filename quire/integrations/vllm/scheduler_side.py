@@ -73,6 +73,8 @@ class SchedulerSide:
     def _bring_ahead(self, stay: Stay) -> None:
         if self.outer is not None and not stay.asked_ahead and stay.request.num_tokens > self._size:
             stay.asked_ahead = True
+            if self.events is not None:  # pages that come are told under its names
+                self.events.learn(stay.names, stay.tokens(), stay.look(self.cache).request)
             stay.ahead = self.outer.ahead(stay.look(self.cache))
             self.counts.add("prefetches")
 
@@ -311,7 +313,7 @@ class SchedulerSide:
             assert stay.writer is not None
             self.counts.add("stored_pages", stay.writer.written(done.end, done.bad_blocks()))
             if self.events is not None:
-                self.events.stored(stay.request, stay.tokens()[: done.end], stay.writer.request)
+                self.events.stored(stay.names, stay.tokens()[: done.end], stay.writer.request)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -339,6 +341,8 @@ class SchedulerSide:
         """What is under way ends by itself; what was read or written for a stay is kept until then."""
         if stay.over and stay.is_quiet:
             stay.close()
+            if self.events is not None:
+                self.events.forget(stay.names)
             if self.outer is not None and stay.sent and stay.scope.epoch == (self._epoch or None):
                 self.outer.served(stay.stored(), stay.request.num_prompt_tokens)
 

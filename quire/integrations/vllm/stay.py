@@ -18,6 +18,7 @@ from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
+from quire.integrations.vllm.kv_events import BlockNames
 from quire.integrations.vllm.orders import BadPage, Part
 from quire.integrations.vllm.outer.outer_pages import PagesAhead
 from quire.integrations.vllm.request_tokens import RequestTokens
@@ -57,8 +58,8 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_prepared", "_text", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "number", "over",
-        "placed", "request", "scope", "sent", "writer",
+        "_prepared", "_text", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "names", "number",
+        "over", "placed", "request", "scope", "sent", "writer",
     )  # fmt: skip
 
     def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
@@ -74,6 +75,7 @@ class Stay:
         self.placed = False  # vLLM has given it blocks
         self.over = False
         self.full = False  # nothing more of it is stored
+        self.names = BlockNames(request)  # for events
         self._prepared: Prepared | None = None
 
     def tokens(self) -> Int32:
