@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".vllm-env" / "bin" / "python"
+SHARED = Path("/dev/shm")
 
 
 @pytest.mark.slow
@@ -20,11 +21,26 @@ PYTHON = ROOT / ".vllm-env" / "bin" / "python"
         "--model gemma3 --requests 30 --device-blocks 64 --async-scheduling --events",
         "--model llama --requests 30 --fault fail_load",
         "--model llama --requests 30 --fault corrupt",
-        "--model gemma3 --requests 30 --device-blocks 64 --host-blocks 60 --below both",
+        "--model gemma3 --requests 30 --device-blocks 64 --host-blocks 60 --below both --events",
     ],
 )
 def test_the_same_tokens_with_and_without_the_connector(words: str) -> None:
     run("vllm_exact", words)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="no vLLM: make vllm-env")
+def test_a_worker_that_dies_ends_the_engine_and_leaves_good_pages(tmp_path: Path) -> None:
+    """As it does without the connector; nobody waits for ever, and what was on disk is as it was written."""
+    before = set(SHARED.iterdir())
+    words = f"--model llama --requests 40 --tp 2 --seed 10 --host-blocks 40 --below disk --fault die --out {tmp_path}/o"
+    command = [str(PYTHON), "-m", "tests.integrations.vllm_engine", "--connector", *words.split()]
+    died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert died.returncode not in (0, -9) and "EngineDeadError" in died.stderr, died.stderr[-2000:]
+    assert not [path for path in set(SHARED.iterdir()) - before if path.name.startswith("quire")]
+    fsck = [str(PYTHON), "-m", "quire.tools.cli", "fsck", str(tmp_path / "below" / "disk")]
+    looked = subprocess.run(fsck, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert looked.returncode == 0, looked.stdout + looked.stderr
 
 
 @pytest.mark.slow

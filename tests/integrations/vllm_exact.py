@@ -24,7 +24,7 @@ from tests.integrations.vllm_engine import options
 CLOSE = 1e-3  # of a logprob: other batches add up in another order
 ALL = (
     "--model llama --requests 120 --abort --host-blocks 40 --below disk",
-    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below both",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 60 --below both --events",
     "--model llama --requests 40 --tp 2 --seed 10 --host-blocks 40 --below disk",
     "--model llama --requests 120 --abort --host-blocks 40 --below disk --fault bad_disk",
     "--model llama --requests 120 --abort --host-blocks 40 --below redis",
@@ -59,11 +59,11 @@ def run(words: list[str], out: Path, connector: bool) -> dict[str, Any]:
 
 
 def plain_run(words: list[str], at: Path, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Without the connector; faults and host memory do not matter there, so one run serves several."""
+    """Without the connector; faults, events and host memory do not matter there, so one run serves several."""
     own = [
         word
         for nth, word in enumerate(words)
-        if not {"--fault", "--host-blocks", "--below"} & set(words[max(nth - 1, 0) : nth + 1])
+        if word != "--events" and not {"--fault", "--host-blocks", "--below"} & set(words[max(nth - 1, 0) : nth + 1])
     ]
     if " ".join(own) not in runs:
         runs[" ".join(own)] = run(own, at / "plain.json", False)
