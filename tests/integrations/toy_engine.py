@@ -306,6 +306,10 @@ class ToyEngine:
         for told in self.events.take() if self.events is not None else ():
             if isinstance(told, StoredBlocks):
                 self.published.update((told.group, name) for name in told.hashes)
+                names, ids = told.request.block_hashes, told.request.all_token_ids
+                first, last = names.index(told.hashes[0]), names.index(told.hashes[-1]) + 1
+                assert tuple(names[first:last]) == told.hashes and tuple(ids[first * SIZE : last * SIZE]) == told.tokens
+                assert told.parent == (names[first - 1] if first else None)
             else:
                 self.published.difference_update((told.group, name) for name in told.hashes)
 
