@@ -23,6 +23,8 @@ from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 
+WINDOW = 1024  # tokens
+
 
 class FullAttentionSpec(SimpleNamespace):
     """Known by its name, as vLLM's is."""
@@ -38,7 +40,7 @@ class Rig:
     def __init__(self, tokens: int, block: int, groups: int) -> None:
         self.tokens, self.block, self.groups, self.number = tokens, block, groups, 0
         specs: list[Any] = [FullAttentionSpec(block_size=block, page_size_bytes=1)]
-        specs += [SlidingWindowSpec(block_size=block, page_size_bytes=1, sliding_window=1024)] * (groups - 1)
+        specs += [SlidingWindowSpec(block_size=block, page_size_bytes=1, sliding_window=WINDOW)] * (groups - 1)
         made = [SimpleNamespace(kv_cache_spec=spec, layer_names=["layer"]) for spec in specs]
         model = SimpleNamespace(kv_cache_groups=made, kv_cache_tensors=[SimpleNamespace(size=4096)], num_blocks=1)
         options = ConnectorOptions(host=groups * 4096 * 8 * (tokens // block))
@@ -83,6 +85,9 @@ class Rig:
         """A request whose prompt is there: it loads, computes the rest, decodes one block and ends."""
         request, side = self.request([*prompt, *new]), self.side
         table = [list(range(1, 2 * self.tokens // self.block + 1)) for _ in range(self.groups)]
+        passed = max(0, (len(prompt) - WINDOW) // self.block)
+        for windowed in table[1:]:  # vLLM has no blocks where a window has passed
+            windowed[:passed] = [0] * passed
         self.timed("a request comes: its tokens", lambda: side.arrive(request))
         gain = self.timed("first look", lambda: side.look(request, 0))
         assert gain == len(prompt)
@@ -90,6 +95,7 @@ class Rig:
             self.timed("look again", lambda: side.look(request, 0))
         self.timed("place: order the load", lambda: side.place(request, table, gain))
         self.timed("a step that only loads", lambda: self.order(SimpleNamespace(request_id=""), 0, table))
+        assert self.last.loads
         self.timed("hear of the load", self.hear)
         self.step_ends()
         request.num_computed_tokens = gain

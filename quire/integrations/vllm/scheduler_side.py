@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from secrets import randbits
 from typing import Any
 
@@ -239,11 +239,14 @@ class SchedulerSide:
     def _take_slots(self, stay: Stay, end: int, tables: Tables) -> bool:
         """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
         first = stay.sent // self._size
-        skip: dict[int, list[int]] = {}
+        skip: dict[int, Sequence[int]] = {}
         for group, busy in enumerate(self._storing):
             ids = tables[group][first : end // self._size]
-            if NULL in ids or (busy and not busy.isdisjoint(ids)):
+            passed = ids.count(NULL)
+            if (busy and not busy.isdisjoint(ids)) or NULL in ids[passed:]:
                 skip[group] = [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]
+            elif passed:  # by a window: mostly the first ones
+                skip[group] = range(first, first + passed)
         lack = stay.take_slots(self.cache, end, skip)
         if lack is not None:
             stay.full = True

@@ -96,7 +96,7 @@ class Stay:
             retention=retention_of(request), reuse_limit=reuse_limit,
         )  # fmt: skip
 
-    def take_slots(self, cache: Cache, end: int, skip: dict[int, list[int]]) -> Refusal | None:
+    def take_slots(self, cache: Cache, end: int, skip: dict[int, Sequence[int]]) -> Refusal | None:
         """Slots for the whole blocks up to `end`. A refusal has taken none.
 
         The prompt is its writer's text, and what is generated is appended, so that retention tells them apart.
