@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 
-from prometheus_client import Counter
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -29,12 +28,16 @@ class FleetMetrics(HttpMetrics):
 
     def __init__(self, model: str, books: Callable[[], list[WorkerBook]]) -> None:
         super().__init__(model)
-        self._counters = {name: self._labelled(Counter, name, what) for name, what in _COUNTERS.items()}
+        self._counters = {name: self.tallies.counter(name, what) for name, what in _COUNTERS.items()}
         self.registry.register(_BookCollector(books, Families(self._labels)))
 
     def resumed(self) -> None:
         """An answer goes on with another worker."""
         self._counters["quire:fleet_resumed"].inc()
+
+    def totals(self) -> dict[str, float]:
+        """For the live page."""
+        return {name: self._counters[f"quire:fleet_{name}"].value for name in ("lost", "resumed")}
 
     def stream_over(self, stream: FleetStream) -> None:
         """An answer is over, or nobody waits for it any more."""

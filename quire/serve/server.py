@@ -32,6 +32,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=int(grace + LEAVE) + 1, ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
+            proxy_headers=False,  # nothing here depends on who a proxy says has asked
         )  # fmt: skip
         super().__init__(config)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quire.serve.protocol.fields import Fields
 from quire.serve.protocol.schema import fault_of
 from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
@@ -57,3 +61,50 @@ def test_it_says_what_is_wrong_with_the_nearest_choice(name: str, value: Any, to
 def test_numbers_without_end_are_none() -> None:
     for value in (float("inf"), float("nan")):
         assert fault_of(value, CHAT["temperature"].schema, "temperature") is not None
+
+
+def _value(dice: random.Random, depth: int = 0) -> Any:
+    """Some JSON, near to what fields take."""
+    plain = (
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2,
+        1.0,
+        0.5,
+        2.5,
+        -0.0,
+        1e300,
+        math.nan,
+        math.inf,
+        2**63,
+        "",
+        "a",
+        "text",
+        "function",
+        "x" * 300,
+    )
+    kind = dice.randrange(4 if depth < 4 else 2)
+    if kind == 2:
+        return [_value(dice, depth + 1) for _ in range(dice.randrange(4))]
+    if kind == 3:
+        names = ("type", "text", "role", "content", "function", "name", "json_schema", "schema", "seconds", "other")
+        return {dice.choice(names): _value(dice, depth + 1) for _ in range(dice.randrange(4))}
+    return dice.choice(plain)
+
+
+@pytest.mark.parametrize("fields", [CHAT, COMPLETION, TOKENIZE, DETOKENIZE])
+def test_a_value_fits_exactly_where_no_fault_is_found(fields: Fields) -> None:
+    dice, both = random.Random(0), Counter[bool]()
+    for name, field in fields.items():
+        if field.use == "refused":
+            continue
+        for _ in range(400):
+            value = _value(dice)
+            said = fault_of(value, field.schema, name) is None
+            assert fields.fits[name](value) is said, (name, value)
+            both[said] += 1
+    assert min(both[True], both[False]) > 20

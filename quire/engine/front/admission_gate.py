@@ -51,6 +51,10 @@ class AdmissionGate:
     async def enter_async(self, timeout: float | None = None) -> bool:
         """The same without holding up the event loop; a cancelled wait takes no place."""
         timeout = patience(timeout)
+        with self._lock:
+            if self._free > 0 and not self._line and not self._shut:  # nobody to wait for
+                self._free -= 1
+                return True
         loop, came = asyncio.get_running_loop(), asyncio.Event()
         waiter = self._line_up(lambda: loop.call_soon_threadsafe(came.set))
         if waiter.served or self._shut:

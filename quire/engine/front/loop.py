@@ -22,7 +22,7 @@ from quire.engine.engine import PLAIN_SAMPLING, Engine
 from quire.engine.front.admission_gate import AdmissionGate, patience
 from quire.engine.front.feed import Feed
 from quire.engine.front.stream import Stream
-from quire.engine.front.text import Tokenizer, Transcript
+from quire.engine.front.text import Tokenizer, Transcript, silent_tokens
 from quire.engine.step.branch import Run
 from quire.engine.submission import EngineBusy
 
@@ -45,6 +45,7 @@ class Loop:
         self._draining, self._drained = False, Event()  # nobody comes in any more / and nobody is inside
         self._broken: BaseException | None = None
         self._unclosed: BaseException | None = None  # what went wrong while closing
+        self._silent: frozenset[int] | None = None  # special tokens of the model's tokenizer
         self._patience: float | None = None  # how long the thread may wait for the next job; None: until one comes
         self._thread = Thread(target=self._work, name="quire-engine", daemon=True)
         self._thread.start()
@@ -102,7 +103,7 @@ class Loop:
             raise self._busy(timeout)
         stream = Stream(feed, self._close_feed)
         try:
-            await asyncio.wrap_future(self._ask(feed, tokens, sampling, options))
+            await self._ask_async(feed, tokens, sampling, options)
         except BaseException:
             self.cancel(stream)
             raise
@@ -118,10 +119,18 @@ class Loop:
         tokenizer, sampling = self.engine.model.tokenizer, checked_sampling(sampling)
         if tokenizer is None and sampling.stop:
             raise InputError(say("stop strings", "the model has no tokenizer", "give stop_ids instead"))
-        texts = [] if tokenizer is None else [_transcript(tokenizer, sampling) for _ in range(sampling.n)]
+        texts = [] if tokenizer is None else [self._transcript(tokenizer, sampling) for _ in range(sampling.n)]
         feed = Feed(texts, None if gather else self.engine.config.max_unread, self._fail_unread)
         feed.on_over, feed.asked = self.gate.leave, self.engine.clock()
         return feed
+
+    def _transcript(self, tokenizer: Tokenizer, sampling: Sampling) -> Transcript:
+        if self._silent is None:  # read once: a tokenizer makes a list of them whenever it is asked
+            self._silent = silent_tokens(tokenizer)
+        return Transcript(
+            tokenizer, sampling.stop_strings, min_tokens=sampling.min_tokens,
+            shows_stop=sampling.include_stop_str_in_output, silent=self._silent,
+        )  # fmt: skip
 
     def _ask(self, feed: Feed, tokens: Tokens, sampling: Sampling, options: dict[str, Any]) -> Future[None]:
         """Hand a prompt to the engine's thread; the place it was given goes back when its run is over, or never is."""
@@ -130,19 +139,42 @@ class Loop:
         def job() -> None:
             if not future.set_running_or_notify_cancel():
                 self.gate.leave()  # its caller waits no more
-                return
-            try:
-                self.check_open()
-                feed.run = self._submit(tokens, sampling, listener=feed, **options)
-                feed.run.times.asked = feed.asked
-            except BaseException as error:
-                self.gate.leave()
-                future.set_exception(error)
-            else:
+            elif (wrong := self._begin(feed, tokens, sampling, options)) is None:
                 future.set_result(None)
+            else:
+                future.set_exception(wrong)
 
         self._put(job)
         return future
+
+    def _ask_async(
+        self, feed: Feed, tokens: Tokens, sampling: Sampling, options: dict[str, Any]
+    ) -> asyncio.Future[None]:
+        """The same for coroutines: without a second future between the two threads."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def job() -> None:
+            if future.cancelled():
+                self.gate.leave()
+                return
+            wrong = self._begin(feed, tokens, sampling, options)
+            with contextlib.suppress(RuntimeError):  # that event loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(_settle, future, wrong)
+
+        self._put(job)
+        return future
+
+    def _begin(self, feed: Feed, tokens: Tokens, sampling: Sampling, options: dict[str, Any]) -> BaseException | None:
+        """In the engine's thread: its run, or why there is none."""
+        try:
+            self.check_open()
+            feed.run = self._submit(tokens, sampling, listener=feed, **options)
+            feed.run.times.asked = feed.asked
+        except BaseException as error:
+            self.gate.leave()
+            return error
+        return None
 
     def cancel(self, stream: Stream) -> None:
         """Stop a run where it is; its stream ends. Does nothing when it is done."""
@@ -310,6 +342,10 @@ class Loop:
                 one.close()
 
 
-def _transcript(tokenizer: Tokenizer, sampling: Sampling) -> Transcript:
-    shows_stop = sampling.include_stop_str_in_output
-    return Transcript(tokenizer, sampling.stop_strings, min_tokens=sampling.min_tokens, shows_stop=shows_stop)
+def _settle(future: asyncio.Future[None], wrong: BaseException | None) -> None:
+    if future.done():
+        return  # cancelled meanwhile; whoever did that cancels the run
+    if wrong is None:
+        future.set_result(None)
+    else:
+        future.set_exception(wrong)

@@ -39,19 +39,25 @@ class Tokenizer(Protocol):
     ) -> Any: ...
 
 
+def silent_tokens(tokenizer: Tokenizer) -> frozenset[int]:
+    """Special tokens: they have no text."""
+    return frozenset(token for token, word in tokenizer.added_tokens_decoder.items() if word.special)
+
+
 class Transcript:
     """The text of one answer in pieces; together they are its decoded tokens, up to the first stop string."""
 
     def __init__(
-        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, min_tokens: int = 0, shows_stop: bool = False
-    ) -> None:
+        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, min_tokens: int = 0, shows_stop: bool = False,
+        silent: frozenset[int] | None = None,
+    ) -> None:  # fmt: skip
         """Stops in the text of the first `min_tokens` tokens do not count; `shows_stop`: the text ends behind one."""
         self.stopped = False
         self._min_tokens, self._shows_stop = min_tokens, shows_stop
         self.count = 0  # tokens read; those behind a stop string are not
         self._tokenizer = tokenizer
         self._stops = stops_of(stop) if stop else None
-        self._silent = {token for token, word in tokenizer.added_tokens_decoder.items() if word.special}
+        self._silent = silent_tokens(tokenizer) if silent is None else silent
         self._window: list[int] = []
         self._settled = 0  # characters of the window's text that are settled
         self._open = ""  # the rest of that text, as it was before a run

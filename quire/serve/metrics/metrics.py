@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-from prometheus_client import Counter, Histogram
-
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.step.branch import Run
@@ -49,23 +47,21 @@ class Metrics(HttpMetrics):
     def __init__(self, llm: LLM, model: str, longest: int) -> None:
         super().__init__(model)
         lengths = _lengths(longest)
+        tallies = self.tallies
         self._histograms = {
-            name: self._labelled(Histogram, f"vllm:{name}", what, buckets=lengths if buckets is None else buckets)
+            name: tallies.histogram(f"vllm:{name}", what, lengths if buckets is None else buckets)
             for name, (what, buckets) in RUN_HISTOGRAMS.items()
         }
-        self._counters = {name: self._labelled(Counter, f"vllm:{name}", what) for name, what in _COUNTERS.items()}
-        self._success = self._counter("vllm:request_success", "Answers by why they ended.", "finished_reason")
-        self._promised = self._labelled(
-            Counter, "quire:promised_tokens", "Prompt tokens that admission said would be computed."
-        )
-        self._run_computed = self._labelled(
-            Counter, "quire:run_computed_tokens", "Tokens computed for runs that are over, again or not."
-        )
-        self._received = self._labelled(
-            Counter, "quire:transfer_bytes", "Bytes of prompts' pages that a peer has sent here."
-        )
-        self._hits = self._counter("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
-        self._misses = self._counter("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
+        self._counters = {name: tallies.counter(f"vllm:{name}", what) for name, what in _COUNTERS.items()}
+        tallies.counters("vllm:request_success", "Answers by why they ended.", "finished_reason")
+        what = "Prompt tokens that admission said would be computed."
+        self._promised = tallies.counter("quire:promised_tokens", what)
+        what = "Tokens computed for runs that are over, again or not."
+        self._run_computed = tallies.counter("quire:run_computed_tokens", what)
+        what = "Bytes of prompts' pages that a peer has sent here."
+        self._received = tallies.counter("quire:transfer_bytes", what)
+        tallies.counters("quire:hit_tokens", "Prompt tokens read from the cache.", "tier", "group")
+        tallies.counters("quire:missed_tokens", "Prompt tokens not reused.", "cause", "group")
         self._groups = tuple(group.name for group in llm.loop.engine.cache.config.groups)
         self._tiers = tuple(tier.name for tier in llm.loop.engine.cache.config.tiers)
         self.registry.register(EngineCollector(llm, self._labels))
@@ -80,7 +76,7 @@ class Metrics(HttpMetrics):
             return
         for answer in run.answers:
             reason = REASONS["cancelled" if answer.finish is None else answer.finish]
-            self._child(self._success, reason).inc()
+            self.tallies.of("vllm:request_success", reason).inc()
         generated = sum(len(answer.tokens) for answer in run.answers)
         self._counters["generation_tokens"].inc(generated)
         self._histograms["request_generation_tokens"].observe(generated)
@@ -120,11 +116,11 @@ class Metrics(HttpMetrics):
         if run.receipt is None:
             return
         for (tier, group), tokens in run.receipt.hits.items():
-            self._child(self._hits, self._tiers[tier], self._groups[group]).inc(tokens)
+            self.tallies.of("quire:hit_tokens", self._tiers[tier], self._groups[group]).inc(tokens)
         for miss in run.receipt.misses:
             cause = "new" if miss.cause == "other_scope" else miss.cause  # what other tenants have is nobody's business
             group_name = "" if miss.group is None else self._groups[miss.group]
-            self._child(self._misses, cause, group_name).inc(miss.num_tokens)
+            self.tallies.of("quire:missed_tokens", cause, group_name).inc(miss.num_tokens)
 
 
 def _lengths(longest: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from quire.core.records.errors import say, shown
 from quire.serve.errors import ApiError
+from quire.serve.protocol.fits import Fits, fits
 from quire.serve.protocol.schema import Schema, fault_of
 
 Use = Literal["works", "neutral", "refused"]
@@ -44,6 +45,7 @@ class Fields(dict[str, Field]):
         super().__init__(fields)
         self.required = tuple(name for name, field in self.items() if field.required)
         self.defaults = {name: field.default for name, field in self.items() if field.use == "works"}
+        self.fits: dict[str, Fits] = {name: fits(one.schema) for name, one in self.items() if one.use != "refused"}
 
 
 def works(schema: Schema, default: Any = None) -> Field:
@@ -75,6 +77,8 @@ def read_fields(body: Any, fields: Fields) -> dict[str, Any]:
         if field is None:
             raise _unknown(name, fields)
         if value is None and not field.required:
+            continue
+        if name in fields.fits and fields.fits[name](value):
             continue
         _check(name, value, field)
     required, defaults = fields.required, fields.defaults

@@ -38,7 +38,7 @@ def fault_of(value: Any, schema: Schema, path: str) -> Fault | None:
     if "enum" in schema:
         known = any(value == one and type(value) is type(one) for one in schema["enum"])
         return None if known else Fault(path, f"it is {shown(value)}", f"give one of {_listed(schema['enum'])}", 1)
-    kinds = _kinds(schema)
+    kinds = kinds_of(schema)
     if kinds and not any(is_kind(value, kind) for kind in kinds):
         return Fault(path, f"it is {shown(value)}", f"give {_listed_kinds(kinds)}", 0)
     if isinstance(value, str):
@@ -61,7 +61,8 @@ def is_kind(value: Any, kind: str) -> bool:
     return isinstance(value, _KINDS[kind]) and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _kinds(schema: Schema) -> tuple[str, ...]:
+def kinds_of(schema: Schema) -> tuple[str, ...]:
+    """Kinds of JSON that it allows; none: all."""
     kinds = schema.get("type", ())
     return (kinds,) if isinstance(kinds, str) else tuple(kinds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from quire.core.records.config import HIGHEST
@@ -19,6 +20,15 @@ SAME = (
     "allowed_token_ids", "bad_words", "length_penalty",
 )  # fmt: skip
 WHOLE = ("top_k", "min_tokens", "n", "priority")
+# nothing that a client wrote is kept
+NO_WORDS: dict[str, Any] = {
+    "stop": (),
+    "stop_token_ids": (),
+    "bad_words": (),
+    "logit_bias": {},
+    "allowed_token_ids": None,
+}
+NUMBERS = (*(name for name in SAME if name not in NO_WORDS), *WHOLE, "temperature", "top_p", "use_beam_search")
 SEEDS = 1 << 64
 TOKEN_ID = re.compile(r"[0-9]{1,10}")
 A_DAY = 86_400.0
@@ -37,6 +47,20 @@ def sampling_of(
     asked: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None
 ) -> Sampling:
     """How tokens are chosen. What a Sampling itself refuses is an InputError that names its own field."""
+    if form is not None or asked["seed"] is not None or any(asked[name] for name in NO_WORDS):
+        return _made(asked, max_tokens, logprobs, form)
+    numbers = tuple([asked[name] for name in NUMBERS])
+    return _remembered(numbers, tuple(map(type, numbers)), max_tokens, logprobs)
+
+
+@lru_cache(maxsize=256)
+def _remembered(numbers: tuple[Any, ...], _: tuple[type, ...], max_tokens: int, logprobs: int | None) -> Sampling:
+    """Most requests ask for the same numbers as others: what was checked is not checked again. 1 and 1.0 are two."""
+    asked = {**NO_WORDS, "seed": None, **dict(zip(NUMBERS, numbers, strict=True))}
+    return _made(asked, max_tokens, logprobs, None)
+
+
+def _made(asked: Mapping[str, Any], max_tokens: int, logprobs: int | None, form: StructuredOutputs | None) -> Sampling:
     fields: dict[str, Any] = {name: asked[name] for name in SAME}
     fields |= {name: int(asked[name]) for name in WHOLE}
     fields["top_k"] = max(fields["top_k"], 0)  # -1 is all of them, as 0 is
