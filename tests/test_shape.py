@@ -33,7 +33,7 @@ BELOW = {
     "integrations": {"core", "tiers", "insight", "events", "transfer", "engine"},
     "viewer": {"core"},
     "serve": {"core", "tiers", "insight", "events", "transfer", "engine", "viewer"},
-    "fleet": {"core", "tiers", "events", "engine", "serve"},
+    "fleet": {"core", "tiers", "events", "engine", "viewer", "serve"},
     "tools": {"core", "tiers", "insight", "events", "transfer", "engine", "viewer", "serve", "fleet", "integrations"},
 }
 PUBLIC = {"tools", "integrations"}  # rings that may use the package's public names, as its users do

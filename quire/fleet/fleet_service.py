@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from quire.fleet.fleet_metrics import FleetMetrics
 from quire.fleet.fleet_stream import Caller, FleetLimits, FleetStream
-from quire.fleet.work import FleetWork, WorkerFacts
+from quire.fleet.work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import WorkerBook
 from quire.serve.answers.answer_stream import AnswerStream
 from quire.serve.answers.token_words import TokenWords
@@ -24,19 +24,22 @@ from quire.serve.exchange import BodyRoom
 from quire.serve.prompts import Prompts
 from quire.serve.service import Generation, Service
 from quire.serve.settings import ServeSettings
+from quire.viewer.many import Ask, ManyPages
+from quire.viewer.routes import Reply
 
 Books = Callable[[], list[WorkerBook]]
+Looker = Callable[[LookAt], Awaitable[Reply]]
 
 
 class FleetService(Service):
-    """One server's, in front of many workers; `books` are those of its routers.
+    """One server's, in front of many workers; `books` are those of its routers, `looker` asks one for the live page.
 
     To endpoints it is a Service; of what that one has, nothing is made that needs an LLM.
     """
 
     def __init__(
         self, settings: ServeSettings, tokenizer: Any, facts: WorkerFacts, caller: Caller, books: Books,
-        limits: FleetLimits | None = None,
+        limits: FleetLimits | None = None, *, looker: Looker | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.limits = settings, limits or FleetLimits()
         self.created = int(time.time())
@@ -47,7 +50,10 @@ class FleetService(Service):
         self._fleet_metrics = FleetMetrics(settings.model_name, books)
         self.metrics = self._fleet_metrics
         self.bodies = BodyRoom(settings.max_bodies)
-        self.page = None  # each worker has its own cache to look at
+        self.page, self._pages = None, None
+        if looker is not None and settings.has_viewer:
+            facts_of_all = _BookFacts(settings.model_name, books, self._fleet_metrics)
+            self._pages = ManyPages(facts_of_all, _asker(looker), settings.viewer_key)
         self._open: set[FleetStream] = set()
         self.ending = False
 
@@ -88,6 +94,10 @@ class FleetService(Service):
                 self._open.discard(stream)
                 self._fleet_metrics.stream_over(stream)
 
+    async def look(self, path: str, query: str, authorization: str) -> Reply | None:
+        """The page of all workers, and of each."""
+        return None if self._pages is None else await self._pages.answer(path, query, authorization)
+
     def end(self) -> None:
         """Take no more. What is under way goes on."""
         self.ending = True
@@ -96,3 +106,32 @@ class FleetService(Service):
         """What is still under way ends where it is: reading it raises."""
         for stream in list(self._open):
             stream.cut()
+
+
+class _BookFacts:
+    """What the books know of workers, for the live page."""
+
+    def __init__(self, name: str, books: Books, metrics: FleetMetrics) -> None:
+        self.name, self._books, self._metrics = name, books, metrics
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """How well each one's cache is known, and what it has to do."""
+        found: dict[str, dict[str, Any]] = {}
+        for book in self._books():
+            loads = book.in_flight.loads()
+            for name, status in book.statuses().items():
+                found[name] = {"status": status, "in_flight": loads.get(name, 0)}
+        return found
+
+    def totals(self) -> dict[str, float]:
+        """Since the server was started."""
+        books = self._books()
+        choices, spent = sum(book.num_choices for book in books), sum(book.choice_seconds for book in books)
+        return {**self._metrics.totals(), "choices": choices, "choice_seconds": spent}
+
+
+def _asker(looker: Looker) -> Ask:
+    async def ask(worker: str, path: str, query: str, is_operator: bool) -> Reply:
+        return await looker(LookAt(worker, path, query, is_operator))
+
+    return ask

@@ -20,6 +20,7 @@ from quire.engine.front.stream import RunFailed
 from quire.engine.step.branch import Answer
 from quire.engine.submission import EngineBusy
 from quire.fleet.in_flight import WorkTicket
+from quire.fleet.prefix_marks import marks_of
 from quire.fleet.work import FleetFull, FleetWork, MorePieces, Over, Taken, WorkerLost, WorkerMessage, WorkRefused
 from quire.serve.answers.answer_stream import WholeAnswer
 from quire.serve.errors import RETRY_AFTER, ApiError
@@ -57,7 +58,7 @@ class FleetStream:
 
     def __init__(self, caller: Caller, work: FleetWork, limits: FleetLimits, on_resume: Callable[[], None]) -> None:
         self._caller, self._limits, self._on_resume = caller, limits, on_resume
-        self._ticket = WorkTicket()
+        self._ticket = WorkTicket(marks_of(work.tokens, work.scope))
         self._work = replace(work, ticket=self._ticket)
         self._call: WorkerCall | None = None
         self._messages: AsyncIterator[WorkerMessage] | None = None

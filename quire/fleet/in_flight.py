@@ -1,4 +1,4 @@
-"""InFlight: which worker has how much of our work, counted where it is sent. Knows no requests.
+"""InFlight: which worker has how much of our work, and of which prompts, noted where it is sent.
 
 Counted here and not asked for: in a burst, what a worker last said about its queue is older than the burst.
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from threading import Lock
 
+from quire.fleet.prefix_marks import Marks, PromisedPrefixes
+
 
 class WorkTicket:
     """One request's place in the table: with at most one worker at a time, and nowhere when it is over."""
 
-    __slots__ = ("_avoid", "_over", "_table", "worker")
+    __slots__ = ("_avoid", "_over", "_table", "marks", "worker")
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks = ()) -> None:
+        self.marks = marks  # of its prompt
         self.worker: str | None = None
         self._table: InFlight | None = None
         self._avoid: set[str] = set()
@@ -36,6 +39,11 @@ class WorkTicket:
             self._step_out()
             self._table, self.worker = table, worker
             table.counts[worker] += 1
+            table.promised.add(worker, self.marks)
+
+    def withdraw(self) -> None:
+        """It is with nobody for the moment: a worker is chosen anew."""
+        self._leave(False)
 
     def lost(self) -> None:
         """Its worker has not done it: it will go to another."""
@@ -58,6 +66,7 @@ class WorkTicket:
 
     def _step_out(self) -> None:
         if self._table is not None and self.worker is not None:
+            self._table.promised.remove(self.worker, self.marks)
             self._table.counts[self.worker] -= 1
             if not self._table.counts[self.worker]:
                 del self._table.counts[self.worker]
@@ -70,6 +79,7 @@ class InFlight:
     def __init__(self) -> None:
         self.lock = Lock()
         self.counts: Counter[str] = Counter()
+        self.promised = PromisedPrefixes()
 
     def __repr__(self) -> str:
         return f"InFlight({dict(self.counts)})"
@@ -78,3 +88,8 @@ class InFlight:
         """How many each worker has; those with none are left out."""
         with self.lock:
             return dict(self.counts)
+
+    def leading(self, marks: Marks) -> dict[str, int]:
+        """Tokens of a prompt's beginning that each worker computes now, for others."""
+        with self.lock:
+            return self.promised.leading(marks)

@@ -33,6 +33,15 @@ class FleetWork:
         return FleetWork, (self.tokens, self.sampling, self.scope, self.retention, self.begun)
 
 
+class LookAt(NamedTuple):
+    """A question of the live page about one worker's cache. It goes to that worker and to no other."""
+
+    worker: str
+    path: str
+    query: str
+    is_operator: bool
+
+
 class WorkerFacts(NamedTuple):
     """What a server must know of its workers, which are all alike."""
 

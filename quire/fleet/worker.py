@@ -12,8 +12,10 @@ from quire.engine.front.feed import Piece
 from quire.engine.front.stream import Stream
 from quire.engine.llm import LLM
 from quire.engine.submission import EngineBusy
-from quire.fleet.work import FleetWork, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
+from quire.fleet.work import FleetWork, LookAt, MorePieces, Over, Taken, WorkerFacts, WorkerMessage, WorkRefused
+from quire.serve.metrics.engine_source import EngineSource
 from quire.serve.service import longest_request
+from quire.viewer.routes import PageRoutes, Reply
 
 BEAT = 5.0  # seconds: a worker that computes says something that often
 REFUSALS = ((EngineBusy, "busy"), (InputError, "input"), (MissingExtra, "input"), (StateError, "ending"))
@@ -22,8 +24,10 @@ REFUSALS = ((EngineBusy, "busy"), (InputError, "input"), (MissingExtra, "input")
 class FleetWorker:
     """Owns no LLM: whoever made it closes it."""
 
-    def __init__(self, llm: LLM, name: str, *, beat: float = BEAT) -> None:
+    def __init__(self, llm: LLM, name: str, *, beat: float = BEAT, show_tokens: bool = False) -> None:
         self.llm, self.name, self._beat = llm, name, beat
+        self._viewed = EngineSource(llm, name)
+        self._page = PageRoutes(self._viewed, show_tokens=show_tokens)
 
     def __repr__(self) -> str:
         return f"FleetWorker({self.name!r}, {self.llm.loop!r})"
@@ -37,6 +41,10 @@ class FleetWorker:
         """Refuse to go on with an engine that has failed."""
         self.llm.loop.check_open("a worker")
 
+    def look(self, asked: LookAt) -> Reply:
+        """What the live page is told of this worker's cache; who may look, the server has decided."""
+        return self._page.told(asked.path, asked.query, asked.is_operator)
+
     async def answer(self, work: FleetWork) -> AsyncIterator[WorkerMessage]:
         """Taken, pieces as they come, Over; or why not. Whoever reads no further cancels it."""
         options: dict[str, Any] = {"begun": work.begun} if work.begun else {}
@@ -48,7 +56,7 @@ class FleetWorker:
             kind: Any = next(kind for error, kind in REFUSALS if isinstance(wrong, error))
             yield WorkRefused(kind, str(wrong))
             return
-        with stream:
+        try:
             yield Taken(self.name)
             run, ended = stream.run, False
             assert run is not None
@@ -60,6 +68,9 @@ class FleetWorker:
                 yield Over("it was ended before it was complete", is_lost=True)  # this worker ends
             else:
                 yield Over(run.error, is_lost=run.error is not None and self.llm.loop.error is not None)
+        finally:
+            stream.close()
+            self._viewed.run_over(stream.run)
 
     async def _pieces(self, stream: Stream) -> list[Piece] | None:
         """What has come: nothing, when nothing has for a while; None: nothing will."""

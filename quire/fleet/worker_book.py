@@ -1,25 +1,26 @@
 """WorkerBook: what each worker has cached and how much work it has, and hence who gets the next request. Knows no Ray.
 
-    events of workers ──► Follower ──► Index ── held tokens ─┐
-    tickets of requests ─────────────► InFlight ── load ─────┴──► rank: the cheapest first
+    events of workers ──► Follower ──► Index ── held tokens ──────────────┐
+    tickets of requests ─────────────► InFlight ── promised tokens, load ─┴──► rank: the cheapest first
 
 cost = tokens to compute + load x (a share of the prompt's length): one request under way weighs as much as computing
-that share anew, so a prompt goes where most of it is, unless too many are there already.
+that share anew, so a prompt goes where most of it is, or is being computed, unless too many are there already.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quire.core.records.identity import Scope
 from quire.core.records.request import Int32
 from quire.events import Follower, Index, Keys, Status
-from quire.fleet.in_flight import InFlight
+from quire.fleet.in_flight import InFlight, WorkTicket
+from quire.fleet.prefix_marks import marks_of
 
-SHARE, LEAST = 0.25, 32.0  # a larger share spreads more and finds less
+SHARE, LEAST = 1 / 16, 16.0  # what is cached outweighs 16 requests more under way; a larger share finds less
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,16 @@ class WorkerBook:
         found = self.index.find(tokens, scope)
         return {str(name): one.tokens for name, one in found.items() if one.status is Status.EXACT}
 
-    def rank(self, workers: Sequence[str], tokens: Int32, scope: Scope, avoid: Collection[str] = ()) -> list[str]:
-        """Who should have this prompt: the best first, those to avoid last."""
+    def rank(self, workers: Sequence[str], tokens: Int32, scope: Scope, ticket: WorkTicket | None = None) -> list[str]:
+        """Who should have this prompt: the best first, those last that have lost it before."""
         began = time.perf_counter()
-        held, loads, length = self.held(tokens, scope), self.in_flight.loads(), len(tokens)
+        marks, avoid = (marks_of(tokens, scope), ()) if ticket is None else (ticket.marks, ticket.avoided)
+        held, promised = self.held(tokens, scope), self.in_flight.leading(marks)
+        loads, length = self.in_flight.loads(), len(tokens)
         each = max(self._weights.least, self._weights.share * length)
 
         def cost(worker: str) -> tuple[bool, float, float]:
-            computed = length - held.get(worker, 0)
+            computed = length - max(held.get(worker, 0), promised.get(worker, 0))
             return worker in avoid, computed + each * loads.get(worker, 0), random.random()
 
         ranked = sorted(workers, key=cost)

@@ -19,8 +19,10 @@ from quire.serve.exchange import Receive, Send
 from quire.serve.openapi import document
 from quire.serve.service import Service
 from quire.serve.settings import VERSION
+from quire.viewer.many import FLEET_PATHS
 from quire.viewer.routes import PATHS
 
+PAGE = tuple(dict.fromkeys((*PATHS, *FLEET_PATHS)))
 POSTS: dict[str, Handler] = {
     "/v1/chat/completions": routes.chat,
     "/v1/completions": routes.completions,
@@ -33,9 +35,9 @@ GETS: dict[str, Handler] = {
     "/ready": routes.ready,
     "/version": routes.version,
     "/metrics": routes.metrics,
-    **dict.fromkeys(PATHS, routes.live_page),
+    **dict.fromkeys(PAGE, routes.live_page),
 }
-OPEN = ("/health", "/ready", "/version", *PATHS)  # to anybody, with API keys too: they tell nothing, or ask for a key
+OPEN = ("/health", "/ready", "/version", *PAGE)  # to anybody, with API keys too: they tell nothing, or ask for a key
 
 
 def make_app(service: Service) -> FastAPI:
@@ -58,7 +60,7 @@ def endpoints(service: Service) -> dict[tuple[str, str], HttpEndpoint]:
     """By method and path."""
     found = {("POST", path): HttpEndpoint(service, path, handle) for path, handle in POSTS.items()}
     for path, handle in GETS.items():
-        found["GET", path] = HttpEndpoint(service, path, handle, is_open=path in OPEN, is_quiet=path in PATHS)
+        found["GET", path] = HttpEndpoint(service, path, handle, is_open=path in OPEN, is_quiet=path in PAGE)
     one = HttpEndpoint(service, "/v1/models/{model}", routes.model)
     return {**found, ("GET", f"/v1/models/{service.settings.model_name}"): one}
 

@@ -144,11 +144,11 @@ async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
 
 async def live_page(service: Service, exchange: Exchange, tenant: str) -> None:
     """GET / and what the page asks for; who may look is decided there."""
-    if service.page is None:
+    key = exchange.header(b"authorization").decode("latin-1")
+    reply = await service.look(exchange.path, exchange.query.decode("latin-1"), key)
+    if reply is None:
         fact = "it is off: this server has API keys, or others than this machine can reach it"
         raise ApiError(404, say("the live page", fact, "start the server with --viewer-key-file FILE"))
-    key = exchange.header(b"authorization").decode("latin-1")
-    reply = await asyncio.to_thread(service.page.answer, exchange.path, exchange.query.decode("latin-1"), key)
     await exchange.reply_bytes(reply.status, reply.body, reply.kind, reply.headers)
 
 

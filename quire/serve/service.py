@@ -5,6 +5,7 @@ Submits what was asked, and cuts what is left at the end. Knows no HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +29,7 @@ from quire.serve.metrics.http_metrics import HttpMetrics
 from quire.serve.metrics.metrics import Metrics
 from quire.serve.prompts import Prompts
 from quire.serve.settings import ServeSettings
-from quire.viewer.routes import PageRoutes
+from quire.viewer.routes import PageRoutes, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,12 @@ class Service:
                 self._run_metrics.run_over(stream)
                 if self._viewed is not None:
                     self._viewed.run_over(stream.run)
+
+    async def look(self, path: str, query: str, authorization: str) -> Reply | None:
+        """What the live page is told; None: there is none."""
+        if self.page is None:
+            return None
+        return await asyncio.to_thread(self.page.answer, path, query, authorization)
 
     def check_open(self) -> None:
         """Refuse what comes after the end has begun."""

@@ -14,6 +14,7 @@ from importlib.resources import files
 from urllib.parse import parse_qs
 
 from quire.core.records.errors import InputError, say
+from quire.viewer.brief import brief_of
 from quire.viewer.cells import COLOURS
 from quire.viewer.receipts import receipt_of
 from quire.viewer.sampler import Sampler
@@ -30,8 +31,8 @@ FILES = {  # path -> file and kind
         for name in ("page", "draw", "maps", "panels", "receipt", "theme", "tree", "words")
     },
 }
-SNAPSHOT, RECEIPT = "/viewer/snapshot", "/viewer/receipt"
-PATHS = (*FILES, SNAPSHOT, RECEIPT)
+SNAPSHOT, RECEIPT, BRIEF = "/viewer/snapshot", "/viewer/receipt", "/viewer/brief"
+PATHS = (*FILES, SNAPSHOT, RECEIPT, BRIEF)
 POLICY = (  # of the page: its own files only, no script or style in the page itself
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -56,11 +57,36 @@ class Reply:
     headers: dict[str, str] = field(default_factory=lambda: dict(HEADERS))
 
 
+class PageKey:
+    """Who may look: whoever has the key, or anybody where there is none."""
+
+    def __init__(self, key: str | None) -> None:
+        self._digest = None if key is None else _digest(checked_key(key))
+
+    def __repr__(self) -> str:
+        return f"PageKey({'one' if self.is_there else 'none'})"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is one. Who has it is the operator, and is told more."""
+        return self._digest is not None
+
+    def refusal(self, authorization: str) -> Reply | None:
+        """What somebody without it is told; None: he may look."""
+        scheme, _, key = authorization.partition(" ")
+        if self._digest is None:
+            return None
+        same = compare_digest(_digest(key.strip()[: LONGEST + 1]), self._digest)
+        if same and scheme.lower() == "bearer":
+            return None
+        return wrong(401, "send authorization: Bearer KEY, with the key of this page", {"www-authenticate": "Bearer"})
+
+
 class PageRoutes:
     """The answers about one source. With a key only who has it gets more than the page's own files."""
 
     def __init__(self, source: CacheSource, key: str | None = None, show_tokens: bool = False) -> None:
-        self._digest = None if key is None else _digest(checked_key(key))
+        self._key = PageKey(key)
         self.snapshots = Snapshots(source, show_tokens)
         self.sampler = Sampler(self.snapshots)
 
@@ -70,35 +96,32 @@ class PageRoutes:
             name, kind = FILES[path]
             return Reply(200, static(name), kind)
         if path not in PATHS:
-            return _wrong(404, "there is no such path")
-        if self._digest is not None and not self._may(authorization):
-            return _wrong(
-                401, "send authorization: Bearer KEY, with the key of this page", {"www-authenticate": "Bearer"}
-            )
+            return wrong(404, "there is no such path")
+        return self._key.refusal(authorization) or self.told(path, query, self._key.is_there)
+
+    def told(self, path: str, query: str, is_operator: bool) -> Reply:
+        """What may be told, to somebody who may look."""
         try:
             asked = parse_qs(query[:200], max_num_fields=8)
         except ValueError:
-            return _wrong(400, "the query has more than 8 fields")
-        return self._snapshot(asked) if path == SNAPSHOT else self._receipt(asked)
-
-    def _may(self, authorization: str) -> bool:
-        scheme, _, key = authorization.partition(" ")
-        same = compare_digest(_digest(key.strip()[: LONGEST + 1]), self._digest or b"")
-        return same and scheme.lower() == "bearer"
+            return wrong(400, "the query has more than 8 fields")
+        if path == BRIEF:
+            return Reply(200, _json(brief_of(self.snapshots.source)))
+        return self._snapshot(asked) if path == SNAPSHOT else self._receipt(asked, is_operator)
 
     def _snapshot(self, asked: dict[str, list[str]]) -> Reply:
         wanted = asked.get("colour", ["state"])[0]
         colour = next((one for one in COLOURS if one == wanted), None)
         if colour is None:
-            return _wrong(400, f"colour is one of {', '.join(COLOURS)}")
+            return wrong(400, f"colour is one of {', '.join(COLOURS)}")
         return Reply(200, self.sampler.body(colour, history="history" in asked))
 
-    def _receipt(self, asked: dict[str, list[str]]) -> Reply:
+    def _receipt(self, asked: dict[str, list[str]], is_operator: bool) -> Reply:
         number = asked.get("request", [""])[0]
         if not (number.isascii() and number.isdigit() and len(number) < 16):
-            return _wrong(400, "request is the number of one that the page shows")
-        told = receipt_of(self.snapshots, int(number), self._digest is not None)
-        return _wrong(404, "that request is over") if told is None else Reply(200, _json(told))
+            return wrong(400, "request is the number of one that the page shows")
+        told = receipt_of(self.snapshots, int(number), is_operator)
+        return wrong(404, "that request is over") if told is None else Reply(200, _json(told))
 
 
 def checked_key(key: str) -> str:
@@ -125,5 +148,6 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _wrong(status: int, why: str, headers: dict[str, str] | None = None) -> Reply:
+def wrong(status: int, why: str, headers: dict[str, str] | None = None) -> Reply:
+    """What somebody is told instead."""
     return Reply(status, _json({"error": {"message": why}}), headers={**HEADERS, **(headers or {})})

@@ -37,7 +37,7 @@ from quire.fleet.fleet_stream import FleetLimits
 from quire.fleet.on_ray.launch import RayFleet
 from quire.fleet.worker_book import WorkerAddress, WorkerBook
 
-from .ray_rig import PLAIN, ask, close_kept, folder, loads, opened, pids, until, words
+from .ray_rig import PLAIN, ask, close_kept, folder, loads, opened, pids, start_ray, until, words
 
 
 async def burst(options: argparse.Namespace) -> bool:
@@ -298,6 +298,8 @@ def main() -> int:
     bad = []
     for name in CHECKS if "all" in options.checks else options.checks:
         print(f"-- {name}", flush=True)
+        if name not in ("nodes", "cost"):
+            start_ray()
         if not asyncio.run(CHECKS[name](options)):
             bad.append(name)
     close_kept()

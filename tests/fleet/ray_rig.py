@@ -33,6 +33,15 @@ def folder() -> str:
     return str(place)
 
 
+def start_ray() -> None:
+    """Requires the main thread: Ray's processes end with the thread that has started them."""
+    if not ray.is_initialized():
+        ray.init(
+            num_cpus=4, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="ERROR",
+            log_to_driver=False,
+        )  # fmt: skip
+
+
 _kept: list[tuple[str, RayFleet]] = []  # the fleet that was used last: to start one takes long
 
 
@@ -42,14 +51,6 @@ def opened(replicas: int, **more: Any) -> RayFleet:
     if _kept and _kept[0][0] == key:
         return _kept[0][1]
     close_kept()
-    if not ray.is_initialized():
-        ray.init(
-            num_cpus=4,
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            logging_level="ERROR",
-            log_to_driver=False,
-        )
     fields = {"device_memory": "1MiB", "max_length": 500, "threads": 1, "max_requests": 32, **more.pop("replica", {})}
     if "model" not in fields:
         fields["model"] = folder()

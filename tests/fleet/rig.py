@@ -16,10 +16,11 @@ from quire.engine import LLM, Engine, EngineConfig
 from quire.events import Status
 from quire.fleet.fleet_service import FleetService
 from quire.fleet.fleet_stream import FleetLimits
-from quire.fleet.work import FleetFull, FleetWork, MorePieces, WorkerLost, WorkerMessage
+from quire.fleet.work import FleetFull, FleetWork, LookAt, MorePieces, WorkerLost, WorkerMessage
 from quire.fleet.worker import FleetWorker
 from quire.fleet.worker_book import WorkerAddress, WorkerBook
 from quire.serve import Server, ServeSettings, bind
+from quire.viewer.routes import Reply
 
 from ..engine.threads import PATIENCE, until
 from ..serve.rig import NAME, SIZES, HttpAsker, tiny_model
@@ -41,7 +42,7 @@ class Carried:
             raise FleetFull("as many requests wait as may")
         while not (alive := sorted(fleet.alive)):
             await asyncio.sleep(0.005)  # as Ray does: it waits for a replica
-        name = fleet.book.rank(alive, work.tokens, work.scope, work.ticket.avoided)[0]
+        name = fleet.book.rank(alive, work.tokens, work.scope, work.ticket)[0]
         work.ticket.enter(fleet.book.in_flight, name)
         fleet.chosen.append(name)
         fleet.works.append(work)
@@ -81,7 +82,7 @@ def _singly(message: WorkerMessage) -> list[WorkerMessage]:
 class Fleet(HttpAsker):
     """So many workers and one server."""
 
-    def __init__(self, number: int, limits: FleetLimits, **sizes: Any) -> None:
+    def __init__(self, number: int, limits: FleetLimits, settings: ServeSettings, **sizes: Any) -> None:
         config = EngineConfig(**(SIZES | {"events": True, "event_seed": SEED} | sizes))
         here = "tcp://127.0.0.1:*"
         self.llms = {f"w{nth}": LLM(tiny_model(), config=config, publish=here, replay=here) for nth in range(number)}
@@ -99,7 +100,7 @@ class Fleet(HttpAsker):
         facts = self.workers["w0"].facts()
         words = self.llms["w0"].model.tokenizer
         self.service = FleetService(
-            ServeSettings(NAME), words, facts, lambda work: Carried(self, work), lambda: [self.book], limits
+            settings, words, facts, lambda work: Carried(self, work), lambda: [self.book], limits, looker=self._look
         )
         self.server = Server(self.service, grace=1)
         self._socket = bind("127.0.0.1", 0)
@@ -109,6 +110,13 @@ class Fleet(HttpAsker):
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()
         assert ready.wait(PATIENCE)
+
+    async def _look(self, asked: LookAt) -> Reply:
+        if asked.worker not in self.alive:
+            raise WorkerLost("it was killed")
+        reply = await asyncio.to_thread(self.workers[asked.worker].look, pickle.loads(pickle.dumps(asked)))
+        assert isinstance(reply, Reply)
+        return pickle.loads(pickle.dumps(reply))  # type: ignore[no-any-return]
 
     def _address(self, name: str) -> WorkerAddress:
         publisher = self.llms[name].publisher
@@ -157,8 +165,10 @@ class Fleet(HttpAsker):
 
 
 @contextmanager
-def fleet(number: int, limits: FleetLimits | None = None, **sizes: Any) -> Iterator[Fleet]:
-    made = Fleet(number, limits or FleetLimits(), **sizes)
+def fleet(
+    number: int, limits: FleetLimits | None = None, settings: ServeSettings | None = None, **sizes: Any
+) -> Iterator[Fleet]:
+    made = Fleet(number, limits or FleetLimits(), settings or ServeSettings(NAME), **sizes)
     try:
         yield made
     finally:

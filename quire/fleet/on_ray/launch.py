@@ -18,8 +18,9 @@ from quire.engine.model.load import LOCAL
 from quire.fleet.on_ray.calls import RayCall
 from quire.fleet.on_ray.open_books import open_books
 from quire.fleet.on_ray.replica import Replica, ReplicaConfig
-from quire.fleet.work import FleetWork, WorkerFacts
+from quire.fleet.work import FleetWork, LookAt, WorkerFacts
 from quire.fleet.worker_book import RankWeights, WorkerBook
+from quire.viewer.routes import Reply
 
 LOOPBACK = "127.0.0.1"
 ROUTER = "quire.fleet.on_ray.router.IndexRouter"
@@ -88,6 +89,11 @@ class RayFleet:
     def call(self, work: FleetWork) -> RayCall:
         """Have some replica do it."""
         return RayCall(self._answers, work)
+
+    async def look(self, asked: LookAt) -> Reply:
+        """Ask one replica about its cache."""
+        reply: Reply = await self._handle.look.remote(asked)
+        return reply
 
     def books(self) -> list[WorkerBook]:
         """What is known of the replicas."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from quire.engine.model import smollm2
 from quire.engine.model.folders import checked
 from quire.engine.publishing import EnginePublisher
 from quire.events import Keys, Publisher, Room
-from quire.fleet.work import FleetWork, WorkerFacts, WorkerMessage
+from quire.fleet.work import FleetWork, LookAt, WorkerFacts, WorkerMessage
 from quire.fleet.worker import FleetWorker
 from quire.tiers.shared import SharedConfig
+from quire.viewer.routes import Reply
 
 HOST_BYTES = "256MiB"  # of a replica with a shared store for which nothing else is said
 
@@ -38,6 +40,7 @@ class ReplicaConfig:
     key_file: str | None = None  # CURVE: the replicas' own secret key
     router_key: str | None = None  # and the public key of who may listen
     threads: int | None = None  # of torch, per replica
+    show_tokens: bool = False  # whether the live page shows prompts
     generation: int = 0  # another number makes other replicas: a rolling restart
 
 
@@ -61,7 +64,11 @@ class Replica:
         shared = None if config.shared is None else SharedConfig(config.shared)
         self._llm = LLM(model, config=fitting(model, config.device_memory, host, **fields), shared=shared)
         self._publisher = self._llm.loop.call(self._published)
-        self._worker = FleetWorker(self._llm, serve.get_replica_context().replica_id.unique_id)
+        self._worker = FleetWorker(
+            self._llm,
+            serve.get_replica_context().replica_id.unique_id,
+            show_tokens=config.show_tokens,
+        )
         if config.device != "cpu":
             self._llm.loop.call(lambda engine: engine.warm_up())
 
@@ -96,6 +103,10 @@ class Replica:
         """As FleetWorker.answer."""
         async for message in self._worker.answer(work):
             yield message
+
+    async def look(self, asked: LookAt) -> Reply:
+        """As FleetWorker.look, beside the answers."""
+        return await asyncio.to_thread(self._worker.look, asked)
 
     def __del__(self) -> None:
         if hasattr(self, "_llm"):

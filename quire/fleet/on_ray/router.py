@@ -8,7 +8,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from quire.events import Keys
 from quire.fleet.on_ray.open_books import add_book
-from quire.fleet.work import FleetWork
+from quire.fleet.work import FleetWork, LookAt
 from quire.fleet.worker_book import LEAST, SHARE, RankWeights, WorkerAddress, WorkerBook
 
 
@@ -45,11 +45,15 @@ class IndexRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """One after the other, the best first; the best counts as having it, until Ray says who does."""
-        work = _work(pending_request)
         by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
+        asked = None if pending_request is None or not pending_request.args else pending_request.args[0]
+        if isinstance(asked, LookAt):
+            return [[by_name[asked.worker]]] if asked.worker in by_name else []
+        work = _work(pending_request)
         if work is None or work.ticket is None:
             return [[one] for one in candidate_replicas]
-        ranked = self.book.rank(list(by_name), work.tokens, work.scope, work.ticket.avoided)
+        work.ticket.withdraw()  # it is no load of its own
+        ranked = self.book.rank(list(by_name), work.tokens, work.scope, work.ticket)
         if ranked:
             work.ticket.enter(self.book.in_flight, ranked[0])
         return [[by_name[name]] for name in ranked]

@@ -59,7 +59,7 @@ def run_fleet(
     fleet = RayFleet(_config(options))
     try:
         limits = FleetLimits(route_seconds=options.route_seconds)
-        service = FleetService(settings, words, fleet.facts, fleet.call, fleet.books, limits)
+        service = FleetService(settings, words, fleet.facts, fleet.call, fleet.books, limits, looker=fleet.look)
         _restart_on_hangup(fleet, tell)
         serve(service)
     finally:
@@ -74,7 +74,7 @@ def _config(options: Namespace) -> Any:
     replica = ReplicaConfig(
         options.model, options.device, options.dtype, options.device_memory, options.host_memory,
         max_length=options.max_length, max_requests=options.max_requests, shared=options.shared,
-        key_file=worker[0], router_key=router[1],
+        key_file=worker[0], router_key=router[1], show_tokens=options.show_tokens,
     )  # fmt: skip
     gpus = options.replica_gpus if options.replica_gpus is not None else float(options.device != "cpu")
     return RayFleetConfig(

@@ -16,7 +16,9 @@ try {
   // without storage the key is asked for again
 }
 
-const ask = (path) => fetch(path, { headers: state.key ? { authorization: `Bearer ${state.key}` } : {}, cache: "no-store" });
+const worker = new URLSearchParams(window.location.search).get("worker"); // one of many: its server passes questions on
+byId("back").hidden = !worker;
+const ask = (path) => fetch(worker ? `${path}&worker=${encodeURIComponent(worker)}` : path, { headers: state.key ? { authorization: `Bearer ${state.key}` } : {}, cache: "no-store" });
 
 function tellStatus(kind, text) {
   byId("status").className = `status ${kind}`;
@@ -33,6 +35,10 @@ async function poll() {
     const reply = await ask(`/viewer/snapshot?colour=${state.colour}${state.history.length ? "" : "&history=1"}`);
     if (reply.status === 401) {
       needKey();
+      return;
+    }
+    if (reply.status === 404 && worker) {
+      tellStatus("lost", "this worker has ended");
       return;
     }
     if (!reply.ok) throw new Error(String(reply.status));
@@ -65,7 +71,7 @@ function take(snapshot) {
 function show() {
   const { last, history } = state;
   if (!last) return;
-  byId("name").textContent = last.name || "the live cache";
+  byId("name").textContent = worker ? `worker ${last.name}` : last.name || "the live cache";
   byId("foot").textContent = last.shows_tokens ? "This page shows prompts: whoever started the server asked for that." : "No prompt, no token and no salt is on this page.";
   showTiles(last, history);
   showLegend(last);
