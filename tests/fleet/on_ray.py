@@ -109,6 +109,10 @@ class Talk(NamedTuple):
     answer: int
 
 
+SIDES: tuple[tuple[str, dict[str, Any]], ...] = (  # a name of its own: under the old one Ray keeps the router it has
+    ("ours", {}),
+    ("power of two", {"router": None, "name": "pow2"}),
+)
 TALKS = (Talk(96, 24, 12), Talk(64, 32, 16))  # the more is shared by all, the less a router can do
 
 
@@ -141,8 +145,7 @@ async def talk(fleet: RayFleet, kind: Talk, seed: int) -> tuple[float, list[floa
 async def hits(options: argparse.Namespace) -> bool:
     rates: dict[tuple[Talk, int], list[float]] = {}
     place = folder()
-    sides: tuple[tuple[str, dict[str, Any]], ...] = (("ours", {}), ("power of two", {"router": None, "name": "pow2"}))
-    for name, router in sides:  # a name of its own: under the old one Ray would go on with the router it has
+    for name, router in SIDES:
         fleet = await asyncio.to_thread(opened, 3, replica={"model": place, "device_memory": "4MiB"}, **router)
         before = sum(book.num_choices for book in fleet.books())
         for kind in TALKS:
@@ -160,12 +163,13 @@ async def hits(options: argparse.Namespace) -> bool:
 
 async def first(options: argparse.Namespace) -> bool:
     found = {}
-    for name, router in (("ours", {}), ("power of two", {"router": None})):
+    for name, router in SIDES:
         fleet = await asyncio.to_thread(
             opened, 2, replica={"model": None, "device_memory": "200MiB", "max_length": 2048}, **router
         )
         dice = random.Random(options.seed)
         times = []
+        before = sum(book.num_choices for book in fleet.books())
         try:
             texts = [words(dice, 900) for _ in range(4)]
             for nth in range(16):
@@ -175,6 +179,8 @@ async def first(options: argparse.Namespace) -> bool:
                 text += made
                 times.append(seconds)
                 await asyncio.sleep(0.2)
+            chosen = sum(book.num_choices for book in fleet.books()) - before
+            assert (chosen > 0) == (name == "ours"), f"our router has made {chosen} choices for {name}"
         finally:
             close_kept()
         found[name] = statistics.mean(times[4:])

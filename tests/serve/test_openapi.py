@@ -10,7 +10,9 @@ import pytest
 schemathesis = pytest.importorskip("schemathesis")
 
 from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
+from hypothesis.errors import Unsatisfiable  # noqa: E402
 from schemathesis.generation import GenerationMode  # noqa: E402
+from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
 from quire.serve import ServeSettings  # noqa: E402
 from quire.serve.openapi import document  # noqa: E402
@@ -79,6 +81,37 @@ def test_many_more(server: Serving, path: str) -> None:
     try_all(server, path, GenerationMode.NEGATIVE, 1000)
     server.until_idle()
     assert server.get("/health").status == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", GenerationMode)
+def test_every_operation_answers_as_the_document_says(server: Serving, mode: GenerationMode) -> None:
+    """Each path of the served document, GETs too: status, content type and body are what it promises."""
+    url = f"http://127.0.0.1:{server.port}"
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    tried: dict[str, int] = {}
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @settings(
+            max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate], database=None,
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def ask(case: Any) -> None:
+            if isinstance(case.body, dict):
+                case.body = {**case.body, **{name: value for name, value in BUSY.items() if case.body.get(name)}}
+            tried[case.operation.label] = tried.get(case.operation.label, 0) + 1
+            case.call_and_validate(base_url=url, excluded_checks=[positive_data_acceptance])  # 400: fields together
+
+        try:
+            ask()
+        except Unsatisfiable:
+            assert mode is GenerationMode.NEGATIVE and operation.method == "get"  # nothing of it can be wrong
+    served = {f"{method.upper()} {path}" for path, one in document(ServeSettings(NAME))["paths"].items() for method in one}
+    posts = {f"POST {path}" for path in POSTS}
+    assert set(tried) == served if mode is GenerationMode.POSITIVE else posts <= set(tried)
+    server.until_idle()
 
 
 def test_the_served_document_is_this_one(server: Serving) -> None:
