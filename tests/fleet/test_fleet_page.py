@@ -89,7 +89,7 @@ def test_it_shows_the_workers_and_leads_to_each(browser: Browser, some: Fleet) -
         assert page.locator(".worker .chip.exact").count() == 2
         page.click("#pause")
         for scheme in ("dark", "light"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             page.wait_for_selector(f"html[data-theme={scheme}]")
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
