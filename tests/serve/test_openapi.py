@@ -108,7 +108,9 @@ def test_every_operation_answers_as_the_document_says(server: Serving, mode: Gen
             ask()
         except Unsatisfiable:
             assert mode is GenerationMode.NEGATIVE and operation.method == "get"  # nothing of it can be wrong
-    served = {f"{method.upper()} {path}" for path, one in document(ServeSettings(NAME))["paths"].items() for method in one}
+    served = {
+        f"{method.upper()} {path}" for path, one in document(ServeSettings(NAME))["paths"].items() for method in one
+    }
     posts = {f"POST {path}" for path in POSTS}
     assert set(tried) == served if mode is GenerationMode.POSITIVE else posts <= set(tried)
     server.until_idle()

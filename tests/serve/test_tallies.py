@@ -32,8 +32,9 @@ def test_numbers_read_as_those_of_prometheus_itself() -> None:
         gauge.inc(amount - 2)
         also.inc(amount - 2)
         seconds = dice.choice((0.0, 0.01, 0.3, 1, 8000.0, dice.random(), dice.expovariate(0.1)))  # bounds, too
-        for one in (*histograms, *tallied):
+        for one, other in zip(histograms, tallied, strict=True):
             one.observe(seconds)
+            other.observe(seconds)
     assert _lines(ours) == _lines(theirs)
 
 
