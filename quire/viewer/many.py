@@ -13,9 +13,8 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
-from urllib.parse import parse_qs
 
-from quire.viewer.routes import BRIEF, FILES, RECEIPT, SNAPSHOT, PageKey, Reply, static, wrong
+from quire.viewer.routes import BRIEF, FILES, RECEIPT, SNAPSHOT, TOO_MANY, PageKey, Reply, query_fields, static, wrong
 
 WORKERS = "/viewer/workers"
 WORKER_PAGE = "/worker"  # of one of them
@@ -68,7 +67,10 @@ class ManyPages:
 
     async def _of_one(self, path: str, query: str) -> Reply:
         """A question about one cache, to the worker that has it."""
-        asked = parse_qs(query[:400], max_num_fields=8).get("worker", [""])[0]
+        fields = query_fields(query)
+        if fields is None:
+            return wrong(400, TOO_MANY)
+        asked = fields.get("worker", [""])[0]
         if asked not in self._facts.workers():
             return wrong(404, "there is no such worker: it has ended, or never was")
         return await self._asked(asked, path, query, self._key.is_there)

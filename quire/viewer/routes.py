@@ -21,6 +21,7 @@ from quire.viewer.sampler import Sampler
 from quire.viewer.snapshot import Snapshots
 from quire.viewer.source import CacheSource
 
+TOO_MANY = "the query has more than 8 fields"
 SHORTEST, LONGEST = 16, 512  # characters of a key
 FILES = {  # path -> file and kind
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -101,10 +102,9 @@ class PageRoutes:
 
     def told(self, path: str, query: str, is_operator: bool) -> Reply:
         """What may be told, to somebody who may look."""
-        try:
-            asked = parse_qs(query[:200], max_num_fields=8)
-        except ValueError:
-            return wrong(400, "the query has more than 8 fields")
+        asked = query_fields(query)
+        if asked is None:
+            return wrong(400, TOO_MANY)
         if path == BRIEF:
             return Reply(200, _json(brief_of(self.snapshots.source)))
         return self._snapshot(asked) if path == SNAPSHOT else self._receipt(asked, is_operator)
@@ -122,6 +122,14 @@ class PageRoutes:
             return wrong(400, "request is the number of one that the page shows")
         told = receipt_of(self.snapshots, int(number), is_operator)
         return wrong(404, "that request is over") if told is None else Reply(200, _json(told))
+
+
+def query_fields(query: str) -> dict[str, list[str]] | None:
+    """Of a URL; None: it has more than there are."""
+    try:
+        return parse_qs(query[:400], max_num_fields=8)
+    except ValueError:
+        return None
 
 
 def checked_key(key: str) -> str:
