@@ -19,8 +19,9 @@ pytest.importorskip("transformers")
 from quire import InputError, MissingExtra  # noqa: E402
 from quire.core.records.request import Int32  # noqa: E402
 from quire.engine import LLM, Engine, EngineConfig, Model, RunFailed, Sampling, StructuredOutputs, load, of  # noqa: E402
+from quire.engine.choose import grammar  # noqa: E402
 from quire.engine.choose.edit_logits import edit  # noqa: E402
-from quire.engine.choose.grammar import Grammars  # noqa: E402
+from quire.engine.choose.grammar import GrammarMask, Grammars  # noqa: E402
 from quire.engine.choose.sample_row import SampleRow  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
 
@@ -265,6 +266,53 @@ def test_compiled_grammars_are_kept_and_not_shared(tiny: Model) -> None:
     third = grammars.mask(FORMS["choice"])
     third.accept(tiny.tokenizer.encode("%")[0])
     assert "its grammar cannot go on" in third.error and not third.complete and not third.words().any()
+
+
+def spell(mask: GrammarMask, tiny: Model, text: str) -> str:
+    """Its tokens, one by one, as an answer would have them; why it cannot go on, if so."""
+    for token in tiny.tokenizer.encode(text):
+        mask.words()
+        mask.accept(token)
+        if mask.error:
+            break
+    return mask.error
+
+
+def test_others_answers_use_up_nothing_of_mine(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States that a grammar builds are shared by all of its answers, and bounded for all of them together."""
+    monkeypatch.setitem(grammar.LIMITS, "max_lexer_states", 400)
+    grammars = Grammars(tiny.tokenizer, tiny.eos_ids)
+    fields = {name: {"type": "string", "maxLength": 200 + at} for at, name in enumerate("abcd")}
+    form = StructuredOutputs(json={"type": "object", "properties": fields, "required": list(fields)})
+
+    def text(long: str) -> str:
+        return json.dumps({name: "x" * (24 if name == long else 2) for name in fields})
+
+    mine, copied = grammars.mask(form), grammars.mask(form).copy()
+    for long in "abcdabcd":
+        assert spell(grammars.mask(form), tiny, text(long)) == ""
+    assert spell(mine, tiny, text("c")) == "" and mine.complete
+    assert spell(copied, tiny, text("d")) == ""
+    greedy = spell(grammars.mask(form), tiny, json.dumps({"a": "x" * 190}))
+    assert "too many states" in greedy  # its own needs are still bounded
+    assert spell(grammars.mask(form), tiny, text("b")) == ""
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"json": json.loads('{"a":' * 400 + "1" + "}" * 400)},
+        {"json": {"enum": ["\ud800"]}},
+        {"regex": "\ud800"},
+        {"regex": "a{4}{"},
+        {"choice": ["\udfff"]},
+    ],
+    ids=["deep", "half a character", "half in a regex", "no regex", "half in a choice"],
+)
+def test_what_no_grammar_can_be_made_of(tiny: Model, form: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="structured outputs"):
+        mask = Grammars(tiny.tokenizer, tiny.eos_ids).mask(StructuredOutputs(**form))
+        assert not mask.words().any() or mask.error
 
 
 @pytest.mark.skipif(bool(smollm2.missing()), reason="the embedded model is not installed")

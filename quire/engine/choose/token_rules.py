@@ -60,6 +60,8 @@ def bad_word_ids(words: Sequence[str], tokenizer: Any) -> list[Ids]:
         raise InputError(say("bad_words", "the model has no tokenizer", "give their ids a logit_bias of -100"))
     found: list[Ids] = []
     for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise InputError(say("bad_words", "one of them has half a character", "give whole ones"))
         plain = tuple(tokenizer.encode(word.lstrip(), add_special_tokens=False))
         spaced = tuple(tokenizer.encode(" " + word.lstrip(), add_special_tokens=False))
         if plain:
