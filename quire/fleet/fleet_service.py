@@ -5,6 +5,7 @@ Endpoints, fields, keys and errors are the server's own; this owns which FleetSt
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,6 +51,7 @@ class FleetService(Service):
         self._fleet_metrics = FleetMetrics(settings.model_name, books)
         self.metrics = self._fleet_metrics
         self.bodies = BodyRoom(settings.max_bodies)
+        self.large = asyncio.Semaphore()
         self.page, self._pages = None, None
         if looker is not None and settings.has_viewer:
             facts_of_all = _BookFacts(settings.model_name, books, self._fleet_metrics)

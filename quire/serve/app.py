@@ -16,7 +16,6 @@ from quire.serve import routes
 from quire.serve.endpoint import Handler, HttpEndpoint
 from quire.serve.errors import ApiError
 from quire.serve.exchange import Receive, Send
-from quire.serve.openapi import document
 from quire.serve.service import Service
 from quire.serve.settings import VERSION
 from quire.viewer.many import FLEET_PATHS
@@ -35,18 +34,21 @@ GETS: dict[str, Handler] = {
     "/ready": routes.ready,
     "/version": routes.version,
     "/metrics": routes.metrics,
+    "/openapi.json": routes.openapi,
     **dict.fromkeys(PAGE, routes.live_page),
 }
-OPEN = ("/health", "/ready", "/version", *PAGE)  # to anybody, with API keys too: they tell nothing, or ask for a key
+# To anybody, with API keys too: they tell nothing, or ask for a key.
+OPEN = ("/health", "/ready", "/version", "/openapi.json", *PAGE)
 
 
 def make_app(service: Service) -> FastAPI:
     """An ASGI application; the LLM stays its maker's."""
-    app = FastAPI(title="Quire", version=VERSION, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Quire", version=VERSION, openapi_url=None, redirect_slashes=False
+    )  # all that it serves is ours
     for (method, path), endpoint in endpoints(service).items():
         made: Any = endpoint
         app.router.routes.append(Route(path, made, methods=[method]))
-    app.openapi = lambda: document(service.settings)  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _no_such)  # type: ignore[arg-type]
     if service.settings.origins:
         app.add_middleware(

@@ -63,6 +63,7 @@ class Exchange:
         self.id = given if self.has_own_id else f"{_PROCESS}{next(_NUMBERS):08x}"
         self.status = 0  # 0: nothing was sent
         self.is_events = False
+        self.body_size = 0
         self.complete = False
         self.gone = False
 
@@ -99,6 +100,7 @@ class Exchange:
                 raise ClientGone("the client left before its body had come")
             part, more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
+            self.body_size = size
             if size > max_bytes:
                 raise _too_large(max_bytes)
             room.take(len(part))

@@ -16,6 +16,7 @@ from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
 from quire.serve.errors import ApiError, told
 from quire.serve.exchange import ID, Exchange
+from quire.serve.openapi import document
 from quire.serve.prompts import LONG
 from quire.serve.protocol.fields import Fields, read_fields
 from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOICES_ASKED, SAMPLING_NAMES, TOKENIZE
@@ -24,6 +25,7 @@ from quire.serve.service import Generation, Service
 from quire.serve.settings import VERSION
 from quire.serve.tools import ToolPlan, plan_tools
 
+LARGE = 64 << 10  # bytes of a body that is checked beside the event loop, one such at a time
 Asked = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -94,7 +96,9 @@ async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
     else:
         tokens = await _beside(_size(asked["messages"]), lambda: service.prompts.of_chat(asked, asked["tools"] or None))
     words = service.prompts.tokenizer
-    strings = words.convert_ids_to_tokens(tokens) if asked["return_token_strs"] else None
+    strings = None
+    if asked["return_token_strs"]:
+        strings = await _beside(len(tokens), lambda: words.convert_ids_to_tokens(tokens))
     reply = {"count": len(tokens), "max_model_len": service.longest, "tokens": tokens, "token_strs": strings}
     await exchange.reply(200, reply)
 
@@ -102,8 +106,9 @@ async def tokenize(service: Service, exchange: Exchange, tenant: str) -> None:
 async def detokenize(service: Service, exchange: Exchange, tenant: str) -> None:
     """POST /detokenize."""
     asked = await _read(service, exchange, DETOKENIZE)
-    tokens = service.prompts.of_tokens(asked["tokens"], "tokens")
-    await exchange.reply(200, {"prompt": _text(service, tokens, special=True)})
+    tokens = asked["tokens"]
+    made = lambda: _text(service, service.prompts.of_tokens(tokens, "tokens"), special=True)  # noqa: E731
+    await exchange.reply(200, {"prompt": await _beside(len(tokens), made)})
 
 
 async def models(service: Service, exchange: Exchange, tenant: str) -> None:
@@ -142,6 +147,11 @@ async def metrics(service: Service, exchange: Exchange, tenant: str) -> None:
     await exchange.reply_bytes(200, data, "text/plain; version=0.0.4; charset=utf-8")
 
 
+async def openapi(service: Service, exchange: Exchange, tenant: str) -> None:
+    """GET /openapi.json: what may be asked, for programs."""
+    await exchange.reply(200, document(service.settings))
+
+
 async def live_page(service: Service, exchange: Exchange, tenant: str) -> None:
     """GET / and what the page asks for; who may look is decided there."""
     key = exchange.header(b"authorization").decode("latin-1")
@@ -158,7 +168,12 @@ async def live_page(service: Service, exchange: Exchange, tenant: str) -> None:
 async def _read(service: Service, exchange: Exchange, fields: Fields) -> dict[str, Any]:
     """The fields of a body, which asks for the model that there is."""
     settings = service.settings
-    asked = read_fields(await exchange.json(settings.max_body, settings.body_seconds, service.bodies), fields)
+    body = await exchange.json(settings.max_body, settings.body_seconds, service.bodies)
+    if exchange.body_size <= LARGE:
+        asked = read_fields(body, fields)
+    else:
+        async with service.large:
+            asked = await asyncio.to_thread(read_fields, body, fields)
     if asked["model"] not in (None, settings.model_name):
         fact = f"this server has {settings.model_name} only"
         raise ApiError(
@@ -200,7 +215,9 @@ def _size(value: Any) -> int:
         return len(value)
     if isinstance(value, dict):
         return sum(map(_size, value.values()))
-    return sum(map(_size, value)) if isinstance(value, list) else 1
+    if isinstance(value, list):
+        return len(value) if value and isinstance(value[0], int) else sum(map(_size, value))
+    return 1
 
 
 def _cut(prompt: list[int], asked: Asked, longest: int) -> list[int]:

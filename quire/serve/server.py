@@ -16,6 +16,7 @@ import uvicorn
 
 from quire.core.records.errors import InputError, say
 from quire.serve.app import ShortWay
+from quire.serve.connection import BoundedConnection
 from quire.serve.service import Service
 
 LEAVE = 5.0  # seconds for cut answers to be told, behind the grace
@@ -33,6 +34,7 @@ class Server(uvicorn.Server):
             ShortWay(service), log_config=None, access_log=False, server_header=False, lifespan="off",
             timeout_graceful_shutdown=int(grace + LEAVE) + 1, ssl_certfile=cert, ssl_keyfile=key, backlog=BACKLOG,
             proxy_headers=False,  # nothing here depends on who a proxy says has asked
+            http=BoundedConnection, ws="none",
         )  # fmt: skip
         super().__init__(config)
 

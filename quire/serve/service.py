@@ -58,6 +58,7 @@ class Service:
         self._run_metrics = Metrics(llm, settings.model_name, self.longest)
         self.metrics: HttpMetrics = self._run_metrics
         self.bodies = BodyRoom(settings.max_bodies)
+        self.large = asyncio.Semaphore()  # who checks a large body
         self._streams: set[Stream] = set()
         self._viewed = EngineSource(llm, settings.model_name) if settings.has_viewer else None
         self.page = None if self._viewed is None else _page(self._viewed, settings)  # None: there is no live page

@@ -174,6 +174,8 @@ def test_bad_words_stand_at_the_beginning_and_behind_a_space() -> None:
     assert bad_word_ids([], None) == []
     with pytest.raises(InputError, match="bad_words: the model has no tokenizer; give their ids a logit_bias of -100"):
         bad_word_ids(["cat"], None)
+    with pytest.raises(InputError, match="bad_words: one of them has half a character"):
+        bad_word_ids(["cat\ud800"], byte_tokenizer())
 
 
 # -- an engine ---------------------------------------------------------------------------------------------------------

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from math import nan
 from typing import Any
 
 import pytest
 
 from quire import InputError
-from quire.serve import ServeSettings, make_app
+from quire.serve import ServeSettings, connection, make_app, routes
 from quire.serve.endpoint import host_name
+from quire.serve.protocol.fields import Fields, read_fields
 
-from ..engine.threads import until
+from ..engine.threads import PATIENCE, until
 from .rig import HELLO, NAME, Serving, serving
 
 CHAT = "/v1/chat/completions"
@@ -139,6 +142,9 @@ def test_a_name_that_leads_here_is_not_enough() -> None:
         assert server.get("/version", Host="localhost:9999").status == 200
         got = server.get("/version", Host="page.example")
         assert got.status == 403 and "--allow-host" in got.error["message"]
+        assert server.get("/openapi.json", Host="page.example").status == 403
+        assert server.get("/openapi.json").json["openapi"]
+        assert server.get("/version/", Host="page.example").status == 404  # and no way to page.example/version
 
 
 @pytest.mark.parametrize(
@@ -247,3 +253,73 @@ def test_settings_are_checked() -> None:
             ServeSettings(NAME, **{name: value})
     with pytest.raises(InputError):
         ServeSettings("")
+
+
+# -- what comes before a body ------------------------------------------------------------------------------------------
+
+LINES = b"".join(b"x-%d: %s\r\n" % (number, b"a" * 90) for number in range(200))
+HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (HEAD, LINES),
+        (HEAD + b"x: ", b"a" * 20_000),
+        (b"GET /health?", b"a" * 20_000),
+        (HEAD + b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", LINES),
+        (HEAD + b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ", b"a" * 20_000),
+    ],
+    ids=["headers", "a header", "a line", "trailers", "a trailer"],
+)
+def test_a_head_without_end_is_cut(server: Serving, begin: bytes, more: bytes) -> None:
+    with server.wire() as wire, pytest.raises(OSError):  # it is closed at our end while we still write
+        wire.socket.sendall(begin)
+        for _ in range(1000):
+            wire.socket.sendall(more)
+    assert server.get("/health").status == 200
+
+
+def test_a_head_that_is_too_long_is_told(server: Serving) -> None:
+    with server.wire() as wire:
+        wire.socket.sendall(HEAD + LINES * 4 + b"\r\n")
+        got = wire.read_until(b"}}")
+        assert got.startswith(b"HTTP/1.1 431 ") and b"more than 65536 bytes" in got
+        assert wire.socket.recv(1) == b""
+
+
+def test_a_head_has_to_come_in_time(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    with server.wire() as silent, server.wire() as slow, server.wire() as used:
+        slow.socket.sendall(b"GET /hea")
+        used.socket.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert used.read_until(b"}").startswith(b"HTTP/1.1 200 ")
+        assert silent.socket.recv(1) == b""
+        assert slow.read_until(b"}}").startswith(b"HTTP/1.1 408 ") and slow.socket.recv(1) == b""
+        used.socket.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")  # silence between requests is another limit
+        assert used.read_until(b"}").startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_large_body_is_checked_beside_the_others(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is, others are answered; lists have their bounds."""
+    checked, go_on = threading.Event(), threading.Event()
+
+    def held(body: Any, fields: Fields) -> dict[str, Any]:
+        if len(body.get("prompt", "")) > 1000:
+            checked.set()
+            assert go_on.wait(PATIENCE)
+        return read_fields(body, fields)
+
+    monkeypatch.setattr(routes, "read_fields", held)
+    with ThreadPoolExecutor(1) as others:
+        large = others.submit(server.complete, prompt=[0] * 40_000)
+        assert checked.wait(PATIENCE)
+        assert server.get("/health").status == 200 and server.complete(max_tokens=1).status == 200
+        go_on.set()
+        assert "40000 tokens" in large.result().error["message"]
+    got = server.complete(prompt=[0] * ((1 << 20) + 1))
+    assert got.status == 400 and "give at most 1048576" in got.error["message"]
+    got = server.chat(messages=[{"role": "user", "content": ""}] * 16_385)
+    assert got.status == 400 and "it has 16385 entries; give at most 16384" in got.error["message"]
+    wrong = server.complete(prompt=[*[0] * 100, 1.5])
+    assert wrong.status == 400 and wrong.error["param"] == "prompt[100]"

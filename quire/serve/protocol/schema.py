@@ -86,7 +86,19 @@ def _fault_of_list(value: list[Any], schema: Schema, path: str) -> Fault | None:
     items = schema.get("items")
     if items is None:
         return None
+    if items.get("type") == "integer":
+        return _fault_of_integers(value, items, path)
     return next((fault for nth, one in enumerate(value) if (fault := fault_of(one, items, f"{path}[{nth}]"))), None)
+
+
+def _fault_of_integers(value: list[Any], items: Schema, path: str) -> Fault | None:
+    """Of a million tokens each is looked at shortly."""
+    least, most = items.get("minimum", -math.inf), items.get("maximum", math.inf)
+    for nth, one in enumerate(value):
+        is_whole = type(one) is int or (type(one) is float and one.is_integer())
+        if not (is_whole and least <= one <= most) and (fault := fault_of(one, items, f"{path}[{nth}]")):
+            return fault
+    return None
 
 
 def _fault_of_object(value: dict[str, Any], schema: Schema, path: str) -> Fault | None:

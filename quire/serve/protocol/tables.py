@@ -15,6 +15,8 @@ from quire.serve.protocol.schema import Schema
 MOST_CHOICES_ASKED = 128  # answers to one request, over all of its prompts
 MOST_PROMPTS = 128
 MOST_TOOLS = 128
+MOST_MESSAGES = 1 << 14  # and parts of one
+MOST_TOKENS = 1 << 20  # of one prompt; a model's own limit is told later, with its number
 LONGEST_NAME = 256  # of a model, a salt, a request
 INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 TEXT: Schema = {"type": "string"}
@@ -25,7 +27,7 @@ TOKEN: Schema = {"type": "integer", "minimum": 0, "maximum": bounds.LARGEST}
 COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": bounds.LARGEST}
 LENGTH: Schema = {"type": "integer", "minimum": 1, "maximum": bounds.LARGEST}
 PENALTY: Schema = {"type": "number", "minimum": -bounds.STRONGEST_PENALTY, "maximum": bounds.STRONGEST_PENALTY}
-TOKENS: Schema = {"type": "array", "items": TOKEN, "minItems": 1}
+TOKENS: Schema = {"type": "array", "items": TOKEN, "minItems": 1, "maxItems": MOST_TOKENS}
 FUNCTION_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 64}
 STOP: Schema = {"type": "string", "minLength": 1, "maxLength": bounds.LONGEST_STOP}
 OMIT = "leave it out"
@@ -42,11 +44,13 @@ CALL: Schema = closed(
     ("function",), id=TEXT, type={"enum": ["function"]}, index=COUNT,
     function=closed(("name", "arguments"), name=TEXT, arguments={"anyOf": [TEXT, OBJECT]}),
 )  # fmt: skip
+PARTS: Schema = {"type": "array", "items": PART, "maxItems": MOST_MESSAGES}
 MESSAGE: Schema = closed(
-    ("role",), role=NAME, content={"anyOf": [TEXT, {"type": "array", "items": PART}]}, name=NAME,
+    ("role",), role=NAME, content={"anyOf": [TEXT, PARTS]}, name=NAME,
     tool_calls={"type": "array", "items": CALL, "maxItems": MOST_TOOLS}, tool_call_id=NAME,
     refusal={"type": "null"}, audio={"type": "null"}, function_call={"type": "null"}, annotations={"type": "array"},
 )  # fmt: skip
+MESSAGES: Schema = {"type": "array", "items": MESSAGE, "minItems": 1, "maxItems": MOST_MESSAGES}
 FUNCTION: Schema = closed(("name",), name=FUNCTION_NAME, description=TEXT, parameters=OBJECT, strict=SWITCH)
 TOOL: Schema = closed(("type", "function"), type={"enum": ["function"]}, function=FUNCTION)
 TOOL_CHOICE: Schema = {
@@ -151,7 +155,7 @@ _BOTH: dict[str, Field] = {
     "return_token_offsets": refused("ask for logprobs in /v1/completions, which have text_offset", False),
 }
 CHAT = Fields({
-    "messages": needed({"type": "array", "items": MESSAGE, "minItems": 1}),
+    "messages": needed(MESSAGES),
     **_BOTH,
     "max_completion_tokens": works(LENGTH),
     "logprobs": works(SWITCH, False),
@@ -211,7 +215,7 @@ TOKENIZE = Fields(
     {
         "model": works(NAME),
         "prompt": works(TEXT),
-        "messages": works({"type": "array", "items": MESSAGE, "minItems": 1}),
+        "messages": works(MESSAGES),
         "tools": CHAT["tools"],
         "add_special_tokens": works(SWITCH),
         "add_generation_prompt": CHAT["add_generation_prompt"],
@@ -226,7 +230,7 @@ TOKENIZE = Fields(
 DETOKENIZE = Fields(
     {
         "model": works(NAME),
-        "tokens": needed({"type": "array", "items": TOKEN, "maxItems": 1 << 20}),
+        "tokens": needed({"type": "array", "items": TOKEN, "maxItems": MOST_TOKENS}),
     }
 )
 SAMPLING_NAMES = {"stop_ids": "stop_token_ids", "beams": "use_beam_search"}  # fields of Sampling with other names here
