@@ -12,7 +12,18 @@ import pytest
 from quire import InputError
 from quire.tools.capacity import plan_command
 from quire.tools.capacity.fleet import Fleet, played
-from quire.tools.capacity.plan import Objective, PredictionCheck, Prices, Search, find_plan, memories, try_fleet
+from quire.tools.capacity.plan import (
+    CapacityPlan,
+    Objective,
+    PredictionCheck,
+    Prices,
+    Search,
+    Tried,
+    find_plan,
+    memories,
+    try_fleet,
+)
+from quire.tools.capacity.plan_page import ShownPlan, outcome
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import ReplaySettings
@@ -114,7 +125,7 @@ def test_the_command_says_what_it_found_and_assumed(tmp_path: Path, capsys: pyte
     assert plan_command.main(words(source)) == 0
     shown = capsys.readouterr()
     assert "Cheapest for a p90 first token within 0.5 s: " in shown.out and "an hour" in shown.out
-    assert "rates as given: not measured here" in shown.out and "1 worker with 1.0 GB device: " in shown.err
+    assert "rates as given: not measured here" in shown.out and "1 worker with 1 GB device: " in shown.err
     assert plan_command.main(words(source, "--json", "--model", "llama-3-70b")) in (0, 1)
     found = json.loads(capsys.readouterr().out)
     assert found["assumed"]["model"] == "llama-3-70b" and found["assumed"]["prefill_tokens_per_second"] == 8000
@@ -138,16 +149,48 @@ def test_a_model_that_is_off_recommends_nothing(tmp_path: Path, capsys: pytest.C
         assert plan_command.main(words(source, "--measured", measured(tmp_path, *bad), *json_wanted)) == 1
         shown = capsys.readouterr().out
         assert (
-            "No recommendation: " in shown and "off by 33%" in shown if not json_wanted else '"chosen": null' in shown
+            "No recommendation: " in shown and "off by 33 %" in shown if not json_wanted else '"chosen": null' in shown
         )
         assert "Cheapest" not in shown
     assert plan_command.main(words(source, "--measured", measured(tmp_path))) == 1, "nothing was checked"
     assert PredictionCheck(1.0, 1.25).off == pytest.approx(0.2) and PredictionCheck(1.5, 1.0).off == pytest.approx(0.5)
 
 
+def test_the_page_says_what_the_screen_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, page = talks(tmp_path), tmp_path / "plan.html"
+    assert plan_command.main(words(source, "--html", str(page))) == 0
+    shown, text = capsys.readouterr().out, page.read_text(encoding="utf-8")
+    assert shown.splitlines()[0] in text and f"page: {page}" in shown
+    assert text.count('class="dot cgood"') == 1 and "not measured here" in text and "<script" not in text
+    assert plan_command.main(words(source, "--html", str(page), "--measured", measured(tmp_path, (1.0, 2.0)))) == 1
+    text = page.read_text(encoding="utf-8")
+    assert "No recommendation: " in text and "Cheapest" not in text and "dot cgood" not in text
+
+
+def test_what_is_late_by_little_is_called_late(tmp_path: Path) -> None:
+    asked = search(talks(tmp_path), 0.5)
+    found = try_fleet(asked, Fleet(1, "exact", asked.memories[0]))
+    result = played(read_trace(asked.source.path), Fleet(1, "exact", asked.memories[0]), (90,))
+    late, kept = (replace(result, ttft_ms={"objective": ms}) for ms in (500.1, 500.0))
+    assert outcome(replace(found, result=late), asked.objective) == "0.5 s, too late"
+    assert outcome(replace(found, result=kept), asked.objective) == "0.5 s"
+    assert outcome(replace(found, result=replace(kept, refused=2)), asked.objective) == "0.5 s, 2 refused"
+    assert outcome(replace(found, result=None), asked.objective) == "too late, given up"
+
+
+def test_the_screen_shows_the_fleets_around_the_chosen_one(tmp_path: Path) -> None:
+    asked = search(talks(tmp_path), 0.5)
+    tried = tuple(Tried(Fleet(1 + nth, "exact", asked.memories[0]), float(nth), None) for nth in range(30))
+    shown = ShownPlan(CapacityPlan(asked.objective, tried[20], tried), asked, None)
+    assert [one.price for one in shown.near()] == [float(nth) for nth in range(12, 24)]
+    none = ShownPlan(CapacityPlan(asked.objective, None, tried), asked, None)
+    assert [one.price for one in none.near()] == [float(nth) for nth in range(22, 30)]
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
+        (["--html", "nowhere/page.html"], "there is no such folder"),
         (["--ttft", "soon"], "write 2s or 500ms"),
         (["--ttft", "0s"], "no objective"),
         (["--p", "100"], "below 100"),

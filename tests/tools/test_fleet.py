@@ -12,6 +12,7 @@ import pytest
 from quire import InputError
 from quire.tools.capacity import fleet_command
 from quire.tools.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
+from quire.tools.capacity.fleet_page import answer, answer_lines, warning_lines
 from quire.tools.capacity.routers import ROUTERS, ExactRouter, LeastLoaded, open_router
 from quire.tools.capacity.simulated_worker import SimulatedWorker
 from quire.tools.replay.play.player import play
@@ -145,6 +146,45 @@ def test_the_command_answers_in_a_sentence_and_in_json(capsys: pytest.CaptureFix
     assert set(found["fleets"][0]["ttft_ms"]) == {"mean", "p50", "p90", "p95", "p99"}
 
 
+def result_of(workers: int, router: str, hit_rate: float, load: float = 0.5) -> FleetResult:
+    times = {"p50": 500.0, "p95": 2000.0 - 1000 * hit_rate}
+    return FleetResult(workers, router, 10, 0, 1000, hit_rate, times, 10.0, load, 1.0)
+
+
+def test_the_answer_is_one_sentence_over_all_sizes() -> None:
+    rates = {"round_robin": 0.1, "least_loaded": 0.2, "exact": 0.25}
+    found = [
+        result_of(count, router, rate + (router == "exact") * count / 100)
+        for count in (2, 8)
+        for router, rate in rates.items()
+    ]
+    said = answer(found)
+    assert said == (
+        "With 2 to 8 workers a router that knows what is cached hits +7.0 to +13.0 points more than least_loaded."
+    )
+    assert answer(found[:3]) == answer_lines(found)[0]
+    assert answer_lines(found)[1].endswith("its p95 first token is 1.67 s instead of 1.8 s.")
+    assert "1 worker, exact: 25.0 % of" in answer([result_of(1, "exact", 0.25), result_of(1, "least_loaded", 0.25)])
+    assert answer([]) == "No fleet could run."
+
+
+def test_only_fleets_with_too_much_to_do_are_warned_of() -> None:
+    found = [result_of(2, "exact", 0.2, 1.4), result_of(2, "least_loaded", 0.1, 1.6), result_of(4, "exact", 0.2, 0.7)]
+    (line,) = warning_lines(found)
+    assert line.startswith("More comes than 2 workers can compute (up to 160 % of it, with least_loaded)")
+    assert warning_lines(found[2:]) == []
+
+
+def test_the_page_has_the_answer_a_plot_and_every_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "fleet.html"
+    words = ["sample", "--limit", "40", "--workers", "2,3", "--jobs", "1", "--html", str(page)]
+    assert fleet_command.main(words) == 0
+    text = page.read_text(encoding="utf-8")
+    first = text.index('class="answer">With 2 to 3 workers a router that knows')
+    assert first < text.index('id="hits"') < text.index("<details><summary>First tokens") and "<script" not in text
+    assert text.count("<td>least_loaded</td>") == 3 and f"page: {page}" in capsys.readouterr().out
+
+
 def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sample", "--limit", "40", "--workers", "1", "--jobs", "1", "--prefill-rate", "100"]
     assert fleet_command.main(words) == 0
@@ -157,6 +197,7 @@ def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         (["sample", "--workers", "two"], "no whole numbers"),
         (["sample", "--workers", "2000"], "1 to 1024"),
         (["-"], "standard input"),
+        (["sample", "--html", "nowhere/page.html"], "there is no such folder"),
         (["sample", "--device", "1MB", "--jobs", "1", "--limit", "5"], "it holds no page"),
     ],
 )

@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from quire.tools.replay.play.sweep import Point, Sweep
+from quire.tools.capacity import fleet_page, plan_page
+from quire.tools.capacity.fleet import Fleet, FleetResult
+from quire.tools.capacity.plan import CapacityPlan, Objective, Prices, Search, Tried, memories
+from quire.tools.capacity.routers import ROUTERS
+from quire.tools.replay.play.sweep import Point, Sweep, TraceSource
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.show import curves, page
 from tests.tools.test_replay_page import a_result
@@ -85,6 +89,33 @@ def swept() -> Sweep:
     return Sweep("a trace.jsonl", tuple(points), 0.5)
 
 
+def fleets() -> list[FleetResult]:
+    """Up to 256 workers; the smallest fleet has more to do than it can."""
+    times = {"mean": 400.0, "p50": 300.0, "p90": 900.0, "p95": 1234.5, "p99": 9000.0}
+    return [
+        FleetResult(count, router, 1000, 2, 10**7, 0.3 - 0.05 * nth / (1 + at), times, 3600.0, 2.0 / count, 1.2)
+        for at, count in enumerate((1, 2, 4, 8, 16, 64, 256))
+        for nth, router in enumerate(reversed(ROUTERS))
+    ]
+
+
+def planned() -> plan_page.ShownPlan:
+    """Three tiers of several sizes: twelve memories, four numbers of workers, the last of them soon enough."""
+    gb = 10**9
+    sizes = memories(ReplaySettings(), [20 * gb, 40 * gb, 80 * gb], [0, 400 * gb], [0, 8000 * gb])
+    search = Search(TraceSource("a trace.jsonl"), sizes, Objective(2.0), Prices())
+    tried = []
+    for memory in sizes:
+        for count in (1, 2, 4, 8):
+            fleet = Fleet(count, "exact", memory)
+            soon = replace(fleets()[0], ttft_ms={"objective": 4000.0 / count}, refused=0)
+            tried.append(Tried(fleet, search.prices.of(fleet), None if count == 1 else soon))
+    tried.append(replace(tried[0], error="it holds no page"))
+    every = tuple(sorted(tried, key=lambda one: one.price))
+    chosen = next(one for one in every if one.keeps(search.objective))
+    return plan_page.ShownPlan(CapacityPlan(search.objective, chosen, every), search, None)
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -93,6 +124,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "replay": page.render(heavy),
         "compare": page.render(a_result(), a_result(broken=1)),
         "sweep": curves.render(swept()),
+        "fleet": fleet_page.render("a trace.jsonl", fleets(), ReplaySettings()),
+        "plan": plan_page.render("a trace.jsonl", planned()),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -116,9 +149,10 @@ def test_pages_can_be_read(browser: Any, pages: dict[str, Path], scheme: str, wi
     context.close()
 
 
-def test_paper_shows_what_is_folded(browser: Any, pages: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", ["replay", "fleet", "plan"])
+def test_paper_shows_what_is_folded(browser: Any, pages: dict[str, Path], name: str) -> None:
     tab = browser.new_page(viewport={"width": 800, "height": 1000}, color_scheme="dark")
-    tab.goto(pages["replay"].as_uri())
+    tab.goto(pages[name].as_uri())
     closed = tab.locator("main > details table").last
     assert not closed.is_visible()
     tab.emulate_media(media="print")
@@ -134,4 +168,20 @@ def test_a_pointer_over_a_plot_shows_numbers(browser: Any, pages: dict[str, Path
     tab.goto(pages["sweep"].as_uri())
     titles = tab.evaluate("[...document.querySelectorAll('figure rect.hover title')].map((e) => e.textContent)")
     assert len(titles) == 4 and titles[-1].startswith("64 GB: no host, lru ")
+    tab.close()
+
+
+def test_a_pointer_over_a_dot_names_the_fleet(browser: Any, pages: dict[str, Path]) -> None:
+    tab = browser.new_page()
+    tab.goto(pages["plan"].as_uri())
+    found = tab.evaluate("""[...document.querySelectorAll('#plan .dot')].map((e) => {
+      const box = e.getBoundingClientRect();
+      const there = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+      return [e.textContent, e.getAttribute('class'), there && there.textContent];
+    })""")
+    assert len(found) == 48 and sum(kind == "dot cgood" for _, kind, _ in found) == 1
+    words = {name for name, _, _ in found}
+    assert "2 workers with 20 GB device: 2.00 an hour, 2 s" in words
+    assert "1 worker with 80 GB device, 400 GB host, 8 TB disk: 5.30 an hour, too late, given up" in words
+    assert sum(name == there for name, _, there in found) >= 40, "a dot answers for itself, unless others hide it"
     tab.close()

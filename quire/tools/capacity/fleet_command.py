@@ -10,19 +10,21 @@ from collections.abc import Sequence
 from quire import InputError, QuireError
 from quire.core.records.errors import say
 from quire.tools.capacity.fleet import Fleet, FleetResult, play_fleets
+from quire.tools.capacity.fleet_page import HEAD, LEGEND, NOTE, answer_lines, render, rows, warning_lines
 from quire.tools.capacity.routers import ROUTERS
 from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.play.sweep import TraceSource
+from quire.tools.replay.show.page_file import check_page, write_page
 from quire.tools.replay.show.screen import show_table
 
 BLOCK_SIZE = 64  # every worker has tables of its own: small blocks would take much memory
-NOTE = "times are modelled from stated rates (--prefill-rate and others), not measured"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Read, run, show."""
     options = _parser().parse_args(argv)
     try:
+        check_page(options.html)
         settings, numbers = settings_of(options), _numbers(options.workers)
         source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
         fleets = [Fleet(count, router, settings) for count in numbers for router in options.router or ROUTERS]
@@ -30,8 +32,14 @@ def main(argv: list[str] | None = None) -> int:
     except QuireError as wrong:
         print(f"quire fleet: {wrong}", file=sys.stderr)
         return 2
+    results = [answer for answer in answers if isinstance(answer, FleetResult)]
     _show(answers, fleets, options)
-    return 2 if all(isinstance(answer, str) for answer in answers) else 0
+    wrote = not (options.html and results) or write_page(
+        options.html, render(options.trace, results, settings), "quire fleet"
+    )
+    if options.html and results and wrote and not options.json:
+        print(f"page: {options.html}")
+    return 0 if results and wrote else 2
 
 
 def _parser() -> ArgumentParser:
@@ -41,6 +49,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--router", action="append", choices=ROUTERS, help="may be given several times (default: all)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page with the plot")
     add_options(parser)
     parser.set_defaults(block_size=BLOCK_SIZE)
     return parser
@@ -69,40 +78,10 @@ def _show(answers: Sequence[FleetResult | str], fleets: Sequence[Fleet], options
         print(json.dumps({"trace": options.trace, "note": NOTE, "worker": settings,
                           "fleets": [result.to_json() for result in results]}))  # fmt: skip
         return
-    for line in (*answer_lines(results), ""):
+    for line in (*answer_lines(results), *warning_lines(results), ""):
         print(line)
-    head = ["workers", "router", "hit rate", "first token p50", "p95", "load", "busiest"]
-    rows = [
-        [
-            str(one.workers), one.router, f"{one.hit_rate:.1%}", f"{one.ttft_ms['p50']:.0f} ms",
-            f"{one.ttft_ms['p95']:.0f} ms", f"{one.offered_load:.0%}", f"{one.imbalance:.2f}",
-        ]
-        for one in results
-    ]  # fmt: skip
-    show_table("Fleets", head, rows, sys.stdout, words=2)
-    print(f"{NOTE}; load: prompt tokens to compute, of what the workers can; busiest: its share, of the mean")
-
-
-def answer_lines(results: Sequence[FleetResult]) -> list[str]:
-    """What knowing what is cached is worth, for each number of workers."""
-    lines = []
-    for count in dict.fromkeys(one.workers for one in results):
-        known = {one.router: one for one in results if one.workers == count}
-        exact, blind = known.get("exact"), known.get("least_loaded") or known.get("round_robin")
-        if exact is None or blind is None:
-            continue
-        points = (exact.hit_rate - blind.hit_rate) * 100
-        late, soon = (one.ttft_ms["p95"] / 1000 for one in (blind, exact))
-        lines.append(
-            f"{count} workers: a router that knows what is cached hits {points:+.1f} points more than {blind.router}, "
-            f"and its p95 first token is {soon:.2f} s instead of {late:.2f} s."
-        )
-        if max(one.offered_load for one in known.values()) > 1:
-            lines.append(
-                f"  More comes than {count} workers can compute ({blind.offered_load:.0%} of it with {blind.router}): "
-                "waiting times grow with the trace. Add workers, or slow it down (--speed)."
-            )
-    return lines
+    show_table("Fleets", HEAD, rows(results), sys.stdout, words=2)
+    print(f"{NOTE}; {LEGEND}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from quire.core.records.errors import say
 from quire.tools.capacity.fleet import MOST_WORKERS, Fleet, FleetResult, LateLimit, load_trace, play_fleet
 from quire.tools.capacity.routers import RouterName
 from quire.tools.replay.play.sweep import Executor, TraceSource, _process_pool
+from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace
 
@@ -59,6 +60,18 @@ class PredictionCheck(NamedTuple):
     def off(self) -> float:
         """The difference, of what was measured."""
         return abs(self.predicted - self.measured) / max(self.measured, 1e-9)
+
+
+class MeasuredEngine(NamedTuple):
+    """What was measured on an engine: its rates, and how well they predict."""
+
+    pace: Pace
+    checks: tuple[PredictionCheck, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every load was predicted well enough."""
+        return bool(self.checks) and all(check.off <= MOST_OFF for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,15 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from quire import InputError, QuireError
 from quire.core.records.errors import say
-from quire.core.records.memory import parse_bytes, say_bytes
-from quire.tools.capacity.fleet_command import BLOCK_SIZE, NOTE
+from quire.core.records.memory import parse_bytes
+from quire.tools.capacity.fleet_command import BLOCK_SIZE
 from quire.tools.capacity.plan import (
-    MOST_OFF,
-    CapacityPlan,
+    MeasuredEngine,
     Objective,
     PredictionCheck,
     Prices,
@@ -25,47 +24,39 @@ from quire.tools.capacity.plan import (
     find_plan,
     memories,
 )
+from quire.tools.capacity.plan_page import HEAD, ShownPlan, assumed, assumed_rows, fleet_text, outcome, render, rows
 from quire.tools.capacity.routers import ROUTERS
 from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.play.sweep import TraceSource
 from quire.tools.replay.setup.pace import Pace
-from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.show.page_file import check_page, write_page
 from quire.tools.replay.show.screen import show_table
 
 SIZES = {"device": "20GB,40GB,80GB", "host": "0,100GB,200GB,400GB", "disk": "0"}
 RATES = ("prefill_tokens_per_second", "decode_ms", "decode_ms_per_sequence")
-SHOWN = 12  # fleets of the table
-
-
-class MeasuredEngine(NamedTuple):
-    """What was measured on an engine: its rates, and how well they predict."""
-
-    pace: Pace
-    checks: tuple[PredictionCheck, ...]
-
-    @property
-    def is_good(self) -> bool:
-        """Whether every load was predicted well enough."""
-        return bool(self.checks) and all(check.off <= MOST_OFF for check in self.checks)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Read, search, show."""
     options = _parser().parse_args(argv)
     try:
+        check_page(options.html)
         measured = None if options.measured is None else read_measured(options.measured)
         search = _search(options, measured)
-        plan = find_plan(search, jobs=options.jobs or os.cpu_count() or 1, tell=_tell)
+        plan = find_plan(search, jobs=options.jobs or os.cpu_count() or 1, tell=partial(_tell, search.objective))
     except QuireError as wrong:
         print(f"quire plan: {wrong}", file=sys.stderr)
         return 2
-    believed = measured is None or measured.is_good
+    shown = ShownPlan(plan, search, measured)
+    wrote = options.html is None or write_page(options.html, render(options.trace, shown), "quire plan")
     if options.json:
-        shown = plan.to_json() if believed else {**plan.to_json(), "chosen": None}
-        print(json.dumps({"trace": options.trace, "assumed": assumed(search, measured), **shown}))
+        found = plan.to_json() if shown.is_believed else {**plan.to_json(), "chosen": None}
+        print(json.dumps({"trace": options.trace, "assumed": assumed(search, measured), **found}))
     else:
-        _show(plan, search, measured)
-    return 0 if plan.chosen is not None and believed else 1
+        _show(shown)
+    if options.html is not None and wrote and not options.json:
+        print(f"page: {options.html}")
+    return 2 if not wrote else 0 if shown.chosen is not None else 1
 
 
 def _parser() -> ArgumentParser:
@@ -86,6 +77,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--measured", metavar="FILE", help="rates and checks of an engine, from benchmarks/plan.py")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page with the plot")
     add_options(parser)
     parser.set_defaults(block_size=BLOCK_SIZE)
     return parser
@@ -125,73 +117,17 @@ def read_measured(path: str) -> MeasuredEngine:
         raise InputError(say(f"measurements {path!r}", fact, "make them with benchmarks/plan.py")) from None
 
 
-def assumed(search: Search, measured: MeasuredEngine | None) -> dict[str, Any]:
-    """Everything that the answer rests on."""
-    pace = search.memories[0].pace
-    return {
-        "times": NOTE,
-        "rates": "measured" if measured else "as given: not measured here",
-        "prefill_tokens_per_second": pace.prefill_tokens_per_second,
-        "decode_ms": pace.decode_ms,
-        "decode_ms_per_sequence": pace.decode_ms_per_sequence,
-        "prices_per_hour": {field.name: getattr(search.prices, field.name) for field in fields(Prices)},
-        "router": search.router,
-        "model": search.memories[0].shape,
-        "traffic": "as in the trace: no growth, no failures, equal workers",
-        "checks": [] if measured is None else [[one.predicted, one.measured] for one in measured.checks],
-    }
+def _tell(objective: Objective, tried: Tried) -> None:
+    print(f"{fleet_text(tried)}: {outcome(tried, objective)}", file=sys.stderr, flush=True)
 
 
-def _tell(tried: Tried) -> None:
-    print(f"{_named(tried)}: {tried.error or _outcome(tried)}", file=sys.stderr, flush=True)
-
-
-def _named(tried: Tried) -> str:
-    count = tried.fleet.workers
-    return f"{count} worker{'s' * (count > 1)} with {memory_text(tried.fleet.settings)}"
-
-
-def memory_text(settings: ReplaySettings) -> str:
-    """Its tiers in words."""
-    sizes = [f"{say_bytes(tier.num_bytes)} {tier.name}" for tier in settings.tiers if tier.num_bytes]
-    return ", ".join(sizes)
-
-
-def _outcome(tried: Tried) -> str:
-    if tried.result is None:
-        return "too late"
-    return f"{tried.result.ttft_ms['objective'] / 1000:.2f} s"
-
-
-def _show(plan: CapacityPlan, search: Search, measured: MeasuredEngine | None) -> None:
-    objective = f"p{plan.objective.percent:g} first token within {plan.objective.seconds:g} s"
-    if measured is not None and not measured.is_good:
-        worst = max((check.off for check in measured.checks), default=1.0)
-        print(
-            f"No recommendation: on the engine that was measured the predicted first token was off by {worst:.0%}, "
-            f"and more than {MOST_OFF:.0%} is too much. Measure again, with rates of your own load."
-        )
-    elif plan.chosen is None:
-        print(f"No fleet of up to {search.most_workers} workers keeps the {objective}: allow more, or more memory.")
-    else:
-        result = plan.chosen.result
-        assert result is not None
-        print(
-            f"Cheapest for a {objective}: {_named(plan.chosen)}, {plan.chosen.price:.2f} an hour. "
-            f"Predicted: {_outcome(plan.chosen)}, {result.hit_rate:.1%} hit, {result.offered_load:.0%} of its "
-            "prefill rate used."
-        )
-    rows = [
-        [
-            _named(one),
-            f"{one.price:.2f}",
-            one.error[:40] or _outcome(one),
-            f"{one.result.hit_rate:.1%}" if one.result else "",
-        ]
-        for one in plan.tried[-SHOWN:]
-    ]
-    show_table("Tried, cheapest first", ["fleet", "an hour", "first token", "hit rate"], rows, sys.stdout)
-    print("Assumed: " + "; ".join(f"{name} {value}" for name, value in assumed(search, measured).items()))
+def _show(shown: ShownPlan) -> None:
+    print(shown.answer())
+    show_table("Tried, cheapest first", HEAD, rows(shown.near(), shown.plan.objective), sys.stdout)
+    if len(shown.near()) < len(shown.plan.tried):
+        print(f"{len(shown.near())} of {len(shown.plan.tried)} that were tried; --json or --html has all")
+    facts = assumed_rows(shown.search, shown.measured)
+    print("Assumed: " + "; ".join(f"{name} {value}" for name, value in facts))
 
 
 if __name__ == "__main__":

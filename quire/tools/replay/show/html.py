@@ -94,11 +94,12 @@ def figure(plot: Plot) -> Markup:
     legend = f'<ul class="legend">{keys}</ul>'
     ys = "".join(f'<span style="bottom:{100 * axes.up(y):.2f}%">{escape(plot.say(y))}</span>' for y in axes.y_ticks)
     widest = max(8, *(len(plot.say(y)) for y in axes.y_ticks))  # most have 8, so that the axes of plots stand in line
+    lines = len(plot.y_ticks)
     frame = (
-        f'<div class="frame" style="--gutter:{widest + 1}ch"><div class="ys">{ys}</div>{draw(plot)}'
+        f'<div class="frame" style="--gutter:{widest + 1}ch;--lines:{lines}"><div class="ys">{ys}</div>{draw(plot)}'
         f'<div class="xs">{_labels(plot, axes)}</div></div>'
     )
-    return Markup(f'<figure id="{plot.name}">{top}{legend}{frame}{_numbers(plot)}</figure>')
+    return Markup(f'<figure id="{plot.name}">{top}{legend}{frame}{"" if plot.names else _numbers(plot)}</figure>')
 
 
 def _labels(plot: Plot, axes: Axes) -> str:

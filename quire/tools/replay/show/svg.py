@@ -37,13 +37,15 @@ class Plot:
     note: str
     x: Sequence[float]
     series: Sequence[PlotSeries]
-    kind: Literal["curves", "bars"] = "curves"  # bars: stacked, each as wide as the step that ends at its x
+    kind: Literal["curves", "bars", "points"] = "curves"  # bars: stacked, each as wide as the step that ends at its x
     top: float | None = None  # end of the upright axis; None: what the numbers need
     say: Callable[[float], str] = count_text
     say_x: Callable[[float], str] = time_text
     log_x: bool = False
     dots: bool = False
     x_ticks: Sequence[float] = field(default=())  # empty: round times
+    y_ticks: Sequence[float] = field(default=())  # empty: round numbers
+    names: Sequence[str] = field(default=())  # of points: what stands at each x, in words
 
     @property
     def has_data(self) -> bool:
@@ -53,7 +55,7 @@ class Plot:
     def highest(self) -> float:
         """The largest number to be drawn, sums where things are stacked."""
         columns = zip(*(series.values for series in self.series), strict=True)
-        joined = max if self.kind == "curves" else sum
+        joined = sum if self.kind == "bars" else max
         return max((joined(value or 0.0 for value in column) for column in columns), default=0.0)
 
 
@@ -87,11 +89,12 @@ class Axes:
 
 def axes_of(plot: Plot) -> Axes:
     """The axes of a plot."""
-    upright = ticks(0.0, plot.top if plot.top is not None else plot.highest(), whole=plot.say is count_text)
+    top = plot.top if plot.top is not None else plot.highest()
+    upright = [*plot.y_ticks, top] if plot.y_ticks else ticks(0.0, top, whole=plot.say is count_text)
     first = plot.x[0] if plot.log_x else 0.0
     along = list(plot.x_ticks or (plot.x if plot.log_x else time_ticks(first, plot.x[-1])))
     along = [x for x in along if x <= plot.x[-1] * (1 + 1e-9)]
-    return Axes(first, plot.x[-1], upright[-1], plot.log_x, along, upright)
+    return Axes(first, plot.x[-1], upright[-1], plot.log_x, along, plot.y_ticks or upright)
 
 
 def draw(plot: Plot) -> str:
@@ -100,9 +103,9 @@ def draw(plot: Plot) -> str:
     marks = [_grid(axes)]
     if plot.kind == "curves":
         marks += [_curve(plot, nth, axes) for nth in range(len(plot.series))]
-    else:
+    elif plot.kind == "bars":
         marks += [_bars(plot, nth, axes) for nth in range(len(plot.series))]
-    marks += _columns(plot, axes)
+    marks += _points(plot, axes) if plot.kind == "points" else _columns(plot, axes)
     return (
         f'<svg viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(plot.title)}">{"".join(marks)}</svg>'
@@ -143,6 +146,17 @@ def _curve(plot: Plot, nth: int, axes: Axes) -> str:
     faint = " faint" if series.faint else ""
     mark = f'<path class="curve {series.colour}{" dashed" if series.dashed else ""}{faint}"{wide} d="{path}"/>'
     return mark + (f'<path class="dot {series.colour}{faint}"{wider} d="{dots}"/>' if dots else "")
+
+
+def _points(plot: Plot, axes: Axes) -> list[str]:
+    """Dots, each with its words."""
+    return [
+        f'<path class="dot {series.colour}" d="M{axes.point(plot.x[at], value)}h0">'
+        f"<title>{escape(plot.names[at])}</title></path>"
+        for series in plot.series
+        for at, value in enumerate(series.values)
+        if value is not None
+    ]
 
 
 def _near(one: PlotSeries, other: PlotSeries, apart: float) -> bool:
