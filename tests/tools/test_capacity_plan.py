@@ -27,6 +27,7 @@ from quire.tools.capacity.plan_page import ShownPlan, outcome
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.setup.slow_pace import DISK, SlowPace
 from quire.tools.replay.workload.trace import read_trace
 
 GB = 10**9
@@ -100,6 +101,8 @@ def test_memory_that_fits_nothing_is_tried_once(tmp_path: Path) -> None:
 def test_prices_and_memories() -> None:
     (one, two) = memories(SMALL, [10 * GB], [20 * GB], [0, 100 * GB])
     assert [tier.name for tier in two.tiers] == ["device", "host", "disk"] and len(one.tiers) == 2
+    assert two.tiers[2].slow and two.slow == DISK and one.slow is None, "no step waits for a disk"
+    assert memories(replace(two, slow=SlowPace(read=1e9)), [GB], [GB], [0, GB])[1].slow == SlowPace(read=1e9)
     prices = Prices(worker=1.0, device=0.1, host=0.01, disk=0.001)
     assert prices.of(Fleet(3, "exact", one)) == pytest.approx(3 * (1 + 1 + 0.2))
     assert prices.of(Fleet(1, "exact", two)) == pytest.approx(1 + 1 + 0.2 + 0.1)
@@ -130,6 +133,19 @@ def test_the_command_says_what_it_found_and_assumed(tmp_path: Path, capsys: pyte
     found = json.loads(capsys.readouterr().out)
     assert found["assumed"]["model"] == "llama-3-70b" and found["assumed"]["prefill_tokens_per_second"] == 8000
     assert found["objective"] == {"seconds": 0.5, "percent": 90.0} and found["tried"]
+
+
+def test_a_disk_is_tried_with_the_rates_that_were_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Talks that come again when device and host have forgotten them: a quick disk saves them, a slow one does not."""
+    lines = [{"time_ms": 700 * at, "prompt": [[f"talk {at % 8}", 4000]], "output_tokens": 2} for at in range(32)]
+    path = tmp_path / "again.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    given = [str(path), "--jobs", "1", "--ttft", "10s", "--device-sizes", "1GB", "--host-sizes", "2GB", "--json"]
+    rates = []
+    for disk in (["0"], ["8GB"], ["8GB", "--disk-read", "1MB/s"]):
+        assert plan_command.main([*given, "--disk-sizes", *disk, "--prefetch-wait", "0.5"]) == 0
+        rates.append(json.loads(capsys.readouterr().out)["chosen"]["result"]["hit_rate"])
+    assert rates[1] > 0.7 > 0.1 > rates[0] == rates[2]
 
 
 def measured(folder: Path, *pairs: tuple[float, float]) -> str:
@@ -191,6 +207,7 @@ def test_the_screen_shows_the_fleets_around_the_chosen_one(tmp_path: Path) -> No
     ("more", "why"),
     [
         (["--html", "nowhere/page.html"], "there is no such folder"),
+        (["--shared", "1GB"], "chooses sizes of device, host, disk"),
         (["--ttft", "soon"], "write 2s or 500ms"),
         (["--ttft", "0s"], "no objective"),
         (["--p", "100"], "below 100"),

@@ -18,7 +18,8 @@ from quire.tools.capacity.simulated_worker import SimulatedWorker
 from quire.tools.replay.play.player import play
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
 from quire.tools.replay.setup.pace import Pace
-from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.setup.settings import Memory, ReplaySettings
+from quire.tools.replay.setup.slow_pace import SlowPace
 from quire.tools.replay.workload.trace import Trace, read_trace
 
 SMALL = ReplaySettings(block_size=64).with_memory("device", "20GB").with_memory("host", "20GB")
@@ -39,12 +40,23 @@ def talks(tmp_path: Path, prompts: list[tuple[int, list[Any]]]) -> Trace:
 
 @pytest.mark.parametrize("router", ROUTERS)
 def test_a_fleet_of_one_is_a_replay(trace: Trace, router: Any) -> None:
-    alone, one = played(trace, Fleet(1, router, SMALL), (50, 90, 99)), play(trace, SMALL).to_json()
+    same(trace, router, SMALL)
+
+
+def test_a_fleet_of_one_with_a_disk_is_a_replay(tmp_path: Path) -> None:
+    again = talks(tmp_path, [(700 * at, [[f"talk {at % 8}", 4000]]) for at in range(32)])
+    tiers = (Memory("device", "1GB"), Memory("host", "2GB"), Memory("disk", "8GB", slow=True))
+    assert same(again, "exact", replace(SMALL, tiers=tiers, slow=SlowPace()))["hit_rate_by_tier"]["disk"] > 0.5
+
+
+def same(trace: Trace, router: Any, settings: ReplaySettings) -> dict[str, Any]:
+    alone, one = played(trace, Fleet(1, router, settings), (50, 90, 99)), play(trace, settings).to_json()
     assert (alone.requests, alone.refused, alone.prompt_tokens) == (one["requests"], 0, one["prompt_tokens"])
     assert alone.hit_rate == one["hit_rate"] > 0 and alone.imbalance == 1
     assert alone.ttft_ms == one["model"]["ttft_ms"] and alone.seconds == pytest.approx(
         one["model"]["seconds"], abs=0.001
     )
+    return one
 
 
 def test_who_knows_what_is_cached_hits_more(tmp_path: Path) -> None:

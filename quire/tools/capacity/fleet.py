@@ -17,6 +17,7 @@ from quire import ConfigWarning, InputError, QuireError
 from quire.core.records.errors import say
 from quire.tools.capacity.routers import RouterName, open_router
 from quire.tools.capacity.simulated_worker import SimulatedWorker
+from quire.tools.replay.play.player import PlayedTrace
 from quire.tools.replay.play.sweep import Executor, TraceSource, _process_pool
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace, read_trace
@@ -79,16 +80,22 @@ def play_fleet(
 
     With `objective` the times have that percentile too, by this name.
     """
-    workers = [SimulatedWorker(trace, fleet.settings) for _ in range(fleet.workers)]
+    shared = PlayedTrace.of(trace, fleet.settings)
+    workers = [SimulatedWorker(shared, fleet.settings) for _ in range(fleet.workers)]
     for worker in workers:
         worker.late_after = inf if late is None else late.seconds
     route = open_router(fleet.router, workers, fleet.settings)
-    for request in trace:
-        for worker in workers:
-            worker.run_until(request.number)
+    busy: dict[int, SimulatedWorker] = {}
+    for request, time in zip(trace, shared.times, strict=True):
+        for nth, worker in list(busy.items()):
+            if worker.quiet_until < time:
+                worker.run_until(request.number)
+                if worker.at_rest and not worker.has_disk:
+                    del busy[nth]
         if late is not None and request.number % LOOK == 0 and sum(one.num_overdue() for one in workers) > late.most:
             return None
         choice = route(request)
+        busy[choice.worker] = workers[choice.worker]
         workers[choice.worker].give(request, choice.tokens)
     for worker in workers:
         worker.run_to_end()

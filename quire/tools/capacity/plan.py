@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from heapq import heappop, heappush
+from itertools import product
 from math import ceil
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
@@ -23,7 +24,8 @@ from quire.tools.capacity.fleet import MOST_WORKERS, Fleet, FleetResult, LateLim
 from quire.tools.capacity.routers import RouterName
 from quire.tools.replay.play.sweep import Executor, TraceSource, _process_pool
 from quire.tools.replay.setup.pace import Pace
-from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.setup.settings import Memory, ReplaySettings
+from quire.tools.replay.setup.slow_pace import DISK
 from quire.tools.replay.workload.trace import Trace
 
 GB = 10**9
@@ -221,12 +223,13 @@ def _least_workers(trace: Trace, settings: ReplaySettings) -> int:
 def memories(
     settings: ReplaySettings, device: Iterable[int], host: Iterable[int], disk: Iterable[int]
 ) -> list[ReplaySettings]:
-    """Every combination of sizes, in bytes; 0 is a tier that is not there."""
+    """Every combination of sizes, in bytes; 0 is a tier that is not there. A disk has the settings' rates, if any."""
+    fast = replace(settings, tiers=tuple(tier for tier in settings.tiers if not tier.slow), slow=None)
     found = []
-    hosts, disks = list(host), list(disk)
-    for one in device:
-        for other in hosts:
-            for coldest in disks:
-                made = settings.with_memory("device", one).with_memory("host", other)
-                found.append(made.with_memory("disk", coldest) if coldest else made)
+    for one, other, coldest in product(device, host, disk):
+        made = fast.with_memory("device", one).with_memory("host", other)
+        if coldest:
+            tiers = (*made.tiers, Memory("disk", coldest, slow=True))
+            made = replace(made, tiers=tiers, slow=settings.slow or DISK)
+        found.append(made)
     return found

@@ -86,11 +86,15 @@ def _parser() -> ArgumentParser:
 def _search(options: Namespace, measured: MeasuredEngine | None) -> Search:
     if options.model is not None:
         options.shape = options.model
+    sizes = [[parse_bytes(one) for one in getattr(options, f"{name}_sizes").split(",")] for name in SIZES]
+    options.disk = str(max(sizes[-1]))  # so that --disk-read and others are taken
     settings = settings_of(options)
+    if unknown := [tier.name for tier in settings.tiers if tier.name not in SIZES]:
+        fact = f"a plan chooses sizes of {', '.join(SIZES)}, and knows prices of no other tier"
+        raise InputError(say(f"a plan with {unknown[0]!r}", fact, "leave it out, or look at it with quire sweep"))
     if measured is not None:
         settings = replace(settings, pace=measured.pace)
     prices = Prices(**{field.name: getattr(options, f"{field.name}_price") for field in fields(Prices)})
-    sizes = [[parse_bytes(one) for one in getattr(options, f"{name}_sizes").split(",")] for name in SIZES]
     source = TraceSource(options.trace, options.limit, options.skip_bad, options.trace_block)
     objective = Objective(seconds_of(options.ttft), options.p)
     return Search(source, memories(settings, *sizes), objective, prices, options.router, options.most_workers)

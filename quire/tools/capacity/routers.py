@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import Literal, NamedTuple
 
-import numpy as np
-
+from quire import Request
 from quire.tools.capacity.simulated_worker import SimulatedWorker
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import TraceRequest
@@ -56,13 +55,14 @@ class LeastLoaded:
 
     def __call__(self, request: TraceRequest) -> Choice:
         """Loads as they are now; of equal ones the next in turn."""
-        count = len(self._workers)
+        count, length = len(self._workers), request.length
         turn, self._turn = self._turn, (self._turn + 1) % count
+        alone = length / self._settings.pace.prefill_tokens_per_second
         costs = [
-            (self._seconds(worker, request.length), worker.num_given, (nth - turn) % count, nth)
+            (alone if worker.at_rest else self._seconds(worker, length), worker.num_given, (nth - turn) % count, nth)
             for nth, worker in enumerate(self._workers)
         ]
-        return Choice(min(costs)[-1], request.length)
+        return Choice(min(costs)[-1], length)
 
     def _seconds(self, worker: SimulatedWorker, tokens: int) -> float:
         """Until a prompt of so many tokens is computed behind those that wait; every step has a turn of decoding."""
@@ -89,36 +89,37 @@ class ExactRouter(LeastLoaded):
         bounds = self._most_held(request)
         count, length = len(self._workers), request.length
         turn, self._turn = self._turn, (self._turn + 1) % count
+        resting = [(nth - turn) % count for nth, one in enumerate(self._workers) if one.at_rest and nth not in bounds]
+        first = (min(resting) + turn) % count if resting else None  # of those that are all alike
         waiting = [
-            (self._seconds(worker, length - bounds[nth]), 0, (nth - turn) % count, nth, length - bounds[nth])
+            (self._seconds(worker, length - bounds.get(nth, 0)), (nth - turn) % count, 0, nth, bounds.get(nth, 0))
             for nth, worker in enumerate(self._workers)
+            if nth == first or nth in bounds or not worker.at_rest
         ]
         heapify(waiting)
+        prompt: Request | None = None
         while True:
-            _, asked, place, nth, tokens = heappop(waiting)
-            if asked or not bounds[nth]:
+            _, place, asked, nth, held = heappop(waiting)
+            if asked or not held:
                 self._note(request, nth)
-                return Choice(nth, tokens)
-            tokens = length - self._workers[nth].held(request)
-            heappush(waiting, (self._seconds(self._workers[nth], tokens), 1, place, nth, tokens))
+                return Choice(nth, length - held)
+            prompt = self._workers[nth].asked(request) if prompt is None else prompt
+            held = self._workers[nth].held(prompt)
+            heappush(waiting, (self._seconds(self._workers[nth], length - held), place, 1, nth, held))
 
-    def _most_held(self, request: TraceRequest) -> list[int]:
-        """By worker: tokens of the leading parts of a prompt that it was ever given."""
-        bounds = [0] * len(self._workers)
-        everybody = (1 << len(self._workers)) - 1
-        sizes = np.cumsum(request.sizes).tolist()
-        still = everybody if request.reuse else 0
-        for place, part in enumerate(request.parts.tolist()):
-            still &= self._given.get((request.scope, place, part), 0)
+    def _most_held(self, request: TraceRequest) -> dict[int, int]:
+        """By worker: tokens of the leading parts of a prompt that it was ever given, if any."""
+        bounds: dict[int, int] = {}
+        still = (1 << len(self._workers)) - 1 if request.reuse else 0
+        end = 0
+        for place, (part, size) in enumerate(zip(request.parts.tolist(), request.sizes.tolist(), strict=True)):
+            left = still & self._given.get((request.scope, place, part), 0)
+            if end:
+                bounds.update(dict.fromkeys(_bits(still & ~left), end))
+            still, end = left, end + size
             if not still:
-                break
-            end = min(sizes[place], request.length - 1)
-            bits = still
-            while bits:
-                low = bits & -bits
-                bounds[low.bit_length() - 1] = end
-                bits ^= low
-        return bounds
+                return bounds
+        return {**bounds, **dict.fromkeys(_bits(still), min(end, request.length - 1))}
 
     def _note(self, request: TraceRequest, worker: int) -> None:
         if not request.reuse:
@@ -126,3 +127,11 @@ class ExactRouter(LeastLoaded):
         for place, part in enumerate(request.parts.tolist()):
             key = (request.scope, place, part)
             self._given[key] = self._given.get(key, 0) | 1 << worker
+
+
+def _bits(number: int) -> Iterator[int]:
+    """Places of its ones."""
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low

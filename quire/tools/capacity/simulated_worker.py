@@ -10,7 +10,7 @@ from math import inf
 from quire import Receipt, Request
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
-from quire.tools.replay.play.player import Player
+from quire.tools.replay.play.player import PlayedTrace, Player
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace, TraceRequest
 
@@ -18,8 +18,10 @@ from quire.tools.replay.workload.trace import Trace, TraceRequest
 class SimulatedWorker(Player):
     """A worker. `first_tokens` has the seconds to the first token, by request."""
 
-    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
+    def __init__(self, trace: Trace | PlayedTrace, settings: ReplaySettings) -> None:
         super().__init__(trace, settings, None)
+        self.at_rest = True  # it has nothing to do
+        self.quiet_until = -inf  # until then it only decodes, nobody is done, and its clock may stay behind
         self._inbox: list[TraceRequest] = []
         self._waiting: dict[int, int] = {}  # by request: tokens it was expected to compute when it came
         self._seen: set[int] = set()
@@ -33,6 +35,11 @@ class SimulatedWorker(Player):
     def is_busy(self) -> bool:
         """Whether it has anything to do."""
         return bool(self._inbox or self._queue or self._prompts or self._decoders)
+
+    @property
+    def has_disk(self) -> bool:
+        """Whether something goes on even where it has nothing to do."""
+        return self._slow is not None
 
     @property
     def now(self) -> float:
@@ -56,40 +63,48 @@ class SimulatedWorker(Player):
         known = [*self._waiting, *(number for number in self._prompts if number not in self.first_tokens)]
         return self.num_late + sum(self._now - self._times[number] > self.late_after for number in known)
 
-    def held(self, request: TraceRequest) -> int:
-        """Tokens of a request that it would not have to compute: what its events would tell a router."""
-        if not request.reuse:
-            return 0
-        asked = Request(("held", request.number), self._token_ids.prompt(request), request.scope)
-        return self.cache.inner.probe([asked])[0].start
+    def asked(self, request: TraceRequest) -> Request:
+        """A prompt as any worker takes it, to be looked for."""
+        return Request(("held", request.number), self._token_ids.prompt(request), request.scope)
+
+    def held(self, prompt: Request) -> int:
+        """Tokens of a prompt that it would not have to compute: what its events would tell a router."""
+        return self.cache.inner.probe([prompt])[0].start
 
     def give(self, request: TraceRequest, expected: int) -> None:
         """A request comes now, and should have to compute so many tokens."""
+        self._arrived, self.at_rest, self.quiet_until = request.number, False, -inf
+        while self._now < self._times[request.number] and (self.is_busy or self._waits_for_disk()):
+            self._go_on()  # turns that were put off
         self._now = max(self._now, self._times[request.number])
         self._inbox.append(request)
         self._waiting[request.number] = expected
         self.num_given += 1
 
     def run_until(self, coming: int) -> None:
-        """Until the request of this number comes, to whomever."""
-        self._arrived = coming
-        while self.is_busy and self._now < self._times[coming]:
-            self._turn()
+        """Until the request of this number comes, to whomever; turns of decoding that reach beyond it are put off."""
+        self._arrived, until = coming, self._times[coming]
+        while self._now < until and (self.is_busy or self._waits_for_disk()):
+            if not (self._inbox or self._queue or self._prompts or self._slow):
+                self.quiet_until = self._last_turn()
+                if self.quiet_until > until:
+                    return
+            self._go_on()
+        self.at_rest = not self.is_busy
+
+    def _last_turn(self) -> float:
+        """When the turn begins in which somebody is done, or behind which more slots are needed."""
+        pace, moved, count = self._settings.pace, self.cache.moved, len(self._decoders)
+        return self._now + pace.decode(self._decoders.leap(), count, moved.up, moved.down) - pace.turn(count)
 
     def run_to_end(self) -> None:
         """Until everything it was given is done."""
         self._arrived = len(self._trace)
         while self.is_busy:
-            self._turn()
-
-    def _turn(self) -> None:
-        self._arrive()
-        result = self._admit()
-        if result.spans:
-            self._compute(result)
-        else:
-            self._pass_time(result)
-        self._decoders.catch_up()
+            self._go_on()
+        self.at_rest = True
+        if self._slow is not None:
+            self._slow.close()
 
     # -- what a player does, with an eye on it -----------------------------------------------------------------------
 

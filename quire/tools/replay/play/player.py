@@ -56,15 +56,29 @@ class HeadShortage(NamedTuple):
         )
 
 
+class PlayedTrace(NamedTuple):
+    """What players of one trace can share: nobody changes it."""
+
+    trace: Trace
+    token_ids: TokenIds
+    times: list[float]  # arrivals
+
+    @classmethod
+    def of(cls, trace: Trace, settings: ReplaySettings) -> PlayedTrace:
+        """With the settings' seed, and their arrivals."""
+        return cls(trace, TokenIds(trace, settings.seed), settings.times(trace))
+
+
 class Player:
     """One replay."""
 
-    def __init__(self, trace: Trace, settings: ReplaySettings, tell: Tell | None, explain: int | None = None) -> None:
+    def __init__(
+        self, trace: Trace | PlayedTrace, settings: ReplaySettings, tell: Tell | None, explain: int | None = None
+    ) -> None:
+        trace, self._token_ids, self._times = PlayedTrace.of(trace, settings) if isinstance(trace, Trace) else trace
         self._trace, self._settings = trace, settings
         self._now = 0.0
         self.cache = TimedCache(trace, settings, lambda: self._now)
-        self._token_ids = TokenIds(trace, settings.seed)
-        self._times = settings.times(trace)
         self.tally = Tally(trace, settings, self.cache.config, self._times, explain)
         self._admission: Admission = TwoPhase(self.cache) if settings.two_phase else OneAtATime(self.cache)
         self._decoders = Decoders(self.cache, self._token_ids, settings.decode_stride, self._make_room, self._end)
@@ -84,18 +98,22 @@ class Player:
     def run(self) -> None:
         """Until every request is served or refused."""
         while self._arrived < len(self._trace) or self._queue or self._prompts or self._decoders:
-            if self._slow is not None:
-                self._slow.pass_time(self._now)
-            self._arrive()
-            result = self._admit()
-            if result.spans:
-                self._compute(result)
-            else:
-                self._pass_time(result)
-            self._decoders.catch_up()
+            self._go_on()
             self.tally.look(self._now, self.cache)
         if self._slow is not None:
             self._slow.close()
+
+    def _go_on(self) -> None:
+        """A step, or some time without one."""
+        if self._slow is not None:
+            self._slow.pass_time(self._now)
+        self._arrive()
+        result = self._admit()
+        if result.spans:
+            self._compute(result)
+        else:
+            self._pass_time(result)
+        self._decoders.catch_up()
 
     def result(self, wall: float) -> ReplayResult:
         """Everything counted."""

@@ -211,8 +211,13 @@ class TimedCache:
         self.inner.finish(plan)
         self.ns += perf_counter_ns() - began
 
+    @property
+    def moved(self) -> BytesMoved:
+        """Bytes up and down by tier since `take_moved`."""
+        return BytesMoved(self._up, self._down)
+
     def take_moved(self) -> BytesMoved:
         """Bytes up and down by tier since the last call."""
-        moved = BytesMoved(self._up, self._down)
+        moved = self.moved
         self._up, self._down = [0] * len(self._up), [0] * len(self._down)
         return moved
