@@ -108,12 +108,12 @@ class Decoders:
             self._commit_full()
             self._next = self.turn + self._stride
             self._give(np.flatnonzero(self._until < np.minimum(self._done, self._next)))
+        elif len(self._fresh) == 1:
+            self._give_one(self._fresh[0])
         elif self._fresh:
             rows = np.array(self._fresh)
-            rows = rows[self._until[rows] < np.minimum(self._done[rows], self._next)]
-            if len(rows):
-                self._give(rows)
-        self._fresh = []
+            self._give(rows[self._until[rows] < np.minimum(self._done[rows], self._next)])
+        self._fresh.clear()
 
     def _commit_full(self) -> None:
         """What has become full."""
@@ -122,15 +122,18 @@ class Decoders:
             self._commit(rows.astype(np.int32), self._full(rows))
             return
         coming = []
+        full: list[tuple[int, int]] = []  # row, tokens
         for tail in self._tails:
-            full, tokens, run = tail
+            turn, tokens, run = tail
             if self._is_here(run):
-                if full > self.turn:
+                if turn > self.turn:
                     coming.append(tail)
-                elif full <= self._done[run.sequence.row]:
-                    self._cache.commit(run.sequence, tokens)
-                    self._told[run.sequence.row] = tokens
+                elif turn <= self._done[run.sequence.row]:
+                    full.append((run.sequence.row, tokens))
         self._tails = coming
+        if full:
+            rows, computed = (np.array(column) for column in zip(*full, strict=True))
+            self._commit(rows.astype(np.int32), computed)
 
     def _full(self, rows: NDArray[np.integer[Any]]) -> Int64:
         """Tokens in blocks that are full."""
@@ -165,6 +168,10 @@ class Decoders:
 
     def _give(self, rows: NDArray[np.integer[Any]]) -> None:
         """Slots up to the next stride, and on to a block edge; those that get equally many in one call."""
+        if len(rows) < 2:
+            for row in rows.tolist():
+                self._give_one(row)
+            return
         size, until = self._size, self._until[rows]
         used = self._prompt[rows] + until - self._began[rows]
         wanted = used + np.minimum(self._done[rows], self._next) - until
@@ -177,6 +184,23 @@ class Decoders:
                 some = some[self._done[some] >= 0]
             self._until[some] += count
             self._token[some] -= count
+
+    def _give_one(self, row: int) -> None:
+        """The same for one."""
+        until = int(self._until[row])
+        last = min(int(self._done[row]), self._next)
+        if until >= last:
+            return
+        used = int(self._prompt[row]) + until - int(self._began[row])
+        count = -(-(used + last - until) // self._size) * self._size - used
+        token = int(self._token[row])
+        some, tokens = np.array([row], np.int32), np.arange(token, token - count, -1, dtype=np.int32)
+        while not self._cache.grow(some, tokens):
+            self._make_room()
+            if self._done[row] < 0:
+                return  # it was preempted
+        self._until[row] += count
+        self._token[row] -= count
 
     def _tokens(self, rows: NDArray[np.integer[Any]], count: int) -> Int32:
         tokens: Int32 = (self._token[rows][:, None] - self._ramp[:count]).astype(np.int32).reshape(-1)

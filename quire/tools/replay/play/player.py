@@ -139,6 +139,8 @@ class Player:
 
     def _admit(self) -> AdmissionResult:
         """Choose and admit; what is left out waits where it was, or is refused for good."""
+        if not self._prompts and (not self._queue or (self._shortage is not None and self._is_short())):
+            return AdmissionResult()
         continuing = [run.sequence for run in self._prompts.values()]
         left = self._left(continuing)
         looks = bool(self._queue) and (left is None or left > 0) and not self._is_short()

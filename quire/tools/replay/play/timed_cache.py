@@ -12,7 +12,7 @@ import numpy as np
 
 from quire import Batch, Cache, Claims, Kind, Plan, Prefetch, Prepared, Probe, Refusal, Request
 from quire import Sequence as Live
-from quire.core.records.plan import MoveColumn
+from quire.core.records.plan import MoveColumn, Moves
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.trace import Trace
@@ -45,6 +45,8 @@ class TimedCache:
         self.inner = Cache(self.config, clock=clock)
         self.budgets = Budgets(settings.token_budget, settings.max_chunk)
         self._page_bytes = np.array([group.page_bytes for group in self.config.groups], np.int64)
+        groups = self.config.groups  # where kinds say the way: a state may be copied up from wherever it is
+        self._plain = len(groups) == 1 and not groups[0].current and len(self.config.tiers) == 2
         self.ns = 0
         self._up = [0] * len(self.config.tiers)  # bytes since take_moved, by the colder tier
         self._down = [0] * len(self.config.tiers)
@@ -196,7 +198,22 @@ class TimedCache:
         if not len(plan):
             return
         moves = plan.moves
-        ways = moves[:, WAY].dot(WAY_NUMBERS)
+        if self._plain:
+            kinds = np.bincount(moves[:, MoveColumn.KIND], minlength=len(Kind)).tolist()
+            size, cold = int(self._page_bytes[0]), 0  # copies of what lies on the host
+            if kinds[Kind.COPY]:
+                cold = int(moves[moves[:, MoveColumn.KIND] == Kind.COPY, MoveColumn.SRC_TIER].sum())
+            self._up[-1] += (kinds[Kind.ONBOARD] + kinds[Kind.EXCHANGE] + cold) * size
+            self._down[-1] += (kinds[Kind.OFFLOAD] + kinds[Kind.EXCHANGE]) * size
+        else:
+            self._count_ways(moves)
+        began = perf_counter_ns()
+        self.inner.finish(plan)
+        self.ns += perf_counter_ns() - began
+
+    def _count_ways(self, moves: Moves) -> None:
+        """Bytes by the tiers that they go between."""
+        ways = moves[:, WAY] @ WAY_NUMBERS
         sizes = self._page_bytes[moves[:, MoveColumn.GROUP]] if len(self._page_bytes) > 1 else None
         moved = np.bincount(ways, sizes)
         factor = 1 if sizes is not None else int(self._page_bytes[0])
@@ -207,9 +224,6 @@ class TimedCache:
                 self._up[max(source, target)] += count
             if source < target or kind == Kind.EXCHANGE:
                 self._down[max(source, target)] += count
-        began = perf_counter_ns()
-        self.inner.finish(plan)
-        self.ns += perf_counter_ns() - began
 
     @property
     def moved(self) -> BytesMoved:

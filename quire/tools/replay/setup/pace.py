@@ -63,7 +63,9 @@ class Pace:
 
     def carry(self, num_bytes: Sequence[int]) -> float:
         """Seconds that moves take. Links of different tiers work side by side."""
-        return max((count / self.link(tier) for tier, count in enumerate(num_bytes) if count), default=0.0)
+        if not any(num_bytes):
+            return 0.0
+        return max([count / self.link(tier) for tier, count in enumerate(num_bytes) if count])
 
 
 USUAL = Pace()

@@ -178,6 +178,10 @@ def shared(one: TraceRequest, other: TraceRequest) -> int:
     if one.scope != other.scope:
         return 0
     count = min(len(one.parts), len(other.parts))
+    if one.unit and one.unit == other.unit:
+        alike = one.parts[:count] == other.parts[:count]
+        whole = count if alike.all() else int(alike.argmin())
+        return min(whole * one.unit, one.length, other.length)
     same = (one.parts[:count] == other.parts[:count]) & (one.sizes[:count] == other.sizes[:count])
     whole = count if same.all() else int(same.argmin())
     rest = 0
