@@ -31,7 +31,8 @@ from quire.insight.block_table import Keys
 from quire.insight.evaluate import Observed, evaluate, memory_of
 from quire.insight.order_sample import OrderSample
 from quire.insight.report import RegretReport
-from quire.insight.traffic import AskedPrompt, Traffic
+from quire.insight.sample_rate import RatedTraffic
+from quire.insight.traffic import AskedPrompt
 
 WINDOW = 3600.0  # seconds
 EVERY = 60.0  # seconds between reports of the thread
@@ -92,8 +93,9 @@ class Regret:
         self._size, self._num_tiers = config.block_size, len(config.tiers)
         self._full = next((nth for nth, group in enumerate(config.groups) if group.kind == "full"), None)
         self._key = TraceKey() if key is None else key
-        traffic = Traffic(self._num_tiers, window, one_in=int(one_in))
-        self._seen = Observed(traffic, OrderSample(), memory_of(config), config.block_size, config.eviction)
+        self._traffic = RatedTraffic(self._num_tiers, window, one_in=int(one_in))
+        current = self._traffic.current
+        self._seen = Observed(current, OrderSample(), memory_of(config), config.block_size, config.eviction)
         self._lock = threading.Lock()  # of what the thread and `report` share
         self._queue: deque[_Came | _Ended] = deque()
         self._open: dict[Hashable, tuple[int, int]] = {}  # by sequence: its number (LOST), and its prompt's length
@@ -120,7 +122,7 @@ class Regret:
         seen = self._seen
         waiting = 4 * (self._put_tokens - self._taken_tokens) + ITEM_BYTES * len(self._queue)
         requests = 8 * self._num_path + OPEN_BYTES * len(self._open)
-        return seen.traffic.num_bytes + seen.sample.num_bytes + waiting + requests
+        return self._traffic.num_bytes + seen.sample.num_bytes + waiting + requests
 
     def close(self) -> None:
         """Watch no more; the last report stays."""
@@ -196,7 +198,7 @@ class Regret:
 
     def _evaluate(self, orders: bool) -> Iterator[RegretReport | None]:
         seen = self._seen
-        now = Observed(seen.traffic, seen.sample, seen.memory, seen.block_size, seen.eviction, self._lost)
+        now = Observed(self._traffic.current, seen.sample, seen.memory, seen.block_size, seen.eviction, self._lost)
         return evaluate(now, self._clock(), orders)
 
     def _slice(self) -> bool:
@@ -240,7 +242,7 @@ class Regret:
             self._num_path -= len(self._paths.pop(next(iter(self._paths))).keys) + PATH_BLOCKS
 
     def _use(self, keys: Keys, when: float, asked: AskedPrompt | None) -> None:
-        self._seen.traffic.use(keys, when, asked)
+        self._traffic.use(keys, when, asked)
         self._seen.sample.add(keys, when, 0 if asked is None else asked.hittable)
 
 

@@ -177,6 +177,12 @@ class Traffic:
         self._keep(np.ones(len(self.table.keys), np.bool_))
         return True
 
+    def forget_before(self, time: float) -> None:
+        """Uses before that, and the blocks that nobody has used since; the last use stays."""
+        cut = min(int(np.searchsorted(self.uses["time"], time)), len(self.uses) - 1)
+        if cut > 0:
+            self._forget(cut)
+
     def _forget(self, cut: int) -> None:
         """The uses before `cut`, and the blocks that nobody has used since."""
         self.uses.drop(cut)

@@ -85,6 +85,7 @@ class Snapshots:
             "moved": self._moved(),
             "reuse": self._reuse(),
             "steps": self._steps(),
+            "regret": self.source.regret(),
         }
 
     # -- the tree ----------------------------------------------------------------------------------------------------

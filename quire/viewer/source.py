@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 from quire.core.admission.admit import Batch
 from quire.core.cache import Cache
@@ -55,11 +55,31 @@ class MissCounts:
             self.missed[cause] += miss.num_tokens
 
 
+class ReportToTell(Protocol):
+    """A RegretReport."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        ...
+
+
+class RegretWatch(Protocol):
+    """A Regret (quire.insight), as far as the page asks it."""
+
+    @property
+    def latest(self) -> ReportToTell | None:
+        """What its thread has made last."""
+        ...
+
+
 class CacheSource:
     """The facts of a cache that somebody drives himself."""
 
-    def __init__(self, cache: Cache, waiting: Callable[[], Iterable[Request]] | None = None, name: str = "") -> None:
-        self.cache, self.name = cache, name
+    def __init__(
+        self, cache: Cache, waiting: Callable[[], Iterable[Request]] | None = None, name: str = "",
+        regret: RegretWatch | None = None,
+    ) -> None:  # fmt: skip
+        self.cache, self.name, self._regret = cache, name, regret
         self.tally = MissCounts()
         self.steps: deque[ViewedStep] = deque(maxlen=MOST_STEPS)
         self._waiting = waiting
@@ -104,6 +124,11 @@ class CacheSource:
     def tokens(self, id: Hashable) -> Int32 | None:
         """The prompt of a live sequence."""
         return self.cache.sequence(id).request.tokens if id in live_ids(self.cache) else None
+
+    def regret(self) -> dict[str, Any] | None:
+        """What could have been reused, where somebody watches for it; of the curve nothing is shown."""
+        report = None if self._regret is None else self._regret.latest
+        return None if report is None else {**report.to_json(), "curve": []}
 
     def text(self, tokens: Int32) -> str | None:
         """Tokens in words, where somebody knows them."""

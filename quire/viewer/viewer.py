@@ -16,7 +16,7 @@ from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request
 from quire.viewer.routes import PageRoutes, checked_key
 from quire.viewer.server import PageServer
-from quire.viewer.source import CacheSource
+from quire.viewer.source import CacheSource, RegretWatch
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -26,12 +26,14 @@ class Viewer:
 
     Only this machine may look, unless `host` says otherwise; then a `key` is required. With a key the page asks for it,
     and shows receipts as an operator may read them. `waiting` gives the requests that wait outside of the cache.
-    Prompts are shown with `show_tokens` only, and salts never.
+    `regret` is a quire.insight.Regret of the cache: the page shows what it found. Prompts are shown with `show_tokens`
+    only, and salts never.
     """
 
     def __init__(
         self, cache: Cache, *, host: str = "127.0.0.1", port: int = 0, key: str | None = None,
         show_tokens: bool = False, waiting: Callable[[], Iterable[Request]] | None = None, name: str = "",
+        regret: RegretWatch | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(cache, Cache):
             raise InputError(say(f"a viewer of a {type(cache).__name__}", "it is no Cache", "pass a Cache"))
@@ -41,7 +43,7 @@ class Viewer:
         elif not local:
             fact = "others than this machine could look into the cache"
             raise InputError(say(f"a viewer at {host}", fact, "give it a key, or leave the host out"))
-        self._source = CacheSource(cache, waiting, name)
+        self._source = CacheSource(cache, waiting, name, regret)
         self._routes = PageRoutes(self._source, key, show_tokens)
         hosts = (*LOOPBACK, host) if local else None
         self._server = PageServer(host, port, self._routes.answer, hosts)

@@ -264,7 +264,7 @@ def test_keys_are_secret_unless_given() -> None:
     keys = []
     for regret in watched:
         regret.report()
-        table = regret._seen.traffic.table
+        table = regret._traffic.current.table
         keys.append(sorted(table.keys[table.keys != 0].tolist()))
     assert keys[1] == keys[2] and not set(keys[0]) & set(keys[1]) and len(keys[0]) == 5
 

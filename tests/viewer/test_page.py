@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quire import Viewer
+from quire.insight import Regret
 from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 
 from .browser import CONTRAST, MISSING, OVERFLOWING, WHY, WIDTHS, launched, opened, shown
@@ -31,10 +32,12 @@ def busy() -> Iterator[tuple[Viewer, MadeUpTraffic]]:
     """A page with a lot to show; nothing happens unless a test makes a step."""
     cache = demo_cache(900, 600, 16)
     traffic = MadeUpTraffic(cache, users=40, seed=1)
-    with Viewer(cache, waiting=traffic.waiting, name=MARKUP) as viewer:
+    regret = Regret(cache, thread=False)
+    with Viewer(cache, waiting=traffic.waiting, name=MARKUP, regret=regret) as viewer:
         traffic.viewer = viewer
         for _ in range(200):
             viewer.stepped(traffic.step(), {"schedule": 0.001, "model": 0.02})
+        regret.report()
         yield viewer, traffic
 
 
@@ -151,3 +154,17 @@ def test_it_asks_for_a_key_and_says_when_nobody_answers(browser: Browser) -> Non
         viewer.close()
         page.wait_for_selector("#status.lost")
         page.click("#pause")
+
+
+def test_what_could_have_been_reused_is_shown(busy: tuple[Viewer, MadeUpTraffic], browser: Browser) -> None:
+    with opened(browser, busy[0].url) as page:
+        page.wait_for_selector("#regret-rows li")
+        names = page.locator("#regret-rows b").all_inner_texts()
+        assert names[0] == "Hit" and names[-1] == "1 GB more host" and "At best" in names and "lru order" in names
+        values = page.locator("#regret-rows .n").all_inner_texts()
+        rates = {name: float(value.split()[0]) for name, value in zip(names, values, strict=True) if "GB" not in name}
+        assert 0 < rates["Hit"] <= rates["At best"] <= rates["No limit"] <= 100
+        assert "the last 1 minute," in page.locator("#regret-say").inner_text()
+    with Viewer(demo_cache(90, 60, 16)) as alone, opened(browser, alone.url) as page:
+        page.wait_for_selector("#misses .empty")
+        assert page.locator("#regret").is_hidden(), "nobody watches"

@@ -44,7 +44,7 @@ class EngineSource(CacheSource):
     """The facts of an LLM."""
 
     def __init__(self, llm: LLM, name: str) -> None:
-        super().__init__(llm.loop.engine.cache, name=name)
+        super().__init__(llm.loop.engine.cache, name=name, regret=llm.regret())
         self._engine, self._tokenizer = llm.loop.engine, llm.model.tokenizer
         llm.loop.call(lambda engine: StepWatch(self, engine))
 

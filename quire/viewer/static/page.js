@@ -1,6 +1,7 @@
 // Page: asks for snapshots while somebody looks, and hands them to the panels. Owns the pace, the key and the choices.
 
 import { COLOURS, redrawMaps, showLegend, showMaps } from "./maps.js";
+import { showRegret } from "./regret.js";
 import { flowsOf, listenToSteps, showMisses, showRequests, showSteps, showTiles } from "./panels.js";
 import { openReceipt } from "./receipt.js";
 import { listenToTree, showPrefixes } from "./tree.js";
@@ -78,6 +79,7 @@ function show() {
   showMaps(last, flowsOf(history));
   showRequests(last, (number) => openReceipt(number, ask));
   showMisses(last);
+  showRegret(last);
   showSteps(last, history);
   showPrefixes(last);
 }
