@@ -1,4 +1,4 @@
-"""Fleets of 2 to 256 workers: Quire's simulated fleets beside Dynamo's mocker (ai-dynamo-runtime), one trace, one memory.
+"""Fleets of 2 to 256 workers: simulated ones of Quire beside Dynamo's mocker (ai-dynamo-runtime), one trace and memory.
 
     python benchmarks/fleets.py mooncake_conversation_trace.jsonl --limit 2000 --workers 2,8,32,128,256
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
-from quire.tools.capacity import plan_command
+from quire.tools.capacity import fleet_command, plan_command
 from quire.tools.capacity.fleet import Fleet, played
 from quire.tools.capacity.plan import (
     CapacityPlan,
@@ -24,11 +24,13 @@ from quire.tools.capacity.plan import (
     try_fleet,
 )
 from quire.tools.capacity.plan_page import ShownPlan, outcome
+from quire.tools.replay import sweep_command
 from quire.tools.replay.play.sweep import LocalExecutor, TraceSource
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.setup.slow_pace import DISK, SlowPace
 from quire.tools.replay.workload.trace import read_trace
+from quire.tools.trace import command as trace_command
 
 GB = 10**9
 SMALL = ReplaySettings(block_size=64)
@@ -181,6 +183,25 @@ def test_the_page_says_what_the_screen_says(tmp_path: Path, capsys: pytest.Captu
     assert plan_command.main(words(source, "--html", str(page), "--measured", measured(tmp_path, (1.0, 2.0)))) == 1
     text = page.read_text(encoding="utf-8")
     assert "No recommendation: " in text and "Cheapest" not in text and "dot cgood" not in text
+
+
+def test_lengths_alone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, trace, page = tmp_path / "log.csv", tmp_path / "trace.jsonl", tmp_path / "page.html"
+    rows = [f"2023-11-16 18:00:{nth:02}.000,{900 + nth},{5}" for nth in range(8)]
+    log.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]), encoding="utf-8")
+    assert trace_command.main(["make", str(log), "-o", str(trace)]) == 0
+    source = TraceSource(str(trace))
+    for main, given in (
+        (plan_command.main, words(source)),
+        (fleet_command.main, [str(trace), "--workers", "2", "--jobs", "1"]),
+        (sweep_command.main, [str(trace), "--device", "1GB,2GB", "--workers", "1"]),
+    ):
+        capsys.readouterr()
+        assert main([*given, "--html", str(page)]) == 0
+        assert "The trace has lengths only" in capsys.readouterr().out
+        assert 'role="alert">The trace has lengths only' in page.read_text(encoding="utf-8")
+    assert plan_command.main(words(source, "--json")) == 0
+    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 1
 
 
 def test_what_is_late_by_little_is_called_late(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from quire import InputError, QuireError
 from quire.core.records.errors import say
-from quire.tools.capacity.fleet import Fleet, FleetResult, play_fleets
+from quire.tools.capacity.fleet import Fleet, FleetResult, load_trace, play_fleets
 from quire.tools.capacity.fleet_page import HEAD, LEGEND, NOTE, answer_lines, render, rows, warning_lines
 from quire.tools.capacity.routers import ROUTERS
 from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.play.sweep import TraceSource
 from quire.tools.replay.show.page_file import check_page, write_page
 from quire.tools.replay.show.screen import show_table
+from quire.tools.replay.show.story import UNSHARED
 
 BLOCK_SIZE = 64  # every worker has tables of its own: small blocks would take much memory
 
@@ -33,9 +34,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"quire fleet: {wrong}", file=sys.stderr)
         return 2
     results = [answer for answer in answers if isinstance(answer, FleetResult)]
-    _show(answers, fleets, options)
+    warnings = [UNSHARED] if load_trace(source).lengths_only else []
+    _show(answers, fleets, options, warnings)
     wrote = not (options.html and results) or write_page(
-        options.html, render(options.trace, results, settings), "quire fleet"
+        options.html, render(options.trace, results, settings, warnings), "quire fleet"
     )
     if options.html and results and wrote and not options.json:
         print(f"page: {options.html}")
@@ -68,17 +70,19 @@ def _tell(answer: FleetResult | str) -> None:
         print(f"{answer.workers} workers, {answer.router}: {answer.hit_rate:.1%} hit", file=sys.stderr, flush=True)
 
 
-def _show(answers: Sequence[FleetResult | str], fleets: Sequence[Fleet], options: Namespace) -> None:
+def _show(
+    answers: Sequence[FleetResult | str], fleets: Sequence[Fleet], options: Namespace, warnings: list[str]
+) -> None:
     results = [answer for answer in answers if isinstance(answer, FleetResult)]
     for fleet, answer in zip(fleets, answers, strict=True):
         if isinstance(answer, str):
             print(f"quire fleet: {fleet.workers} workers, {fleet.router}: {answer}", file=sys.stderr)
     if options.json:
         settings = fleets[0].settings.to_json()
-        print(json.dumps({"trace": options.trace, "note": NOTE, "worker": settings,
+        print(json.dumps({"trace": options.trace, "note": NOTE, "warnings": warnings, "worker": settings,
                           "fleets": [result.to_json() for result in results]}))  # fmt: skip
         return
-    for line in (*answer_lines(results), *warning_lines(results), ""):
+    for line in (*warnings, *answer_lines(results), *warning_lines(results), ""):
         print(line)
     show_table("Fleets", HEAD, rows(results), sys.stdout, words=2)
     print(f"{NOTE}; {LEGEND}")

@@ -103,14 +103,14 @@ def _counts(results: Sequence[FleetResult]) -> list[int]:
     return list(dict.fromkeys(one.workers for one in results))
 
 
-def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings) -> str:
-    """The whole page."""
+def render(name: str, results: Sequence[FleetResult], settings: ReplaySettings, warnings: Sequence[str] = ()) -> str:
+    """The whole page; `warnings` are those that are not about a single fleet."""
     first, shown = answer(results), answer_lines(results)
     facts = story.settings({"settings": settings.to_json()})
     routers = [(router, _WHO[router]) for router in _WHO if any(one.router == router for one in results)]
     parts = [
         html.answer(f"Fleets for {name}", first),
-        *(html.warning(line) for line in warning_lines(results)),
+        *(html.warning(line) for line in (*warnings, *warning_lines(results))),
         html.figure(hit_plot(results)),
         html.bullets(line for line in shown if line != first),
         html.folded("First tokens", [html.paragraph(f"{NOTE[0].upper()}{NOTE[1:]}.", "soft"),

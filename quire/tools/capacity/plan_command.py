@@ -13,6 +13,7 @@ from pathlib import Path
 from quire import InputError, QuireError
 from quire.core.records.errors import say
 from quire.core.records.memory import parse_bytes
+from quire.tools.capacity.fleet import load_trace
 from quire.tools.capacity.fleet_command import BLOCK_SIZE
 from quire.tools.capacity.plan import (
     MeasuredEngine,
@@ -31,6 +32,7 @@ from quire.tools.replay.play.sweep import TraceSource
 from quire.tools.replay.setup.pace import Pace
 from quire.tools.replay.show.page_file import check_page, write_page
 from quire.tools.replay.show.screen import show_table
+from quire.tools.replay.show.story import UNSHARED
 
 SIZES = {"device": "20GB,40GB,80GB", "host": "0,100GB,200GB,400GB", "disk": "0"}
 RATES = ("prefill_tokens_per_second", "decode_ms", "decode_ms_per_sequence")
@@ -47,11 +49,12 @@ def main(argv: list[str] | None = None) -> int:
     except QuireError as wrong:
         print(f"quire plan: {wrong}", file=sys.stderr)
         return 2
-    shown = ShownPlan(plan, search, measured)
+    shown = ShownPlan(plan, search, measured, load_trace(search.source).lengths_only)
     wrote = options.html is None or write_page(options.html, render(options.trace, shown), "quire plan")
     if options.json:
         found = plan.to_json() if shown.is_believed else {**plan.to_json(), "chosen": None}
-        print(json.dumps({"trace": options.trace, "assumed": assumed(search, measured), **found}))
+        warnings = [UNSHARED] if shown.lengths_only else []
+        print(json.dumps({"trace": options.trace, "warnings": warnings, "assumed": assumed(search, measured), **found}))
     else:
         _show(shown)
     if options.html is not None and wrote and not options.json:
@@ -126,7 +129,7 @@ def _tell(objective: Objective, tried: Tried) -> None:
 
 
 def _show(shown: ShownPlan) -> None:
-    print(shown.answer())
+    print("\n".join([*([UNSHARED] if shown.lengths_only else []), shown.answer()]))
     show_table("Tried, cheapest first", HEAD, rows(shown.near(), shown.plan.objective), sys.stdout)
     if len(shown.near()) < len(shown.plan.tried):
         print(f"{len(shown.near())} of {len(shown.plan.tried)} that were tried; --json or --html has all")

@@ -28,6 +28,7 @@ class ShownPlan:
     plan: CapacityPlan
     search: Search
     measured: MeasuredEngine | None
+    lengths_only: bool = False  # what prompts share is not known
 
     @property
     def is_believed(self) -> bool:
@@ -138,6 +139,7 @@ def render(name: str, shown: ShownPlan) -> str:
     facts = assumed_rows(search, shown.measured)
     parts = [
         html.answer(f"Plan for {name}", shown.answer()),
+        *([html.warning(story.UNSHARED)] if shown.lengths_only else []),
         html.figure(plot(shown)),
         html.bullets(_told(shown)),
         html.folded("What it assumes", [html.table([], facts, words=2)]),

@@ -230,6 +230,8 @@ def run_one(source: TraceSource, settings: ReplaySettings) -> dict[str, Any] | s
         except QuireError as wrong:
             return str(wrong)
     facts = {name: value for name, value in result.items() if name not in ("series", "settings")}
+    if unknown := result["settings"].get("trace_sharing"):
+        facts["trace_sharing"] = unknown
     return {**facts, "notes": list(dict.fromkeys(str(reason.message) for reason in caught))}
 
 

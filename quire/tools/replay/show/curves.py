@@ -3,6 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
 import quire.tools.replay.show.html as html
@@ -66,8 +67,13 @@ def show(found: Sweep, out: TextIO) -> None:
 
 
 def _warning(found: Sweep) -> list[str]:
-    """Of the combination with the least load, if even that is too much; else how many are overloaded."""
+    """Lengths only; and too much load: of the combination with the least of it, or how many there are."""
     ran = [point for point in found.points if not point.error]
+    unknown = any(point.result.get("trace_sharing") == "unknown" for point in ran)
+    return [*([story.UNSHARED] if unknown else []), *_overloaded(ran)]
+
+
+def _overloaded(ran: Sequence[Point]) -> list[str]:
     heavy = [point for point in ran if overload(point.result)]
     if not heavy:
         return []

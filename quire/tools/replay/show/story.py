@@ -15,6 +15,10 @@ Rows = list[tuple[str, str]]
 MODELLED = "(modelled)"
 RAN = "hit rate, requests that ran"
 PHASES = ("two-phase", "one at a time")
+UNSHARED = (
+    "The trace has lengths only: what its prompts have in common is not known, so the hit rate says nothing about "
+    "reuse. Times, loads and memory are those of prompts that share nothing."
+)
 
 _FACTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("requests", "requests", count_text),
@@ -151,10 +155,7 @@ def told(result: Json) -> list[str]:
         f"{count_text(result['tokens_saved'])} tokens" + (f" (by tier: {found})." if found else ".")
     )
     if result.get("settings", {}).get("trace_sharing") == "unknown":
-        lines.append(
-            "The trace has lengths only: what its prompts have in common is not known, so the hit rate says nothing "
-            "about reuse. Times, loads and memory are those of prompts that share nothing."
-        )
+        lines.append(UNSHARED)
     lines += reasons(result)
     lines.append(_promise(result))
     if slow := result.get("slow_tier"):
