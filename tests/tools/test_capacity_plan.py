@@ -100,6 +100,16 @@ def test_memory_that_fits_nothing_is_tried_once(tmp_path: Path) -> None:
     assert plan.chosen is None and len(plan.tried) == 1 and "holds no page" in plan.tried[0].error
 
 
+def test_memory_that_some_request_does_not_fit_into_is_not_tried_with_more_workers(tmp_path: Path) -> None:
+    lines = [{"time_ms": 100 * at, "prompt": [[at, 2000 if at != 5 else 9000]], "output_tokens": 2} for at in range(40)]
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    asked = replace(search(TraceSource(str(path)), 30), memories=memories(SMALL, [GB, 2 * GB], [0], [0]))
+    plan = find_plan(asked, executor=LocalExecutor())
+    assert [(one.fleet.workers, one.num_refused) for one in plan.tried] == [(1, 1), (1, 0)]
+    assert plan.chosen is plan.tried[1], "one of 40 is less than may be late, and is served all the same"
+
+
 def test_prices_and_memories() -> None:
     (one, two) = memories(SMALL, [10 * GB], [20 * GB], [0, 100 * GB])
     assert [tier.name for tier in two.tiers] == ["device", "host", "disk"] and len(one.tiers) == 2
@@ -211,7 +221,7 @@ def test_what_is_late_by_little_is_called_late(tmp_path: Path) -> None:
     late, kept = (replace(result, ttft_ms={"objective": ms}) for ms in (500.1, 500.0))
     assert outcome(replace(found, result=late), asked.objective) == "0.5 s, too late"
     assert outcome(replace(found, result=kept), asked.objective) == "0.5 s"
-    assert outcome(replace(found, result=replace(kept, refused=2)), asked.objective) == "0.5 s, 2 refused"
+    assert outcome(replace(found, result=replace(kept, refused=2)), asked.objective) == "0.5 s, 2 fit nowhere"
     assert outcome(replace(found, result=None), asked.objective) == "too late, given up"
 
 

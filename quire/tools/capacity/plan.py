@@ -78,7 +78,7 @@ class MeasuredEngine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """So many percent of the first tokens within so many seconds; a request that fits nowhere is late."""
+    """So many percent of the first tokens within so many seconds, and no request that fits into no worker."""
 
     seconds: float
     percent: float = 95.0
@@ -102,11 +102,16 @@ class Tried:
     result: FleetResult | None  # None: it was too late, and given up
     error: str = ""
 
+    @property
+    def num_refused(self) -> int:
+        """Requests that fit into no worker, as far as it was played."""
+        return 0 if self.result is None else self.result.refused
+
     def keeps(self, objective: Objective) -> bool:
-        """Whether it is soon enough."""
-        return self.result is not None and not self.result.refused and self.result.ttft_ms["objective"] <= (
-            objective.seconds * 1000
-        )  # fmt: skip
+        """Whether everybody is served, and soon enough."""
+        if self.result is None or self.num_refused:
+            return False
+        return self.result.ttft_ms["objective"] <= objective.seconds * 1000
 
     def to_json(self) -> dict[str, Any]:
         """Plain values only."""
@@ -164,7 +169,7 @@ def find_plan(
                 tell(answer)
                 if answer.keeps(search.objective):
                     chosen = answer if chosen is None or answer.price < chosen.price else chosen
-                elif not answer.error:
+                elif not answer.error and not answer.num_refused:  # what fits into no worker fits into no more of them
                     failed[fleet.settings] = fleet.workers
                     _push(waiting, search, nth, replace(fleet, workers=_more(fleet.workers)))
         if chosen is not None:

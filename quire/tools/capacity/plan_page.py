@@ -90,7 +90,7 @@ def outcome(tried: Tried, objective: Objective) -> str:
     """Its first token and whether that is soon enough, or why there is none."""
     if tried.result is None:
         return tried.error or f"{TOO_LATE}, given up"
-    refused = f", {count_text(tried.result.refused)} refused" if tried.result.refused else ""
+    refused = f", {count_text(tried.num_refused)} fit nowhere" if tried.num_refused else ""
     late = "" if tried.keeps(objective) or refused else f", {TOO_LATE}"
     return f"{tried.result.ttft_ms['objective'] / 1000:.3g} s{refused}{late}"
 
