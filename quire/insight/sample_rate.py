@@ -16,7 +16,7 @@ import numpy as np
 from quire.insight.block_table import Keys
 from quire.insight.traffic import MOST_BLOCKS, AskedPrompt, Traffic
 
-MOST_BYTES = 44 << 20  # of both: less than one alone may take
+MOST_BYTES = 36 << 20  # of both; one more use may add a larger table before it is seen
 LOOKS = 60  # in a window, whether fewer blocks are asked for
 _SPARE = 2  # times: a larger sample must leave so much room: traffic goes up and down
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quire.insight import sample_rate
 from quire.insight.hot_blocks import MOST_HOT
 from quire.insight.order_sample import MOST_KEYS, MOST_USES, OrderSample
 from quire.insight.traffic import Traffic
@@ -135,3 +136,5 @@ def test_everything_fits_into_64_mb() -> None:
     assert sample._num_keys == sum(len(use.keys) for use in sample._uses)
     waiting = 2 * (4 << 20)
     assert traffic.table.num_bytes + log + sample.num_bytes + waiting < 64 << 20
+    grown = traffic.table.num_bytes // 2  # by one use, the largest there is
+    assert sample_rate.MOST_BYTES + grown + sample.num_bytes + waiting < 64 << 20, "two samples beside each other"

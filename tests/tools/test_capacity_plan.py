@@ -104,7 +104,8 @@ def test_memory_that_some_request_does_not_fit_into_is_not_tried_with_more_worke
     lines = [{"time_ms": 100 * at, "prompt": [[at, 2000 if at != 5 else 9000]], "output_tokens": 2} for at in range(40)]
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
-    asked = replace(search(TraceSource(str(path)), 30), memories=memories(SMALL, [GB, 2 * GB], [0], [0]))
+    asked = replace(search(TraceSource(str(path)), 30), memories=memories(SMALL, [GB, 4 * GB], [0], [0]))
+    asked = replace(asked, prices=Prices(worker=0.1, device=1.0))  # two workers with less would be cheaper
     plan = find_plan(asked, executor=LocalExecutor())
     assert [(one.fleet.workers, one.num_refused) for one in plan.tried] == [(1, 1), (1, 0)]
     assert plan.chosen is plan.tried[1], "one of 40 is less than may be late, and is served all the same"

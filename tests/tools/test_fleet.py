@@ -126,6 +126,26 @@ def test_a_request_that_fits_nowhere_is_no_load(tmp_path: Path) -> None:
     assert worker.pending_tokens() == 0
 
 
+def test_turns_that_are_put_off_change_nothing(trace: Trace) -> None:
+    lazy = played(trace, Fleet(3, "exact", SMALL), (50,))
+    workers = [SimulatedWorker(trace, SMALL) for _ in range(3)]
+    route = open_router("exact", workers, SMALL)
+    for request in trace:
+        for worker in workers:  # each up to the arrival, whoever gets the request
+            worker._arrived = request.number
+            while worker.is_busy and worker.now < worker._times[request.number]:
+                worker._go_on()
+            worker.at_rest = not worker.is_busy
+        choice = route(request)
+        workers[choice.worker].give(request, choice.tokens)
+    for worker in workers:
+        worker.run_to_end()
+    assert lazy.hit_rate == sum(one.saved_tokens for one in workers) / lazy.prompt_tokens
+    assert lazy.ttft_ms["mean"] == pytest.approx(
+        sum(sum(one.first_tokens.values()) for one in workers) / len(trace) * 1000, abs=0.001
+    )
+
+
 def test_a_fleet_that_is_too_late_is_given_up(trace: Trace) -> None:
     slow = replace(SMALL, pace=Pace(prefill_tokens_per_second=2000))
     assert play_fleet(trace, Fleet(1, "exact", slow), late=LateLimit(2.0, 5)) is None
