@@ -7,6 +7,7 @@ import json
 import os
 import resource
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import InputError, RetainRange, check
+from quire import InputError, RetainRange, Sequence, check
+from quire.core.life.release import tokens_of
 from quire.tools.replay.play.player import Player, play
 from quire.tools.replay.play.tally import ReplayResult
 from quire.tools.replay.setup.pace import Pace
@@ -101,6 +103,30 @@ def test_under_pressure_one_tier_hits_what_an_independent_lru_hits(capacity: int
     result = play(trace, settings)
     assert (result.trace_blocks_hit, result.tokens_saved) == lru(lines_of(SAMPLE, 150), capacity)
     assert result.evictions > 0 and result.refused == 0
+
+
+class AnswersSeen:
+    """The generated tokens of every sequence that ends."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """Nothing to see yet."""
+
+    def ending(self, sequence: Sequence, store: bool) -> None:
+        """It is about to be released."""
+        self.tokens += [one for one in tokens_of(sequence._setup, sequence)[: sequence.computed].tolist() if one < 0]
+
+
+@pytest.mark.parametrize("arrivals", ["trace", "at-once"])
+def test_every_generated_token_is_used_once(tmp_path: Path, arrivals: Any) -> None:
+    lines = [{"time_ms": 5000 * nth, "prompt": [[nth, 20]], "output_tokens": 70} for nth in range(3)]
+    player = Player(read_trace(written(tmp_path, *lines)), replace(SMALL, arrivals=arrivals), None)
+    seen = AnswersSeen()
+    player.cache.inner.watch(seen)
+    player.run()
+    assert len(seen.tokens) >= 3 * 69 and len(set(seen.tokens)) == len(seen.tokens)
 
 
 def test_a_repeated_prompt_is_reused_but_for_its_last_token(tmp_path: Path) -> None:

@@ -71,6 +71,17 @@ def test_parts_of_one_name_begin_alike_and_private_ones_are_like_no_other(tmp_pa
     assert shared(trace[0], trace[0]) == 120
 
 
+def test_what_two_prompts_of_hash_ids_share_ends_with_the_shorter(tmp_path: Path) -> None:
+    ids = [([1, 2, 3], 1100), ([1, 2, 3, 4], 2000), ([1, 5], 600), ([6], 9), ([1], 300)]
+    lines = [
+        {"timestamp": nth, "input_length": length, "output_length": 1, "hash_ids": parts}
+        for nth, (parts, length) in enumerate(ids)
+    ]
+    trace = read_trace(written(tmp_path, *lines))
+    assert [shared(trace[0], other) for other in trace] == [1100, 1100, 512, 0, 300]
+    assert [shared(other, trace[0]) for other in trace] == [1100, 1100, 512, 0, 300]
+
+
 def test_a_seed_changes_token_ids_and_nothing_else(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, GOOD, {**GOOD, "hash_ids": [0, 9]}))
     one, other = prompts(trace), prompts(trace, seed=1)
