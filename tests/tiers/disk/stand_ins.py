@@ -88,7 +88,8 @@ class FullFile:
 
     def __init__(self, name: str, file: File, files: FullFiles) -> None:
         self.name, self.file, self.files = name, file, files
-        self.read, self.sync, self.size, self.close = file.read, file.sync, file.size, file.close
+        self.read, self.read_ready, self.sync = file.read, file.read_ready, file.sync
+        self.size, self.close = file.size, file.close
 
     def write(self, offset: int, parts: Sequence[Bytes]) -> int:
         if offset + sum(map(len, parts)) > self.size() and self.name in self.files.full:
