@@ -239,7 +239,6 @@ def test_the_screen_shows_the_fleets_around_the_chosen_one(tmp_path: Path) -> No
     ("more", "why"),
     [
         (["--html", "nowhere/page.html"], "there is no such folder"),
-        (["--shared", "1GB"], "chooses sizes of device, host, disk"),
         (["--ttft", "soon"], "write 2s or 500ms"),
         (["--ttft", "0s"], "no objective"),
         (["--p", "100"], "below 100"),

@@ -93,8 +93,8 @@ def _search(options: Namespace, measured: MeasuredEngine | None) -> Search:
     options.disk = str(max(sizes[-1]))  # so that --disk-read and others are taken
     settings = settings_of(options)
     if unknown := [tier.name for tier in settings.tiers if tier.name not in SIZES]:
-        fact = f"a plan chooses sizes of {', '.join(SIZES)}, and knows prices of no other tier"
-        raise InputError(say(f"a plan with {unknown[0]!r}", fact, "leave it out, or look at it with quire sweep"))
+        fact = "a plan chooses among device, host and disk, each worker's own, and has prices for these"
+        raise InputError(say(f"a plan with memory {unknown[0]!r}", fact, "leave out --shared and --tier"))
     if measured is not None:
         settings = replace(settings, pace=measured.pace)
     prices = Prices(**{field.name: getattr(options, f"{field.name}_price") for field in fields(Prices)})
