@@ -16,9 +16,9 @@ from quire.serve.answers.generate import StreamOptions, generate
 from quire.serve.auth import scope_of
 from quire.serve.errors import ApiError, told
 from quire.serve.exchange import ID, Exchange
-from quire.serve.openapi import document
 from quire.serve.prompts import LONG
 from quire.serve.protocol.fields import Fields, read_fields
+from quire.serve.protocol.openapi import document
 from quire.serve.protocol.tables import CHAT, COMPLETION, DETOKENIZE, MOST_CHOICES_ASKED, SAMPLING_NAMES, TOKENIZE
 from quire.serve.protocol.to_sampling import RetentionBounds, form_of, retention_of, sampling_of
 from quire.serve.service import Generation, Service

@@ -18,13 +18,13 @@ import torch
 from quire import Cache, Found, Request, check
 from quire.integrations.vllm import orders
 from quire.integrations.vllm.cache_groups import HOST, block_bytes, cache_config
-from quire.integrations.vllm.host_pages import HostPages
 from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.kv_events import EventTranslator, StoredBlocks
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
-from quire.integrations.vllm.worker_side import WorkerSide
+from quire.integrations.vllm.worker.host_pages import HostPages
+from quire.integrations.vllm.worker.worker_side import WorkerSide
 from tests.integrations.toy_parts import LAYERS, SIZE, STRIP, WINDOW, Tables, ToyMover, ToyRequest, digest, groups
 
 

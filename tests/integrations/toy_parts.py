@@ -9,8 +9,8 @@ from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
-from quire.integrations.vllm.host_pages import Ended, HostPages
 from quire.integrations.vllm.orders import Copy
+from quire.integrations.vllm.worker.host_pages import Ended, HostPages
 
 Tables = list[list[int]]
 SIZE = 4

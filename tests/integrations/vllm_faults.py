@@ -23,9 +23,9 @@ from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec, _all_workers_barrier
 
 from quire.integrations.vllm.cache_groups import num_slots
 from quire.integrations.vllm.connector import QuireConnector
-from quire.integrations.vllm.host_pages import Ended, HostPages
 from quire.integrations.vllm.orders import Copy
-from quire.integrations.vllm.region_pages import RegionPages, region_pages
+from quire.integrations.vllm.worker.host_pages import Ended, HostPages
+from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
 
 SLOT = 4096  # bytes; places in files are multiples of it
 FAULT = os.environ.get("QUIRE_FAULT", "")

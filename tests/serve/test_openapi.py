@@ -15,7 +15,7 @@ from schemathesis.generation import GenerationMode  # noqa: E402
 from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
 from quire.serve import ServeSettings  # noqa: E402
-from quire.serve.openapi import document  # noqa: E402
+from quire.serve.protocol.openapi import document  # noqa: E402
 
 from .rig import NAME, Serving  # noqa: E402
 

@@ -30,7 +30,6 @@ except ImportError as missing:
     raise MissingExtra(say("quire.integrations.vllm.QuireConnector", f"it needs vLLM ({missing})", cure)) from missing
 
 from quire.integrations.vllm.cache_groups import cache_config, check_engine, check_outer, num_slots
-from quire.integrations.vllm.host_pages import HostPages, RankMemory, group_layers, layer_form, part_bytes
 from quire.integrations.vllm.kv_events import EventTranslator, RemovedBlocks, StoredBlocks
 from quire.integrations.vllm.metrics import QuirePromMetrics, QuireStats
 from quire.integrations.vllm.options import check_version, read_options
@@ -39,9 +38,10 @@ from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
 from quire.integrations.vllm.recording import RequestRecording
-from quire.integrations.vllm.region_pages import RegionPages, region_pages
 from quire.integrations.vllm.scheduler_side import SchedulerSide
-from quire.integrations.vllm.worker_side import PageMover, WorkerSide
+from quire.integrations.vllm.worker.host_pages import HostPages, RankMemory, group_layers, layer_form, part_bytes
+from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
+from quire.integrations.vllm.worker.worker_side import PageMover, WorkerSide
 
 log = logging.getLogger(__name__)
 BEYOND = 128  # tokens that a request may be longer than the model's length, while drafts are taken back

@@ -15,7 +15,7 @@ from prometheus_client.utils import floatToGoString
 from quire.serve.metrics.families import LABELS
 
 
-class Tally:
+class MetricNumber:
     """One number."""
 
     __slots__ = ("value",)
@@ -56,19 +56,19 @@ class Tallies(Collector):
     def __init__(self, values: Sequence[str]) -> None:
         self._values = list(values)
         self._kinds: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], str, tuple[str, ...]]] = {}
-        self._numbers: dict[str, dict[tuple[str, ...], Tally]] = {}
+        self._numbers: dict[str, dict[tuple[str, ...], MetricNumber]] = {}
         self._histograms: dict[str, tuple[str, TalliedHistogram]] = {}
 
     def counters(self, name: str, what: str, *labels: str) -> None:
         """Numbers that only grow, by the values of `labels`."""
         self._kinds[name], self._numbers[name] = (CounterMetricFamily, what, labels), {}
 
-    def counter(self, name: str, what: str) -> Tally:
+    def counter(self, name: str, what: str) -> MetricNumber:
         """One that only grows."""
         self.counters(name, what)
         return self.of(name)
 
-    def gauge(self, name: str, what: str) -> Tally:
+    def gauge(self, name: str, what: str) -> MetricNumber:
         """One that goes up and down."""
         self._kinds[name], self._numbers[name] = (GaugeMetricFamily, what, ()), {}
         return self.of(name)
@@ -79,12 +79,12 @@ class Tallies(Collector):
         self._histograms[name] = what, made
         return made
 
-    def of(self, name: str, *values: str) -> Tally:
+    def of(self, name: str, *values: str) -> MetricNumber:
         """The number with these values of its labels."""
         numbers = self._numbers[name]
         found = numbers.get(values)
         if found is None:
-            found = numbers[values] = Tally()
+            found = numbers[values] = MetricNumber()
         return found
 
     def collect(self) -> Iterator[Metric]:

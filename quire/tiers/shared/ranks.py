@@ -65,7 +65,7 @@ class SharedRank(Protocol):
         ...
 
 
-class RankMemory:
+class TiersRank:
     """Tiers of this process and a client, as a rank. `tiers` are for its use alone: no other thread calls them."""
 
     def __init__(self, tiers: Sequence[Tier], client: StoreClient) -> None:
@@ -126,7 +126,7 @@ class RankMemory:
         return [memory[start:stop] for start, stop in pairwise(edges)]
 
 
-class LocalSharedRank(RankMemory):
+class LocalSharedRank(TiersRank):
     """A rank whose memory is in this process, with a connection to the store of its own."""
 
     def __init__(self, tiers: Sequence[Tier], config: SharedConfig, *, store: SharedStore | None = None) -> None:

@@ -34,7 +34,7 @@ from quire.tiers.shared.fetch import Fetch
 from quire.tiers.shared.ground import SharedGround
 from quire.tiers.shared.open_finds import OpenFinds
 from quire.tiers.shared.publish import Publish, UseCounts
-from quire.tiers.shared.ranks import RankMemory, Ranks, SharedRank
+from quire.tiers.shared.ranks import Ranks, SharedRank, TiersRank
 from quire.tiers.shared.settings import SharedConfig, open_store
 from quire.tiers.shared.stores.store import SharedStore, StoreMiss
 from quire.tiers.shared.turns import Turns
@@ -76,7 +76,7 @@ class SharedCache:
         self.client = StoreClient(open_store(config) if store is None else store)
         batch = parse_bytes(config.batch_bytes, "a batch")
         self.finds = OpenFinds(cache)
-        self._ranks = Ranks(ranks or [RankMemory(tiers, self.client)])
+        self._ranks = Ranks(ranks or [TiersRank(tiers, self.client)])
         self._ground = SharedGround(cache, self._ranks, into, self.client, prints, rank, batch, self.finds, turns)
         slots = [cache.config.tiers[into].of_group(nth) for nth, _ in enumerate(self._ground.groups)]
         self._room = HostRoom([int(number * config.host_share) for number in slots])

@@ -16,7 +16,7 @@ from quire.tiers.shared.calls.breaker import FIRST_WAIT, LATE_CALLS, LONGEST_WAI
 from quire.tiers.shared.calls.client import FULL_PAUSE, GRACE
 from quire.tiers.shared.calls.crew import Crew
 from quire.tiers.shared.calls.quota import MOST_LABELS, Quota, QuotaAccounts
-from quire.tiers.shared.ranks import RankMemory
+from quire.tiers.shared.ranks import TiersRank
 from quire.tiers.shared.shared_cache import FETCHERS, MOST_FETCHES
 from tests.tiers.shared.machine import FULL, PATIENT, STATE, Machine, text
 from tests.tiers.shared.redis_server import RedisServer
@@ -333,7 +333,7 @@ def test_a_page_that_goes_up_while_it_is_read_stays_where_it_is_read(tmp_path: P
         read = staticmethod(admitted_meanwhile)
 
     (memory,) = one.shared._ranks._ranks
-    assert isinstance(memory, RankMemory)
+    assert isinstance(memory, TiersRank)
     memory._tiers[1] = MovingTier()
     one.publish(text(1, length=8))
     memory._tiers[1] = host

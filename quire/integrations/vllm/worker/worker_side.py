@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from quire.integrations.vllm.host_pages import Ended
 from quire.integrations.vllm.orders import Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.worker.host_pages import Ended
 
 log = logging.getLogger(__name__)
 

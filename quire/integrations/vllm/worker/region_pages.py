@@ -18,8 +18,8 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 from quire.core.records.errors import InputError, StateError, say
-from quire.integrations.vllm.host_pages import Ended
 from quire.integrations.vllm.orders import Copy
+from quire.integrations.vllm.worker.host_pages import Ended
 
 
 class RegionPages:
