@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,19 @@ def empty_redis(one_redis_server: RedisServer) -> RedisServer:
         line.sendall(b"FLUSHALL\r\n")
         assert line.recv(64) == b"+OK\r\n"
     return one_redis_server
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    """What ends with the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(params=["folder", "redis"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store is."""
+    if request.param == "folder":
+        return str(tmp_path / "pages")
+    server: RedisServer = request.getfixturevalue("empty_redis")
+    return server.url

@@ -1,20 +1,17 @@
-"""A rank of a shared cache in a process of its own: `python -m tests.tiers.shared.rank_worker STORE PART`. It is told
-what to do over its standard input and output, as an engine's worker is over its wire; `RemoteRank` is the other end.
+"""A rank of a shared cache in a process of its own: `python -m tests.tiers.shared.rank_worker STORE PART`. `RemoteRank`
+is the other end.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Lock
-from typing import Any
 
 from quire.tiers import ArenaTier, Bytes
 from quire.tiers.shared import LocalSharedRank, SharedConfig
 from quire.tiers.shared.ranks import Answers, Place
-from tests.tiers.disk.rank_worker import ROOT, receive, send
+from tests.tiers.rank_process import RankProcess, answer
 
 HOST = 64  # slots
 
@@ -31,25 +28,11 @@ class OneRank(LocalSharedRank):
         return page
 
 
-class RemoteRank:
+class RemoteRank(RankProcess):
     """A SharedRank over a pair of pipes, and the memory behind it."""
 
     def __init__(self, place: str, part: int) -> None:
-        command = [sys.executable, "-m", "tests.tiers.shared.rank_worker", place, str(part)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._lock = Lock()
-
-    def _ask(self, verb: str, *given: object) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        with self._lock:
-            send(self.process.stdin, (verb, given))
-            told, error = receive(self.process.stdout)
-        if error is not None:
-            raise error
-        return told
-
-    def page_bytes(self) -> tuple[int, ...]:
-        return tuple(self._ask("page_bytes"))
+        super().__init__("tests.tiers.shared.rank_worker", place, str(part))
 
     def get(self, number: int, names: Sequence[bytes], groups: Sequence[int], seconds: float) -> Answers:
         return list(self._ask("get", number, list(names), list(groups), seconds))
@@ -74,26 +57,12 @@ class RemoteRank:
         """The process ends, however it is."""
         with suppress(Exception):
             self._ask("close")
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with suppress(OSError):
-                pipe.close()
+        self.end()
 
 
 def main() -> int:
     ours = OneRank(sys.argv[1], int(sys.argv[2]))
-    out, sys.stdout = sys.stdout.buffer, sys.stderr
-    while True:
-        try:
-            verb, given = receive(sys.stdin.buffer)
-        except ConnectionError:
-            return 0
-        try:
-            send(out, (getattr(ours, verb)(*given), None))
-        except Exception as error:
-            send(out, (None, OSError(repr(error))))
+    return answer(lambda verb: getattr(ours, verb))
 
 
 if __name__ == "__main__":

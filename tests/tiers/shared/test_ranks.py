@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,24 +18,8 @@ from quire.tiers.shared.needs import needed
 from quire.tiers.shared.ranks import Answers, Place, Ranks
 from tests.tiers.shared.machine import FULL, PATIENT, SIZE, WINDOW, Int32, content, text
 from tests.tiers.shared.rank_worker import RemoteRank
-from tests.tiers.shared.redis_server import RedisServer
 
 PRINTS = tuple(bytes([nth]) * 32 for nth in range(3))
-
-
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture(params=["folder", "redis"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store is."""
-    if request.param == "folder":
-        return str(tmp_path / "pages")
-    server: RedisServer = request.getfixturevalue("empty_redis")
-    return server.url
 
 
 class Ends(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,22 +12,6 @@ from quire import InputError, Request, Scope, StateError
 from quire.tiers.shared import Fetch, FolderStore, Quota, SharedStore, StoreMiss
 from quire.tiers.shared.needs import asked, needed, reach
 from tests.tiers.shared.machine import FINGERPRINT, FULL, SIZE, STATE, WINDOW, Machine, text
-from tests.tiers.shared.redis_server import RedisServer
-
-
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture(params=["folder", "redis"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store is."""
-    if request.param == "folder":
-        return str(tmp_path / "pages")
-    server: RedisServer = request.getfixturevalue("empty_redis")
-    return server.url
 
 
 def pair(closing: ExitStack, place: SharedStore | str, *groups: object, **settings: object) -> tuple[Machine, Machine]:
