@@ -29,7 +29,7 @@ FILES = {  # path -> file and kind
     "/viewer/icon.svg": ("icon.svg", "image/svg+xml"),
     **{
         f"/viewer/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
-        for name in ("page", "draw", "maps", "panels", "receipt", "regret", "theme", "tree", "words")
+        for name in ("page", "live", "draw", "maps", "panels", "receipt", "regret", "theme", "tree", "words")
     },
 }
 SNAPSHOT, RECEIPT, BRIEF = "/viewer/snapshot", "/viewer/receipt", "/viewer/brief"

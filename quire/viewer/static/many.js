@@ -1,56 +1,17 @@
-// Many: all workers of a server on one page. Owns the pace, the key, and a card per worker; its cache is another page.
+// Many: all workers of a server on one page. Owns a card per worker; its cache is another page.
 
 import { element, forgetColours, sparkline } from "./draw.js";
+import { goLive } from "./live.js";
 import { count, many, percent, short } from "./words.js";
 
 const MOST_HISTORY = 120;
 const STATES = { EXACT: "exact", REPAIRING: "repairing", UNKNOWN: "unknown" };
 const byId = (id) => document.getElementById(id);
-const state = { history: [], last: null, paused: false, key: null, timer: 0, asking: false, failures: 0, cards: new Map() };
-
-try {
-  state.key = sessionStorage.getItem("quire-key");
-} catch {
-  // without storage the key is asked for again
-}
+const state = { history: [], last: null, cards: new Map() };
 
 const put = (place, text) => {
   if (place.textContent !== text) place.textContent = text;
 };
-
-function tellStatus(kind, text) {
-  byId("status").className = `status ${kind}`;
-  put(byId("status").lastChild, text);
-}
-
-async function poll() {
-  clearTimeout(state.timer);
-  if (state.asking || state.paused || document.hidden) return;
-  state.asking = true;
-  let wait = 2000;
-  try {
-    const headers = state.key ? { authorization: `Bearer ${state.key}` } : {};
-    const reply = await fetch("/viewer/workers", { headers, cache: "no-store" });
-    if (reply.status === 401) {
-      needKey();
-      return;
-    }
-    if (!reply.ok) throw new Error(String(reply.status));
-    const told = await reply.json();
-    wait = Math.max(250, 1000 * told.pace);
-    state.failures = 0;
-    if (state.paused) return; // it was asked for before
-    take(told);
-    tellStatus("live", "live");
-  } catch {
-    state.failures += 1;
-    wait = Math.min(10_000, 1000 * 2 ** state.failures);
-    if (!state.paused) tellStatus("lost", "no answer, trying again");
-  } finally {
-    state.asking = false;
-    if (byId("login").hidden) state.timer = setTimeout(poll, wait);
-  }
-}
 
 function take(told) {
   const briefs = told.workers.map((one) => one.brief).filter(Boolean);
@@ -60,7 +21,6 @@ function take(told) {
   const row = { tokens: sum("tokens"), reused: sum("reused"), running: sum("running"), waiting: sum("waiting"), inFlight, exact, choices: told.totals.choices };
   state.history = [...state.history, row].slice(-MOST_HISTORY);
   state.last = told;
-  byId("main").hidden = false;
   show();
 }
 
@@ -172,54 +132,4 @@ function fillTier(made, tier) {
   bar.setAttribute("aria-label", `${tier.name}: ${count(tier.held)} pages in use, ${count(tier.cached)} cached, of ${count(tier.slots)}`);
 }
 
-// -- choices -------------------------------------------------------------------------------------------------------------
-
-function needKey() {
-  byId("main").hidden = true;
-  byId("login").hidden = false;
-  byId("denied").textContent = state.key ? "That is not the key." : "";
-  tellStatus("", "locked");
-  byId("key").focus();
-}
-
-byId("login").addEventListener("submit", (event) => {
-  event.preventDefault();
-  state.key = byId("key").value.trim();
-  try {
-    sessionStorage.setItem("quire-key", state.key);
-  } catch {
-    // it is kept until the page is left
-  }
-  byId("login").hidden = true;
-  byId("key").value = "";
-  poll();
-});
-
-byId("pause").addEventListener("click", () => {
-  state.paused = !state.paused;
-  byId("pause").setAttribute("aria-pressed", String(state.paused));
-  byId("pause").textContent = state.paused ? "Go on" : "Pause";
-  if (state.paused) tellStatus("", "paused");
-  poll();
-});
-
-const THEMES = ["auto", "light", "dark"];
-const tellTheme = () => (byId("theme").textContent = `Theme: ${document.documentElement.dataset.chosen}`);
-byId("theme").addEventListener("click", () => {
-  window.chooseTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.chosen) + 1) % THEMES.length]);
-});
-window.addEventListener("quire-theme", () => {
-  tellTheme();
-  forgetColours();
-  show();
-});
-
-let resized = 0;
-window.addEventListener("resize", () => {
-  cancelAnimationFrame(resized);
-  resized = requestAnimationFrame(show);
-});
-document.addEventListener("visibilitychange", poll);
-
-tellTheme();
-poll();
+goLive({ question: () => "/viewer/workers", take, show, recolour: forgetColours });

@@ -1,4 +1,4 @@
-// Page: asks for snapshots while somebody looks, and hands them to the panels. Owns the pace, the key and the choices.
+// Page: asks for snapshots while somebody looks, and hands them to the panels. Owns what they add up to, and the choices.
 
 import { COLOURS, redrawMaps, showLegend, showMaps } from "./maps.js";
 import { showRegret } from "./regret.js";
@@ -6,65 +6,22 @@ import { flowsOf, listenToSteps, showMisses, showRequests, showSteps, showTiles 
 import { openReceipt } from "./receipt.js";
 import { listenToTree, showPrefixes } from "./tree.js";
 import { hideTip } from "./draw.js";
+import { ask, goLive, poll } from "./live.js";
 
 const MOST_HISTORY = 300;
 const byId = (id) => document.getElementById(id);
-const state = { colour: "state", history: [], last: null, paused: false, key: null, timer: 0, asking: false, failures: 0 };
-
-try {
-  state.key = sessionStorage.getItem("quire-key");
-} catch {
-  // without storage the key is asked for again
-}
+const state = { colour: "state", history: [], last: null };
 
 const worker = new URLSearchParams(window.location.search).get("worker"); // one of many: its server passes questions on
 byId("back").hidden = !worker;
-const ask = (path) => fetch(worker ? `${path}&worker=${encodeURIComponent(worker)}` : path, { headers: state.key ? { authorization: `Bearer ${state.key}` } : {}, cache: "no-store" });
+const of = (path) => (worker ? `${path}&worker=${encodeURIComponent(worker)}` : path);
 
-function tellStatus(kind, text) {
-  byId("status").className = `status ${kind}`;
-  const place = byId("status").lastChild;
-  if (place.textContent !== text) place.textContent = text;
-}
-
-async function poll() {
-  clearTimeout(state.timer);
-  if (state.asking || state.paused || document.hidden) return;
-  state.asking = true;
-  let wait = 2000;
-  try {
-    const reply = await ask(`/viewer/snapshot?colour=${state.colour}${state.history.length ? "" : "&history=1"}`);
-    if (reply.status === 401) {
-      needKey();
-      return;
-    }
-    if (reply.status === 404 && worker) {
-      tellStatus("lost", "this worker has ended");
-      return;
-    }
-    if (!reply.ok) throw new Error(String(reply.status));
-    const snapshot = await reply.json();
-    wait = Math.max(250, 1000 * snapshot.pace);
-    state.failures = 0;
-    if (state.paused) return; // it was asked for before
-    take(snapshot);
-    tellStatus("live", "live");
-  } catch {
-    state.failures += 1;
-    wait = Math.min(10_000, 1000 * 2 ** state.failures);
-    if (state.paused) return;
-    tellStatus("lost", "no answer, trying again");
-  } finally {
-    state.asking = false;
-    if (byId("login").hidden) state.timer = setTimeout(poll, wait);
-  }
-}
+const question = () => of(`/viewer/snapshot?colour=${state.colour}${state.history.length ? "" : "&history=1"}`);
 
 function take(snapshot) {
   if (snapshot.history) state.history = snapshot.history;
   if (state.history.at(-1)?.[0] !== snapshot.now[0]) state.history.push(snapshot.now);
   state.history = state.history.slice(-MOST_HISTORY);
-  byId("main").hidden = false;
   state.last = snapshot;
   show();
 }
@@ -77,33 +34,12 @@ function show() {
   showTiles(last, history);
   showLegend(last);
   showMaps(last, flowsOf(history));
-  showRequests(last, (number) => openReceipt(number, ask));
+  showRequests(last, (number) => openReceipt(number, (path) => ask(of(path))));
   showMisses(last);
   showRegret(last);
   showSteps(last, history);
   showPrefixes(last);
 }
-
-function needKey() {
-  byId("main").hidden = true;
-  byId("login").hidden = false;
-  byId("denied").textContent = state.key ? "That is not the key." : "";
-  tellStatus("", "locked");
-  byId("key").focus();
-}
-
-byId("login").addEventListener("submit", (event) => {
-  event.preventDefault();
-  state.key = byId("key").value.trim();
-  try {
-    sessionStorage.setItem("quire-key", state.key);
-  } catch {
-    // it is kept until the page is left
-  }
-  byId("login").hidden = true;
-  byId("key").value = "";
-  poll();
-});
 
 // -- choices -------------------------------------------------------------------------------------------------------------
 
@@ -134,37 +70,12 @@ function chooseColour(name) {
   poll();
 }
 
-byId("pause").addEventListener("click", () => {
-  state.paused = !state.paused;
-  byId("pause").setAttribute("aria-pressed", String(state.paused));
-  byId("pause").textContent = state.paused ? "Go on" : "Pause";
-  if (state.paused) tellStatus("", "paused");
-  poll();
-});
-
-const THEMES = ["auto", "light", "dark"];
-const tellTheme = () => (byId("theme").textContent = `Theme: ${document.documentElement.dataset.chosen}`);
-byId("theme").addEventListener("click", () => {
-  window.chooseTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.chosen) + 1) % THEMES.length]);
-});
-window.addEventListener("quire-theme", () => {
-  tellTheme();
-  redrawMaps();
-  show();
-});
-
-let resized = 0;
-window.addEventListener("resize", () => {
-  cancelAnimationFrame(resized);
-  resized = requestAnimationFrame(show);
-});
 window.addEventListener("scroll", hideTip, { passive: true });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
 });
-document.addEventListener("visibilitychange", poll);
 
-tellTheme();
 listenToSteps();
 listenToTree();
+goLive({ question, take, show, recolour: redrawMaps, ended: worker && "this worker has ended" });
 chooseColour("state");
