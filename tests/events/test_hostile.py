@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,13 +26,14 @@ from quire.events.publish import replay_server as replay_servers
 from quire.events.publish.archive import Archive
 from quire.events.publish.in_flight import SMALL
 from quire.events.publish.payloads import PayloadMaker
+from quire.events.publish.replay_server import ReplayServer
 from quire.events.wire.connection_limit import LENIENT_FACTOR
-from quire.events.wire.curve_keys import public_key
+from quire.events.wire.curve_keys import ServerSockets, public_key
 from quire.events.wire.delta import Delta, DeltaRecords, decoded, encoded
 from quire.events.wire.digest import digest_of
 from quire.events.wire.field import Form
 from quire.events.wire.names import Names
-from quire.events.wire.protocol import END, SNAPSHOT, bound_to, number
+from quire.events.wire.protocol import END, SNAPSHOT, NumberedPayload, bound_to, number
 from quire.tools.events import _lines, _shown
 from quire.tools.events import main as events
 
@@ -323,55 +322,95 @@ def test_a_worker_that_answers_nothing_is_found_out_however_often_it_is_asked(mo
         until(has_asked_again, "asked again, by another connection")
 
 
-@contextmanager
-def with_archive(name: str, room: int = 36 * SMALL) -> Iterator[Publisher]:
-    """A publisher with room for a little more than half of the 30 batches it has kept, and no buffers between."""
-    cache = build(8192, 0, max_length=40_000, max_sequences=80)
-    with Publisher(cache, ANY, replay=f"inproc://quire-replay-{name}", room=Room(answers=room)) as publisher:
-        for seed in range(30):
-            run(cache, seed, ids(range(2_000 * seed, 2_000 * (seed + 1))))
-            publisher.tell()
-            sent(publisher)
-        yield publisher
+class Answering:
+    """A server of answers that runs when the test says so: 30 parts to each request, and no buffers between."""
+
+    def __init__(self, name: str, room: int = 36 * SMALL) -> None:
+        self.server = ReplayServer(b"", 8, room, ServerSockets(None))
+        self.where = self.server.open(f"inproc://quire-replay-{name}")
+        self.parts = [NumberedPayload(seq, bytes(SMALL)) for seq in range(30)]
+
+    def __enter__(self) -> Answering:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.close(0)
+
+    def ask(self, one: zmq.Socket[bytes]) -> bytes:
+        """It asks for all, and is not answered yet; what the server calls it."""
+        one.send_multipart([b"", number(0)])
+        until(lambda: self.server.sockets[0].poll(0), "it came")
+        self.server.take()
+        return [*self.server._requests][-1]
+
+    def serve(self) -> None:
+        self.server.serve(lambda _: iter(self.parts))
+
+    def read(self, one: zmq.Socket[bytes], many: int) -> list[bytes]:
+        """What it is sent while the server goes on."""
+        told = list[bytes]()
+
+        def has_read() -> bool:
+            self.serve()
+            while len(told) < many and one.poll(0):
+                told.append(one.recv_multipart()[-2])
+            return len(told) == many
+
+        until(has_read, f"{many} parts are read")
+        return told
+
+
+ALL = [*map(number, range(30)), END]
 
 
 def test_one_who_does_not_read_has_its_share_of_the_room() -> None:
-    with with_archive("shared") as publisher:
-        server, where = publisher._replay_server, str(publisher.replay_endpoint)
-        with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
-            silent.send_multipart([b"", number(0)])
-            until(lambda: server.num_bytes >= 9 * SMALL, "it has it")
-            honest.send_multipart([b"", number(0)])
-            assert [honest.recv_multipart()[-2] for _ in range(31)] == [*map(number, range(30)), END]
-            until(lambda: 9 * SMALL <= server.num_bytes < 12 * SMALL, "the rest was let go")
+    with (
+        Answering("shared") as answering,
+        socket(zmq.DEALER, answering.where) as silent,
+        socket(zmq.DEALER, answering.where) as honest,
+    ):
+        name, server = answering.ask(silent), answering.server
+        answering.serve()
+        assert server._in_flight.bytes_to(name) == server.num_bytes == 9 * SMALL
+        answering.ask(honest)
+        assert answering.read(honest, 31) == ALL
+
+        def is_let_go() -> bool:
+            answering.serve()
+            return server.num_bytes == 9 * SMALL
+
+        until(is_let_go, "the rest was let go")
+        assert server._in_flight.bytes_to(name) == 9 * SMALL
 
 
 def test_who_reads_is_answered_before_those_who_do_not() -> None:
     """All the room is taken; whenever some of it is given back, he who has the least under way comes first."""
-    with with_archive("held") as publisher:
-        server, where = publisher._replay_server, str(publisher.replay_endpoint)
-        held = [server._in_flight.add(b"silent", bytes(4 * SMALL)) for _ in range(9)]
-        with socket(zmq.DEALER, where) as silent, socket(zmq.DEALER, where) as honest:
-            for many, one in enumerate((silent, honest)):
-                one.send_multipart([b"", number(0)])
-                until(lambda many=many: len(server._requests) > many, "it waits")  # type: ignore[misc]
-            server._in_flight.give_up(b"silent", held.pop())
-            until(lambda: server._in_flight.is_full, "taken again")
-            server._in_flight.give_up(b"silent", held.pop())
-            assert [honest.recv_multipart()[-2] for _ in range(31)] == [*map(number, range(30)), END]
+    with (
+        Answering("held") as answering,
+        socket(zmq.DEALER, answering.where) as silent,
+        socket(zmq.DEALER, answering.where) as honest,
+    ):
+        in_flight = answering.server._in_flight
+        held = [in_flight.add(b"others", bytes(4 * SMALL)) for _ in range(9)]
+        name = answering.ask(silent)
+        in_flight.give_up(b"others", held.pop())
+        answering.serve()
+        assert in_flight.bytes_to(name) == 4 * SMALL and in_flight.is_full
+        answering.ask(honest)
+        in_flight.give_up(b"others", held.pop())
+        assert answering.read(honest, 31) == ALL
 
 
 def test_those_with_as_much_under_way_take_turns() -> None:
     """There is room for one message; who has just had one comes after the other."""
-    with with_archive("turns", SMALL) as publisher:
-        server, where = publisher._replay_server, str(publisher.replay_endpoint)
-        held = server._in_flight.add(b"silent", bytes(SMALL))
-        with socket(zmq.DEALER, where) as one, socket(zmq.DEALER, where) as other:
-            for many, asks in enumerate((one, other)):
-                asks.send_multipart([b"", number(0)])
-                until(lambda many=many: len(server._requests) > many, "it waits")  # type: ignore[misc]
-            server._in_flight.give_up(b"silent", held)
-            told = [asks.recv_multipart()[-2] for _ in range(5) for asks in (one, other)]
+    with (
+        Answering("turns", SMALL) as answering,
+        socket(zmq.DEALER, answering.where) as one,
+        socket(zmq.DEALER, answering.where) as other,
+    ):
+        for asks in (one, other):
+            answering.ask(asks)
+        told = [answering.read(asks, 1)[0] for _ in range(5) for asks in (one, other)]
         assert told == [number(seq) for seq in range(5) for _ in range(2)]
 
 
