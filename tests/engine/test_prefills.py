@@ -238,8 +238,8 @@ def test_an_engine_closes_although_sessions_have_ended_that_nobody_took(peers: l
     there, here = open_peer("llama", serve=True, limits=LONG), open_peer("llama", limits=LONG)
     for nth in range(3):
         here.decode(Key(f"r{nth}"), words(nth, 40), Sampling(max_tokens=3), source=there.link.address, order=True)
-    until(lambda: there.endpoint._registry.dispatches, there, here)
-    until(lambda: not here.pump._ended.empty())  # what was asked for has come, and nobody has looked
+    until(lambda: here._coming, there, here)
+    until(lambda: not here.pump._ended.empty(), there)  # what was asked for has come, and nobody has looked
     there.engine.close()
     here.engine.close()
     assert not there.endpoint._registry.dispatches and not here.endpoint._registry.arrivals
