@@ -26,7 +26,8 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         ask, number, tokens, claim.start, claim.start, claim.blocks, ask.compute_end, tip,
         [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
-        showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
+        showns=[claim.blocks] * groups, edge=(len(tokens) - 1) // state.world.block_size,
+        owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
         currents=[None] * groups, fresh=[0] * groups, granted=claim.start, handed=claim.start,
         ahead=claim.purpose == "decode" and state.apart,
     )  # fmt: skip
@@ -40,6 +41,8 @@ def seat(state: State, claim: Claim, number: int) -> Row:
             page.claims -= 1
             pools.hold(page)
     state.rows[ask.name] = row
+    if tip is not None and claim.blocks == row.edge > 0 and state.asks:
+        state.tree.ask_again(tip)
     return row
 
 

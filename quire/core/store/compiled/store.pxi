@@ -43,7 +43,7 @@ cdef class Store:
         self.counters, self.row_counters = counter_arrays(s)
         for i, (*numbers, sizes) in enumerate(groups):
             set_group(s, i, numbers)
-            make_pool(s, i, list(sizes), FIRST + DEFAULT_PRIORITY if order == RELEASE_ORDER else EMPTY,
+            make_pool(s, i, list(sizes), class_at(DEFAULT_PRIORITY, False) if order == RELEASE_ORDER else EMPTY,
                       order == ADAPTIVE)
             if order == ADAPTIVE:
                 make_cells(s, i, ghosts)
@@ -51,6 +51,8 @@ cdef class Store:
                 make_ghosts(s, i, ghosts)
             if lasting:
                 make_notes(s, i)
+        if order != RELEASE_ORDER:
+            set_ranked(s)
         if tree_expect(&s.tree, max([1] + [sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 

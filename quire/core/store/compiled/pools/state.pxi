@@ -22,6 +22,7 @@ cdef struct Row:              # what every decode step touches comes first
     char keep                 # 0: it never commits
     char ahead                # it was given more than it has computed: a current page is not that of `computed`
     int32_t root
+    int32_t edge              # blocks after which the same prompt could begin again
     int32_t reached           # as far as tokens were handed out and taken back since, or have slots and are not told
     int32_t twins             # private pages whose block has another page
     int32_t priority          # of pages the row grows by
@@ -40,6 +41,7 @@ cdef struct State:
     int32_t mixed             # some group does not need all blocks to resume
     int32_t bounded           # columns leave the rows of some group
     int32_t num_current       # groups with a current page
+    int32_t asks              # it matters where prompts end that are asked for again: windows resume there
     int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
     int32_t loose             # of them those that find their pages through the tree

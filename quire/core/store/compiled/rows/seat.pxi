@@ -59,8 +59,11 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     s.length[row] = <int32_t> text.length
     s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
     s.committed[row] = path.blocks
+    r.edge = <int32_t> ((text.length - 1) // s.block_size)
     if root >= 0:
         set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)
+        if s.asks and keep and path.blocks == r.edge > 0:
+            ask_again(&s.tree, r.tip)
     set_edge(s, row)
     set_due(s, row)
     s.seats += 1

@@ -9,6 +9,7 @@ from quire.core.store.twin.keys.chain import Chain
 from quire.core.store.twin.pools.reserve import Stake
 from quire.core.store.twin.pools.state import Row, State
 from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.points import ask_again
 from quire.core.store.twin.tree.traverse import extend_path
 
 NO_ROOT = -1
@@ -24,6 +25,9 @@ def seat(state: State, hit: Hit, number: int, row: Row) -> None:
             table.set_column(pool.group, number, block, page)
         table.capacity[pool.group][number] = max(hit.blocks, hit.end_of(pool.group))
     table.occupy(number, row, hit.start, hit.blocks)
+    if row.commits and state.rules.asks and hit.blocks == row.edge > 0:
+        assert row.tip is not None
+        ask_again(row.tip)
     hit.seated(number)
 
 
