@@ -35,6 +35,7 @@ class Row:
     showns: list[int]  # columns below were offered to the tree
     edge: int  # blocks after which the same prompt could begin again
     owns: list[int] = field(default_factory=list)  # pages of its own
+    held: list[int] = field(default_factory=list)  # of those, the ones of its hit that nobody else had
     peaks: list[int] = field(default_factory=list)  # of those, how many it may hold at once while its prompt lasts
     extras: list[int] = field(default_factory=list)  # of those, how many more because holds keep pages that will leave
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself

@@ -750,7 +750,7 @@ def test_a_hit_in_a_window_has_its_front_where_the_tail_begins() -> None:
     r.cache(block(0, 5))
     r.admit(1, block(0, 7), usable=20, asks=[(5, 7)])
     assert columns(r, 1) == [0, 3, 4, 5, 6]
-    assert stake(r, 1) == {"front": 3, "shown": 5, "base": 5, "own": 2, "peak": 0, "current": -1}
+    assert stake(r, 1) == {"front": 3, "shown": 5, "base": 3, "own": 4, "peak": 0, "current": -1}  # nobody has 3 and 4
     r.commit(1)
     assert columns(r, 1) == [0, 5, 6] and stake(r, 1)["own"] == 2
     assert r.store.trim(1, 0) == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire import Cache, LayerGroup, Request, RetainRange, Retention, check
+from quire import Cache, LayerGroup, Request, RetainRange, Retention, Writer, check
 from quire.core.records.request import Int32
 from quire.core.store import StoreName
 
@@ -138,9 +138,10 @@ def test_priorities_come_before(store: StoreName) -> None:
 
 def test_a_writer_that_goes_on_leaves_its_last_end_behind(store: StoreName) -> None:
     """resume-09: 16 blocks are written by four: of what is passed then, others take all; only the last end stays."""
-    cache = build(store, (32, 16), groups=(FULL, window(9)), partial_reuse=False)
+    cache = build(store, (64, 18), groups=(FULL, window(9)), partial_reuse=False)
+    serve(cache, "old", tokens(range(200, 208)), checked=True)
     writer = cache.writer(Request("w", tokens(range(64))), tier=0)
-    assert writer is not None
+    assert isinstance(writer, Writer)
     for end in (16, 32, 48, 64):
         writer.written(end)
         check(cache)
@@ -148,3 +149,4 @@ def test_a_writer_that_goes_on_leaves_its_last_end_behind(store: StoreName) -> N
     serve(cache, "b", tokens(range(100, 156)), checked=True)
     found = [start_of(cache, tokens(range(n), 99)) for n in (16, 32, 48, 64)]
     assert found == [0, 0, 0, 64]
+    assert start_of(cache, tokens(range(200, 208), 99)) == 8

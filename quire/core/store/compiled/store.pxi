@@ -158,6 +158,16 @@ cdef class Store:
         check_end(&self.state, row, end)
         hand_out(&self.state, row, end)
 
+    def owned(self, int32_t row):
+        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        cdef int32_t i
+        check_live(&self.state, row)
+        return tuple([stake_of(&self.state, self.state.pools + i, row).own for i in range(self.state.num_groups)])
+
+    def promised(self, Hit hit not None, Py_ssize_t group):
+        """Pages of a claimed hit that one row alone holds and is to give up before its prompt is finished."""
+        return promised(&self.state, &hit.path, check_group(&self.state, group))
+
     def extend(self, int32_t row, asks, priorities, durations):
         """Give a row the columns of a later part of its prompt; the number of new pages, -1: no room."""
         cdef Ask ask

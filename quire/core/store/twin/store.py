@@ -179,6 +179,14 @@ class Store:
         check_end(self._state, row, end)
         self._state.table.hand_out(row, end)
 
+    def owned(self, row: int) -> tuple[int, ...]:
+        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        return tuple(stake.own for stake in self._state.table.row(row).stakes)
+
+    def promised(self, hit: Hit, group: int) -> Int32Array:
+        """Pages of a claimed hit that one row alone holds and is to give up before its prompt is finished."""
+        return seat.promised(self._state, hit, self._state.pools[group])
+
     # Rows
 
     def commit(self, rows: Any, computed: Int32Array | None = None) -> int:

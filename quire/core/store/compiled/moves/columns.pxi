@@ -66,27 +66,42 @@ cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t l
         clear_column(s, g, row, b, UNKNOWN)
 
 
+cdef int32_t drop_ranked(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
+    """Let go of the pages of a window from the last column down to `keep`; the number of them."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t b, known, below = -1, steps = 0, dropped = 0
+    for b in range(g.capacity[row] - 1, keep - 1, -1):
+        if pages[b] < 0:
+            continue
+        known = UNKNOWN
+        if page_at(g, pages[b]).node >= 0:
+            known = rank_above(g, page_at(g, pages[b]).node, &below, &steps)
+        let_go(g, pages[b], s.now, known)
+        dropped += 1
+    return dropped
+
+
 cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
     """Let go of the row's pages from the last column down to `keep`; the number of them."""
     cdef int32_t *pages = pages_of(s, g, row)
-    cdef int32_t b, p, dropped = 0, columns = g.capacity[row]
-    cdef int32_t known = UNKNOWN, below = -1, steps = 0
+    cdef int32_t b, p, known = UNKNOWN, dropped = 0, columns = g.capacity[row]
     cdef bint covers = g.cells != NULL and g.cells.leaves_only
     cdef Page *page
     if columns <= keep:
         return 0
+    if g.ranked:
+        dropped, columns = drop_ranked(s, g, row, keep), keep
     for b in range(columns - 1, keep - 1, -1):
         p = pages[b]
         if p < 0:
             known = UNKNOWN
             continue
-        page = page_at(g, p)
-        if g.ranked and page.node >= 0:
-            known = rank_above(g, page.node, &below, &steps)
         let_go(g, p, s.now, known)
         dropped += 1
-        if covers:                                # so is the one before it
+        if covers:            # so is the one before it
+            page = page_at(g, p)
             known = IS_COVERED if page.node >= 0 and page.holders >= 0 and page.slot[0] >= 0 else UNKNOWN
+    columns = g.capacity[row]
     memset(pages + keep, 0xFF, 4 * (columns - keep))
     memset(slots_of(s, g, row) + keep, 0xFF, 4 * (columns - keep))
     g.capacity[row] = keep

@@ -8,6 +8,7 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     cdef int32_t row
     s.pools = <Pool *> calloc(s.num_groups, sizeof(Pool))
     s.rows = <Row *> calloc(rows, sizeof(Row))
+    s.sights = <Sight *> calloc(rows, sizeof(Sight))
     s.spares = <Spares *> calloc(stakes, sizeof(Spares))
     s.path = <int32_t *> malloc(4 * <Py_ssize_t> s.num_columns)
     s.runs = <int32_t *> malloc(16 * s.num_groups)
@@ -17,7 +18,7 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.edge = <int32_t *> calloc(rows, 4)
     s.due = <int32_t *> calloc(rows, 4)
     s.crossing = <int32_t *> malloc(4 * rows)
-    if not (s.pools and s.rows and s.spares and s.path and s.runs and s.needs and s.crossing
+    if not (s.pools and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
             and s.wants and s.stakes and s.edge and s.due):
         raise MemoryError("no memory for the rows")
     if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
@@ -43,6 +44,7 @@ cdef void state_close(State *s) noexcept:
     log_close(&s.log)
     free(s.pools)
     free(s.rows)
+    free(s.sights)
     free(s.spares)
     free(s.path)
     free(s.runs)
@@ -110,6 +112,8 @@ cdef void set_ranked(State *s) noexcept nogil:
     cdef int32_t i
     for i in range(s.num_groups):
         s.pools[i].ranked = s.pools[i].tail >= 0 and not s.pools[i].current
+        if s.pools[i].ranked:
+            s.most_read = max(s.most_read, s.pools[i].tail)
         s.asks = s.asks or (s.pools[i].ranked and s.num_current == 0)
 
 

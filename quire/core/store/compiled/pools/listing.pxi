@@ -17,12 +17,6 @@ cdef enum:
     NUM_COUNTERS = 32
     MAX_RUN = 32
 
-cdef enum:                    # what is known of a page that is to be listed
-    UNKNOWN = 0
-    IS_COVERED = 1
-    IS_PASSED = 2
-    IS_NEEDED = 3             # not passed
-
 cdef uint32_t COPYING = 1 << 31           # in `stays`: a background copy of the page is being made
 
 cdef struct Pool:
@@ -42,6 +36,7 @@ cdef struct Pool:
     int32_t free              # top of the free pages, or -1
     int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
     int32_t reserved          # slots for rows alone
+    int32_t num_peaks         # rows for which some are
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
     int32_t run_at
@@ -128,7 +123,7 @@ cdef inline int32_t level_of(Pool *g, Page *page, int32_t p, int32_t t) noexcept
     if has_child(g, page, t):
         return COVERED
     first = NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS
-    return first if page.claimed & PASSED else first + 1 + cell(g.cells, p)
+    return first + 1 + cell(g.cells, p) if page.claimed & NEEDED else first
 
 
 cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept nogil:
@@ -158,24 +153,27 @@ cdef inline void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
         unlist_cell(g.tiers + t, g.cells, page.slot[t], kind)
 
 
-cdef inline bint passes(Pool *g, Page *page) noexcept nogil:
+cdef bint passes(Pool *g, Page *page) noexcept nogil:
     """Whether a page of the tree is passed now."""
     return g.ranked and is_passed(g.tree, page.node, g.tail, g.sink)
 
 
-cdef inline void set_passed(Page *page, bint passed) noexcept nogil:
-    page.claimed = page.claimed | PASSED if passed else page.claimed & ~<uint32_t> PASSED
+cdef void set_passed(Pool *g, Page *page, int32_t known) noexcept nogil:
+    """Apart: most groups have no window."""
+    page.claimed |= NEEDED
+    if known == IS_PASSED or (known == UNKNOWN and passes(g, page)):
+        page.claimed -= NEEDED
 
 
 cdef inline int32_t class_of_idle(Page *page) noexcept nogil:
     """Where an idle page waits, but for the adaptive order."""
-    return class_at(priority_of(page), page.claimed & PASSED != 0)
+    return FIRST + (page.claimed & 0xFF)
 
 
 cdef inline void enter_idle(Pool *g, int32_t t, Page *page, int32_t known) noexcept nogil:
     """The hottest copy of an idle page goes to the back of its class; what is counted is the caller's."""
     if g.ranked:
-        set_passed(page, passes(g, page) if known == UNKNOWN else known == IS_PASSED)
+        set_passed(g, page, known)
     if g.cells == NULL:
         push_back(g.tiers + t, page.slot[t], class_of_idle(page))
     else:
@@ -227,7 +225,7 @@ cdef inline void relist(Pool *g, int32_t t, Page *page) noexcept nogil:
 cdef void rank_anew(Pool *g, int32_t p) noexcept nogil:
     """An idle page joins another class if it is passed now, or is not any more."""
     cdef Page *page = page_at(g, p)
-    if page.holders == 0 and passes(g, page) != (page.claimed & PASSED != 0):
+    if page.holders == 0 and passes(g, page) == (page.claimed & NEEDED != 0):
         relist(g, hottest(g, page), page)
 
 

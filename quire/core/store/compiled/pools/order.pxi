@@ -12,6 +12,12 @@ cdef enum:
     CLASS_WORDS = 4           # of a bitmap of them
     NUM_LISTS = 161           # of a level: pages that are passed, then cells
 
+cdef enum:                    # what is known of a page that is to be listed
+    UNKNOWN = 0
+    IS_COVERED = 1
+    IS_PASSED = 2
+    IS_NEEDED = 3             # not passed
+
 cdef int64_t UNSEEN = -(2**63)
 
 cdef struct Slot:

@@ -54,7 +54,7 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
     cdef int32_t t
     page.node = -1
     page.holders = 1
-    page.claimed = <uint32_t> priority
+    page.claimed = <uint32_t> priority << 1 | NEEDED
     page.stamp += 1
     page.slot[0] = -1         # apart, so that one tier does not cost a call of memset
     for t in range(1, g.num_tiers):
@@ -242,7 +242,7 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
     for p in range(g.num_pages - 1, -1, -1):
         for t in range(g.num_tiers):
             page_at(g, p).slot[t] = -1
-        page_at(g, p).claimed = DEFAULT_PRIORITY
+        page_at(g, p).claimed = DEFAULT_PRIORITY << 1 | NEEDED
         push_page(g, p)
     return 0
 

@@ -63,7 +63,7 @@ cdef int32_t reach_tip(State *s, int32_t row, int32_t first, int32_t last, int32
     it is seen whether the text was known to go on."""
     cdef Row *r = s.rows + row
     cdef uint64_t seed = seed_of(&s.tree, r.root)
-    cdef int32_t node = r.tip, edge = r.edge
+    cdef int32_t node = r.tip, edge = s.sights[row].edge
     if s.asks and first < edge <= last:
         node = extend_path(&s.tree, r.text, node, seed, first, edge, path)
         ask_again(&s.tree, node)
@@ -86,6 +86,8 @@ cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
         climb(&s.tree, r.tip, low, first, s.path)
         if first < last:
             set_tip(s, row, reach_tip(s, row, first, last, s.path + first - low))
+            if s.most_read:
+                see_points(s, row, first, last)
     for i in range(s.num_groups):
         g = s.pools + i
         stake = stake_of(s, g, row)

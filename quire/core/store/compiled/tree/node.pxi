@@ -11,7 +11,7 @@ cdef enum:
 cdef enum:
     DEFAULT_PRIORITY = 35     # of a page
     MAX_PRIORITY = 100
-    PASSED = 0x80             # listed among those at which nobody resumes
+    NEEDED = 1                # of a page: it is not listed among those at which nobody resumes
     ONE_CLAIM = 0x100
     LARGE_INDEX = 0x200000    # entries; as in records/reports/index_size.py
 
@@ -31,7 +31,7 @@ cdef struct Page:             # `num_tiers` slots long
     int32_t node              # -1: open; of a free page: the next free one, or -1
     int32_t holders           # -1: free
     int32_t stamp
-    uint32_t claimed          # claims << 8 | PASSED | priority
+    uint32_t claimed          # claims << 8 | priority << 1 | NEEDED: the last byte is the place of its class
     int32_t[1] slot           # per tier, -1: no copy there
 
 
@@ -40,11 +40,11 @@ cdef inline int32_t claims_of(Page *page) noexcept nogil:
 
 
 cdef inline int32_t priority_of(Page *page) noexcept nogil:
-    return page.claimed & 0x7F
+    return (page.claimed & 0xFF) >> 1
 
 
 cdef inline void put_priority(Page *page, int32_t priority) noexcept nogil:
-    page.claimed = (page.claimed & ~<uint32_t> 0x7F) | <uint32_t> priority
+    page.claimed = (page.claimed & ~<uint32_t> 0xFE) | <uint32_t> priority << 1
 
 
 cdef struct Tree:
@@ -69,6 +69,7 @@ cdef struct Tree:
     int32_t num_full          # entries of the index
     int64_t epoch             # changes when a page leaves its node
     int64_t drops             # nodes removed so far
+    int64_t turns             # changes when a block with a child may have become a resume point, or ceased to be one
     int32_t first_root
     int32_t last_root
     int32_t *noted

@@ -57,5 +57,12 @@ cdef bint is_passed(Tree *t, int32_t n, int32_t tail, int32_t sink) noexcept nog
 
 cdef inline void ask_again(Tree *t, int32_t n) noexcept nogil:
     """A prompt ends at this block: if the text is known to go on, it may be asked for once more."""
-    if at(t, n).child >= 0:
+    if at(t, n).child >= 0 and not at(t, n).flags & ASKED:
         at(t, n).flags |= ASKED
+        t.turns += 1
+
+
+cdef inline void note_page(Tree *t, int32_t n, bint is_state) noexcept nogil:
+    """A page has come to a node or left it."""
+    if is_state and at(t, n).child >= 0:
+        t.turns += 1
