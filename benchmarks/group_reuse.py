@@ -1,9 +1,10 @@
 """What a hybrid model must recompute: conversations of many turns under memory pressure, by four rules of reuse.
 
-    python benchmarks/group_reuse.py [--turns 400] [--seed 1] [--window 128] [--store auto]
+    python benchmarks/group_reuse.py [--turns 400] [--seed 1] [--window 128] [--no-state] [--eviction lru]
 
-Full attention, a window and a recurrent state with snapshots every 512 tokens; blocks of 16. Each turn's prompt is
-looked up and then served by Quire. On the very same cache content the other rules say what they would have reused:
+Full attention, a window and a recurrent state with snapshots every 512 tokens; blocks of 16. --no-state leaves that
+out; --eviction release_order does not know resume points. Each turn's prompt is looked up and then served by Quire. On
+the very same cache content the other rules say what they would have reused:
 
     Quire             the last boundary where every group can resume
     shortest group    each group finds its own longest prefix, the least of them counts, until all can resume there
@@ -157,17 +158,19 @@ def decode(cache: Cache, sequence: Sequence, answer: Tokens) -> Tokens:
     return tokens
 
 
-def measure(turns: int, seed: int, window: int, store: StoreName) -> Sums:
+def measure(options: argparse.Namespace) -> Sums:
     """The whole history."""
+    store: StoreName = options.store
     groups = (
         LayerGroup("full", page_bytes=786_432),
-        LayerGroup("window", page_bytes=2_359_296, window=window),
+        LayerGroup("window", page_bytes=2_359_296, window=options.window),
         LayerGroup("state", page_bytes=51_216_384, snapshot_every=512),
-    )
-    tiers = (TierConfig("device", SLOTS),)
-    cache = Cache(CacheConfig(tiers, SIZE, groups, 4, LONGEST, max_chunk=512), store=store)
-    talks, sums = Talks(seed), Sums()
-    for turn in range(turns):
+    )[: 2 if options.no_state else 3]
+    tiers = (TierConfig("device", SLOTS[: len(groups)]),)
+    config = CacheConfig(tiers, SIZE, groups, 4, LONGEST, max_chunk=512, eviction=options.eviction, partial_reuse=False)
+    cache = Cache(config, store=store)
+    talks, sums = Talks(options.seed), Sums()
+    for turn in range(options.turns):
         prompt = talks.next()
         answer = talks.tokens(int(talks.chance.integers(20, 400)))
         talks.answered(serve(cache, Request(turn, prompt), sums, answer))
@@ -194,10 +197,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--window", type=int, default=128)
+    parser.add_argument("--no-state", action="store_true", help="full attention and the window only")
+    parser.add_argument("--eviction", choices=("lru", "release_order", "adaptive"), default="lru")
     parser.add_argument("--store", choices=("auto", "compiled", "twin"), default="auto")
     options = parser.parse_args()
     start = time.perf_counter()
-    print(table(measure(options.turns, options.seed, options.window, options.store)))
+    print(table(measure(options)))
     print(f"\n{time.perf_counter() - start:.1f} s")
 
 

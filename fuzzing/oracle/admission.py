@@ -9,7 +9,7 @@ from fuzzing.oracle.budget import Purse
 from fuzzing.oracle.charge import Charge
 from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
-from fuzzing.oracle.seating import in_use, takes_over
+from fuzzing.oracle.seating import alone, in_use, promiser, takes_over
 from fuzzing.oracle.state import Batch, Claim, Row
 from fuzzing.world.plain import Ask, Budget, Misuse, RefusalFacts
 
@@ -154,6 +154,7 @@ def shortage(model: Model, claims: list[Claim]) -> Lack | None:
         have = model.free(group)
         here: set[object] = set()  # onboarded by one before
         left = {page: page.claims for claim in claims for page in claim.sources}
+        kept: set[Page] = set()  # that rows were to give up
         for place, claim in enumerate(claims):
             cold = model.cold(claim, group) - here
             here |= cold
@@ -161,11 +162,30 @@ def shortage(model: Model, claims: list[Claim]) -> Lack | None:
             new = model.takes(claim, group) - (claim.source is not None and group < model.world.num_own)
             if lends(model, claim, group):
                 takes, gives, new = 1, 1, new - 1  # its own state first; then what that is copied from is room
-            takes += len(cold)
+            keeps = promised(model, claim, group) - kept
+            kept |= keeps
+            takes += len(cold) + len(keeps)
+            new -= spared(model, claim, group)
             if takes > have or new > have - takes + gives:
                 return Lack(place, takes + new, have, group)
             have += gives - takes - new
     return None
+
+
+def promised(model: Model, claim: Claim, group: int) -> set[Page]:
+    """Pages of a window that it will keep from a row that was to give them up for a later part of its prompt."""
+    stream, place = model.place(group)
+    pages = claim.pages[place].items() if stream is model.own else ()
+    return {page for block, page in pages if promiser(stream, place, block, page) is not None}
+
+
+def spared(model: Model, claim: Claim, group: int, claims: int = 1) -> int:
+    """Slots fewer because nobody else has pages of its hit; it has so many claims on them."""
+    stream, place = model.place(group)
+    if stream is not model.own or claim.purpose != "compute":
+        return 0
+    charge = Charge(model.world, claim.ask, stream.kinds[place])
+    return charge.takes(claim.start) - charge.takes(claim.start, len(alone(stream, claim, place, 0, claims)))
 
 
 def lends(model: Model, claim: Claim, group: int) -> bool:
@@ -197,6 +217,7 @@ def cost(model: Model, claim: Claim) -> tuple[int, ...]:
         pages = [] if hit is None or stream.kinds[place].kind == "state" else list(hit.pages[place].values())
         idle = sum(0 in page.copies and page.idle and not page.claims for page in pages)
         total = idle + len(model.cold(claim, group)) + model.takes(claim, group)
+        total += len(promised(model, claim, group)) - spared(model, claim, group, 0)
         if claim.source is not None and stream is model.own:
             left = {page: page.claims + 1 for page in claim.sources}
             source = claim.sources[place]

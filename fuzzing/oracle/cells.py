@@ -58,6 +58,10 @@ class Cells:
             edge += 1
         return reuse * AGES + edge
 
+    def turn_of(self, cell: int) -> int:
+        """Where a cell stands in the order that was learned; pages that are passed (-1) come before all."""
+        return -1 if cell < 0 else self.rank.index(cell)
+
     def begin(self, page: Page, uses: int = 1) -> None:
         """A page is made, or used again."""
         page.uses, page.used = min(uses, MOST_USES), self.now

@@ -50,25 +50,30 @@ class Charge:
         """A state is kept here."""
         return self.is_state and self.keep and reach.is_stop(self.group, position, self.marks())
 
-    def peak(self, start: int) -> int:
-        """Pages of its own that it holds at once at most while the prompt is computed from `start` on."""
+    def peak(self, start: int, held: int = 0) -> int:
+        """Pages of its own that it holds at once at most while the prompt is computed from `start`; held at first."""
         if self.is_state:
             return int(any(self.is_stop(position) for position in range(start + 1, self.reach + 1)))
         first, stop = start // self.size, self.blocks(self.reach)
         if self.group.kind != "window" or self.chunk is None:
-            return stop - first
+            return stop - first + held
         sinks = max(0, reach.sink(self.group, self.size) - first)
-        return min(stop - first, sinks + max(1, reach.keeps(self.group, self.size)) + self.blocks(self.chunk))
+        later = sinks + max(1, reach.keeps(self.group, self.size)) + self.blocks(self.chunk)
+        at_first = held + self.blocks(start % self.size + self.chunk) if held else 0
+        return min(stop - first + held, max(later, at_first))
 
-    def takes(self, start: int) -> int:
-        """Device slots, at the peak, besides those of the whole pages it found before `start`."""
-        return self.peak(start) + self.is_state + self.spare
+    def takes(self, start: int, alone: int = 0) -> int:
+        """Device slots, at the peak, besides those of the whole pages it found before `start`.
 
-    def fill(self, start: int, end: int, base: int) -> Fill:
+        Those that it alone has make room when they leave.
+        """
+        return self.peak(start, alone) - alone + self.is_state + self.spare
+
+    def fill(self, start: int, end: int, base: int, held: int = 0) -> Fill:
         """What a step that computes from `start` to `end` is given, of a prompt that is computed from `base` on."""
         last = end >= self.ask.compute_end or not reach.bounded(self.group)
         stop = max(start, self.reach if last else end)
-        peak = 0 if last else self.peak(base)
+        peak = 0 if last else self.peak(base, held)
         if self.is_state:
             return Fill(stop // self.size - self.is_stop(stop), stop // self.size, peak, self.spare)
         return Fill(start // self.size, max(start // self.size, self.blocks(stop)), peak, self.spare)
@@ -100,11 +105,18 @@ class Charge:
             return most
         sink, tail = reach.sink(group, self.size), reach.keeps(group, self.size)
         room = self.room()
-        begin = room.stop - room.first if purpose == "decode" else tail + self.peak(0)
-        first = sink + begin + self.spare
+        first = sink + room.stop - room.first if purpose == "decode" else self.worst_prompt(sink + tail)
+        first += self.spare
         apart = max(0, sink - shared)  # sinks that beams fill after they have parted
         each = apart + tail + 2 + self.blocks(group.extra or 0)
         return min(most, max(first, sink - apart + ask.beams * each))
+
+    def worst_prompt(self, read: int) -> int:
+        """Pages of a window that a prompt holds at once at most, wherever it begins; `read`: what it may begin with."""
+        if self.chunk is None:
+            return self.peak(0)
+        begun = read + self.blocks(self.size - 1 + self.chunk)
+        return min(self.blocks(self.reach), max(self.peak(0), begun))
 
 
 def next_stop(world: World, ask: Ask, start: int, end: int) -> int:

@@ -18,9 +18,12 @@ def commit(state: State, row: Row, computed: int) -> int:
     blocks = row.computed // state.world.block_size
     if blocks <= row.committed:
         return sum(offer(state, row, group) for group in range(len(state.pools)) if state.offers(group, row))
-    row.committed = blocks
+    before, row.committed = row.committed, blocks
     if row.tip is not None:
-        row.tip = path_of(row.ask.root, row.tokens, state.world.block_size)[: blocks + 1]
+        path = path_of(row.ask.root, row.tokens, state.world.block_size)
+        if before < row.edge <= blocks and state.asks:
+            state.tree.ask_again(path[: row.edge + 1])
+        row.tip = path[: blocks + 1]
     fresh = 0
     for group in range(len(state.pools)):
         if state.offers(group, row):
@@ -87,6 +90,7 @@ def leave(state: State, row: Row, group: int) -> int:
         fresh = sum(keep_state(state, row, group, column) for column in columns)
     else:
         fresh = sum(show(state, row, group, column) for column in columns)
+    look_beside(state, row, group, columns)
     for column in reversed(columns):
         page = row.pages[group][column] if column < len(row.pages[group]) else None
         if page is not None:
@@ -101,6 +105,16 @@ def leave(state: State, row: Row, group: int) -> int:
     if kind.kind == "state":
         row.showns[group] = row.fronts[group]
     return fresh
+
+
+def look_beside(state: State, row: Row, group: int, columns: range) -> None:
+    """A row goes from columns where it has pages of its own: those of the tree are ranked anew, the last first."""
+    if row.tip is None:
+        return
+    for column in reversed(columns):
+        page = row.pages[group][column] if column < len(row.pages[group]) else None
+        if page is not None and page.path is None:
+            state.pools[group].look_again(state.tree.page(row.tip[: column + 2], group))
 
 
 def keep_state(state: State, row: Row, group: int, column: int) -> bool:

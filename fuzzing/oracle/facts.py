@@ -154,6 +154,7 @@ def dump_node(state: State, path: Path, numbers: dict[Path, int], children: int,
         pages=tuple(page.number if page else NONE for page in pages),
         children=children,
         tips=tips,
+        asked=state.tree.is_asked(path),
     )
 
 

@@ -58,6 +58,7 @@ def fork_once(state: State, row: Row, name: str, number: int) -> Row:
     copy.pages = [pages[:shared] for pages in row.pages]
     copy.bases, copy.fronts, copy.showns = list(row.bases), list(row.fronts), list(row.showns)
     copy.owns, copy.peaks, copy.currents = [0] * len(state.pools), [0] * len(state.pools), list(row.currents)
+    copy.held = list(row.held)
     copy.extras = [0] * len(state.pools)
     copy.fresh = list(row.fresh)
     for group, pools in enumerate(state.pools):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuzzing.oracle import pools as slots
 from fuzzing.oracle import reach
-from fuzzing.oracle.commit import commit
+from fuzzing.oracle.commit import commit, look_beside
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.state import Row, State
 from fuzzing.world.plain import Ask, Identity, Misuse, Path
@@ -181,7 +181,10 @@ def release(state: State, row: Row, store: bool) -> None:
     if store:
         commit(state, row, row.computed)
         store_rest(state, row, was_ahead)
+    for group in range(len(state.pools)):
+        look_beside(state, row, group, range(row.committed))
     del state.rows[row.ask.name]
+    state.tree.forget_gone()
     for group, pools in enumerate(state.pools):
         columns = [page for page in reversed(row.pages[group]) if page is not None]
         last = [page for page in row.currents[group : group + 1] if page is not None]
@@ -269,6 +272,7 @@ def forget(state: State, top: Path) -> int:
     for row in state.rows.values():
         if row.tip is not None and row.tip[: len(top)] == top:
             row.tip = None
+    state.tree.forget_gone()
     gone = 0
     for path in state.tree.below(top):
         for page in list(state.tree.at[path]):

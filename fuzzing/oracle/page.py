@@ -30,6 +30,7 @@ class Page:
     used: int = 0
     cell: int = 0  # where it waits
     covered: bool = False
+    passed: bool = False  # nobody can be expected to resume where a window reads it; when it was last listed
     seen: int | None = None  # the tier in which it counts as a child of its parent
     copies: dict[int, int] = field(default_factory=dict)  # tier -> slot
 

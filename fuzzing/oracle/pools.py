@@ -5,6 +5,7 @@ A slot's stamp is renewed whenever it joins a class: becomes empty, a shadow, th
 
 from __future__ import annotations
 
+from fuzzing.oracle import reach
 from fuzzing.oracle.cells import AGES, CLASSES, EVICTED, Cells
 from fuzzing.oracle.gone import Gone, Loss
 from fuzzing.oracle.page import DEFAULT, Page
@@ -14,8 +15,8 @@ from fuzzing.world.plain import TICKS, Move, Path, World
 ONBOARD, OFFLOAD, COPY, EXCHANGE = range(4)
 TOTAL, NEW, FULL, PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN, COPIED_TOKENS = range(12)
 FROM_TIER, PARTIAL_FROM, SKIPPED, BEHIND, COPIED_DOWN, PREFETCHED, NUM_COUNTS = 12, 20, 28, 29, 30, 31, 32
-EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE + p
-COVERED = IDLE + 101  # the last one in the adaptive order; the numbers behind it are cells, so many lists a priority
+EMPTY, SHADOW, IDLE = 0, 1, 2  # classes; an idle page of priority p is in IDLE + 2p + 1, one that is passed before it
+COVERED = IDLE + 202  # the last one in the adaptive order; the numbers behind it are cells, so many lists a priority
 LISTS = 1 + CLASSES * AGES
 
 
@@ -51,21 +52,45 @@ class Pools:
         if page is None and (tier, slot) in self.filling:
             return None
         if page is None:
-            return IDLE + DEFAULT if self.world.release_order else EMPTY
+            return IDLE + 2 * DEFAULT + 1 if self.world.release_order else EMPTY
         if tier > page.hottest:
             return SHADOW
         if not page.idle:
             return None
         if self.cells is None:
-            return IDLE + page.priority
-        return COVERED if page.covered else COVERED + 1 + page.priority * LISTS + 1 + page.cell
+            return IDLE + 2 * page.priority + (not page.passed)
+        return COVERED if page.covered else COVERED + 1 + page.priority * LISTS + 1 + self.place(page)
 
     def before(self, klass: int) -> tuple[int, int]:
         """Sorts classes in the order in which they are taken."""
         if self.cells is None or klass < COVERED:
             return klass, 0
         priority, cell = divmod(klass - COVERED - 1, LISTS)
-        return (COVERED, 0) if klass == COVERED else (IDLE + priority, self.cells.rank.index(cell - 1))
+        return (COVERED, 0) if klass == COVERED else (IDLE + 2 * priority, self.cells.turn_of(cell - 1))
+
+    def place(self, page: Page) -> int:
+        """Its cell; before all of them those that are passed."""
+        return -1 if page.passed else page.cell
+
+    def is_passed(self, page: Page) -> bool:
+        """Whether nobody can be expected to resume where its window reaches: at its block, or a few below."""
+        kind, size, path = self.world.kinds[self.number], self.world.block_size, page.path
+        if kind.kind != "window" or self.world.release_order or path is None or len(path[-1]) < size:
+            return False
+        if len(path) - 2 < reach.sink(kind, size):
+            return False
+        states = [group for group, other in enumerate(self.world.kinds) if other.kind == "state"]
+        reached = [path]
+        for _ in range(reach.keeps(kind, size)):
+            if any(self.tree.is_point(other, states, size) for other in reached):
+                return False
+            reached = [other for other in self.tree.exists() if other[:-1] in reached]
+        return True
+
+    def look_again(self, page: Page | None) -> None:
+        """An idle page joins the back of another class if it belongs there now."""
+        if page is not None and page.idle and page.passed != self.is_passed(page):
+            self.restamp(page.hottest, page.copies[page.hottest])
 
     def is_taboo(self, tier: int, page: Page | None) -> bool:
         """Whether a copy must not be taken: the hottest of a claimed page, and below the device one that must stay."""
@@ -108,8 +133,12 @@ class Pools:
         self.stamp[tier][slot] = self.front if front else self.turn
         self.turn, self.front = self.turn + (not front), self.front - front
         page = self.owner[tier][slot]
-        if self.cells is not None and page is not None and page.idle and tier == page.hottest:
+        if page is None or not page.idle or tier != page.hottest:
+            return
+        page.passed = self.is_passed(page)
+        if self.cells is not None:
             page.cell, page.covered = self.cells.cell(page.reuse, page.used), self.has_child(page, tier)
+            self.cells.reached["passed"] += page.passed
 
     # -- parents and children ----------------------------------------------------------------------------------------
 
@@ -260,7 +289,8 @@ class Pools:
     def age(self, cells: Cells) -> None:
         """Whoever is first in a cell and too old for it joins the one it belongs in, the oldest ages first."""
         for tier, owners in enumerate(self.owner):
-            idle = [page for page in owners if page and page.idle and page.hottest == tier and not page.covered]
+            idle = [page for page in owners if page and page.idle and page.hottest == tier]
+            idle = [page for page in idle if not page.covered and not page.passed]
             for old in sorted({(page.priority, page.cell) for page in idle}, reverse=True):
                 waiting = [page for page in idle if (page.priority, page.cell) == old]
                 for page in sorted(waiting, key=lambda page: self.stamp[tier][page.copies[tier]]):
@@ -268,6 +298,7 @@ class Pools:
                         break
                     cells.reached["page aged"] += 1
                     self.restamp(tier, page.copies[tier])
+                    page.passed = False  # growing old is not being looked at
 
     # -- taking slots ------------------------------------------------------------------------------------------------
 
@@ -343,14 +374,14 @@ class Pools:
     def is_outranked(self, newcomer: Page, there: Page, tier: int) -> bool:
         """Whether a page is worth more than one that would come in its place."""
         if self.cells is None:
-            return there.priority > newcomer.priority
+            return (there.priority, not there.passed) > (newcomer.priority, not self.is_passed(newcomer))
         self.cells.reached["compared in a colder tier"] += 1
         if there.covered:
             self.cells.reached["covered page stays"] += 1
             return True
-        ranks = self.cells.rank
-        mine = ranks.index(self.cells.cell(newcomer.reuse, newcomer.used))
-        worth_more = (there.priority, ranks.index(there.cell)) > (newcomer.priority, mine)
+        mine = -1 if self.is_passed(newcomer) else self.cells.cell(newcomer.reuse, newcomer.used)
+        place = self.cells.turn_of(self.place(there))
+        worth_more = (there.priority, place) > (newcomer.priority, self.cells.turn_of(mine))
         return worth_more and not self.has_child(newcomer, tier)
 
     def soft(self, tier: int, slot: int) -> bool:

@@ -26,8 +26,9 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         ask, number, tokens, claim.start, claim.start, claim.blocks, ask.compute_end, tip,
         [columns(claim, group) for group in range(groups)], [[] for _ in state.pools], ask.compute_end, keep,
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
-        showns=[claim.blocks] * groups, owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
-        currents=[None] * groups, fresh=[0] * groups, granted=claim.start, handed=claim.start,
+        showns=[claim.blocks] * groups, edge=(len(tokens) - 1) // state.world.block_size,
+        owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
+        held=[0] * groups, currents=[None] * groups, fresh=[0] * groups, granted=claim.start, handed=claim.start,
         ahead=claim.purpose == "decode" and state.apart,
     )  # fmt: skip
     if claim.purpose == "decode":
@@ -36,11 +37,43 @@ def seat(state: State, claim: Claim, number: int) -> Row:
     if state.groups.start:
         row.handed = len(tokens)  # the encoder brings all of it at once
     for pools, pages in zip(state.pools, claim.pages, strict=True):
-        for page in pages.values():
+        for block, page in sorted(pages.items()):
+            other = promiser(state, pools.group, block, page)
+            if other is not None:
+                other.peaks[pools.group] += 1
+                other.extras[pools.group] += 1
             page.claims -= 1
             pools.hold(page)
+        if claim.purpose == "compute":
+            for block in alone(state, claim, pools.group, 1, 0):
+                row.bases[pools.group] = block
+                row.owns[pools.group] += 1
+        row.held[pools.group] = row.owns[pools.group]
     state.rows[ask.name] = row
+    if tip is not None and claim.blocks == row.edge > 0 and state.asks:
+        state.tree.ask_again(tip)
     return row
+
+
+def promiser(state: State, group: int, block: int, page: Page) -> Row | None:
+    """The row that alone holds a page of a window and has promised its room to a later part of its prompt."""
+    if state.kinds[group].kind != "window" or page.holders != 1:
+        return None
+    for row in state.rows.values():
+        pages = row.pages[group]
+        if row.peaks[group] and block >= row.bases[group] and block < len(pages) and pages[block] is page:
+            return row
+    return None
+
+
+def alone(state: State, claim: Claim, group: int, holders: int, claims: int) -> list[int]:
+    """The last blocks of a window's hit whose pages nobody else has, the last first; it holds or claims them itself."""
+    kind, found = state.kinds[group], list[int]()
+    for block, page in sorted(claim.pages[group].items(), reverse=True) if kind.kind == "window" else ():
+        if block < reach.sink(kind, state.world.block_size) or (page.holders, page.claims) != (holders, claims):
+            break
+        found.append(block)
+    return found
 
 
 def columns(claim: Claim, group: int) -> list[Page | None]:
@@ -72,7 +105,11 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
     for group, pools in enumerate(state.pools):
         before = list(pools.counts)
         charge = Charge(state.world, claim.ask, state.kinds[group])
-        asked = charge.room() if row.ahead else charge.fill(claim.start, max(end, claim.start), claim.start)
+        asked = (
+            charge.room()
+            if row.ahead
+            else charge.fill(claim.start, max(end, claim.start), claim.start, row.held[group])
+        )
         sinks = min(reach.sink(state.kinds[group], state.world.block_size), asked.first)
         met = meet_prompt(state, claim, row, pools, [*range(sinks), *range(asked.first, asked.stop)])
         reuse_whole(state, claim, pools)
@@ -141,8 +178,8 @@ def extend(state: State, row: Row, end: int) -> bool:
         row.granted = row.prompt_end = len(row.tokens)
     if end <= row.granted or not any(map(reach.bounded, state.kinds)):
         return True
-    asks = [Charge(state.world, row.ask, kind).fill(row.computed, end, row.start)
-            if reach.bounded(kind) else Fill(0, 0) for kind in state.kinds]  # fmt: skip
+    asks = [Charge(state.world, row.ask, kind).fill(row.computed, end, row.start, row.held[group])
+            if reach.bounded(kind) else Fill(0, 0) for group, kind in enumerate(state.kinds)]  # fmt: skip
     for group, asked in enumerate(asks):
         have = row.pages[group]
         need = sum(column >= len(have) or have[column] is None for column in range(asked.first, asked.stop))

@@ -33,7 +33,9 @@ class Row:
     bases: list[int]  # per group: columns from here on are its own
     fronts: list[int]  # columns below have left, but for sinks
     showns: list[int]  # columns below were offered to the tree
+    edge: int  # blocks after which the same prompt could begin again
     owns: list[int] = field(default_factory=list)  # pages of its own
+    held: list[int] = field(default_factory=list)  # of those, the ones of its hit that nobody else had
     peaks: list[int] = field(default_factory=list)  # of those, how many it may hold at once while its prompt lasts
     extras: list[int] = field(default_factory=list)  # of those, how many more because holds keep pages that will leave
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
@@ -119,6 +121,8 @@ class State:
         self.groups = groups  # numbers of its groups in the cache
         self.kinds = [world.kinds[group] for group in groups]
         self.apart = len(groups) > 1 or self.kinds[0].kind in ("window", "state")  # groups may have different parts
+        windows = any(kind.kind == "window" for kind in self.kinds)
+        self.asks = windows and not world.has_state and not world.release_order  # prompts asked again matter
         self.partial_hits = world.partial and not world.has_state and groups.start == 0
         self.moves: list[Done] = []
         self.rows: dict[str, Row] = {}

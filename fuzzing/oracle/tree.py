@@ -22,6 +22,7 @@ class Tree:
         self._tops: list[Path] = []  # where the paths end of which the two below were made
         self._known: set[Path] = set()
         self._parents: set[Path] = set()
+        self._asked: set[Path] = set()  # where prompts ended whose text was known to go on
 
     def attach(self, page: Page, path: Path) -> None:
         """The page stands for this path now."""
@@ -36,6 +37,7 @@ class Tree:
         if not any(pages):
             del self.at[page.path]
         page.path = None
+        self.forget_gone()
 
     def page(self, path: Path, group: int) -> Page | None:
         """The page of a path, if there is one."""
@@ -50,6 +52,27 @@ class Tree:
         """Nothing exists below."""
         self._look()
         return path not in self._parents
+
+    def ask_again(self, path: Path) -> None:
+        """A prompt ends at this path: if the text goes on, somebody may ask for it once more."""
+        if not self.is_leaf(path):
+            self._asked.add(path)
+
+    def is_asked(self, path: Path) -> bool:
+        """Whether a prompt ended there while the text was known to go on."""
+        return path in self._asked
+
+    def forget_gone(self) -> None:
+        """What was asked of paths that exist no more is forgotten, also if they come again."""
+        if self._asked:
+            self._asked &= self.exists()
+
+    def is_point(self, path: Path, states: list[int], size: int) -> bool:
+        """Whether somebody can be expected to resume at the end of a path."""
+        below = [other for other in self.exists() if other[:-1] == path]
+        if states:
+            return len(below) > 1 or any(self.page(path, group) is not None for group in states)
+        return len(below) != 1 or len(below[0][-1]) < size or path in self._asked
 
     def exists(self) -> set[Path]:
         """Every path that exists, scopes left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fuzzing.oracle import claims
+from fuzzing.oracle import claims, reach
 from fuzzing.oracle.cells import CONTINUED, ONCE
 from fuzzing.oracle.commit import is_unused, replace_page
 from fuzzing.oracle.model import Model
@@ -114,7 +114,11 @@ def written(model: Model, writing: Writing, end: int, skip: Skip) -> int:
                 state.pools[group].let_go(page, now)
     if any(good):
         state.make_root(writing.ask.root)
-    return sum(publish(state, state.pools[group], writing, items) for group, items in enumerate(good))
+    new = sum(publish(state, state.pools[group], writing, items) for group, items in enumerate(good))
+    last = max((block + 1 for items in good for block, _ in items), default=0)
+    for pools, items in zip(state.pools, good, strict=True):
+        let_go(state, pools, items, writing.path(size)[: last + 1])
+    return new
 
 
 def publish(state: State, pools: Pools, writing: Writing, items: list[tuple[int, Page]]) -> int:
@@ -128,9 +132,18 @@ def publish(state: State, pools: Pools, writing: Writing, items: list[tuple[int,
         elif not other.is_near(state.world) and page.is_near(state.world) and is_unused(other):
             replace_page(state, pools, other, page)
             new += 1
+    return new
+
+
+def let_go(state: State, pools: Pools, items: list[tuple[int, Page]], path: Path) -> None:
+    """Nobody holds the pages any more; what is above them, and between them, is ranked anew."""
     for _, page in reversed(items):
         pools.let_go(page, state.now())
-    return new
+    kind = state.kinds[pools.group]
+    if items and kind.kind == "window":
+        first = max(0, items[0][0] - reach.keeps(kind, state.world.block_size))
+        for block in range(len(path) - 2, first - 1, -1):
+            pools.look_again(state.tree.page(path[: block + 2], pools.group))
 
 
 def close(model: Model, writing: Writing) -> None:

@@ -70,6 +70,7 @@ class GroupView:
         self.pages_have_copies()
         self.order_lists_what_may_go()
         self.cells_hold_their_class()
+        self.only_windows_are_passed()
         self.committed_pages_are_in_the_tree()
         self.holders_are_counted()
         self.claims_are_counted()
@@ -143,15 +144,20 @@ class GroupView:
             for slot in set(range(capacity)) - owner[tier] - self.filled(tier):
                 expected[tier][empty_class, slot] += 1
             order = self.orders[tier].items()
-            listed = Counter((self.plain_class(klass), slot) for klass, slots in order for slot in slots)
+            listed = Counter((self.facts.plain_class(klass), slot) for klass, slots in order for slot in slots)
             if listed != expected[tier]:
                 raise BrokenInvariant(f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}")
 
-    def plain_class(self, klass: int) -> int:
-        """A class of the order, whatever the cell."""
-        if self.facts.cells is None or klass <= COVERED:
-            return klass
-        return FIRST_PRIORITY + self.facts.cells.place_of(klass)[0]
+    def only_windows_are_passed(self) -> None:
+        """Passed are whole blocks of a window, behind its sinks; in the order of release there are none."""
+        size = self.setup.block_size
+        may_be = self.layer.window is not None and self.setup.config.eviction != "release_order"
+        owner = [{page.slots[tier]: page for page in self.pages.values()} for tier in range(len(self.slots))]
+        for tier, order in enumerate(self.orders):
+            for slot in [slot for klass, slots in order.items() if self.facts.is_passed(klass) for slot in slots]:
+                way = self.dump.way_to(owner[tier][slot].node)
+                if not may_be or way[-1].size < size or len(way) - 1 <= self.layer.sink(size):
+                    raise BrokenInvariant(f"slot {slot} of tier {tier} is listed as passed")
 
     def covered_pages(self) -> set[int]:
         """Of a group that needs all blocks, in the adaptive order: pages with a child in their tier or a hotter one."""
@@ -176,7 +182,7 @@ class GroupView:
             for klass, slots in order.items():
                 for slot in slots if klass > COVERED else ():
                     number = owner[tier][slot]
-                    if cells.place_of(klass)[1] != cells.pages[number].reuse:
+                    if cells.place_of(klass)[1] not in (-1, cells.pages[number].reuse):
                         raise BrokenInvariant(f"page {number} of class {cells.pages[number].reuse} waits in {klass}")
         if sorted(cells.rank) != list(range(len(cells.hits))):
             raise BrokenInvariant(f"the order of cells is {cells.rank}")

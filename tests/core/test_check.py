@@ -86,7 +86,7 @@ def a_priority_that_is_not_listed(bent: Bent) -> None:
 
 def an_idle_page_in_no_list(bent: Bent) -> None:
     page = bent.idle()
-    bent.order.queues[37].turns.pop(page.slots[0])
+    bent.order.queues[73].turns.pop(page.slots[0])
     bent.order.queues.setdefault(1, Queue()).turns[page.slots[0]] = 0
 
 

@@ -287,7 +287,8 @@ def test_bad_pages_and_forgotten_ones_leave_the_slow_tier(store: StoreName) -> N
 def test_only_what_resuming_needs_is_brought_up(store: StoreName) -> None:
     tiers = (TierConfig("device", 6), TierConfig("host", 6), TierConfig("disk", 20, slow=True))
     groups = (LayerGroup("window", window=SIZE),)
-    cache = Cache(CacheConfig(tiers, SIZE, groups, max_length=64, prefetch_share=1.0), store=store)
+    config = CacheConfig(tiers, SIZE, groups, max_length=64, prefetch_share=1.0, eviction="release_order")
+    cache = Cache(config, store=store)
     for number in range(4):
         serve(cache, str(number), text(number))
         copied(cache)

@@ -121,7 +121,7 @@ def test_empty_slots_go_first_then_priorities_ascending_each_first_in_first_out(
     r = rig(6)
     a, b = r.cache(block(0)), r.cache(block(10), priority=50)
     c, d = r.cache(block(20), priority=20), r.cache(block(30))
-    assert r.order() == {0: [4, 5], 2 + 20: [2], 2 + 35: [0, 3], 2 + 50: [1]}
+    assert r.order() == {0: [4, 5], 3 + 2 * 20: [2], 3 + 2 * 35: [0, 3], 3 + 2 * 50: [1]}
     r.admit(1, block(100, 5))
     assert r.store.slots[0][1, :5].tolist() == [4, 5, 2, 0, 3]
     assert [r.place(page)[0] for page in b] == [1]
@@ -131,17 +131,17 @@ def test_empty_slots_go_first_then_priorities_ascending_each_first_in_first_out(
 def test_release_order_puts_empty_slots_among_the_pages_of_default_priority() -> None:
     r = rig(3, order=1)
     r.cache(block(0))
-    assert r.order() == {37: [1, 2, 0]}
+    assert r.order() == {73: [1, 2, 0]}
     r.admit(1, block(10, 2))
     r.store.release(1, False, 0)
-    assert r.order() == {37: [0, 2, 1]}  # deepest first
+    assert r.order() == {73: [0, 2, 1]}  # deepest first
     assert r.store.num_empty(0, 0) == 2 and r.store.num_idle(0, 0) == 1
 
 
 def test_a_released_row_gives_its_deepest_block_first() -> None:
     r = rig(4)
     r.cache(block(0, 3))
-    assert r.order()[37] == [2, 1, 0]
+    assert r.order()[73] == [2, 1, 0]
 
 
 def test_claimed_pages_keep_their_place_and_are_passed_over() -> None:
@@ -151,7 +151,7 @@ def test_claimed_pages_keep_their_place_and_are_passed_over() -> None:
     before = r.store.dump()
     hit = r.claim(block(0))
     assert r.store.available(0) == 2
-    assert r.order() == {37: [0, 1, 2]}
+    assert r.order() == {73: [0, 1, 2]}
     r.admit(1, block(50))
     assert r.store.slots[0][1, 0] == 1
     r.store.release(1, False, 0)
@@ -228,7 +228,7 @@ def test_a_page_with_a_shadow_is_demoted_without_a_move() -> None:
     assert r.order(1) == {0: [1], 1: [0]}
     r.moves(), r.events()
     r.admit(1, block(20, 2))
-    assert r.place(page) == (-1, 0) and r.order(1) == {0: [1], 37: [0]}
+    assert r.place(page) == (-1, 0) and r.order(1) == {0: [1], 73: [0]}
     assert r.moves() == [] and r.counter(DEMOTED) == 1
     assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 0, 1)]
 
@@ -296,7 +296,7 @@ def test_onboarding_between_full_tiers_exchanges() -> None:
     assert r.moves() == [[EXCHANGE, 0, 0, 0, 1, 0, T, page, stamps[0], other, stamps[1]]]
     assert (r.place(page), r.place(other)) == ((0, -1), (-1, 0))
     assert [(e[0], e[6], e[7]) for e in r.events()] == [(MOVED, 0, 1), (MOVED, 1, 0)]
-    assert r.order(1) == {37: [0]}
+    assert r.order(1) == {73: [0]}
 
 
 # Partial hits
@@ -537,7 +537,7 @@ def test_a_hold_outlives_its_row() -> None:
     r.store.release(1, True, 0)
     assert r.store.available(0) == 2
     r.store.unhold(0, held, 0)
-    assert r.store.available(0) == 4 and r.order()[37] == [1, 0]
+    assert r.store.available(0) == 4 and r.order()[73] == [1, 0]
 
 
 # Removal
@@ -622,9 +622,9 @@ def test_priority_runs_out_after_its_duration() -> None:
     assert r.store.page_info(0, page)[3:6] == (80, 10, 110)
     r.events()
     r.store.refresh(109)
-    assert r.order() == {0: [2, 3], 37: [1], 82: [0]}
+    assert r.order() == {0: [2, 3], 73: [1], 163: [0]}
     r.store.refresh(110)
-    assert r.order() == {0: [2, 3], 37: [1, 0]}
+    assert r.order() == {0: [2, 3], 73: [1, 0]}
     assert [(e[0], e[6], e[7]) for e in r.events()] == [(RETAINED, 80, 35)]
 
 
@@ -660,7 +660,7 @@ def test_columns_behind_the_window_leave_the_row_and_stay_findable() -> None:
     assert columns(r, 1) == [0, 1, 2, 3, 4, 5] and stake(r, 1)["front"] == 1
     assert r.store.commit_row(1, 5 * T) == 2
     assert columns(r, 1) == [0, 3, 4, 5] and stake(r, 1)["front"] == 3
-    assert r.order()[37] == [2, 1]  # deepest first
+    assert r.order()[72] == [2, 1]  # deepest first; nobody resumes there
     assert r.store.available(0) == 4 and stake(r, 1)["own"] == 4
     hit = r.store.walk(r.chain(block(0, 6)), r.root, 5 * T, 0)
     assert hit.blocks == 5 and hit.held(0).tolist() == [0, 3, 4] and hit.present(0).tolist() == [True] * 5
@@ -750,7 +750,7 @@ def test_a_hit_in_a_window_has_its_front_where_the_tail_begins() -> None:
     r.cache(block(0, 5))
     r.admit(1, block(0, 7), usable=20, asks=[(5, 7)])
     assert columns(r, 1) == [0, 3, 4, 5, 6]
-    assert stake(r, 1) == {"front": 3, "shown": 5, "base": 5, "own": 2, "peak": 0, "current": -1}
+    assert stake(r, 1) == {"front": 3, "shown": 5, "base": 3, "own": 4, "peak": 0, "current": -1}  # nobody has 3 and 4
     r.commit(1)
     assert columns(r, 1) == [0, 5, 6] and stake(r, 1)["own"] == 2
     assert r.store.trim(1, 0) == 0
@@ -841,7 +841,7 @@ def test_a_state_row_has_a_current_page_and_snapshots_in_chosen_columns() -> Non
     assert r.store.commit_row(1, 2 * T) == 1
     assert [m[:8] for m in r.moves()] == [[COPY, 0, 0, 0, 0, 1, T, page]] and r.counter(COPIED_TOKENS) == T
     assert [(e[0], e[2], e[10]) for e in r.events()] == [(STORED, 1, 0)]
-    assert columns(r, 1) == [] and r.order()[37] == [1]
+    assert columns(r, 1) == [] and r.order()[73] == [1]
     assert stake(r, 1) == {"front": 2, "shown": 2, "base": 0, "own": 0, "peak": 0, "current": 0}
     assert r.store.walk(r.chain(block(0, 4)), r.root, 15, 0).present(0).tolist() == [False, True]
     assert r.store.walk(r.chain(block(0, 4)), r.root, 15, 2).blocks == 2

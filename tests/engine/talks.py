@@ -136,11 +136,14 @@ class Talk:
         every = block * int(dice.integers(1, 6))
         longest = self.longest + LONGEST_ANSWER
         groups = self.model.groups(block, every)
+        first = max(1, self.longest - block)
+        lives = [(prompt, prompt + LONGEST_ANSWER, self.most_beams) for prompt in range(first, self.longest + 1)]
+        lives += [(prompt, prompt + 1, 1) for prompt in range(self.longest, longest)]  # one that comes back
         least = [
             max(
-                group.most(Lengths(prompt, prompt, prompt + LONGEST_ANSWER), beams, block, chunk or budget)
-                for beams in range(1, self.most_beams + 1)
-                for prompt in range(max(1, self.longest - block), self.longest + 1)
+                group.most(Lengths(prompt, prompt, end), beams, block, chunk or budget)
+                for prompt, end, most_beams in lives
+                for beams in range(1, most_beams + 1)
             )
             for group in groups
         ]

@@ -50,7 +50,8 @@ def after_a_turn(
 ) -> Cache:
     """A cache with an earlier turn of the prompt; other content has taken every window page that was not held."""
     slots = tuple(SLOTS[group.name] for group in groups)
-    config = CacheConfig((TierConfig("device", slots),), SIZE, groups, 2, 12_000, max_chunk=256)
+    tiers = (TierConfig("device", slots),)  # in the order of release: others keep the windows of the snapshots
+    config = CacheConfig(tiers, SIZE, groups, 2, 12_000, max_chunk=256, eviction="release_order")
     cache = Cache(config, store=store)
     sequence, held = compute_all(cache, Request("turn", PROMPT[:turn]), hold_at or turn, kept)
     cache.release(sequence, store=False)  # no snapshot of its last state

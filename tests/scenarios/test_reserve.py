@@ -118,10 +118,10 @@ def test_without_chunks_the_window_must_take_the_whole_prompt(store: StoreName) 
 
 @pytest.mark.parametrize("length", [40, 100])
 def test_the_least_window_pool_for_any_prompt(store: StoreName, length: int) -> None:
-    """reserve-06: what was found (2 blocks), what is read (2) and a chunk (2): 6 slots, whatever the length."""
+    """reserve-06: what is read (2 blocks) and a chunk that begins inside a block (3): 5 slots, whatever the length."""
     prompt = Request("a", tokens(range(length)))
-    assert refused(try_admit(chunked(store, 5), prompt)) == ("slots", 6, 5, 1, True)
-    assert len(admit(chunked(store, 6), prompt)) == 1
+    assert refused(try_admit(chunked(store, 4), prompt)) == ("slots", 5, 4, 1, True)
+    assert len(admit(chunked(store, 5), prompt)) == 1
 
 
 def test_smaller_chunks_keep_the_same_reserve(store: StoreName) -> None:
@@ -137,13 +137,13 @@ def test_smaller_chunks_keep_the_same_reserve(store: StoreName) -> None:
     release(cache, sequence)
 
 
-def test_a_hit_stands_beside_the_reserve(store: StoreName) -> None:
-    """reserve-08: 16 tokens found: their last two blocks are held, four are reserved, 6 of 6 slots are taken."""
+def test_a_hit_that_nobody_shares_is_part_of_the_reserve(store: StoreName) -> None:
+    """reserve-08: 16 tokens found: their last two blocks make room when they leave: 4 of 6 slots are taken."""
     cache = chunked(store)
     seed, _ = prefill(cache, Request("seed", LONG[:16]))
     release(cache, seed)
     (sequence,) = admit(cache, Request("a", LONG))
-    assert (sequence.start, cache.num_free(1)) == (16, 0)
+    assert (sequence.start, cache.num_free(1)) == (16, 2)
     compute(cache, sequence)
     assert (sequence.computed, cache.num_free(1)) == (24, 2)
     for end in (32, 40):
@@ -235,3 +235,57 @@ def test_claims_in_the_way_leave_spares_alone(store: StoreName) -> None:
     finish(cache, plan)
     release(cache, under_way, beam, second)
     assert cache.num_free(1) == 9
+
+
+def test_a_request_alone_fits_into_its_window_and_a_chunk(store: StoreName) -> None:
+    """reserve-15: window 64, chunks of 128, blocks of 16: 13 slots serve 600 tokens, and 300 more behind them."""
+    groups, text = (FULL, LayerGroup("near", window=64)), tokens(range(900))
+    cache = build(store, (64, 13), groups=groups, block_size=16, max_chunk=128)
+    first, _ = prefill(cache, Request("a", text[:600]))
+    release(cache, first)
+    second, spans = prefill(cache, Request("b", text))
+    assert (second.start, spans) == (600, [Span(600, 720), Span(720, 848), Span(848, 900)])
+    release(cache, second)
+    small = build(store, (64, 12), groups=groups, block_size=16, max_chunk=128)
+    assert refused(try_admit(small, Request("a", text))) == ("slots", 13, 12, 1, True)
+
+
+def test_pages_that_a_hit_shares_are_charged(store: StoreName) -> None:
+    """reserve-16: a prompt under way counts on the two pages of its hit; who shares them is charged for them."""
+    other = tokens(LONG[:16], range(100, 124))
+    for slots, free in ((9, 5), (10, 6)):
+        cache = chunked(store, slots)
+        seed, _ = prefill(cache, Request("seed", LONG[:16]))
+        release(cache, seed)
+        (first,) = admit(cache, Request("a", LONG))
+        assert (first.start, cache.num_free(1)) == (16, free)
+        batch = try_admit(cache, Request("b", other))
+        if slots == 9:
+            assert refused(batch) == ("slots", 6, 5, 1, False)
+            continue
+        (second,) = batch.sequences
+        assert (second.start, cache.num_free(1)) == (16, 0)
+        for end in (24, 32, 40):
+            compute(cache, first)
+            compute(cache, second)
+            assert end == 40 or go_on(cache, first, second) == [Span(end, end + 8)] * 2
+        assert cache.num_free(1) == 6
+        release(cache, first, second)
+        assert cache.num_free(1) == 10
+
+
+def test_a_hold_of_pages_that_a_prompt_counts_on_needs_room(store: StoreName) -> None:
+    """reserve-17: the two pages of a hit that a prompt alone has make room later; a hold of them needs two slots."""
+    for slots, free in ((5, None), (6, 0)):
+        cache = chunked(store, slots)
+        seed, _ = prefill(cache, Request("seed", LONG[:16]))
+        release(cache, seed)
+        (sequence,) = admit(cache, Request("a", LONG))
+        held = cache.hold(sequence, Span(8, 16))
+        check(cache)
+        assert (held and cache.num_free(1)) == free
+        compute(cache, sequence)
+        while sequence.computed < 40:
+            assert go_on(cache, sequence) != [None]
+            compute(cache, sequence)
+        release(cache, sequence)

@@ -212,7 +212,7 @@ def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
     if sequence.length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
         sequence._granted = sequence.prompt_end = sequence.length
     if setup.bounded and end > sequence._granted:  # else it has them already
-        asks = charge.later_asks(setup, prepared, sequence.start, (start, end))
+        asks = charge.later_asks(setup, prepared, sequence.start, (start, end), sequence._owned)
         if setup.store.extend(sequence.row, asks, prepared._priorities, prepared._ticks) < 0:
             return False
     sequence._granted = max(sequence._granted, end)
@@ -250,7 +250,10 @@ def _settle(registry: Registry, claims: list[Claim], sequences: list[Sequence], 
     for claim, sequence, end in zip(claims, sequences, ends, strict=False):  # tokens may have sufficed for more
         prepared, hit, decodes = claim.prepared, claim._hit, claim.purpose == "decode"
         received = decodes and setup.groups_differ
-        asks = charge.decode_asks(setup, prepared) if received else charge.asks(setup, prepared, hit, end)
+        if setup.windows:
+            sequence._owned = setup.store.owned(sequence.row)
+        owned = sequence._owned
+        asks = charge.decode_asks(setup, prepared) if received else charge.asks(setup, prepared, hit, end, owned)
         setup.store.settle(
             sequence.row, hit, asks, prepared._priorities, prepared._ticks,
             prepared._decode_priority, prepared._decode_ticks,

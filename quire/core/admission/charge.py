@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Ask = tuple[int, int, int, int]  # of one group: first and last column to fill, reserved peak, spare pages
 Need = tuple[int, int, int]  # of one group: leading blocks, then first and last of the others
+Owned = tuple[int, ...]  # by group: pages of its hit that a sequence alone had when it was seated; empty: none of any
+NOTHING: Owned = ()
 
 
 def chunk_of(setup: Setup, prepared: Prepared, group: int) -> int | None:
@@ -25,14 +27,21 @@ def chunk_of(setup: Setup, prepared: Prepared, group: int) -> int | None:
     return None if chunk is None else chunk + prepared._reaches[group] - prepared.end
 
 
-def peak(setup: Setup, prepared: Prepared, group: int, start: int) -> int:
-    """Own pages of a group held at once while the prompt is computed from `start` on."""
-    known = prepared._peaks.get((group, start))
+def peak(setup: Setup, prepared: Prepared, group: int, start: int, held: int = 0) -> int:
+    """Own pages of a group held at once while the prompt is computed from `start` on; so many are held at first."""
+    known = prepared._peaks.get((group, start, held))
     if known is None:
         end, chunk = max(start, prepared._reaches[group]), chunk_of(setup, prepared, group)
-        known = setup.layers[group]._peak(start, end, chunk, setup.block_size, prepared._marks)
-        prepared._peaks[group, start] = known
+        known = setup.layers[group]._peak(start, end, chunk, setup.block_size, prepared._marks, held)
+        prepared._peaks[group, start, held] = known
     return known
+
+
+def spared(setup: Setup, prepared: Prepared, group: int, start: int, alone: int) -> int:
+    """Slots fewer that it takes because nobody else has so many pages of its hit: they make room when they leave."""
+    if not alone:
+        return 0
+    return peak(setup, prepared, group, start) + alone - peak(setup, prepared, group, start, alone)
 
 
 def takes(setup: Setup, prepared: Prepared, hit: Hit) -> tuple[int, ...]:
@@ -66,13 +75,14 @@ def needs(setup: Setup, prepared: Prepared) -> list[Need]:
     return found
 
 
-def asks(setup: Setup, prepared: Prepared, hit: Hit, end: int) -> list[Ask]:
+def asks(setup: Setup, prepared: Prepared, hit: Hit, end: int, owned: Owned = NOTHING) -> list[Ask]:
     """What the store shall give a new sequence that computes up to `end` in its first step."""
     if setup.only_full:
         return [(hit.blocks, prepared._blocks, 0, prepared._spare)] * len(prepared._reaches)
     start, asked = hit.start, []
     for group in setup.own_groups:
-        first, stop, reserved = _stored(setup, prepared, group, start, (start, max(end, start)))
+        begun = (start, owned[group] if owned else 0)
+        first, stop, reserved = _stored(setup, prepared, group, begun, (start, max(end, start)))
         asked.append((first, stop, reserved, _spare(setup, prepared, setup.layers[group])))
     return asked
 
@@ -86,24 +96,30 @@ def decode_asks(setup: Setup, prepared: Prepared) -> list[Ask]:
     return asked
 
 
-def later_asks(setup: Setup, prepared: Prepared, origin: int, span: tuple[int, int]) -> list[Ask]:
+def later_asks(
+    setup: Setup, prepared: Prepared, origin: int, span: tuple[int, int], owned: Owned = NOTHING
+) -> list[Ask]:
     """What a running prompt, computed from `origin` on, gets for its next step."""
     asked: list[Ask] = []
     for group in setup.own_groups:
         bounded = setup.layers[group].bounded
-        first, stop, reserved = _stored(setup, prepared, group, origin, span) if bounded else (0, 0, 0)
+        begun = (origin, owned[group] if owned else 0)
+        first, stop, reserved = _stored(setup, prepared, group, begun, span) if bounded else (0, 0, 0)
         asked.append((first, stop, reserved, 0))
     return asked
 
 
-def _stored(setup: Setup, prepared: Prepared, group: int, origin: int, span: tuple[int, int]) -> tuple[int, int, int]:
-    """Columns, from and to, that get pages for this step, and the peak reserved for later ones.
+def _stored(
+    setup: Setup, prepared: Prepared, group: int, begun: tuple[int, int], span: tuple[int, int]
+) -> tuple[int, int, int]:
+    """Columns, from and to, that get pages for this step, and the peak reserved for later ones; `begun`: from where,
+    with how many pages that nobody else had.
 
     With the last step, and where nothing is forgotten, all pages up to the very end, and no reserve.
     """
     layer, (start, end) = setup.layers[group], span
     if layer.bounded and end < prepared.end:
-        return (*layer._stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, origin))
+        return (*layer._stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, *begun))
     return (*layer._stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from quire.core.admission import charge
 from quire.core.state.claim import Claim, hit_of
 from quire.core.state.setup import Setup
 
@@ -33,9 +34,11 @@ class Shortage:
 def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
     for group, (store, place) in enumerate(setup.pools):
-        most = 0  # as if every partial hit copied, gave nothing back and shared no onboard: if that fits, all does
+        most = (
+            0  # as if every partial hit copied, gave nothing back, shared no onboard and kept from others what it has
+        )
         for claim in claims:
-            most += claim._cold[group] + claim._takes[group]
+            most += claim._cold[group] + claim._takes[group] + setup.shared[group]
         if most > store.available(place):
             return _run_dry(setup, claims, _trades(setup, claims), _cold_once(setup, claims))
     return None  # the usual case
@@ -45,12 +48,14 @@ def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple
     for group in setup.groups:
         have = setup.available(group)
         lent = _lent(setup, claims, group)
+        shared = _shared(setup, claims, group)
         for place, claim in enumerate(claims):
             takes, gives = trades[place][group] if place in trades else NO_TRADE
             new = claim._takes[group] - (place in trades and group < setup.own_groups.stop)
             if lent[place]:  # the state is copied into a slot of its own first; then the snapshot's slot is free
                 takes, gives, new = 1, 1, new - 1
-            need = cold[place][group] + takes
+            need = cold[place][group] + takes + shared[place]
+            new -= spared(setup, claim, group)
             if need > have or new > have - need + gives:
                 return Shortage(place, need + new, have, group)
             have += gives - need - new
@@ -71,6 +76,33 @@ def _lends(setup: Setup, claim: Claim, group: int) -> bool:
         if info.holders == 0 and info.claims == 1 and setup.store.page_slots(group, page)[0] >= 0:
             return True
     return False
+
+
+def _shared(setup: Setup, claims: list[Claim], group: int) -> list[int]:
+    """Per claim: pages of its hit that a row was to give up, counted for the first that will keep them."""
+    if group not in setup.windows:
+        return [0] * len(claims)
+    seen: set[int] = set()
+    counts: list[int] = []
+    for claim in claims:
+        new = set(setup.store.promised(claim._hit, group).tolist()) - seen
+        counts.append(len(new))
+        seen |= new
+    return counts
+
+
+def spared(setup: Setup, claim: Claim, group: int) -> int:
+    """Slots that it need not take: pages of a window that it alone has make room when they leave it."""
+    if group not in setup.windows or claim.purpose == "decode":
+        return 0
+    alone, sink = 0, setup.layers[group].sink(setup.block_size)
+    blocks, pages = claim._hit.held(group).tolist(), claim._hit.pages(group).tolist()
+    for block, page in zip(reversed(blocks), reversed(pages), strict=True):
+        info = setup.store.page_info(group, page)
+        if block < sink or info.holders or info.claims > 1:
+            break
+        alone += 1
+    return charge.spared(setup, claim.prepared, group, claim._hit.start, alone)
 
 
 def _cold_once(setup: Setup, claims: list[Claim]) -> list[tuple[int, ...]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quire.core.admission.claim import claim_one, note_facts
+from quire.core.admission.dry import spared
 from quire.core.admission.prepare import check_device, ready_for
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
@@ -63,13 +64,14 @@ def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
     hit, in_hit = claim._hit, int(np.count_nonzero(claim._hit.tiers(0) == 0))  # of the first group, on the device
     idle = [free[group] - setup.available(group) for group in groups]
     leaf, held, num_claims, tiers = setup.store.source_state(hit)
+    more = {group: len(setup.store.promised(hit, group)) - spared(setup, claim, group) for group in setup.windows}
     let_go(claim)
     partial = hit.source >= 0
     source = _source_takes(leaf, held, num_claims, tiers) if partial else []
     source_idle = partial and not held[0] and num_claims[0] == 1 and tiers[0] == 0
     now = [0 if setup.layers[group].current else idle[group] for group in groups]  # a snapshot is given back at once
     for group in groups:
-        now[group] += claim._cold[group] + claim._takes[group]
+        now[group] += claim._cold[group] + claim._takes[group] + more.get(group, 0)
         if group < len(source):
             now[group] += source[group] - 1
     ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared._scope is not None else None

@@ -45,13 +45,13 @@ def _takes_from_the_reserve(setup: Setup, sequence: Sequence, columns: tuple[int
     """Own pages of an unfinished prompt are to make room for its later ones; held, they need that much."""
     if not setup.bounded or sequence._granted >= sequence.prompt_end:
         return False
-    first, last = max(columns[0], sequence.start // setup.block_size), columns[1]
-    for group in setup.own_groups:
-        if setup.layers[group].bounded and not setup.layers[group].current:
-            pages = setup.store.pages[group][sequence.row, first : max(first, last)]
-            needed = np.count_nonzero(pages >= 0)
-            if needed and needed > setup.available(group):
-                return True
+    for group in setup.windows:
+        own = sequence.start // setup.block_size - sequence._owned[group]
+        first = max(columns[0], own)
+        pages = setup.store.pages[group][sequence.row, first : max(first, columns[1])]
+        needed = np.count_nonzero(pages >= 0)
+        if needed and needed > setup.available(group):
+            return True
     return False
 
 

@@ -185,15 +185,22 @@ class LayerGroup:
         first = 0 if self.window is None else max(0, length - self.window + 1) // size
         return Span(first, -(-reach // size))
 
-    def _peak(self, start: int, end: int, chunk: int | None, size: int, marks: Marks | None = NO_MARKS) -> int:
-        """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step."""
+    def _peak(
+        self, start: int, end: int, chunk: int | None, size: int, marks: Marks | None = NO_MARKS, held: int = 0
+    ) -> int:
+        """Pages of its own that a sequence holds at once while it computes up to `end`, `chunk` tokens in a step.
+
+        `held`: those that it has at first, because nobody else has the pages of its hit.
+        """
         if self.snapshot_every is not None:
             return int(self._is_stop(self._next_stop(start, end, marks, size), marks, size))
         first = start // size
         blocks = -(-end // size) - first
         if self.window is None or chunk is None:
-            return blocks
-        return min(blocks, max(0, self.sink(size) - first) + max(1, self.tail(size)) + -(-chunk // size))
+            return blocks + held
+        later = max(0, self.sink(size) - first) + max(1, self.tail(size)) + -(-chunk // size)
+        at_first = held + -(-(start % size + chunk) // size) if held else 0
+        return min(blocks + held, max(later, at_first))
 
     def _forked(self, length: int, size: int) -> int:
         """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
@@ -213,9 +220,11 @@ class LayerGroup:
         plain = total if beams == 1 else max(shared + (total - shared) * beams, -(-reach // size) + spare)
         if self.window is None:
             return plain
-        reads = self.sink(size) + self.tail(size)  # pages of a hit that leave stay with others: they make no room
-        first = reads + self._peak(0, reach, chunk, size) + spare
-        return min(plain, max(first, self._later(prompt, beams, size)))
+        first = self._peak(0, reach, chunk, size)
+        if chunk is not None:  # it may begin inside a block, with all its window before it
+            begun = self.sink(size) + self.tail(size) + -(-(size - 1 + chunk) // size)
+            first = min(-(-reach // size), max(first, begun))
+        return min(plain, max(first + spare, self._later(prompt, beams, size)))
 
     def _most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
         """The same for a sequence whose prompt a transfer brings."""

@@ -79,7 +79,7 @@ class Prepared:
     def _prepare_groups(self, setup: Setup, request: Request) -> None:
         """What windows, states and cross attention need to know of the request."""
         size, layers = setup.block_size, setup.layers[: setup.own_groups.stop]
-        self._peaks: dict[tuple[int, int], int] = {}  # by group and start; filled in when asked for
+        self._peaks: dict[tuple[int, int, int], int] = {}  # by group, start and pages held; filled in when asked for
         if setup.state_groups and self._length != len(request.tokens):
             fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
             raise InputError(

@@ -31,6 +31,7 @@ class Sequence:
     __slots__ = (
         "_granted",
         "_kept",
+        "_owned",
         "_received",
         "_setup",
         "prepared",
@@ -47,6 +48,7 @@ class Sequence:
         self.prompt_end = prepared.end
         self._granted = start  # furthest end of a span handed out: pages are there up to it
         self._kept = prepared.end  # leading tokens that are still the request's own; trimming may lower it
+        self._owned: tuple[int, ...] = ()  # by group: pages of its hit that nobody else had
         self._received = False  # a transfer brings its prompt: pages of the tree may stand behind `computed`
         self.row = row
         self.start = start  # first token that had to be computed

@@ -36,6 +36,8 @@ class Setup:
     groups: range  # numbers of all layer groups
     own_groups: range  # of those that read the sequence's own tokens
     state_groups: tuple[int, ...]  # of those with a recurrent state
+    windows: tuple[int, ...]  # of those with a window
+    shared: tuple[int, ...]  # by group: pages of a hit that somebody else may count on, at most
     device_slots: tuple[int, ...]  # by group
     smallest_pool: int  # the least of them
     bounded: bool  # some group forgets
@@ -96,6 +98,8 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         groups=groups,
         own_groups=own_groups,
         state_groups=tuple(group for group in own_groups if layers[group].current),
+        windows=tuple(group for group in own_groups if layers[group].window is not None),
+        shared=tuple(_most_shared(group, config.block_size) for group in layers),
         device_slots=device_slots,
         smallest_pool=min(device_slots),
         bounded=bounded,
@@ -111,3 +115,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         streams=(own,) if cross is None else (own, cross),
         pools=tuple(pools),
     )
+
+
+def _most_shared(group: LayerGroup, size: int) -> int:
+    return 0 if group.window is None else group.sink(size) + group.tail(size) + 1

@@ -38,6 +38,7 @@ include "compiled/keys/chain.pxi"             # Chain: tokens and their keys
 include "compiled/tree/node.pxi"              # nodes and pages, the index of full blocks
 include "compiled/tree/tree.pxi"              # siblings in token order, roots, pruning
 include "compiled/tree/traverse.pxi"          # along a chain's blocks, up to a depth, through a subtree
+include "compiled/tree/points.pxi"            # where somebody may be expected to resume
 include "compiled/pools/log.pxi"              # moves and events as arrays
 include "compiled/pools/ages.pxi"             # age bins and classes of the adaptive order
 include "compiled/pools/order.pxi"            # per tier: slots in eviction order

@@ -13,9 +13,10 @@ from quire.core.store.reuse import NUM_AGES, NUM_CELLS
 NONE = -1  # no node, no page, no slot, no duration
 LOST = -2  # a node that no root leads to
 
-# Classes of an order: empty slots, shadows, then idle pages by priority. In the adaptive order pages whose child is
-# there come last, and the others are in the cells of their priority, behind a list of those nobody can resume at.
-EMPTY, SHADOW, FIRST_PRIORITY, COVERED, FIRST_CELL = 0, 1, 2, 103, 104
+# Classes of an order: empty slots, shadows, then idle pages by priority, of each those that are passed and the others.
+# In the adaptive order pages whose child is there come last, and the others are in the cells of their priority, behind
+# a list of those that are passed.
+EMPTY, SHADOW, FIRST_PRIORITY, COVERED, FIRST_CELL = 0, 1, 2, 204, 205
 LISTS = 1 + NUM_CELLS  # of a priority
 
 Words = tuple[int, int, int]  # what a token carries besides its id
@@ -32,6 +33,7 @@ class DumpedNode(NamedTuple):
     pages: tuple[int, ...]  # per group
     children: int
     tips: int
+    asked: bool  # a prompt ended there while the text was known to go on
 
 
 class DumpedPage(NamedTuple):
@@ -79,7 +81,7 @@ class DumpedCells(NamedTuple):
     rank: list[int]  # cells, first to be evicted first
 
     def place_of(self, listed: int) -> tuple[int, int]:
-        """Priority and reuse class of a page that is listed in this class of an order."""
+        """Priority and reuse class of a page that is listed in this class of an order; -1: it is passed."""
         priority, cell = divmod(listed - FIRST_CELL, LISTS)
         return priority, (cell - 1) // NUM_AGES
 
@@ -93,6 +95,18 @@ class DumpedGroup(NamedTuple):
     available: int
     counters: list[int]
     cells: DumpedCells | None  # of the adaptive order
+
+    def plain_class(self, listed: int) -> int:
+        """A class of the order by priority alone: whatever the cell, passed or not."""
+        if listed in (EMPTY, SHADOW, COVERED):
+            return listed
+        return FIRST_PRIORITY + ((listed - FIRST_PRIORITY) // 2 if listed < COVERED else (listed - FIRST_CELL) // LISTS)
+
+    def is_passed(self, listed: int) -> bool:
+        """Whether a class has pages at which nobody resumes."""
+        if listed < COVERED:
+            return listed >= FIRST_PRIORITY and (listed - FIRST_PRIORITY) % 2 == 0
+        return listed > COVERED and (listed - FIRST_CELL) % LISTS == 0
 
 
 class DumpedRow(NamedTuple):

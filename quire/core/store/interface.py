@@ -265,6 +265,12 @@ class Store(Protocol):
     def hand_out(self, row: int, end: int) -> None:
         """The row's tokens before `end` are being computed, or will come."""
 
+    def owned(self, row: int) -> tuple[int, ...]:
+        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+
+    def promised(self, hit: Hit, group: int) -> Int32Array:
+        """Pages of a claimed hit that one row alone holds and is to give up before its prompt is finished."""
+
     # Rows
 
     def commit(self, rows: Int32Array, computed: Int32Array | None = None) -> int:

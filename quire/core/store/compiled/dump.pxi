@@ -11,7 +11,8 @@ cdef object dump_node(State *s, int32_t n, int32_t parent, uint64_t root):
     words = () if extras == NULL else tuple([(extras[3 * i], extras[3 * i + 1], extras[3 * i + 2])
                                              for i in range(node.size)])
     pages = tuple([node.page[i] for i in range(s.num_groups)])
-    return DumpedNode(parent, root, node.size, tokens, words, pages, num_children(&s.tree, n), node.tips)
+    return DumpedNode(parent, root, node.size, tokens, words, pages, num_children(&s.tree, n), node.tips,
+                      node.flags & ASKED != 0)
 
 
 cdef list dump_nodes(State *s, dict hashes, dict numbers):

@@ -43,7 +43,7 @@ cdef class Store:
         self.counters, self.row_counters = counter_arrays(s)
         for i, (*numbers, sizes) in enumerate(groups):
             set_group(s, i, numbers)
-            make_pool(s, i, list(sizes), FIRST + DEFAULT_PRIORITY if order == RELEASE_ORDER else EMPTY,
+            make_pool(s, i, list(sizes), class_at(DEFAULT_PRIORITY, False) if order == RELEASE_ORDER else EMPTY,
                       order == ADAPTIVE)
             if order == ADAPTIVE:
                 make_cells(s, i, ghosts)
@@ -51,6 +51,8 @@ cdef class Store:
                 make_ghosts(s, i, ghosts)
             if lasting:
                 make_notes(s, i)
+        if order != RELEASE_ORDER:
+            set_ranked(s)
         if tree_expect(&s.tree, max([1] + [sizes[0] for *_, sizes in groups])):
             raise MemoryError("no memory for the tree")
 
@@ -155,6 +157,16 @@ cdef class Store:
         check_live(&self.state, row)
         check_end(&self.state, row, end)
         hand_out(&self.state, row, end)
+
+    def owned(self, int32_t row):
+        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        cdef int32_t i
+        check_live(&self.state, row)
+        return tuple([stake_of(&self.state, self.state.pools + i, row).own for i in range(self.state.num_groups)])
+
+    def promised(self, Hit hit not None, Py_ssize_t group):
+        """Pages of a claimed hit that one row alone holds and is to give up before its prompt is finished."""
+        return promised(&self.state, &hit.path, check_group(&self.state, group))
 
     def extend(self, int32_t row, asks, priorities, durations):
         """Give a row the columns of a later part of its prompt; the number of new pages, -1: no room."""

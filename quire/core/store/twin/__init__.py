@@ -1,7 +1,7 @@
 """The store in plain Python: the readable specification, the test oracle, and the fallback without a compiler.
 
 Owns nothing itself; it names what the package gives out. The compiled store is cut into the same parts. Read order,
-each part knowing only those before it: token_list, hash, chain, node, tree, traverse, log, ages, order, expiry,
+each part knowing only those before it: token_list, hash, chain, node, tree, traverse, points, log, ages, order, expiry,
 ghosts, cells, notes, listing, pool, group, reserve, ask, state, checks, events, attach, priority, evict, offload,
 background, lasting, onboard, columns, walk_result, partial, walk, claim, explain, current, seat, teach, settle,
 extend, window, commit, grow, recut, fork, hold, write, restore, release, remove, dump, maps, ledger, store.

@@ -50,7 +50,15 @@ def dump_node(node: Node, numbers: Numbers) -> DumpedNode:
     pages = tuple(NONE if page is None else page.number for page in node.pages)
     parent = number_of(numbers, node.parent)
     return DumpedNode(
-        parent, node.root.hash, node.size, tuple(tokens.tolist()), words, pages, len(node.children), node.tips
+        parent,
+        node.root.hash,
+        node.size,
+        tuple(tokens.tolist()),
+        words,
+        pages,
+        len(node.children),
+        node.tips,
+        node.asked,
     )
 
 

@@ -58,6 +58,7 @@ from quire.core.store.twin.rows import (
     teach,
     write,
 )
+from quire.core.store.twin.tree.points import Window
 from quire.core.store.twin.tree.tree import Tree
 
 
@@ -80,14 +81,18 @@ class Store:
         num_tiers = len(groups[0][-1])
         if (slow and num_tiers < 3) or (lasting and not slow):
             raise ValueError(f"{num_tiers} tiers: a slow one, whose changes may be noted, is behind two others")
-        rules = Rules(block_size, bool(shadows), offload_min, bool(tails), min_uses, num_tiers - 1 if slow else -1)
+        states = tuple(number for number, group in enumerate(groups) if Group(*group[:-1]).current)
+        windows = [_window(group, block_size, states) if order != RELEASE_ORDER else None for group in groups]
+        asks = not states and any(window is not None for window in windows)
+        limits = (min_uses, num_tiers - 1 if slow else -1)
+        rules = Rules(block_size, bool(shadows), offload_min, bool(tails), *limits, asks)
         adaptive = order == ADAPTIVE
         tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)
         moves = Moves(block_size)
         log = Log(len(groups), bool(events), max_events)
         pools = [_pool(number, group, order, ghosts, slow) for number, group in enumerate(groups)]
-        for pool in pools:
-            pool.notes = Notes() if lasting else None
+        for pool, window in zip(pools, windows, strict=True):
+            pool.notes, pool.window = Notes() if lasting else None, window
         table = Table(block_size, rows, columns, pools)
         self._state = State(rules, [Group(*numbers) for *numbers, _ in groups], tree, moves, log, pools, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
@@ -173,6 +178,14 @@ class Store:
         """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
         check_end(self._state, row, end)
         self._state.table.hand_out(row, end)
+
+    def owned(self, row: int) -> tuple[int, ...]:
+        """Pages that are the row's own, per group; right after `seat`: those of its hit that nobody else has."""
+        return tuple(stake.own for stake in self._state.table.row(row).stakes)
+
+    def promised(self, hit: Hit, group: int) -> Int32Array:
+        """Pages of a claimed hit that one row alone holds and is to give up before its prompt is finished."""
+        return seat.promised(self._state, hit, self._state.pools[group])
 
     # Rows
 
@@ -443,6 +456,11 @@ def _pool(number: int, group: GroupNumbers, order: int, ghosts: int, slow: bool)
     pool = Pool(number, slots, False, Cells(fast, ghosts, tail == ALL))
     pool.set_rank(FIRST_RANK)
     return pool
+
+
+def _window(numbers: GroupNumbers, block_size: int, states: tuple[int, ...]) -> Window | None:
+    group = Group(*numbers[:-1])
+    return None if group.current or group.tail == ALL else Window(group.tail, group.sink, block_size, states)
 
 
 def _numbers(given: Any) -> list[int]:

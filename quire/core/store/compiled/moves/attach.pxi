@@ -13,6 +13,7 @@ cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nog
     """An open page becomes the page of a node, which had none; the caller logs it."""
     at(&s.tree, node).page[g.index] = p
     page_at(g, p).node = node
+    note_page(&s.tree, node, g.current)
     if g.notes != NULL:
         note_slot(g, g.slow, page_at(g, p).slot[g.slow])
     if g.cells != NULL:
@@ -28,6 +29,7 @@ cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node) noexcep
     """In the adaptive order, below a page of the same row: it is held, and so not listed."""
     at(&s.tree, node).page[g.index] = p
     page_at(g, p).node = node
+    note_page(&s.tree, node, g.current)
     g.cells.inserted += 1
     if g.cells.leaves_only:
         kids_at(&s.tree, at(&s.tree, node).parent, g.index)[hottest(g, page_at(g, p))] += 1
@@ -40,6 +42,7 @@ cdef inline void leave_node(State *s, Pool *g, int32_t p, int32_t tier) noexcept
     at(&s.tree, node).page[g.index] = -1
     page.node = -1
     s.tree.epoch += 1
+    note_page(&s.tree, node, g.current)
     if g.notes != NULL:
         note_slot(g, g.slow, page.slot[g.slow])
     if s.log.batches != NULL:

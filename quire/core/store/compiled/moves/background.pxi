@@ -128,7 +128,7 @@ cdef void arrive(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexcept
     unlist_idle(g, g.slow, page)
     put_copy(g, p, t, slot)
     list_shadow(g, g.slow, page)
-    list_idle(g, t, page, False)
+    list_idle(g, t, page, UNKNOWN)
     log_page(s, g, page, MOVED, g.slow, t)
     note_move(g, p, g.slow, t)
     g.counters[PREFETCHED] += 1

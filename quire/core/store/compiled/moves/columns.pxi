@@ -45,38 +45,63 @@ cdef int fill_holes(State *s, Pool *g, int32_t row, int32_t first, int32_t last,
     return 0
 
 
-cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
-    """The columns become holes, last to first; what was the row's own is not any more."""
+cdef inline void clear_column(State *s, Pool *g, int32_t row, int32_t b, int32_t known) noexcept nogil:
+    """A column becomes a hole; what was the row's own is not any more. `known`: what is, of its page's place."""
     cdef Stake *stake = stake_of(s, g, row)
-    cdef int32_t b, p
+    cdef int32_t p = pages_of(s, g, row)[b]
+    if p < 0:
+        return
+    set_column(s, g, row, b, -1)
+    if stake.kept and b >= stake.base and page_at(g, p).holders > 1:
+        keep_more(g, stake, -1)                   # what was set aside for it is used now
+    let_go(g, p, s.now, known)
+    if b >= stake.base:
+        count_own(g, stake, -1)
+
+
+cdef void clear_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t last) noexcept nogil:
+    """The columns become holes, last to first."""
+    cdef int32_t b
     for b in range(last - 1, first - 1, -1):
-        p = pages_of(s, g, row)[b]
-        if p >= 0:
-            set_column(s, g, row, b, -1)
-            if stake.kept and b >= stake.base and page_at(g, p).holders > 1:
-                keep_more(g, stake, -1)           # what was set aside for it is used now
-            let_go(g, p, s.now, False)
-            if b >= stake.base:
-                count_own(g, stake, -1)
+        clear_column(s, g, row, b, UNKNOWN)
+
+
+cdef int32_t drop_ranked(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
+    """Let go of the pages of a window from the last column down to `keep`; the number of them."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef int32_t b, known, below = -1, steps = 0, dropped = 0
+    for b in range(g.capacity[row] - 1, keep - 1, -1):
+        if pages[b] < 0:
+            continue
+        known = UNKNOWN
+        if page_at(g, pages[b]).node >= 0:
+            known = rank_above(g, page_at(g, pages[b]).node, &below, &steps)
+        let_go(g, pages[b], s.now, known)
+        dropped += 1
+    return dropped
 
 
 cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept nogil:
     """Let go of the row's pages from the last column down to `keep`; the number of them."""
     cdef int32_t *pages = pages_of(s, g, row)
-    cdef int32_t b, p, dropped = 0, columns = g.capacity[row]
-    cdef bint covers = g.cells != NULL and g.cells.leaves_only, covered = False
+    cdef int32_t b, p, known = UNKNOWN, dropped = 0, columns = g.capacity[row]
+    cdef bint covers = g.cells != NULL and g.cells.leaves_only
     cdef Page *page
     if columns <= keep:
         return 0
+    if g.ranked:
+        dropped, columns = drop_ranked(s, g, row, keep), keep
     for b in range(columns - 1, keep - 1, -1):
         p = pages[b]
         if p < 0:
-            covered = False
+            known = UNKNOWN
             continue
-        let_go(g, p, s.now, covered)
+        let_go(g, p, s.now, known)
         dropped += 1
-        page = page_at(g, p)
-        covered = covers and page.node >= 0 and page.holders >= 0 and page.slot[0] >= 0     # so is the one before it
+        if covers:            # so is the one before it
+            page = page_at(g, p)
+            known = IS_COVERED if page.node >= 0 and page.holders >= 0 and page.slot[0] >= 0 else UNKNOWN
+    columns = g.capacity[row]
     memset(pages + keep, 0xFF, 4 * (columns - keep))
     memset(slots_of(s, g, row) + keep, 0xFF, 4 * (columns - keep))
     g.capacity[row] = keep

@@ -31,7 +31,7 @@ cdef void offload_to(State *s, Pool *g, int32_t p, int32_t t, int32_t slot, int3
     """An idle page that has just lost (t, slot), its only copy outside the slow tier, goes on at (u, room)."""
     log_copy(s, g, OFFLOAD, p, t, slot, u, room)
     put_copy(g, p, u, room)
-    list_idle(g, u, page_at(g, p), False)
+    list_idle(g, u, page_at(g, p), UNKNOWN)
     log_page(s, g, page_at(g, p), MOVED, t, u)
     note_move(g, p, t, u)
     g.counters[OFFLOADED] += 1
@@ -117,7 +117,7 @@ cdef void demote(State *s, Pool *g, int32_t p, int32_t t) noexcept nogil:
     cdef Page *page = page_at(g, p)
     cdef int32_t u = hottest(g, page)
     unlist_shadow(g, u, page)
-    list_idle(g, u, page, False)
+    list_idle(g, u, page, UNKNOWN)
     log_page(s, g, page, MOVED, t, u)
     note_move(g, p, t, u)
     g.counters[DEMOTED] += 1
@@ -207,7 +207,7 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     if slot < 0:
         return 0
     p, before = o.slots[slot].page, o.slots[slot].prev
-    kind = g.empty_class if p < 0 else FIRST + priority_of(page_at(g, p))
+    kind = g.empty_class if p < 0 else class_of_idle(page_at(g, p))
     if p < 0:
         wanted = min(wanted, MAX_RUN // 4)        # nothing far away to be fetched: what is near is used at once
     while count < wanted and slot < o.size:

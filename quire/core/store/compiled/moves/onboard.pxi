@@ -11,7 +11,7 @@ cdef void exchange(State *s, Pool *g, int32_t p, int32_t t, int32_t slot) noexce
     lift(g, 0, other)
     page_at(g, p).slot[t] = -1
     put_copy(g, other, t, cold)
-    list_idle(g, t, page_at(g, other), False)
+    list_idle(g, t, page_at(g, other), UNKNOWN)
     put_copy(g, p, 0, slot)
     log_page(s, g, page_at(g, other), MOVED, 0, t)
     log_page(s, g, page_at(g, p), MOVED, t, 0)

@@ -10,7 +10,7 @@ cdef void set_priority(State *s, Pool *g, int32_t p, int32_t priority) noexcept 
         t = hottest(g, page)
         unlist_idle(g, t, page)
         put_priority(page, priority)
-        list_idle(g, t, page, False)
+        list_idle(g, t, page, UNKNOWN)
     put_priority(page, priority)
     if old != priority:
         log_page(s, g, page, RETAINED, old, priority)

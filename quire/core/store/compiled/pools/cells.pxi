@@ -1,5 +1,5 @@
 # Owns: what the adaptive order knows of one group: the time, each page's uses, the counts it learns from, the order it
-# has learned, ghosts; and the lists of cells: of each priority in use one for pages nobody can resume at and one per
+# has learned, ghosts; and the lists of cells: of each priority in use one for pages that are passed and one per
 # cell, their sentinels behind those of the classes, with a bitmap of those that are not empty, in the learned order.
 # Does not know: the tree, when a page is used.
 
@@ -43,7 +43,7 @@ cdef int cells_open(Cells *c, int32_t num_pages, int32_t ghosts, int32_t columns
     c.leaves_only, c.due_after = leaves_only, (<int64_t> num_pages + 1) // 2
     for i in range(MAX_PRIORITY + 1):
         c.level_of[i] = -1
-    c.list_at[0] = c.rank_of[0] = 0       # pages nobody can resume at go first
+    c.list_at[0] = c.rank_of[0] = 0       # pages that are passed go first
     c.met = <unsigned char *> calloc(columns + 1, 1)
     return -1 if c.met == NULL or ghosts_open(&c.ghosts, <int64_t> ghosts * num_pages) else 0
 
@@ -66,7 +66,7 @@ cdef inline Level *level_at(Order *o, int32_t kind) noexcept nogil:
 cdef inline void push_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
     cdef Level *level = level_at(o, kind)
     cdef int32_t end = o.size + kind, tail = o.slots[end].prev, i = (kind - NUM_CLASSES) % NUM_LISTS
-    cdef int32_t place = c.rank_of[i], above = FIRST + level.priority
+    cdef int32_t place = c.rank_of[i], above = class_at(level.priority, False)
     o.slots[tail].next = slot
     o.slots[slot].prev, o.slots[slot].next = tail, end
     o.slots[end].prev = slot
@@ -99,7 +99,7 @@ cdef inline void push_released(Order *o, Cells *c, int32_t slot, int32_t kind) n
 cdef inline void unlist_cell(Order *o, Cells *c, int32_t slot, int32_t kind) noexcept nogil:
     cdef Level *level = level_at(o, kind)
     cdef int32_t before = o.slots[slot].prev, after = o.slots[slot].next, i = (kind - NUM_CLASSES) % NUM_LISTS
-    cdef int32_t place = c.rank_of[i], above = FIRST + level.priority
+    cdef int32_t place = c.rank_of[i], above = class_at(level.priority, False)
     o.slots[before].next, o.slots[after].prev = after, before
     o.slots[slot].prev = -1
     level.count -= 1
@@ -157,7 +157,7 @@ cdef void age_level(Order *o, Cells *c, int32_t k) noexcept nogil:
             i = c.list_at[64 * word + lowest_bit(bits)]
             filled[i >> 6] |= <uint64_t> 1 << (i & 63)
             bits &= bits - 1
-    filled[0] &= ~<uint64_t> 1            # pages nobody can resume at have no age
+    filled[0] &= ~<uint64_t> 1            # pages that are passed have no age
     for word in range(2, -1, -1):
         while filled[word]:
             i = 64 * word + highest_bit(filled[word])

@@ -8,6 +8,7 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     cdef int32_t row
     s.pools = <Pool *> calloc(s.num_groups, sizeof(Pool))
     s.rows = <Row *> calloc(rows, sizeof(Row))
+    s.sights = <Sight *> calloc(rows, sizeof(Sight))
     s.spares = <Spares *> calloc(stakes, sizeof(Spares))
     s.path = <int32_t *> malloc(4 * <Py_ssize_t> s.num_columns)
     s.runs = <int32_t *> malloc(16 * s.num_groups)
@@ -17,7 +18,7 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.edge = <int32_t *> calloc(rows, 4)
     s.due = <int32_t *> calloc(rows, 4)
     s.crossing = <int32_t *> malloc(4 * rows)
-    if not (s.pools and s.rows and s.spares and s.path and s.runs and s.needs and s.crossing
+    if not (s.pools and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
             and s.wants and s.stakes and s.edge and s.due):
         raise MemoryError("no memory for the rows")
     if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
@@ -43,6 +44,7 @@ cdef void state_close(State *s) noexcept:
     log_close(&s.log)
     free(s.pools)
     free(s.rows)
+    free(s.sights)
     free(s.spares)
     free(s.path)
     free(s.runs)
@@ -99,7 +101,20 @@ cdef int set_group(State *s, int32_t index, numbers) except -1:
     s.mixed = s.mixed or g.tail >= 0
     s.bounded = s.bounded or g.keep >= 0
     s.num_current += g.current
+    if g.current:
+        s.tree.states[s.tree.num_states] = index
+        s.tree.num_states += 1
     return 0
+
+
+cdef void set_ranked(State *s) noexcept nogil:
+    """In an order that ranks: pages of windows may be passed."""
+    cdef int32_t i
+    for i in range(s.num_groups):
+        s.pools[i].ranked = s.pools[i].tail >= 0 and not s.pools[i].current
+        if s.pools[i].ranked:
+            s.most_read = max(s.most_read, s.pools[i].tail)
+        s.asks = s.asks or (s.pools[i].ranked and s.num_current == 0)
 
 
 cdef int32_t num_near(Pool *g) noexcept nogil:
@@ -121,7 +136,6 @@ cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
     cdef Pool *g = s.pools + index
     cdef int32_t[NUM_CELLS] rank
     cdef int32_t i
-    g.tree = &s.tree
     g.cells = <Cells *> calloc(1, sizeof(Cells))
     if (g.cells == NULL or cells_open(g.cells, num_near(g), ghosts, s.num_columns, g.tail < 0)
             or level_open(g, DEFAULT_PRIORITY)):
@@ -155,6 +169,7 @@ cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bin
     for t in range(s.num_tiers):
         slots[t] = sizes[t]
     g.index, g.num_tiers, g.num_pages, g.slow = index, s.num_tiers, sum(sizes), s.slow
+    g.tree = &s.tree
     if pool_open(g, slots, empty_class, adaptive):
         raise MemoryError(f"group {index}: no memory for {sum(sizes)} slots")
     if s.log.batches != NULL:

@@ -1,6 +1,7 @@
 # Owns: the pool of one group in one struct; where each slot of it is listed, and which is taken next. In the adaptive
-# order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child.
-# Does not know: the tree beyond a page's node and the parent of that, who holds a page, rows.
+# order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child. In
+# a group with a window pages that are passed go before others.
+# Does not know: the tree beyond a page's node and what points say, who holds a page, rows.
 
 cdef enum:
     TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED
@@ -31,9 +32,11 @@ cdef struct Pool:
     int32_t every             # with `current`: a growing row gets a page in every so-manieth column, 0: in none
     int32_t extra             # tokens of standing room behind a row's length
     int32_t current           # 1: a row has one page outside its columns, which it goes on writing
+    int32_t ranked            # pages may be passed: it has a window, and its order ranks
     int32_t free              # top of the free pages, or -1
     int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
     int32_t reserved          # slots for rows alone
+    int32_t num_peaks         # rows for which some are
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
     int32_t run_at
@@ -116,9 +119,11 @@ cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
 
 cdef inline int32_t level_of(Pool *g, Page *page, int32_t p, int32_t t) noexcept nogil:
     """The list in which an idle page belongs, with its hottest copy in tier t."""
+    cdef int32_t first
     if has_child(g, page, t):
         return COVERED
-    return NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS + 1 + cell(g.cells, p)
+    first = NUM_CLASSES + g.cells.level_of[priority_of(page)] * NUM_LISTS
+    return first + 1 + cell(g.cells, p) if page.claimed & NEEDED else first
 
 
 cdef void list_adaptive(Pool *g, int32_t t, Page *page, bint released) noexcept nogil:
@@ -148,10 +153,29 @@ cdef inline void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
         unlist_cell(g.tiers + t, g.cells, page.slot[t], kind)
 
 
-cdef inline void enter_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
+cdef bint passes(Pool *g, Page *page) noexcept nogil:
+    """Whether a page of the tree is passed now."""
+    return g.ranked and is_passed(g.tree, page.node, g.tail, g.sink)
+
+
+cdef void set_passed(Pool *g, Page *page, int32_t known) noexcept nogil:
+    """Apart: most groups have no window."""
+    page.claimed |= NEEDED
+    if known == IS_PASSED or (known == UNKNOWN and passes(g, page)):
+        page.claimed -= NEEDED
+
+
+cdef inline int32_t class_of_idle(Page *page) noexcept nogil:
+    """Where an idle page waits, but for the adaptive order."""
+    return FIRST + (page.claimed & 0xFF)
+
+
+cdef inline void enter_idle(Pool *g, int32_t t, Page *page, int32_t known) noexcept nogil:
     """The hottest copy of an idle page goes to the back of its class; what is counted is the caller's."""
+    if g.ranked:
+        set_passed(g, page, known)
     if g.cells == NULL:
-        push_back(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+        push_back(g.tiers + t, page.slot[t], class_of_idle(page))
     else:
         list_adaptive(g, t, page, False)
 
@@ -159,17 +183,17 @@ cdef inline void enter_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
 cdef inline void leave_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
     """And out of it."""
     if g.cells == NULL:
-        unlist(g.tiers + t, page.slot[t], FIRST + priority_of(page))
+        unlist(g.tiers + t, page.slot[t], class_of_idle(page))
     else:
         unlist_adaptive(g, t, page)
 
 
-cdef inline void list_idle(Pool *g, int32_t t, Page *page, bint covered) noexcept nogil:
-    """A page has become idle; `covered`: it is known that it is."""
-    if covered:
+cdef inline void list_idle(Pool *g, int32_t t, Page *page, int32_t known) noexcept nogil:
+    """A page has become idle; `known`: what is, of its place."""
+    if known == IS_COVERED:
         list_covered(g, t, page)
     else:
-        enter_idle(g, t, page)
+        enter_idle(g, t, page, known)
     g.tiers[t].num_idle += 1
     if t == 0 and claims_of(page) == 0:
         g.available += 1
@@ -195,7 +219,14 @@ cdef inline void unlist_shadow(Pool *g, int32_t t, Page *page) noexcept nogil:
 cdef inline void relist(Pool *g, int32_t t, Page *page) noexcept nogil:
     """An idle page goes to the back of the class in which it belongs now."""
     leave_idle(g, t, page)
-    enter_idle(g, t, page)
+    enter_idle(g, t, page, UNKNOWN)
+
+
+cdef void rank_anew(Pool *g, int32_t p) noexcept nogil:
+    """An idle page joins another class if it is passed now, or is not any more."""
+    cdef Page *page = page_at(g, p)
+    if page.holders == 0 and passes(g, page) == (page.claimed & NEEDED != 0):
+        relist(g, hottest(g, page), page)
 
 
 cdef void look_at_parent(Pool *g, int32_t p) noexcept nogil:
@@ -230,15 +261,16 @@ cdef inline void child_moved(Pool *g, int32_t node, int32_t source, int32_t targ
 cdef bint is_outranked(Pool *g, int32_t p, int32_t u, int32_t slot) noexcept nogil:
     """Whether the idle page listed in a slot of a colder tier shall stay there rather than page p come."""
     cdef int32_t q = g.tiers[u].slots[slot].page, there = priority_of(page_at(g, q)), mine = priority_of(page_at(g, p))
+    cdef bint passed = passes(g, page_at(g, p))
     cdef int32_t kind
     if g.cells == NULL:
-        return there > mine
+        return class_of_idle(page_at(g, q)) > class_at(mine, passed)
     kind = memory_at(g.cells, q).kind
     if kind == COVERED or has_child(g, page_at(g, p), u):
         return kind == COVERED
     if there != mine:
         return there > mine
-    return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[1 + cell(g.cells, p)]
+    return g.cells.rank_of[(kind - NUM_CLASSES) % NUM_LISTS] > g.cells.rank_of[0 if passed else 1 + cell(g.cells, p)]
 
 
 cdef inline bint is_kept(Pool *g, Order *o, int32_t p) noexcept nogil:
@@ -283,7 +315,7 @@ cdef int32_t pick_adaptive(Pool *g, Order *o, bint shadows) noexcept nogil:
     """The slot to take next, or -1, when none is empty: shadows, then cells by priority, then covered pages."""
     cdef uint64_t bits
     cdef int32_t word, kind, slot
-    for word in range(2):
+    for word in range(CLASS_WORDS):
         bits = o.filled[word]
         while bits:
             kind = 64 * word + lowest_bit(bits)
@@ -293,7 +325,7 @@ cdef int32_t pick_adaptive(Pool *g, Order *o, bint shadows) noexcept nogil:
             elif kind == COVERED:
                 slot = o.cursor[kind] = pass_claimed(g, o, o.cursor[kind])
             else:
-                slot = pick_cell(g, o, o.levels + g.cells.level_of[kind - FIRST])
+                slot = pick_cell(g, o, o.levels + g.cells.level_of[(kind - FIRST) >> 1])
             if 0 <= slot < o.size:
                 return slot
             bits &= bits - 1
@@ -303,7 +335,7 @@ cdef int32_t pick_adaptive(Pool *g, Order *o, bint shadows) noexcept nogil:
 cdef int32_t pick_page(Pool *g, Order *o, bint shadows) noexcept nogil:
     cdef uint64_t bits
     cdef int32_t word, kind, slot
-    for word in range(2):
+    for word in range(CLASS_WORDS):
         bits = o.filled[word]
         while bits:
             kind = 64 * word + lowest_bit(bits)

@@ -1,15 +1,22 @@
 # Owns: the slots of one tier and the order in which they are taken: one circular list per class, its sentinel behind
-# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed. In
-# the adaptive order a priority has a level, a list for every cell, instead of one class.
+# the slots, a bitmap of the classes that are not empty, and per class a cursor before which every page is claimed. A
+# priority has two classes; in the adaptive order it has a level instead, a list for every cell.
 # Does not know: pages beyond their number and whether they are claimed.
 
 cdef enum:
     EMPTY = 0                 # classes; in release order empty slots go to the class of the default priority instead
     SHADOW = 1
-    FIRST = 2                 # class of priority 0
-    COVERED = 103             # in the adaptive order: pages with a child that needs them
-    NUM_CLASSES = 104
-    NUM_LISTS = 161           # of a level: pages nobody can resume at, then cells
+    FIRST = 2                 # class of passed pages of priority 0; then come the others of that priority
+    COVERED = 204             # in the adaptive order: pages with a child that needs them
+    NUM_CLASSES = 205
+    CLASS_WORDS = 4           # of a bitmap of them
+    NUM_LISTS = 161           # of a level: pages that are passed, then cells
+
+cdef enum:                    # what is known of a page that is to be listed
+    UNKNOWN = 0
+    IS_COVERED = 1
+    IS_PASSED = 2
+    IS_NEEDED = 3             # not passed
 
 cdef int64_t UNSEEN = -(2**63)
 
@@ -32,8 +39,13 @@ cdef struct Order:
     int32_t num_empty
     int32_t num_shadow
     int32_t num_idle
-    uint64_t[2] filled
+    uint64_t[CLASS_WORDS] filled
     int32_t[NUM_CLASSES] cursor
+
+
+cdef inline int32_t class_at(int32_t priority, bint passed) noexcept nogil:
+    """The class of idle pages of a priority."""
+    return FIRST + 2 * priority + (not passed)
 
 
 cdef int order_open(Order *o, int32_t size) noexcept nogil:

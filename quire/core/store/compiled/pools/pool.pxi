@@ -54,7 +54,7 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
     cdef int32_t t
     page.node = -1
     page.holders = 1
-    page.claimed = <uint32_t> priority
+    page.claimed = <uint32_t> priority << 1 | NEEDED
     page.stamp += 1
     page.slot[0] = -1         # apart, so that one tier does not cost a call of memset
     for t in range(1, g.num_tiers):
@@ -114,8 +114,8 @@ cdef inline void hold_page(Pool *g, int32_t p) noexcept nogil:
             g.times.expiry[p] = -1
 
 
-cdef inline void let_go(Pool *g, int32_t p, int64_t now, bint covered) noexcept nogil:
-    """One holder less; the last one leaves a committed page idle, an open one free. `covered`: it is known to be."""
+cdef inline void let_go(Pool *g, int32_t p, int64_t now, int32_t known) noexcept nogil:
+    """One holder less; the last one leaves a committed page idle, an open one free. `known`: what is, of its place."""
     cdef Page *page = page_at(g, p)
     page.holders -= 1
     if page.holders:
@@ -124,10 +124,23 @@ cdef inline void let_go(Pool *g, int32_t p, int64_t now, bint covered) noexcept 
         if page.claimed < ONE_CLAIM:
             free_page(g, p, False)
         return
-    list_idle(g, hottest(g, page), page, covered)
+    list_idle(g, hottest(g, page), page, known)
     if g.times.duration != NULL and g.times.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
         g.times.expiry[p] = <int64_t> (<uint64_t> now + <uint64_t> g.times.duration[p])
         heap_note(&g.times, p)
+
+
+cdef int32_t rank_above(Pool *g, int32_t n, int32_t *below, int32_t *steps) noexcept nogil:
+    """What is known of the place of a block's page, the node `below` which is so many steps from a resume point: where
+    pages go one after the other, the last first, nobody has to look down from each of them."""
+    if below[0] >= 0 and at(g.tree, below[0]).parent == n:
+        steps[0] = 0 if is_point(g.tree, n) else min(steps[0] + 1, g.tail)
+    else:
+        steps[0] = steps_to_point(g.tree, n, g.tail)
+    below[0] = n
+    if steps[0] < g.tail or at(g.tree, n).size < g.tree.block_size or is_sink(g.tree, n, g.sink):
+        return IS_NEEDED
+    return IS_PASSED
 
 
 cdef void strand_page(Pool *g, int32_t p) noexcept nogil:
@@ -156,7 +169,7 @@ cdef inline void claim_page(Pool *g, int32_t p) noexcept nogil:
 cdef inline void rewind_idle(Pool *g, int32_t t, int32_t p) noexcept nogil:
     """An idle page whose hottest copy is in tier t may be taken again: it may lie before the cursor."""
     if g.cells == NULL:
-        rewind(g.tiers + t, FIRST + priority_of(page_at(g, p)))
+        rewind(g.tiers + t, class_of_idle(page_at(g, p)))
     elif memory_at(g.cells, p).kind == COVERED:
         rewind(g.tiers + t, COVERED)
     else:
@@ -229,7 +242,7 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
     for p in range(g.num_pages - 1, -1, -1):
         for t in range(g.num_tiers):
             page_at(g, p).slot[t] = -1
-        page_at(g, p).claimed = DEFAULT_PRIORITY
+        page_at(g, p).claimed = DEFAULT_PRIORITY << 1 | NEEDED
         push_page(g, p)
     return 0
 

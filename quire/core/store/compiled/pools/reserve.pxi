@@ -29,6 +29,7 @@ cdef inline void count_own(Pool *g, Stake *stake, int32_t change) noexcept nogil
 
 cdef inline void set_peak(Pool *g, Stake *stake, int32_t peak) noexcept nogil:
     """Reserve so many pages at once, and those that holds keep; 0 ends it."""
+    g.num_peaks += (peak > 0) - (stake.peak > 0)
     stake.kept = stake.kept if peak else 0
     stake.peak = peak + stake.kept
     renew_reserve(g, stake)

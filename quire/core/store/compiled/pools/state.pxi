@@ -28,6 +28,11 @@ cdef struct Row:              # what every decode step touches comes first
     int64_t duration
     int64_t seat              # the seat it was made live by
 
+cdef struct Sight:            # what a row knows of resume points; apart, since a Row fills a line
+    int64_t turns             # of the tree, when it was last seen where the last one above its tip is
+    int32_t point             # blocks before that; 0: it is too far away to matter
+    int32_t edge              # blocks after which the same prompt could begin again
+
 cdef struct State:
     int32_t block_size
     int32_t num_groups
@@ -40,6 +45,8 @@ cdef struct State:
     int32_t mixed             # some group does not need all blocks to resume
     int32_t bounded           # columns leave the rows of some group
     int32_t num_current       # groups with a current page
+    int32_t most_read         # blocks that a window reads before a point, at most; 0: nobody ranks
+    int32_t asks              # it matters where prompts end that are asked for again: windows resume there
     int32_t inherit           # a replaced page's copies may be trusted: no plan is under way
     int32_t open_claims       # hits that claim something
     int32_t loose             # of them those that find their pages through the tree
@@ -51,6 +58,7 @@ cdef struct State:
     int32_t min_uses          # of a page that is copied down early, in the adaptive order
     Pool *pools
     Row *rows
+    Sight *sights             # per row
     Spares *spares            # [rows, groups]
     Stake *stakes             # [rows, groups]
     int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: a prompt is under way

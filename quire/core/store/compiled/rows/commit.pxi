@@ -58,6 +58,19 @@ cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
     return low
 
 
+cdef int32_t reach_tip(State *s, int32_t row, int32_t first, int32_t last, int32_t *path) noexcept nogil:
+    """Nodes of the row's blocks [first, last), found or made, go into `path`; the last of them. Where its prompt ends
+    it is seen whether the text was known to go on."""
+    cdef Row *r = s.rows + row
+    cdef uint64_t seed = seed_of(&s.tree, r.root)
+    cdef int32_t node = r.tip, edge = s.sights[row].edge
+    if s.asks and first < edge <= last:
+        node = extend_path(&s.tree, r.text, node, seed, first, edge, path)
+        ask_again(&s.tree, node)
+        path, first = path + edge - first, edge
+    return node if first == last else extend_path(&s.tree, r.text, node, seed, first, last, path)
+
+
 cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
     """Commit of a row that has columns to leave, or a reserve, or something it has not offered yet."""
     cdef Row *r = s.rows + row
@@ -72,8 +85,9 @@ cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
         low = lowest_offer(s, row, last)
         climb(&s.tree, r.tip, low, first, s.path)
         if first < last:
-            set_tip(s, row, extend_path(&s.tree, r.text, r.tip, seed_of(&s.tree, r.root), first, last,
-                                        s.path + first - low))
+            set_tip(s, row, reach_tip(s, row, first, last, s.path + first - low))
+            if s.most_read:
+                see_points(s, row, first, last)
     for i in range(s.num_groups):
         g = s.pools + i
         stake = stake_of(s, g, row)

@@ -36,7 +36,7 @@ cdef int open_current(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
         for b in range(run.first, run.last):
             q = pages_of(s, g, ask.row)[b]
             set_column(s, g, ask.row, b, -1)
-            let_go(g, q, s.now, False)
+            let_go(g, q, s.now, UNKNOWN)
     return 0
 
 
@@ -77,7 +77,7 @@ cdef void close_current(State *s, Pool *g, int32_t row) noexcept nogil:
     cdef int32_t p = g.currents[row]
     if p >= 0:
         set_current(g, row, -1)
-        let_go(g, p, s.now, False)
+        let_go(g, p, s.now, UNKNOWN)
 
 
 cdef int fork_current(State *s, Pool *g, int32_t source, int32_t target) noexcept nogil:

@@ -51,7 +51,7 @@ cdef void unhold(State *s, Pool *g, const int32_t *pages, Py_ssize_t n) noexcept
     cdef Py_ssize_t i
     for i in range(n - 1, -1, -1):
         if page_at(g, pages[i]).holders > 0:
-            let_go(g, pages[i], s.now, False)
+            let_go(g, pages[i], s.now, UNKNOWN)
 
 
 cdef int unhold_array(State *s, Pool *g, pages, int64_t now) except -1:

@@ -36,7 +36,7 @@ cdef int32_t recut(State *s, int32_t row, int32_t cut) noexcept nogil:
         pages = pages_of(s, s.pools + i, row)
         for b in range(s.committed[row] - 1, cut - 1, -1):
             if pages[b] >= 0 and is_read_by_others(s.pools + i, pages[b]):
-                let_go(s.pools + i, pages[b], s.now, False)
+                let_go(s.pools + i, pages[b], s.now, UNKNOWN)
                 pages[b] = -2
     for i in range(s.num_groups):
         pages = pages_of(s, s.pools + i, row)

@@ -73,12 +73,15 @@ cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
             keep_currents(s, row)
         if s.tails:
             keep_tail(s, row)
+    for i in range(s.num_groups if r.keep and r.tip >= 0 else 0):
+        if s.pools[i].ranked:
+            rank_twins(s, s.pools + i, row, 0, s.committed[row], s.committed[row])
     set_tip(s, row, -1)
     for i in range(s.num_groups):
         spares = s.spares + row * s.num_groups + i
         while spares.count:
             spares.count -= 1
-            let_go(s.pools + i, spares.pages[spares.count], s.now, False)
+            let_go(s.pools + i, spares.pages[spares.count], s.now, UNKNOWN)
         drop_columns(s, s.pools + i, row, 0)
         close_current(s, s.pools + i, row)
     s.length[row] = s.handed[row] = s.computed[row] = s.committed[row] = 0

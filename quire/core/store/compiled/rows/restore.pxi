@@ -78,7 +78,7 @@ cdef void restore_pages(State *s, Restored *r, const int32_t *pages, int64_t cou
             g.notes.marks[slot] |= TOLD
     for i in range(count):
         g = s.pools + pages[3 * i]
-        let_go(g, g.tiers[g.slow].slots[pages[3 * i + 1]].page, s.now, False)
+        let_go(g, g.tiers[g.slow].slots[pages[3 * i + 1]].page, s.now, UNKNOWN)
 
 
 cdef int restore(State *s, Restored *r, pages, int64_t now) except -1:

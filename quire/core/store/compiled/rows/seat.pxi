@@ -2,6 +2,33 @@
 # Does not know: what the row gets besides.
 
 
+cdef Stake *promiser_of(State *s, Pool *g, int32_t b, int32_t p) noexcept nogil:
+    """The part of the row that alone holds a page of a window in column b and has promised its room; or NULL."""
+    cdef int32_t row
+    cdef Stake *stake
+    if g.num_peaks == 0 or g.keep < 0 or g.current or page_at(g, p).holders != 1:
+        return NULL
+    for row in range(s.num_rows):
+        stake = stake_of(s, g, row)
+        if s.rows[row].chain != NULL and stake.peak and b >= stake.base and pages_of(s, g, row)[b] == p:
+            return stake
+    return NULL
+
+
+cdef object promised(State *s, Path *path, Pool *g):
+    """Pages of a claimed hit that one row alone holds and has promised to give up."""
+    cdef int32_t *frozen = NULL if path.pages == NULL else path.pages + g.index * path.num_nodes
+    cdef int32_t b, p
+    cdef Run run = runs_of(path, g)
+    cdef list found = []
+    while g.num_peaks and next_run(s, path, g, &run):
+        for b in range(run.first, run.last):
+            p = at(&s.tree, path.nodes[b]).page[g.index] if frozen == NULL else frozen[b]
+            if promiser_of(s, g, b, p) != NULL:
+                found.append(p)
+    return np.array(found, np.int32)
+
+
 cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, int32_t last) noexcept nogil:
     """Claims become holds, written in the row. A claimed page is not available, so holding it does not change that."""
     cdef int32_t *pages = pages_of(s, g, row)
@@ -9,9 +36,14 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
     cdef int32_t *frozen = NULL if path.pages == NULL else path.pages + g.index * path.num_nodes
     cdef int32_t b, p, t, unlisted = 0
     cdef Page *page
+    cdef Stake *promiser
     for b in range(first, last):
         p = at(&s.tree, path.nodes[b]).page[g.index] if frozen == NULL else frozen[b]
         page = page_at(g, p)
+        if g.num_peaks:
+            promiser = promiser_of(s, g, b, p)
+            if promiser != NULL:
+                keep_more(g, promiser, 1)
         page.claimed -= ONE_CLAIM
         page.holders += 1
         if page.holders == 1 and page.node >= 0:
@@ -41,6 +73,19 @@ cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept
         stake.front = max(g.sink, path.blocks - g.tail) if path.needs == NULL else path.needs[g.index].front
 
 
+cdef void own_alone(State *s, Pool *g, int32_t row) noexcept nogil:
+    """The last pages of a window's hit that nobody else has are the row's own: they make room when they leave it."""
+    cdef int32_t *pages = pages_of(s, g, row)
+    cdef Stake *stake = stake_of(s, g, row)
+    cdef Page *page
+    while stake.base > g.sink and pages[stake.base - 1] >= 0:
+        page = page_at(g, pages[stake.base - 1])
+        if page.holders != 1 or claims_of(page):
+            break
+        stake.base -= 1
+        stake.own += 1
+
+
 cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint keep) noexcept nogil:
     """Make the row live with the hit's full blocks; the source keeps its claim until settle."""
     cdef Row *r = s.rows + row
@@ -53,14 +98,19 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
             seat_span(s, s.pools + i, path, row, run.first, run.last)
             s.pools[i].capacity[row] = max(path.blocks, run.last)
         seat_stake(s, s.pools + i, path, row)
+        if s.pools[i].keep >= 0 and not s.pools[i].current and path.needs == NULL:
+            own_alone(s, s.pools + i, row)
     r.text, r.root, r.keep, r.tip, r.twins, r.reached = text, root, keep, -1, 0, 0
     r.ahead = path.needs != NULL
     r.priority, r.duration = DEFAULT_PRIORITY, -1
     s.length[row] = <int32_t> text.length
     s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
     s.committed[row] = path.blocks
+    s.sights[row].turns, s.sights[row].edge = -1, <int32_t> ((text.length - 1) // s.block_size)
     if root >= 0:
         set_tip(s, row, path.nodes[path.blocks - 1] if path.blocks else root)
+        if s.asks and keep and path.blocks == s.sights[row].edge > 0:
+            ask_again(&s.tree, r.tip)
     set_edge(s, row)
     set_due(s, row)
     s.seats += 1

@@ -171,7 +171,7 @@ cdef bint comes_up(Pool *g, int32_t p, int32_t q) noexcept nogil:
 
 
 cdef int64_t publish_group(State *s, Pool *g, const int32_t *blocks, const int32_t *pages, Py_ssize_t n) noexcept nogil:
-    """Pages take their places if those are free, and are let go, the last first; how many did."""
+    """Pages take their places if those are free; how many did."""
     cdef Py_ssize_t i
     cdef int32_t run = 0, before = -1, node, q
     cdef int64_t stored = 0
@@ -192,9 +192,22 @@ cdef int64_t publish_group(State *s, Pool *g, const int32_t *blocks, const int32
             replace_page(s, g, q, pages[i])
             stored += 1
     log_stored(s, g, s.path + before + 1 - run, run)
-    for i in range(n - 1, -1, -1):
-        let_go(g, pages[i], s.now, False)
     return stored
+
+
+cdef void let_go_written(State *s, Pool *g, const int32_t *blocks, const int32_t *pages, Py_ssize_t n,
+                         int32_t last) noexcept nogil:
+    """Nobody holds the pages any more, the last first; what is above and between them is ranked anew."""
+    cdef Py_ssize_t i
+    cdef int32_t b, first = last, below = -1, steps = 0, known = UNKNOWN
+    for i in range(n - 1, -1, -1):
+        first = min(first, blocks[i])
+        if g.ranked and page_at(g, pages[i]).node >= 0:
+            known = rank_above(g, page_at(g, pages[i]).node, &below, &steps)
+        let_go(g, pages[i], s.now, known)
+    for b in range(last - 1, max(0, first - g.tail) - 1 if g.ranked else last - 1, -1):
+        if at(&s.tree, s.path[b]).page[g.index] >= 0:
+            rank_anew(g, at(&s.tree, s.path[b]).page[g.index])
 
 
 cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now):
@@ -216,4 +229,9 @@ cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t n
         if n:
             stored += publish_group(s, s.pools + i, <const int32_t *> memory_of(where[i]),
                                     <const int32_t *> memory_of(which[i]), n)
+    for i in range(s.num_groups):
+        n = len(which[i])
+        if n:
+            let_go_written(s, s.pools + i, <const int32_t *> memory_of(where[i]),
+                           <const int32_t *> memory_of(which[i]), n, last)
     return stored

@@ -6,10 +6,12 @@ cdef enum:
     ROOT = 1                  # flags of a node
     NOTED = 2                 # root: in the list that dead_roots drains
     DOOMED = 4                # in a subtree that is being removed
+    ASKED = 8                 # a prompt ended there while the text was known to go on
 
 cdef enum:
     DEFAULT_PRIORITY = 35     # of a page
     MAX_PRIORITY = 100
+    NEEDED = 1                # of a page: it is not listed among those at which nobody resumes
     ONE_CLAIM = 0x100
     LARGE_INDEX = 0x200000    # entries; as in records/reports/index_size.py
 
@@ -29,7 +31,7 @@ cdef struct Page:             # `num_tiers` slots long
     int32_t node              # -1: open; of a free page: the next free one, or -1
     int32_t holders           # -1: free
     int32_t stamp
-    uint32_t claimed          # claims << 8 | priority
+    uint32_t claimed          # claims << 8 | priority << 1 | NEEDED: the last byte is the place of its class
     int32_t[1] slot           # per tier, -1: no copy there
 
 
@@ -38,11 +40,11 @@ cdef inline int32_t claims_of(Page *page) noexcept nogil:
 
 
 cdef inline int32_t priority_of(Page *page) noexcept nogil:
-    return page.claimed & 0xFF
+    return (page.claimed & 0xFF) >> 1
 
 
 cdef inline void put_priority(Page *page, int32_t priority) noexcept nogil:
-    page.claimed = (page.claimed & ~<uint32_t> 0xFF) | <uint32_t> priority
+    page.claimed = (page.claimed & ~<uint32_t> 0xFE) | <uint32_t> priority << 1
 
 
 cdef struct Tree:
@@ -67,6 +69,7 @@ cdef struct Tree:
     int32_t num_full          # entries of the index
     int64_t epoch             # changes when a page leaves its node
     int64_t drops             # nodes removed so far
+    int64_t turns             # changes when a block with a child may have become a resume point, or ceased to be one
     int32_t first_root
     int32_t last_root
     int32_t *noted
@@ -74,6 +77,8 @@ cdef struct Tree:
     Py_ssize_t num_noted
     int64_t *lasting          # number of a block for those who keep it beyond the process, 0: none; NULL: nobody asks
     int64_t numbered          # the last one given
+    int32_t *states           # the state groups
+    int32_t num_states
 
 
 cdef inline Node *at(Tree *t, int32_t n) noexcept nogil:
@@ -110,7 +115,8 @@ cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events)
     t.index = <uint64_t *> table_alloc((t.mask + 1) * 8)
     t.hashes = <uint64_t *> malloc(8) if events else NULL
     t.roots = <int32_t *> malloc(4) if events else NULL
-    return -1 if t.index == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
+    t.states = <int32_t *> malloc(4 * num_groups)
+    return -1 if t.index == NULL or t.states == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
 
 
 cdef int index_double(Tree *t) noexcept nogil:
@@ -218,6 +224,7 @@ cdef void tree_close(Tree *t) noexcept nogil:
     free(t.roots)
     free(t.lasting)
     free(t.index)
+    free(t.states)
     free(t.noted)
 
 

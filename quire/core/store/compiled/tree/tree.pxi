@@ -113,6 +113,7 @@ cdef inline void link_child(Tree *t, int32_t parent, int32_t n) noexcept nogil:
         at(t, parent).child = n
     else:
         treap_insert(t, parent, n)
+        t.turns += not at(t, parent).flags & ROOT
 
 
 cdef inline void drop_node(Tree *t, int32_t n) noexcept nogil:
@@ -123,6 +124,7 @@ cdef inline void drop_node(Tree *t, int32_t n) noexcept nogil:
         at(t, parent).child = -1
     else:
         treap_remove(t, parent, n)
+        t.turns += not at(t, parent).flags & ROOT
     if node.size == t.block_size:
         index_erase(t, node.key, n)
     t.num_nodes -= 1

@@ -1,8 +1,8 @@
 """The slots of one group: where each is listed, and which is taken next.
 
 Owns that listing and the count of device slots that can be had. In the adaptive order a page waits in a cell, or is
-covered: in a group that needs all blocks a parent does not go before its child. Knows nothing of the tree beyond a
-page's node and the parent of that, nor of who holds a page.
+covered: in a group that needs all blocks a parent does not go before its child. In a group with a window pages that are
+passed go before others. Knows nothing of the tree beyond a page's node and what points say, nor of who holds a page.
 """
 
 from collections.abc import Sequence
@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from quire.core.store.reuse import NUM_CELLS
 from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.log import Place
-from quire.core.store.twin.pools.order import COVERED, IDLE, Order, cell_level
+from quire.core.store.twin.pools.order import COVERED, Order, cell_level, idle_level
 from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.points import Window, is_passed
 
 
 class Listing:
     """Orders of one group, one per tier."""
 
-    __slots__ = ("cells", "group", "orders", "vacant")
+    __slots__ = ("cells", "group", "orders", "vacant", "window")
 
     def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
         self.group = group
         self.cells = cells  # of the adaptive order
+        self.window: Window | None = None  # of a group that has one; else no page is ever passed
         self.orders = [Order(count, release_order, tier > 0) for tier, count in enumerate(slots)]
         self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
 
@@ -70,11 +72,12 @@ class Listing:
 
     def level_of(self, page: Page, tier: int) -> int:
         """The class in which an idle page belongs, with its hottest copy in `tier`."""
+        passed = is_passed(self.window, page)
         if self.cells is None:
-            return IDLE + page.priority
+            return idle_level(page.priority, passed)
         if self.has_child(page, tier):
             return COVERED
-        return cell_level(page.priority, self.cells.cell(page))
+        return cell_level(page.priority, -1 if passed else self.cells.cell(page))
 
     def has_child(self, page: Page, tier: int) -> bool:
         """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
@@ -104,16 +107,31 @@ class Listing:
         self.unlist_idle(page)
         self.list_idle(page, released)
 
+    def rank_anew(self, page: Page | None) -> None:
+        """An idle page joins another class if it is passed now, or is not any more."""
+        if self.window is None or page is None or not page.is_idle:
+            return
+        tier, slot = self.place(page)
+        if self.is_listed_passed(tier, slot) != is_passed(self.window, page):
+            self.relist(page)
+
+    def is_listed_passed(self, tier: int, slot: int) -> bool:
+        """Whether the idle page in a slot waits among those that are passed."""
+        page = self.owner(tier, slot)
+        assert page is not None
+        passed = idle_level(page.priority, True) if self.cells is None else cell_level(page.priority, -1)
+        return self.orders[tier].level[slot] == passed
+
     def is_outranked(self, page: Page, tier: int, slot: int) -> bool:
         """Whether the idle page listed in a slot of a colder tier shall stay there rather than this one come."""
         order, there = self.orders[tier], self.owner(tier, slot)
-        if there is None or self.cells is None or order.rank is None:
-            return there is None or there.priority > page.priority
+        if there is None or self.cells is None:
+            return there is None or order.level[slot] > self.level_of(page, tier)
         if order.level[slot] == COVERED or self.has_child(page, tier):
             return order.level[slot] == COVERED
-        place = order.level[slot] - cell_level(there.priority, 0)
-        mine = order.rank.index(self.cells.cell(page))
-        return (there.priority, order.rank.index(place)) > (page.priority, mine)
+        place = order.place(order.level[slot] - cell_level(there.priority, 0))
+        mine = order.place(-1 if is_passed(self.window, page) else self.cells.cell(page))
+        return (there.priority, place) > (page.priority, mine)
 
     def set_rank(self, cells: Sequence[int]) -> None:
         """The order in which cells are evicted, in every tier."""

@@ -1,7 +1,7 @@
 """The order of one tier: which slot is taken next.
 
-Owns the class lists (EMPTY, SHADOW, 2 + priority), each first in, first out, and who owns each slot. The adaptive order
-has a list for every cell of a priority instead of one, and a last one for pages that are COVERED: a child is there as
+Owns the class lists (EMPTY, SHADOW, two for each priority), each first in, first out, and who owns each slot. The
+adaptive order has lists for the cells of a priority, and a last one for pages that are COVERED: a child is there as
 well. Knows nothing of why a slot is listed, nor of other tiers.
 """
 
@@ -16,8 +16,8 @@ from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, Page
 
 EMPTY = 0
 SHADOW = 1
-IDLE = 2  # class of a page of priority p: IDLE + p
-COVERED = IDLE + 101
+IDLE = 2  # class of a passed page of priority 0; then come the others of that priority
+COVERED = IDLE + 2 * 101
 NUM_CLASSES = COVERED + 1
 NUM_LISTS = 1 + NUM_CELLS  # of a priority in the adaptive order: pages nobody can resume at, then cells
 UNLISTED = -1
@@ -68,8 +68,13 @@ class Queue:
         return -1
 
 
+def idle_level(priority: int, passed: bool = False) -> int:
+    """The class of idle pages of a priority."""
+    return IDLE + 2 * priority + (not passed)
+
+
 def cell_level(priority: int, cell: int) -> int:
-    """The class of the pages of a priority in a cell."""
+    """The class of the pages of a priority in a cell; -1: of those that are passed."""
     return NUM_CLASSES + priority * NUM_LISTS + 1 + cell
 
 
@@ -85,7 +90,7 @@ class Order:
         self._cold = cold  # it is not the device's
         self._turn = 0
         self._front = -1  # the turn of the next that goes to the front
-        self.empty_class = IDLE + DEFAULT_PRIORITY if release_order else EMPTY
+        self.empty_class = idle_level(DEFAULT_PRIORITY) if release_order else EMPTY
         self.owner: list[Page | None] = [None] * num_slots
         self.level = [UNLISTED] * num_slots
         self.queues: dict[int, Queue] = {}  # made when first used
@@ -175,6 +180,10 @@ class Order:
                 if slot >= 0:
                     return slot
         return -1
+
+    def place(self, cell: int) -> int:
+        """Where a cell stands in the learned order; pages that are passed (-1) come before all."""
+        return -1 if cell < 0 or self.rank is None else self.rank.index(cell)
 
     def levels(self) -> Iterator[int]:
         """The classes that somebody has waited in, in the order in which they are taken."""

@@ -31,17 +31,31 @@ class Rules:
     tails: bool  # a released row's last, partial block becomes findable
     min_uses: int  # of a page that is copied down early, in the adaptive order
     slow: int  # the tier that no step waits for, the coldest; -1: there is none
+    asks: bool  # whether it matters where prompts end that are asked for again: windows resume there
 
 
 class Row:
     """What the store knows of a live row besides its numbers."""
 
-    __slots__ = ("ahead", "chain", "duration", "keep", "priority", "reached", "spares", "stakes", "tip", "twins")
+    __slots__ = (
+        "ahead",
+        "chain",
+        "duration",
+        "edge",
+        "keep",
+        "priority",
+        "reached",
+        "spares",
+        "stakes",
+        "tip",
+        "twins",
+    )
 
     def __init__(self, chain: Chain, tip: Node | None, keep: bool, stakes: list[Stake]) -> None:
         self.chain = chain
         self.tip = tip  # deepest committed node; None: commits nothing any more
         self.keep = keep
+        self.edge = (len(chain) - 1) // chain.block_size  # blocks after which the same prompt could begin again
         self.ahead = False  # holds more than `computed` needs, and its state is not that of `computed`
         self.reached = 0  # as far as tokens were handed out and taken back since, or have slots and are not told yet
         self.priority = DEFAULT_PRIORITY  # of pages made while decoding

@@ -9,6 +9,7 @@ from quire.core.store.twin.moves.attach import attach_row
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.rows.window import leave
+from quire.core.store.twin.tree.points import ask_again
 from quire.core.store.twin.tree.traverse import climb, extend_path
 
 
@@ -39,7 +40,11 @@ def commit_row(state: State, number: int, computed: int) -> int:
         table.committed[number] = stop
         if row.commits:
             assert row.tip is not None
-            table.set_tip(number, extend_path(state.tree, row.chain, row.tip, first, stop), state.tree)
+            tip = row.tip
+            if state.rules.asks and first < row.edge <= stop:
+                tip = extend_path(state.tree, row.chain, tip, first, row.edge)
+                ask_again(tip)
+            table.set_tip(number, extend_path(state.tree, row.chain, tip, tip.depth, stop), state.tree)
     attached = 0
     for pool, group in zip(state.pools, state.groups, strict=True):
         if not group.current:

@@ -70,7 +70,7 @@ def _second(old: Row) -> Row:
     for stake, model in zip(row.stakes, old.stakes, strict=True):
         stake.shown, stake.fresh = model.shown, model.fresh
     row.priority, row.duration, row.twins, row.ahead = old.priority, old.duration, old.twins, old.ahead
-    row.reached = old.reached
+    row.reached, row.edge = old.reached, old.edge
     return row
 
 

@@ -11,6 +11,7 @@ from quire.core.store.twin.pools.reserve import set_peak
 from quire.core.store.twin.pools.state import Row, State
 from quire.core.store.twin.rows.commit import commit
 from quire.core.store.twin.rows.current import close_current, keep_currents
+from quire.core.store.twin.rows.window import rank_twins
 from quire.core.store.twin.tree.node import Node
 from quire.core.store.twin.tree.traverse import climb
 
@@ -27,13 +28,14 @@ def release(state: State, number: int, keep_tail: bool, now: int) -> None:
         commit(state, [number], table.computed[[number]])
         _keep_rest(state, number, ahead)
     for pool in state.pools:
+        rank_twins(state, pool, number, range(int(table.committed[number])))
+    table.set_tip(number, None, state.tree)
+    for pool in state.pools:
         for page in reversed(row.spares[pool.group]):
             pool.let_go(page, now)
         drop_columns(state, pool, number)
         close_current(state, pool, number)
     table.vacate(number)
-    if row.tip is not None:
-        state.tree.drop_tip(row.tip)
 
 
 def _keep_rest(state: State, number: int, ahead: bool) -> None:

@@ -4,11 +4,18 @@ Between seat and settle every request of a batch holds its pages, so no settle c
 Knows nothing of what the row gets besides.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from quire.core.store.interface import Int32Array
 from quire.core.store.twin.hits.walk_result import Hit
 from quire.core.store.twin.keys.chain import Chain
-from quire.core.store.twin.pools.reserve import Stake
+from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.reserve import Stake, keep_more
 from quire.core.store.twin.pools.state import Row, State
-from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.points import ask_again
 from quire.core.store.twin.tree.traverse import extend_path
 
 NO_ROOT = -1
@@ -19,12 +26,51 @@ def seat(state: State, hit: Hit, number: int, row: Row) -> None:
     table = state.table
     for pool, pages in zip(state.pools, hit.pages_held, strict=True):
         for block, page in zip(hit.held_blocks(pool.group), pages, strict=True):
+            promiser = promiser_of(state, pool, block, page)
+            if promiser is not None:
+                keep_more(pool, promiser, 1)
             pool.hold_page(page)
             pool.unclaim_page(page)
             table.set_column(pool.group, number, block, page)
         table.capacity[pool.group][number] = max(hit.blocks, hit.end_of(pool.group))
+        if not hit.has_needs:
+            own_alone(state, pool, row.stakes[pool.group], hit.held_blocks(pool.group), pages)
     table.occupy(number, row, hit.start, hit.blocks)
+    if row.commits and state.rules.asks and hit.blocks == row.edge > 0:
+        assert row.tip is not None
+        ask_again(row.tip)
     hit.seated(number)
+
+
+def own_alone(state: State, pool: Pool, stake: Stake, blocks: Sequence[int], pages: Sequence[Page]) -> None:
+    """The last pages of a window's hit that nobody else has are the row's own: they make room when they leave it."""
+    group = state.groups[pool.group]
+    if not group.is_bounded or group.current:
+        return
+    for block, page in zip(reversed(blocks), reversed(pages), strict=True):
+        if block < group.sink or page.holders != 1 or page.claims:
+            break
+        stake.base, stake.own = block, stake.own + 1
+
+
+def promiser_of(state: State, pool: Pool, block: int, page: Page) -> Stake | None:
+    """The part of the row that alone holds a page and has promised its room."""
+    if page.holders != 1 or not state.groups[pool.group].is_bounded or state.groups[pool.group].current:
+        return None
+    for number, row in enumerate(state.table.rows):
+        stake = None if row is None else row.stakes[pool.group]
+        if stake is None or not stake.peak or block < stake.base:
+            continue
+        if state.table.page(pool.group, number, block) is page:
+            return stake
+    return None
+
+
+def promised(state: State, hit: Hit, pool: Pool) -> Int32Array:
+    """Pages of a claimed hit that one row alone holds and has promised to give up."""
+    blocks, pages = hit.held_blocks(pool.group), hit.pages_held[pool.group]
+    found = [page.number for block, page in zip(blocks, pages, strict=True) if promiser_of(state, pool, block, page)]
+    return np.array(found, np.int32)
 
 
 def new_row(state: State, hit: Hit, chain: Chain, root: int, keep: bool) -> Row:

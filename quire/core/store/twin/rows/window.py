@@ -22,9 +22,23 @@ def leave(state: State, pool: Pool, number: int) -> int:
         stake.shown = edge
     else:
         attached = _last_offer(state, pool, number, columns)
+        rank_twins(state, pool, number, columns)
     clear_columns(state, pool, number, columns)
     stake.front = max(stake.front, edge)
     return attached
+
+
+def rank_twins(state: State, pool: Pool, number: int, columns: range) -> None:
+    """Idle pages of blocks in whose columns the row has pages of its own are ranked anew, the last first."""
+    row = state.table.row(number)
+    if pool.window is None or not row.commits or not columns:
+        return
+    assert row.tip is not None
+    nodes = climb(row.tip, columns.start)[: len(columns)]
+    pages = state.table.pages_in(pool.group, number, columns)
+    for node, page in reversed(list(zip(nodes, pages, strict=True))):
+        if page is not None and page.is_open:
+            pool.rank_anew(node.pages[pool.group])
 
 
 def _last_offer(state: State, pool: Pool, number: int, columns: range) -> int:

@@ -114,9 +114,18 @@ def publish(
                 replace_page(state, pool, other, pool.page(number))
                 stored += 1
         log_stored(state, pool, run)
-        for number in reversed(numbers):
-            pool.let_go(pool.page(number), now)
+    for pool, some, numbers in zip(state.pools, blocks, pages, strict=True):
+        let_go_written(pool, nodes, some, [pool.page(number) for number in numbers], now)
     return stored
+
+
+def let_go_written(pool: Pool, nodes: list[Node], blocks: list[int], pages: list[Page], now: int) -> None:
+    """Nobody holds the pages any more, the last first; what is above and between them is ranked anew."""
+    for page in reversed(pages):
+        pool.let_go(page, now)
+    if blocks and pool.window is not None:
+        for node in reversed(nodes[max(0, min(blocks) - pool.window.tail) :]):
+            pool.rank_anew(node.pages[pool.group])
 
 
 def comes_up(state: State, page: Page, other: Page) -> bool:

@@ -59,7 +59,7 @@ class Node:
     """A block under its parent; a root is a node without one."""
 
     __slots__ = (
-        "alive", "children", "depth", "hash", "identity", "key", "kids", "lasting", "number", "order", "pages",
+        "alive", "asked", "children", "depth", "hash", "identity", "key", "kids", "lasting", "number", "order", "pages",
         "parent", "root", "tips",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class Node:
         self.order: list[bytes] = []  # the children's identities, sorted
         self.pages: list[Page | None] = [None] * num_groups
         self.tips = 0
+        self.asked = False  # a prompt ended there while the text was known to go on
         self.hash = 0
         self.key = 0  # private, of the chain up to here; kept where what is gone is remembered
         self.kids: list[

@@ -1,0 +1,152 @@
+"""Resume points: which pages of a window go first, because nobody begins where they are read. Rows `resume`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quire import Cache, LayerGroup, Request, RetainRange, Retention, Writer, check
+from quire.core.records.request import Int32
+from quire.core.store import StoreName
+
+from .conftest import build, run, start_of, tokens
+from .test_windows import FULL, prefill, window
+
+STATE = LayerGroup("state", snapshot_every=16)
+
+
+def serve(cache: Cache, name: str, text: Int32, *, checked: bool = False, **more: Any) -> int:
+    """A prompt in as many steps as it takes, computed and released; where it began."""
+    batch = cache.add_sequence_batch([Request(name, text, **more)])
+    (sequence,) = batch.sequences
+    while sequence.computed < sequence.prompt_end:
+        assert not cache.finish(batch.plan).setbacks
+        cache.commit(sequence)
+        if sequence.computed < sequence.prompt_end:
+            batch = cache.add_sequence_batch([], continuing=[sequence])
+        if checked:
+            check(cache)
+    cache.release(sequence)
+    return sequence.start
+
+
+def talk(number: int, length: int = 256) -> Int32:
+    return tokens(range(1_000 * number, 1_000 * number + length))
+
+
+def resumed(store: StoreName, slots: int, eviction: str) -> int:
+    """Of ten conversations of 64 pages each, served in chunks of 16: how many go on where they ended."""
+    groups, tail = (FULL, window(33)), 8
+    cache = build(
+        store, (800, slots), groups=groups, max_chunk=64, max_sequences=2, eviction=eviction, partial_reuse=False
+    )
+    assert groups[1].tail(4) == tail
+    for number in range(10):
+        assert serve(cache, str(number), talk(number)) == 0
+    check(cache)
+    return sum(start_of(cache, tokens(talk(number), -1)) == 256 for number in range(10))
+
+
+def test_the_tails_of_ten_conversations_stay(store: StoreName) -> None:
+    """resume-01: ten tails of 8 pages and a prompt under way take 104 pages; in the order of release 584."""
+    assert [resumed(store, 104, order) for order in ("lru", "adaptive", "release_order")] == [10, 10, 2]
+    assert [resumed(store, slots, "release_order") for slots in (584, 583)] == [10, 9]
+    assert [resumed(store, slots, "lru") for slots in (96, 95)] == [10, 9]
+
+
+@pytest.mark.parametrize("eviction", ["lru", "adaptive"])
+def test_pages_in_the_middle_go_first_and_the_end_stays(store: StoreName, eviction: str) -> None:
+    """resume-02: 8 blocks, of which a window of 9 reads the last 2; 6 others take the slots of the first 6."""
+    cache = build(store, (32, 8), groups=(FULL, window(9)), eviction=eviction, partial_reuse=False)
+    serve(cache, "a", tokens(range(32)), checked=True)
+    run(cache, Request("b", tokens(range(100, 124))))
+    assert start_of(cache, tokens(range(32), 99)) == 32
+    assert start_of(cache, tokens(range(24), 99)) == 0
+
+
+def test_where_two_prompts_part_a_third_begins(store: StoreName) -> None:
+    """resume-03: two prompts share 4 blocks, the second parts there; what a window reads before that stays."""
+    cache = build(store, (64, 12), groups=(FULL, window(9)), partial_reuse=False, max_chunk=8)
+    serve(cache, "a", tokens(range(32)), checked=True)
+    assert serve(cache, "b", tokens(range(16), range(100, 116)), checked=True) == 16
+    serve(cache, "other", tokens(range(200, 248)), checked=True)
+    assert start_of(cache, tokens(range(16), 300)) == 16
+    assert [start_of(cache, tokens(range(n), 300)) for n in (12, 20, 24, 28)] == [0, 16, 16, 16]
+
+
+def test_a_prompt_asked_for_again_is_a_resume_point(store: StoreName) -> None:
+    """resume-04: a prompt of 17 tokens with an answer of 23, again with the same answer: then its end stays too."""
+    cache = build(store, (64, 8), groups=(FULL, window(9)), partial_reuse=False, max_chunk=8)
+    text = tokens(range(40))
+
+    def turn(name: str) -> int:
+        (sequence, _) = prefill(cache, Request(name, text[:17]))
+        for token in text[17:]:
+            assert cache.grow(sequence, tokens(int(token))) is not None
+            cache.commit(sequence)
+        cache.release(sequence)
+        check(cache)
+        return sequence.start
+
+    first = turn("once")
+    serve(cache, "other", tokens(range(100, 116)), checked=True)
+    second = turn("twice")
+    serve(cache, "another", tokens(range(200, 216)), checked=True)
+    assert (first, second, start_of(cache, text[:17])) == (0, 0, 16)
+
+
+def test_where_states_are_kept_their_snapshots_decide(store: StoreName) -> None:
+    """resume-05: full, window, state; 12 blocks with snapshots after 4, 8, 11 and 12: the windows there stay."""
+    starts = []
+    for eviction in ("lru", "release_order"):
+        cache = build(store, (64, 10, 8), groups=(FULL, window(9), STATE), max_chunk=8, eviction=eviction)
+        serve(cache, "a", tokens(range(48)), checked=True)
+        serve(cache, "b", tokens(range(100, 116)), checked=True)
+        starts.append([start_of(cache, tokens(range(n), 300)) for n in (16, 32, 44, 48)])
+    assert starts == [[16, 32, 44, 48], [0, 32, 44, 48]]
+
+
+def test_what_is_always_read_is_never_passed(store: StoreName) -> None:
+    """resume-06: a window of 5 with 8 sinks, 8 slots; 4 blocks take those between; a fifth takes the partial end."""
+    starts = []
+    for length in (16, 18):
+        cache = build(store, (32, 8), groups=(FULL, window(5, sinks=8)))
+        serve(cache, "a", tokens(range(30)), checked=True)
+        serve(cache, "b", tokens(range(100, 100 + length)), checked=True)
+        starts.append(start_of(cache, tokens(range(30), 99)))
+    assert starts == [30, 28]
+
+
+def test_a_passed_page_displaces_none_that_is_not(store: StoreName) -> None:
+    """resume-07: 6 + 4 slots; two prompts of 6 blocks: of the first the host keeps the 2 that its end reads."""
+    cache = build(store, (32, 6), (32, 4), groups=(FULL, window(9)), partial_reuse=False, max_chunk=8)
+    for name in range(6):
+        serve(cache, str(name), talk(name, 24), checked=True)
+    assert [start_of(cache, tokens(talk(name, 24), -1)) for name in range(6)] == [0, 0, 24, 24, 24, 24]
+
+
+def test_priorities_come_before(store: StoreName) -> None:
+    """resume-08: pages in the middle of a prompt kept at 80 go after the end of one at 35."""
+    cache = build(store, (32, 8), groups=(FULL, window(9)), partial_reuse=False)
+    serve(cache, "a", tokens(range(16)), checked=True, retention=Retention((RetainRange(0, None, 80),)))
+    serve(cache, "b", tokens(range(100, 116)), checked=True)
+    run(cache, Request("c", tokens(range(200, 216))))
+    assert [start_of(cache, tokens(range(n), 99)) for n in (8, 12, 16)] == [8, 12, 16]
+    assert start_of(cache, tokens(range(100, 116), 99)) == 0
+
+
+def test_a_writer_that_goes_on_leaves_its_last_end_behind(store: StoreName) -> None:
+    """resume-09: 16 blocks are written by four: of what is passed then, others take all; only the last end stays."""
+    cache = build(store, (64, 18), groups=(FULL, window(9)), partial_reuse=False)
+    serve(cache, "old", tokens(range(200, 208)), checked=True)
+    writer = cache.writer(Request("w", tokens(range(64))), tier=0)
+    assert isinstance(writer, Writer)
+    for end in (16, 32, 48, 64):
+        writer.written(end)
+        check(cache)
+    writer.close()
+    serve(cache, "b", tokens(range(100, 156)), checked=True)
+    found = [start_of(cache, tokens(range(n), 99)) for n in (16, 32, 48, 64)]
+    assert found == [0, 0, 0, 64]
+    assert start_of(cache, tokens(range(200, 208), 99)) == 8
