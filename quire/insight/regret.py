@@ -193,7 +193,8 @@ class Regret:
                 self._take()
             found = deque(self._evaluate(orders), maxlen=1).pop()
             assert found is not None
-            self.latest = found if orders else self.latest
+            if orders:  # what the thread has under way is older
+                self.latest, self._evaluation, self._due = found, None, self._clock() + EVERY
             return found
 
     def _evaluate(self, orders: bool) -> Iterator[RegretReport | None]:

@@ -149,6 +149,7 @@ def as_alice_sees_it(said_by_bob: str) -> tuple[Any, ...]:
         got = [ask(server, ALICE), ask(server, ALICE)]
         for one in got:
             del one["id"], one["created"]
+        server.llm.regret().report()  # or it is told when its thread has had its turn
         engine = server.llm.loop.engine
         steps = (engine.stats.num_steps, engine.stats.num_tokens, engine.stats.num_admitted)
         events = server.llm.loop.call(lambda engine: len(engine.cache.take_events()))
