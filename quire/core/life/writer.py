@@ -66,9 +66,8 @@ class Writer(Handle[Writing]):
 
     def slots(self, group: int = 0) -> Int32:
         """The slot of each of them."""
-        pages, tier = self._kept.pages[self._own(group)].tolist(), self._kept.tier
-        places = self._registry.setup.store.page_slots
-        return np.array([places(group, page)[tier] for page in pages], np.int32)
+        kept = self._kept
+        return self._registry.setup.store.slots_in(group, kept.tier, kept.pages[self._own(group)])
 
     def _own(self, group: int) -> int:
         own = self._registry.setup.own_groups
@@ -175,9 +174,7 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
         group, need, have = made
         never = need > setup.config.tiers[writing.tier].of_group(group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
-    for group, pages in enumerate(made):
-        taken = pages >= 0
-        blocks, pages = wanted[group][taken], pages[taken]
+    for group, (blocks, pages) in enumerate(made):
         if len(writing.blocks[group]):  # joining arrays costs more than it looks
             blocks, pages = (
                 np.concatenate([writing.blocks[group], blocks]),
