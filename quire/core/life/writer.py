@@ -24,6 +24,8 @@ from quire.core.state.writing import NONE, Writing, release
 
 Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
 NOTHING: Skip = {}
+NUMBERS: Int32 = np.arange(4096, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
+NUMBERS.flags.writeable = False
 
 
 class Writer(Handle[Writing]):
@@ -97,7 +99,7 @@ class Writer(Handle[Writing]):
         with self._lock:
             if not self.closed:
                 now = self._registry.setup.now()  # before the first change: a caller's clock may raise
-                self._open.pop(self._ref, None)
+                self._end()
                 release(self._kept, now)
 
     def __enter__(self) -> Writer:
@@ -160,7 +162,8 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
     """Slots for the blocks up to `stop` that were not asked for yet."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
-    fresh = np.arange(writing.taken, max(stop, writing.taken), dtype=np.int32)
+    first, stop = writing.taken, max(stop, writing.taken)
+    fresh = NUMBERS[first:stop] if stop <= len(NUMBERS) else np.arange(first, stop, dtype=np.int32)
     wanted = [fresh if group not in skip else _without(fresh, skip[group]) for group in setup.own_groups]
     if writing.is_cut:
         wanted = [NONE for _ in wanted]
@@ -181,7 +184,7 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
                 np.concatenate([writing.pages[group], pages]),
             )
         writing.blocks[group], writing.pages[group] = blocks, pages
-    writing.taken = max(stop, writing.taken)
+    writing.taken = stop
     return None
 
 
