@@ -64,9 +64,10 @@ def host_only(store: StoreName, slots: int, **options: Any) -> Cache:
 
 def test_what_is_written_is_found(store: StoreName) -> None:
     """outside-01: no device, 6 host slots; 0..13: three slots; nothing is found before, 8 tokens after 11 and all
-    after 13 were written; then nobody holds them."""
+    after 13 were written; then nobody holds them, and they are found in the slots that were told."""
     cache = host_only(store, 6)
     with opened(cache, Request("w", tokens(range(14)), TENANT)) as writer:
+        slots = writer.slots().tolist()
         assert (writer.blocks().tolist(), len(set(writer.slots().tolist())), end_of(cache, range(14))) == (
             [0, 1, 2],
             3,
@@ -76,6 +77,8 @@ def test_what_is_written_is_found(store: StoreName) -> None:
         assert cache.usage(1).writing == 1 and cache.open_writers() == [writer]
         assert (writer.written(14), end_of(cache, range(14)), cache.usage(1).idle) == (1, 12, 3)
     assert not cache.open_writers() and cache.usage(1).held == 0
+    with found(cache, range(14)) as look:
+        assert look.slots().tolist() == slots and look.tiers().tolist() == [1, 1, 1]
 
 
 def test_what_does_not_come_is_given_back(store: StoreName) -> None:
@@ -146,6 +149,7 @@ def test_blocks_are_left_out_by_group(store: StoreName) -> None:
     for last in (False, True):
         writer = cache.writer(Request("w", tokens(range(12)), TENANT), tier=1, skip={1: [0, 1]})
         assert isinstance(writer, Writer) and writer.blocks(1).tolist() == [2]
+        told = writer.slots(1).tolist()
         assert len(writer.blocks(0)) == (0 if last else 3)
         assert writer.written(12, {} if last else {1: [2]}) == (1 if last else 3)
         writer.close()
@@ -154,6 +158,7 @@ def test_blocks_are_left_out_by_group(store: StoreName) -> None:
             assert (look.end, look.blocks(0).tolist(), look.blocks(1).tolist()) == (
                 (12, [0, 1, 2], [2]) if last else (0, [], [])
             )
+            assert not last or look.slots(1).tolist() == told
 
 
 def test_a_find_behind_what_the_engine_has_itself(store: StoreName) -> None:

@@ -99,7 +99,7 @@ class Found(Handle[HeldHit]):
     def close(self) -> None:
         """Give the pages back."""
         with self._lock:
-            if self._open.pop(self._ref, None) is not None:
+            if self._end():
                 give_up(self._kept)
 
     def __enter__(self) -> Found:

@@ -59,7 +59,7 @@ class Prefetch(Handle[Prefetching]):
     def close(self) -> None:
         """Hold nothing any more, as when the request is cancelled; what is under way arrives all the same."""
         with self._lock:
-            if self._open.pop(self._ref, None) is not None:
+            if self._end():
                 let_go(self._kept)
 
     def __enter__(self) -> Prefetch:

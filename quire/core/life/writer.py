@@ -24,6 +24,8 @@ from quire.core.state.writing import NONE, Writing, release
 
 Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
 NOTHING: Skip = {}
+NUMBERS: Int32 = np.arange(4096, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
+NUMBERS.flags.writeable = False
 
 
 class Writer(Handle[Writing]):
@@ -66,9 +68,8 @@ class Writer(Handle[Writing]):
 
     def slots(self, group: int = 0) -> Int32:
         """The slot of each of them."""
-        pages, tier = self._kept.pages[self._own(group)].tolist(), self._kept.tier
-        places = self._registry.setup.store.page_slots
-        return np.array([places(group, page)[tier] for page in pages], np.int32)
+        kept = self._kept
+        return self._registry.setup.store.slots_in(group, kept.tier, kept.pages[self._own(group)])
 
     def _own(self, group: int) -> int:
         own = self._registry.setup.own_groups
@@ -98,7 +99,7 @@ class Writer(Handle[Writing]):
         with self._lock:
             if not self.closed:
                 now = self._registry.setup.now()  # before the first change: a caller's clock may raise
-                self._open.pop(self._ref, None)
+                self._end()
                 release(self._kept, now)
 
     def __enter__(self) -> Writer:
@@ -161,7 +162,8 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
     """Slots for the blocks up to `stop` that were not asked for yet."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
-    fresh = np.arange(writing.taken, max(stop, writing.taken), dtype=np.int32)
+    first, stop = writing.taken, max(stop, writing.taken)
+    fresh = NUMBERS[first:stop] if stop <= len(NUMBERS) else np.arange(first, stop, dtype=np.int32)
     wanted = [fresh if group not in skip else _without(fresh, skip[group]) for group in setup.own_groups]
     if writing.is_cut:
         wanted = [NONE for _ in wanted]
@@ -175,16 +177,14 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
         group, need, have = made
         never = need > setup.config.tiers[writing.tier].of_group(group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
-    for group, pages in enumerate(made):
-        taken = pages >= 0
-        blocks, pages = wanted[group][taken], pages[taken]
+    for group, (blocks, pages) in enumerate(made):
         if len(writing.blocks[group]):  # joining arrays costs more than it looks
             blocks, pages = (
                 np.concatenate([writing.blocks[group], blocks]),
                 np.concatenate([writing.pages[group], pages]),
             )
         writing.blocks[group], writing.pages[group] = blocks, pages
-    writing.taken = max(stop, writing.taken)
+    writing.taken = stop
     return None
 
 

@@ -11,6 +11,7 @@ import weakref
 from typing import Generic, TypeVar
 
 Kept = TypeVar("Kept")
+
 Handles = dict["weakref.ref[Handle[Kept]]", Kept]  # of one cache, in the order they were made
 Lost = list["weakref.ref[Handle[Kept]]"]
 
@@ -24,13 +25,18 @@ class Handle(Generic[Kept]):
         self._lock = lock
         self._open = handles
         self._kept = kept
-        self._ref = weakref.ref(self, lost.append)
+        self._ref: weakref.ref[Handle[Kept]] | None = weakref.ref(self, lost.append)
         handles[self._ref] = kept
+
+    def _end(self) -> bool:
+        """Nothing is kept for it from now on; whether something was. What is closed is not noted when it goes."""
+        ref, self._ref = self._ref, None
+        return ref is not None and self._open.pop(ref, None) is not None
 
     @property
     def closed(self) -> bool:
         """Nothing is kept for it any more."""
-        return self._ref not in self._open
+        return self._ref is None or self._ref not in self._open
 
 
 def handles_of(handles: Handles[Kept]) -> list[Handle[Kept]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from quire.core.records.request import Int32
 from quire.core.records.span import Span
 from quire.core.state.setup import Setup
@@ -29,4 +27,4 @@ class Hold:
 
 def _slots(setup: Setup, group: int, pages: Int32) -> Int32:
     store, place = setup.pools[group]
-    return np.fromiter((store.page_slots(place, page)[0] for page in pages.tolist()), np.int32, len(pages))
+    return store.slots_in(place, 0, pages)

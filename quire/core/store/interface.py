@@ -315,9 +315,9 @@ class Store(Protocol):
     def write(
         self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
         priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
-    ) -> list[Int32Array] | tuple[int, int, int]:  # fmt: skip
-        """Pages in a tier for blocks that have none, held by the caller; per group their ids, -1: there is one. Without
-        room nothing has changed: group, pages wanted, slots there are. With room, retention that is over runs out."""
+    ) -> list[tuple[Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
+        """Pages in a tier for blocks that have none, held by the caller; per group those blocks and their pages. No
+        room: nothing has changed; group, pages wanted, slots there are. With room, retention that is over runs out."""
 
     def publish(
         self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int
@@ -444,6 +444,9 @@ class Store(Protocol):
 
     def page_slots(self, group: int, page: int) -> tuple[int, ...]:
         """Its slot per tier, -1: no copy there."""
+
+    def slots_in(self, group: int, tier: int, pages: Int32Array) -> Int32Array:
+        """The slot of each of these pages in one tier, -1: no copy there."""
 
     def dump(self) -> Dump:
         """Everything, as plain values that are the same in both stores."""

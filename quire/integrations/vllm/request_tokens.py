@@ -36,7 +36,8 @@ class RequestTokens:
     def _read(self, request: EngineRequest, known: int) -> None:
         if known > len(self._buffer):
             grown = np.empty(max(known + MORE, 2 * len(self._buffer)), np.int32)
-            grown[: self._filled] = self._buffer[: self._filled]
+            if self._filled:
+                grown[: self._filled] = self._buffer[: self._filled]
             self._buffer = grown
         prompt = request.prompt_token_ids
         if self._filled == 0 and isinstance(prompt, list) and len(prompt) <= known:  # vLLM's own list, not a copy

@@ -242,8 +242,8 @@ class SchedulerSide:
         skip: dict[int, Sequence[int]] = {}
         for group, busy in enumerate(self._storing):
             ids = tables[group][first : end // self._size]
-            passed = ids.count(NULL)
-            if (busy and not busy.isdisjoint(ids)) or NULL in ids[passed:]:
+            passed = 0 if all(ids) else ids.count(NULL)  # NULL is 0
+            if (busy and not busy.isdisjoint(ids)) or (passed and NULL in ids[passed:]):
                 skip[group] = [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]
             elif passed:  # by a window: mostly the first ones
                 skip[group] = range(first, first + passed)

@@ -123,7 +123,11 @@ class Stay:
             return None
         first, last, parts = found.start // size, found.end // size, []
         for group, table in enumerate(tables):
-            ids, blocks, slots = list(table[first:last]), found.blocks(group), found.slots(group).tolist()
+            ids, slots = list(table[first:last]), found.slots(group).tolist()
+            if len(ids) == len(slots) == last - first and all(ids):  # NULL is 0
+                parts.append(Part(group, ids, slots))
+                continue
+            blocks = found.blocks(group)
             passed = last - first - len(slots)  # by a window; what is there are mostly the last ones
             lasts = bool(slots) and blocks[0] == first + passed and blocks[-1] == last - 1
             if not lasts or len(ids) != last - first or ids.count(NULL) != passed or any(ids[:passed]):

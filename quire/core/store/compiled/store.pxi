@@ -255,7 +255,7 @@ cdef class Store:
 
     def write(self, int32_t root, Chain chain not None, int32_t tier, blocks, priorities, durations, *,
               int64_t now):
-        """Pages in a tier for blocks that have none, held by the caller; per group their ids, -1: there is one. Without
+        """Pages in a tier for blocks that have none, held by the caller; per group those blocks and their pages. No
         room: (group, wanted, there)."""
         check_chain(&self.state, chain, root)
         check_tier(&self.state, 0, tier)
@@ -486,6 +486,11 @@ cdef class Store:
     def page_slots(self, Py_ssize_t group, Py_ssize_t page):
         """The page's slot per tier, -1: no copy there."""
         return slots_tuple(check_page(&self.state, group, page), <int32_t> page)
+
+    def slots_in(self, Py_ssize_t group, Py_ssize_t tier, pages):
+        """The slot of each of these pages in a tier, int32, -1: no copy there."""
+        check_tier(&self.state, group, tier)
+        return slots_in(self.state.pools + group, <int32_t> tier, pages)
 
     def dump(self):
         """Everything, as plain values that are the same in both modules."""

@@ -245,7 +245,7 @@ class Store:
     def write(
         self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
         priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
-    ) -> list[Int32Array] | tuple[int, int, int]:  # fmt: skip
+    ) -> list[tuple[Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
         check_chain(self._state, chain)
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
         wanted = [_numbers(some) for some in blocks]
@@ -430,6 +430,10 @@ class Store:
 
     def page_slots(self, group: int, page: int) -> tuple[int, ...]:
         return tuple(self._state.pools[group].page(page).slots)
+
+    def slots_in(self, group: int, tier: int, pages: Int32Array) -> Int32Array:
+        pool = self._state.pools[group]
+        return np.array([pool.page(page).slots[tier] for page in _numbers(pages)], np.int32)
 
     def dump(self) -> Dump:
         return dump(self._state)

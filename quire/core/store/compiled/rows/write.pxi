@@ -39,33 +39,29 @@ cdef void unclaim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
                 unclaim_page(s.pools + i, along[i * found + b])
 
 
-cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *pages, Py_ssize_t n, Ask *ask) noexcept nogil:
-    """Open pages in place of the block numbers that are marked as missing (below -1); -1: no slot."""
+cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *pages, Py_ssize_t n,
+                     Ask *ask) noexcept nogil:
+    """Open pages for the first n blocks; -1: no slot."""
     cdef Py_ssize_t i
-    cdef int32_t b, slot
+    cdef int32_t slot
     for i in range(n):
-        if pages[i] < -1:
-            b = -2 - pages[i]
-            slot = take_in(s, g, tier)
-            if slot < 0:
-                return -1
-            pages[i] = pop_page(g, priority_at(ask, b), duration_at(ask, b))
-            put_copy(g, pages[i], tier, slot)
+        slot = take_in(s, g, tier)
+        if slot < 0:
+            return -1
+        pages[i] = pop_page(g, priority_at(ask, blocks[i]), duration_at(ask, blocks[i]))
+        put_copy(g, pages[i], tier, slot)
     return 0
 
 
-cdef int64_t mark_missing(State *s, Pool *g, int32_t *pages, Py_ssize_t n, int32_t found, int32_t tier) noexcept nogil:
-    """Block numbers become -1 where there is a page, and -2 - block where there is none; how many of those. What is in
-    the slow tier only is missing in others."""
+cdef int64_t keep_missing(State *s, Pool *g, int32_t *blocks, Py_ssize_t n, int32_t found, int32_t tier) noexcept nogil:
+    """Blocks without a page move to the front; how many. What is in the slow tier only is missing in others."""
     cdef Py_ssize_t i
     cdef int64_t missing = 0
     cdef int32_t p
     for i in range(n):
-        p = at(&s.tree, s.path[pages[i]]).page[g.index] if pages[i] < found else -1
-        if p >= 0 and (tier == g.slow or is_near(g, p)):
-            pages[i] = -1
-        else:
-            pages[i] = -2 - pages[i]
+        p = at(&s.tree, s.path[blocks[i]]).page[g.index] if blocks[i] < found else -1
+        if p < 0 or not (tier == g.slow or is_near(g, p)):
+            blocks[missing] = blocks[i]
             missing += 1
     return missing
 
@@ -98,10 +94,12 @@ cdef object write_groups(State *s, list wanted, int32_t tier, int32_t found, int
     cdef int32_t i
     cdef int64_t have
     cdef object lack = None
+    cdef list pages
     for i in range(s.num_groups):
         n = len(wanted[i])
-        s.needs[i] = mark_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found, tier) if n else 0
+        s.needs[i] = keep_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found, tier) if n else 0
     check_needs(s)
+    pages = [np.empty(s.needs[i], np.int32) for i in range(s.num_groups)]
     claim_along(s, found, along)
     for i in range(s.num_groups):
         have = room_in(s.pools + i, tier, s.needs[i])
@@ -112,14 +110,16 @@ cdef object write_groups(State *s, list wanted, int32_t tier, int32_t found, int
     for i in range(s.num_groups if lack is None else 0):
         if s.pools[i].cells != NULL:
             s.pools[i].cells.fresh = fresh_class(found, ask.row)
-        n = len(wanted[i])
-        expect(n == 0 or fill_blocks(s, s.pools + i, tier, <int32_t *> memory_of(wanted[i]), n, ask) == 0, "write")
+        expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, tier, <int32_t *> memory_of(wanted[i]),
+                                              <int32_t *> memory_of(pages[i]), s.needs[i], ask) == 0, "write")
     unclaim_along(s, found, along)
-    return wanted if lack is None else lack
+    if lack is not None:
+        return lack
+    return [(wanted[i][:len(pages[i])], pages[i]) for i in range(s.num_groups)]
 
 
 cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
-    """A page for every named block that has none, held by the caller; per group their ids, -1: there is one."""
+    """A page for every named block that has none, held by the caller; per group those blocks and their pages."""
     cdef Py_ssize_t limit = min(text.length // s.block_size, s.num_columns)
     cdef list wanted = own_blocks(s, blocks, limit)
     cdef int32_t found = 0, last = max([0] + [end_of_numbers(some) for some in wanted])
@@ -163,6 +163,24 @@ cdef object write_retained(State *s, Text *text, int32_t root, int32_t tier, blo
             PyBuffer_Release(&ticks)
     finally:
         PyBuffer_Release(&values)
+
+
+cdef object slots_in(Pool *g, int32_t tier, object pages):
+    """The slot of each of these pages in a tier, -1: no copy there."""
+    cdef Py_buffer view
+    cdef Py_ssize_t i, n = borrow(&view, pages, 4, b"il", "pages")
+    cdef const int32_t *which = <const int32_t *> view.buf
+    cdef int32_t *slots
+    try:
+        found = np.empty(n, np.int32)
+        slots = <int32_t *> memory_of(found) if n else NULL
+        for i in range(n):
+            if not 0 <= which[i] < g.num_pages:
+                raise LookupError(f"no page {which[i]}")
+            slots[i] = page_at(g, which[i]).slot[tier]
+    finally:
+        PyBuffer_Release(&view)
+    return found
 
 
 cdef bint comes_up(Pool *g, int32_t p, int32_t q) noexcept nogil:

@@ -18,7 +18,7 @@ from quire.core.store.twin.pools.ages import fresh_class
 from quire.core.store.twin.pools.ask import Retention
 from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.state import NO_PAGE, State
+from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
 from quire.core.store.twin.tree.traverse import climb, extend_path
 
@@ -28,8 +28,8 @@ Lack = tuple[int, int, int]  # group, pages wanted, slots that can be had
 def write_blocks(
     state: State, root: Node | None, chain: Chain, tier: int, blocks: Sequence[list[int]], retention: Retention,
     *, now: int,
-) -> list[Int32Array] | Lack:  # fmt: skip
-    """A page for every named block that has none, held by the caller; per group their ids, -1: there is one."""
+) -> list[tuple[Int32Array, Int32Array]] | Lack:  # fmt: skip
+    """A page for every named block that has none, held by the caller; per group those blocks and their pages."""
     last = max((block + 1 for some in blocks for block in some), default=0)
     nodes: list[Node] = []
     while root is not None and len(nodes) < last:
@@ -51,13 +51,13 @@ def write_blocks(
         refresh(state, now)
     fresh = fresh_class(len(nodes), len(chain) // state.rules.block_size)
     made = [
-        {} if lack else make_pages(state, pool, tier, missing[pool.group], fresh, retention) for pool in state.pools
+        [] if lack else make_pages(state, pool, tier, missing[pool.group], fresh, retention) for pool in state.pools
     ]
     for pool, page in along:
         pool.unclaim_page(page)
     if lack:
         return lack
-    return [np.array([pages.get(b, NO_PAGE) for b in some], np.int32) for some, pages in zip(blocks, made, strict=True)]
+    return [(np.array(some, np.int32), np.array(pages, np.int32)) for some, pages in zip(missing, made, strict=True)]
 
 
 def _lack(pool: Pool, tier: int, missing: list[int]) -> Lack | None:
@@ -73,16 +73,14 @@ def room_in(pool: Pool, tier: int) -> int:
     return sum(order.is_listed(slot) and not order.is_claimed(slot) for slot in range(len(order.owner)))
 
 
-def make_pages(
-    state: State, pool: Pool, tier: int, missing: list[int], fresh: int, retention: Retention
-) -> dict[int, int]:
-    """Open pages for these blocks: block -> page."""
+def make_pages(state: State, pool: Pool, tier: int, missing: list[int], fresh: int, retention: Retention) -> list[int]:
+    """Open pages for these blocks."""
     if pool.cells is not None:
         pool.cells.fresh = fresh
-    made: dict[int, int] = {}
+    made = []
     for block in missing:
         slot = take_in(state, pool, tier)
-        made[block] = pool.open_page(slot, *retention.of_new(block), tier).number
+        made.append(pool.open_page(slot, *retention.of_new(block), tier).number)
     return made
 
 
