@@ -261,8 +261,9 @@ class Manifest:
         """In the place that has not the last sound one: a process that dies meanwhile leaves the other."""
         raw = number.to_bytes(8, "little")
         raw += checksum(raw, self._head.seed).to_bytes(8, "little")
-        self._marked = not self._marked
-        write_all(self._mark, MARK_BYTES * self._marked, [np.frombuffer(raw, np.uint8)])
+        second = not self._marked
+        write_all(self._mark, MARK_BYTES * second, [np.frombuffer(raw, np.uint8)])
+        self._marked = second
 
     def _copy(self, new: File, end: int, tail: int, size: int) -> tuple[int, int]:
         raw: Bytes = np.empty(size, np.uint8)
