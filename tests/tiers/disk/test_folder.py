@@ -312,3 +312,37 @@ def test_without_xxhash_it_says_what_to_install() -> None:
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 1 and "MissingExtra: a disk tier: it needs xxhash" in ran.stderr
     assert "pip install 'quire-kv[disk]'" in ran.stderr
+
+
+@pytest.mark.parametrize("fences", [1, 2])
+def test_a_process_that_dies_at_its_first_fence_leaves_the_mark_of_the_last_one(tmp_path: Path, fences: int) -> None:
+    with opened(tmp_path) as folder:
+        for _ in range(fences):
+            folder.fence()
+    path = model_folder(tmp_path, FINGERPRINT) / MARK_NAME
+    raw = bytearray(path.read_bytes())
+    numbers = [int.from_bytes(raw[start : start + 8], "little") for start in (0, 16)]
+    newest = numbers.index(max(numbers))
+    raw[16 * (1 - newest) + 8] ^= 1  # the process had begun to write the other place when it was killed
+    path.write_bytes(raw)
+    again = opened(tmp_path)
+    assert again.report == OpenReport()
+    again.fence()
+    assert path.read_bytes()[16 * newest :][:16] == raw[16 * newest :][:16], "it would have been torn as well"
+    again.close()
+
+
+def test_a_mark_that_could_not_be_written_is_tried_again_in_its_place(tmp_path: Path) -> None:
+    faults = Faults()
+    with opened(tmp_path, files=FaultyFiles(faults)) as folder:
+        folder.fence()
+        path = model_folder(tmp_path, FINGERPRINT) / MARK_NAME
+        before = path.read_bytes()
+        newest = 0 if before[:8] > before[16:24] else 16  # small numbers, lowest byte first
+        faults.write_errors = {(MARK_NAME, 16 - newest): errno.ENOSPC}
+        with pytest.raises(OSError, match="ENOSPC"):
+            folder.fence()
+        faults.write_errors = {}
+        folder.fence()
+        after = path.read_bytes()
+        assert after[newest:][:16] == before[newest:][:16] and after != before

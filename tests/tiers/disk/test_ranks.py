@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -219,3 +221,19 @@ def test_ranks_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     other.close()
     with pytest.raises(InputError, match="no memory above"):
         LocalRank(tmp_path, FINGERPRINT, 0, [], [PageLayout(64)], (4,), block_size=BLOCK)
+
+
+def test_a_folder_that_cannot_be_synced_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def rank() -> LocalRank:
+        tiers, layouts = [ArenaTier("host", (4,), (64,))], [PageLayout(64)]
+        return LocalRank(tmp_path, FINGERPRINT, 0, tiers, layouts, (4,), block_size=BLOCK)
+
+    with monkeypatch.context() as broken, pytest.raises(StateError, match=r"rank-0.*EIO.*look at the disk"):
+        broken.setattr(os, "fsync", fails)
+        rank()
+    rank().close()  # nothing was left open or locked

@@ -11,7 +11,8 @@ Owns the arithmetic, per slot and per block, of the compiled store's records (th
                 4   for each token
            8 / 12   its number, if it lasts / its hash, if events are on
              + 4   in the adaptive order, for each tier of each group: children there
-         12 to 32   its entry in the index, which is between a third and two thirds full, and a small one less
+        9.3 to 19   its entry in the index, if it lasts: between three and six sevenths of the index are full; else
+         12 to 32   of which a third to two thirds are full, and of a small one less
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class IndexSize:
     slot: int
     block: int
     entry: int = 32
+    dense: bool = False  # up to six sevenths of the index are full
 
     @property
     def page(self) -> int:
@@ -46,13 +48,21 @@ def index_size(config: CacheConfig) -> IndexSize:
     groups = len(config.groups)
     block = 32 + 4 * groups * (1 + tiers * adaptive) + 4 * config.block_size
     block += 8 * config.lasting + 12 * config.events
-    return IndexSize(12 + page + 4 * (tiers > 1) + 5 * config.lasting, block)
+    slot = 12 + page + 4 * (tiers > 1) + 5 * config.lasting
+    return IndexSize(slot, block, 19, dense=True) if config.lasting else IndexSize(slot, block)
 
 
 def index_bytes(size: IndexSize, slots: int, blocks: int, all_blocks: int) -> int:
     """What so many slots and blocks take, in a tree of `all_blocks`."""
     entries = 64
-    while 2 * all_blocks > entries if entries < LARGE_INDEX else 3 * all_blocks > 2 * entries:
+    while _is_full(size, entries, all_blocks):
         entries *= 2
     share = 8 * entries * blocks // max(all_blocks, 1)
     return size.slot * slots + size.block * blocks + share
+
+
+def _is_full(size: IndexSize, entries: int, blocks: int) -> bool:
+    """As the store has it."""
+    if size.dense:
+        return 7 * blocks > 6 * entries
+    return 2 * blocks > entries if entries < LARGE_INDEX else 3 * blocks > 2 * entries

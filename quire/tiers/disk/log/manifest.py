@@ -59,6 +59,7 @@ class ReadManifest:
     log: Log
     size: int
     mark: int | None  # frames below this number were on disk; None: what says so is damaged
+    mark_is_second: bool = False  # of its two places the second one says so
 
     @property
     def cut(self) -> bool:
@@ -82,7 +83,7 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
         raw = raw[: read_all(file, 0, raw)]
     finally:
         file.close()
-    mark = _read_mark(files, folder, seed_of(fingerprint))
+    mark, mark_is_second = _read_mark(files, folder, seed_of(fingerprint))
     log = scan(raw, seed_of(fingerprint), HEAD_BYTES, mark or 0)
     start = raw[:HEAD_BYTES].tobytes()
     head = unpack_head(start)
@@ -96,7 +97,7 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
     if found is not None and found.fingerprint != fingerprint:
         fact = f"it belongs to model {found.fingerprint.hex()[:16]}"
         raise StateError(say(f"manifest in {str(folder)!r}", fact, "give the folder its name back"))
-    return ReadManifest(found, head is None, log, len(raw), mark)
+    return ReadManifest(found, head is None, log, len(raw), mark, mark_is_second)
 
 
 class Manifest:
@@ -112,7 +113,7 @@ class Manifest:
         self._compacting = Lock()
         self.known = KnownBlocks()
         self._named: list[NDArray[np.int64]] | None = None  # what records name, while it is compacted
-        self._marked = True  # the second place of the mark was written last
+        self._marked = read is None or read.mark_is_second  # the second place of the mark has the last sound one
         try:
             self._mark = files.open(folder / MARK_NAME)
         except FileNotFoundError:
@@ -257,11 +258,12 @@ class Manifest:
         return bool(after.has(named).all())
 
     def _write_mark(self, number: int) -> None:
-        """In one of two places in turn: a process that dies meanwhile leaves the other."""
+        """In the place that has not the last sound one: a process that dies meanwhile leaves the other."""
         raw = number.to_bytes(8, "little")
         raw += checksum(raw, self._head.seed).to_bytes(8, "little")
-        self._marked = not self._marked
-        write_all(self._mark, MARK_BYTES * self._marked, [np.frombuffer(raw, np.uint8)])
+        second = not self._marked
+        write_all(self._mark, MARK_BYTES * second, [np.frombuffer(raw, np.uint8)])
+        self._marked = second
 
     def _copy(self, new: File, end: int, tail: int, size: int) -> tuple[int, int]:
         raw: Bytes = np.empty(size, np.uint8)
@@ -301,21 +303,26 @@ class Manifest:
         self._write_mark(number)
 
 
-def _read_mark(files: Files, folder: Path, seed: int) -> int | None:
+def _read_mark(files: Files, folder: Path, seed: int) -> tuple[int | None, bool]:
+    """The newest sound mark, None where there should be one; and whether it is in the second place."""
     try:
         file = files.open(folder / MARK_NAME)
     except FileNotFoundError:
-        return 0
+        return 0, True
     try:
         raw: Bytes = np.zeros(2 * MARK_BYTES, np.uint8)
         size = read_all(file, 0, raw)
     finally:
         file.close()
     halves = [raw[start : start + MARK_BYTES].tobytes() for start in (0, MARK_BYTES)]
-    sound = [half[:8] for half in halves if checksum(half[:8], seed) == int.from_bytes(half[8:], "little")]
+    sound = [
+        (int.from_bytes(half[:8], "little"), second)
+        for half, second in zip(halves, (False, True), strict=True)
+        if checksum(half[:8], seed) == int.from_bytes(half[8:], "little")
+    ]
     if not sound and size > MARK_BYTES:
-        return None
-    return max((int.from_bytes(number, "little") for number in sound), default=0)
+        return None, True
+    return max(sound, default=(0, True))
 
 
 def _names(changes: LastingChanges) -> NDArray[np.int64]:

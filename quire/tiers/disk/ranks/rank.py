@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, StateError, say
 from quire.core.records.plan import MoveColumn, Moves, Plan
 from quire.tiers.base import PageLayout, Tier
-from quire.tiers.disk.files import REAL_FILES, Files, make_folder
+from quire.tiers.disk.files import REAL_FILES, Files, make_folder, reason
 from quire.tiers.disk.owner import FolderLock, model_folder
 from quire.tiers.disk.slots import Failed, Sums
 from quire.tiers.disk.tier import DiskIO, DiskTier
@@ -103,8 +103,11 @@ class LocalRank:
             opened.callback(FolderLock(folder).close)
             self._tier = DiskTier("disk", num_slots, sizes, folder, io=io, files=files, learns=True)
             opened.callback(self._tier.close)
-            for names in (folder, folder.parent):
-                files.sync_folder(names)
+            try:
+                for names in (folder, folder.parent):
+                    files.sync_folder(names)
+            except OSError as wrong:
+                raise StateError(say(f"folder {str(folder)!r}", reason(wrong), "look at the disk")) from wrong
             self._opened = opened.pop_all()
 
     def page_bytes(self) -> tuple[int, ...]:
