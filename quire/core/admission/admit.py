@@ -113,6 +113,16 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
 
 
+def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
+    """The next parts of running prompts, and nobody new: what admitting no claims comes to."""
+    setup = registry.setup
+    if registry.timed:
+        setup.now()  # a caller's clock may raise, before the first change
+    parts = [part for part in _parts_of(step, continuing, setup.block_size) if _extend_prompt(registry, part)]
+    waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
+    return Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
+
+
 def check_open(registry: Registry, claims: Claims) -> None:
     """Claims can be admitted once, by the cache that made them."""
     if claims._open is not registry.open_claims:

@@ -34,13 +34,13 @@ def _checked(setup: Setup, item: Request | Prepared) -> Prepared:
         return Prepared(setup, item)
     if not isinstance(item, Prepared):
         raise InputError(say(f"claim of a {type(item).__name__}", "it is no Request", "pass quire.Request objects"))
+    if item._setup is setup and not item._seated:
+        return item
     name = f"prepared request {shown(item.request.id)}"
     if item._setup is not setup:
         raise UnknownError(say(name, "another cache prepared it", "prepare it with the cache that claims it"))
-    if item._seated:
-        fact = "it was admitted before, and its tokens are that sequence's"
-        raise StateError(say(name, fact, "prepare the request again"))
-    return item
+    fact = "it was admitted before, and its tokens are that sequence's"
+    raise StateError(say(name, fact, "prepare the request again"))
 
 
 def check_ids(registry: Registry, ready: list[Prepared]) -> None:
