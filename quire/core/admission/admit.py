@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from quire.core.admission import charge
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.prefetch import end_prefetches
-from quire.core.admission.probe import probe_batch
+from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, UnknownError, say, shown
 from quire.core.records.plan import Plan
@@ -206,8 +206,8 @@ def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> l
     """What the first one left out would take off the free count now, and what is free."""
     if not out or lacked is None:
         return []
-    (now,) = probe_batch(setup, [out[0].prepared], out[0].purpose)
-    facts = [Shortage(0, now.slots_now[group], setup.available(group), group) for group in setup.groups]
+    now = slots_now(setup, out[0].prepared, out[0].purpose)
+    facts = [Shortage(0, now[group], setup.available(group), group) for group in setup.groups]
     short = max(facts, key=lambda fact: fact.need - fact.have)
     if short.need <= short.have:  # what it lacks is room beside the page it would copy from: the dry count knows
         short = lacked

@@ -85,21 +85,23 @@ class Counts:
         return self.dropped * self.page_bytes
 
 
-_NAMED = len(fields(Counts)) - 7  # the leading ones, in the store's order; then come those below
+_NAMES = tuple(field.name for field in fields(Counts)[1:-6])  # in the store's order
 
 
 def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
     """Names for one row of the store's counters."""
     numbers: list[int] = row.tolist()
+    reused, partial = (tuple(numbers[at : at + num_tiers]) for at in (_REUSED_FROM, _PARTIAL_FROM))
+    named = dict(zip(_NAMES, numbers, strict=False))
     return Counts(
-        page_bytes,
-        *numbers[:_NAMED],
+        page_bytes=page_bytes,
         skipped=numbers[_SKIPPED],
         behind=numbers[_BEHIND],
         copied_down=numbers[_COPIED_DOWN],
         prefetched=numbers[_PREFETCHED],
-        reused_from=tuple(numbers[_REUSED_FROM : _REUSED_FROM + num_tiers]),
-        partial_from=tuple(numbers[_PARTIAL_FROM : _PARTIAL_FROM + num_tiers]),
+        reused_from=reused,
+        partial_from=partial,
+        **named,
     )
 
 

@@ -29,7 +29,7 @@ NEVER = 1 << 62
 class RunningRequest:
     """An admitted request. The numbers are of one that decodes; turns are those of `Decoders`."""
 
-    __slots__ = ("began", "decodes", "done", "length", "order", "row", "sequence", "told", "token", "until", "waiting")
+    __slots__ = ("began", "decodes", "done", "length", "order", "row", "sequence", "token", "told", "until", "waiting")
 
     began: int  # turn before its first decoded token
     done: int  # turn in which its last one has run
@@ -164,10 +164,18 @@ class Decoders:
             last = run.done if run.done < coming else coming
             if until < last and run.decodes:
                 used = run.length - run.began
-                wanting.setdefault(-(-(used + last) // size) * size - used - until, []).append(run)
+                count = -(-(used + last) // size) * size - used - until
+                if count in wanting:
+                    wanting[count].append(run)
+                else:
+                    wanting[count] = [run]
         for count in sorted(wanting):
-            some = [run for run in wanting[count] if run.decodes]  # making room may have preempted it
-            while some and not self._cache.grow(np.array([run.row for run in some], np.int32), self._tokens(some, count)):
+            some = wanting[count]
+            if len(wanting) > 1:
+                some = [run for run in some if run.decodes]  # making room for others may have preempted it
+            while some and not self._cache.grow(
+                np.array([one.row for one in some], np.int32), self._tokens(some, count)
+            ):
                 self._make_room()
                 some = [run for run in some if run.decodes]
             for run in some:
@@ -177,7 +185,8 @@ class Decoders:
     def _tokens(self, runs: list[RunningRequest], count: int) -> Int32:
         if len(runs) == 1:
             return runs[0].token - self._ramp[:count]
-        tokens: Int32 = (np.array([[run.token] for run in runs], np.int32) - self._ramp[:count]).reshape(-1)
+        firsts = np.array([run.token for run in runs], np.int32)
+        tokens: Int32 = (firsts[:, None] - self._ramp[:count]).reshape(-1)
         return tokens
 
     def made(self, row: int) -> int:

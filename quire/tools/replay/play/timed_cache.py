@@ -38,6 +38,9 @@ class BytesMoved(NamedTuple):
     down: list[int]
 
 
+NONE_MOVED = BytesMoved([0, 0], [0, 0])  # between a device and a host
+
+
 class TimedCache:
     """A cache (`inner`) on a virtual clock. `ns` is the time spent inside it."""
 
@@ -48,6 +51,7 @@ class TimedCache:
         self._page_bytes = np.array([group.page_bytes for group in self.config.groups], np.int64)
         groups, tiers = self.config.groups, self.config.tiers
         self._plain = len(groups) == 1 and not groups[0].current and len(tiers) == 2 and not tiers[1].slow
+        self._page_size = groups[0].page_bytes
         self._counters = self.inner._setup.store.counters[0]
         self.ns = 0
         self._up = [0] * len(self.config.tiers)  # bytes since take_moved, by the colder tier
@@ -226,17 +230,21 @@ class TimedCache:
         if not self._plain:
             return BytesMoved(self._up, self._down)
         (up, down), (up_before, down_before) = self._pages_so_far(), self._moved_pages
-        size = self.config.groups[0].page_bytes
+        size = self._page_size
         return BytesMoved([0, (up - up_before) * size], [0, (down - down_before) * size])
 
     def take_moved(self) -> BytesMoved:
         """Bytes up and down by tier since the last call."""
-        moved = self.moved
-        if self._plain:
-            self._moved_pages = self._pages_so_far()
-        else:
+        if not self._plain:
+            moved = BytesMoved(self._up, self._down)
             self._up, self._down = [0] * len(self._up), [0] * len(self._down)
-        return moved
+            return moved
+        before = self._moved_pages
+        self._moved_pages = after = self._pages_so_far()
+        if before == after:
+            return NONE_MOVED
+        size = self._page_size
+        return BytesMoved([0, (after[0] - before[0]) * size], [0, (after[1] - before[1]) * size])
 
     def _pages_so_far(self) -> list[int]:
         """Pages brought up and pushed down since the beginning, of a device and a host with one group."""
