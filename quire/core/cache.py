@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.admission.admit import Batch, admit_batch, check_open
+from quire.core.admission.admit import Batch, admit_batch, check_open, continue_batch
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.find import Found, find_pages, give_back_finds
 from quire.core.admission.prefetch import expire, give_back_prefetches
-from quire.core.admission.prepare import ready_for
+from quire.core.admission.prepare import check_device, ready_for
 from quire.core.admission.probe import Probe, explain_request, probe_batch, slots_to_completion
 from quire.core.admission.step import Step
 from quire.core.colder_tiers import ColderTiers
@@ -147,6 +147,9 @@ class Cache(ColderTiers):
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
+            if type(requests) is tuple and not requests:
+                check_device(self._setup, "claim")
+                return self._noted(continue_batch(self._registry, step, own))
             with claim_batch(self._registry, requests, "compute") as claims:
                 return self._noted(admit_batch(self._registry, claims, step, own))
 
@@ -156,7 +159,7 @@ class Cache(ColderTiers):
         return batch
 
     def _own(self, sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
-        many = tuple(listed("continuing", sequences))
+        many = tuple(sequences if type(sequences) is list else listed("continuing", sequences))
         for sequence in many:
             own_row(self._setup, sequence)
         return many

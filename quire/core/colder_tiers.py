@@ -34,6 +34,12 @@ class ColderTiers:
     _asked: Callable[[], AbstractContextManager[bool]]
 
     def _check(self, group: int, tier: int = 0) -> None:
+        if (
+            type(group) is type(tier) is int
+            and 0 <= group < len(self.config.groups)
+            and 0 <= tier < len(self.config.tiers)
+        ):
+            return  # the usual case
         for number, word, known in ((group, "group", self.config.groups), (tier, "tier", self.config.tiers)):
             if not isinstance(number, int) or not 0 <= number < len(known):
                 fact = f"there are {len(known)}: {[item.name for item in known]}"

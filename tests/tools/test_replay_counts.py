@@ -184,7 +184,7 @@ def test_hits_by_group_are_those_of_the_series(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, *some_asks(np.random.default_rng(3), 40, 15)))
     settings = ReplaySettings(shape="gemma-3-like", tiers=(Memory("device", blocks=(60,)),), pace=QUICK)
     player, result = ran(trace, settings)
-    rows = np.array(player.tally._series._rows["admit"])[:, 2 + 1 :]
+    rows = np.array(player.tally.series._rows["admit"])[:, 2 + 1 :]
     assert result.preemptions > 0 and len(rows) == result.requests
     for nth, rate in enumerate(result.hit_rate_by_group.values()):
         assert rate == rows[:, 2 * nth].sum() / rows[:, 2 * nth + 1].sum() > 0

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from quire.core.admission import charge
 from quire.core.admission.dry import Shortage, shortage
 from quire.core.admission.prefetch import end_prefetches
-from quire.core.admission.probe import probe_batch
+from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, UnknownError, say, shown
 from quire.core.records.plan import Plan
@@ -113,6 +113,16 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
 
 
+def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
+    """The next parts of running prompts, and nobody new: what admitting no claims comes to."""
+    setup = registry.setup
+    if registry.timed:
+        setup.now()  # a caller's clock may raise, before the first change
+    parts = [part for part in _parts_of(step, continuing, setup.block_size) if _extend_prompt(registry, part)]
+    waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
+    return Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
+
+
 def check_open(registry: Registry, claims: Claims) -> None:
     """Claims can be admitted once, by the cache that made them."""
     if claims._open is not registry.open_claims:
@@ -196,8 +206,8 @@ def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> l
     """What the first one left out would take off the free count now, and what is free."""
     if not out or lacked is None:
         return []
-    (now,) = probe_batch(setup, [out[0].prepared], out[0].purpose)
-    facts = [Shortage(0, now.slots_now[group], setup.available(group), group) for group in setup.groups]
+    now = slots_now(setup, out[0].prepared, out[0].purpose)
+    facts = [Shortage(0, now[group], setup.available(group), group) for group in setup.groups]
     short = max(facts, key=lambda fact: fact.need - fact.have)
     if short.need <= short.have:  # what it lacks is room beside the page it would copy from: the dry count knows
         short = lacked

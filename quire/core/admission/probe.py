@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from quire.core.admission.dry import spared
 from quire.core.admission.prepare import check_device, ready_for
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
-from quire.core.state.claim import Spans, let_go
+from quire.core.state.claim import Claim, Spans, let_go
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
@@ -57,11 +58,21 @@ def explain_request(registry: Registry, request: Request | Prepared, purpose: Pu
     return claim.receipt
 
 
-def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
-    config, groups, block = setup.config, setup.groups, setup.block_size
+class _Look(NamedTuple):
+    """What a claim found and took off the free count, before it was given back."""
+
+    claim: Claim
+    slots_now: list[int]  # by group
+    device_blocks: int  # of the hit, in the first group
+    idle_blocks: int  # of those, idle before the claim
+
+
+def _look(setup: Setup, prepared: Prepared, purpose: Purpose) -> _Look:
+    """Claim, count, give back."""
+    groups = setup.groups
     free = [setup.available(group) for group in groups]
     claim = claim_one(setup, prepared, purpose)
-    hit, in_hit = claim._hit, int(np.count_nonzero(claim._hit.tiers(0) == 0))  # of the first group, on the device
+    hit, in_hit = claim._hit, int(np.count_nonzero(claim._hit.tiers(0) == 0))
     idle = [free[group] - setup.available(group) for group in groups]
     leaf, held, num_claims, tiers = setup.store.source_state(hit)
     more = {group: len(setup.store.promised(hit, group)) - spared(setup, claim, group) for group in setup.windows}
@@ -74,13 +85,25 @@ def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
         now[group] += claim._cold[group] + claim._takes[group] + more.get(group, 0)
         if group < len(source):
             now[group] += source[group] - 1
+    return _Look(claim, now, in_hit, idle[0] - source_idle)
+
+
+def slots_now(setup: Setup, prepared: Prepared, purpose: Purpose) -> list[int]:
+    """Slots per group that admitting a request would take off the free count now."""
+    return _look(setup, prepared, purpose).slots_now
+
+
+def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
+    config, groups, block = setup.config, setup.groups, setup.block_size
+    claim, now, in_hit, idle = _look(setup, prepared, purpose)
+    hit = claim._hit
     ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared._scope is not None else None
     later = [_later(setup, prepared, group, claim._takes[group]) for group in groups]
     return Probe(
         start=hit.start,
         stop=prepared.stop_after(hit.start, hit.start + claim.num_tokens),
         hit_blocks=hit.blocks,
-        held_blocks=in_hit - (idle[0] - source_idle),
+        held_blocks=in_hit - idle,
         spans=claim.spans,
         onboards=claim.onboards,
         onboard_bytes=sum(n * group.page_bytes for n, group in zip(claim.onboards, config.groups, strict=True)),

@@ -76,6 +76,8 @@ def _from_below(setup: Setup, claim: Claim) -> tuple[int, ...]:
     They are claimed, so that nothing moves them down; what another request brings up meanwhile need not be read.
     """
     counts, hit = list(claim._cold), claim._hit
+    if hit.source < 0 and not setup.state_groups:
+        return claim._cold
     _, _, _, tiers = setup.store.source_state(hit)
     for group, tier in enumerate(tiers):
         counts[group] += tier > 0

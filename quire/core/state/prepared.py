@@ -111,7 +111,7 @@ class Prepared:
     def stop_after(self, start: int, end: int) -> int:
         """Where a step that begins at `start` must end at the latest."""
         setup = self._setup
-        if start >= end:
+        if start >= end or not setup.bounded:
             return end
         return min(layer._next_stop(start, end, self._marks, setup.block_size) for layer in setup.layers)
 

@@ -37,11 +37,6 @@ class AdmissionResult:
         """Prompt tokens that the step computes."""
         return sum([span.end - span.start for span in self.spans])
 
-    @property
-    def overshoot(self) -> int:
-        """Tokens beyond the estimate."""
-        return max(0, self.num_tokens - self.estimate)
-
     def take(self, batch: Batch, start: int, tokens: int, explains: bool) -> None:
         """Add a batch of one request, for which so many tokens from `start` on were estimated."""
         self.refused += batch.refused
@@ -112,9 +107,10 @@ class TwoPhase:
         result = AdmissionResult(admitted=batch.sequences, refused=batch.refused, found=starts)
         if self._explains:
             result.receipts = receipts_of(batch)
-        for sequence, span in batch.spans.items():
-            promised = starts.get(sequence.id, span.start)
-            result.spans.append(PromptSpan(sequence, sequence.computed, span.end))
-            result.estimate += span.end - promised
-            result.lost += max(0, promised - sequence.computed)
+        for sequence, start, end in batch._parts:
+            computed, promised = sequence.computed, starts.get(sequence.id, start)
+            result.spans.append(PromptSpan(sequence, computed, end))
+            result.estimate += end - promised
+            if computed < promised:
+                result.lost += promised - computed
         return result

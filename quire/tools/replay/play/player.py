@@ -10,6 +10,8 @@ from math import ceil, inf
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
+
 from quire import Prepared, Receipt, Refusal, StateError
 from quire import Sequence as Live
 from quire.core.records.errors import say
@@ -22,13 +24,14 @@ from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.waiting import Forecast, LastLook, QueueEntry, WaitingQueue, WaitingRequest
 from quire.tools.replay.setup.pace import check_clock
 from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.token_ids import TokenIds
 from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, shared
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn
+NOTHING_TO_DO = AdmissionResult()
 MANY = 256  # waiting requests whose prompts are kept in memory ahead
-MOST_PARTS = 1 << 16  # that are remembered as computed
 
 
 def play(
@@ -92,14 +95,17 @@ class Player:
         self._gave = True  # somebody has given pages back since the head was found short
         self._forgets = any(group.bounded for group in self.cache.config.groups)  # then running sequences do, too
         self._num_steps = 0
-        self._computed: dict[int, int] = {}  # part of a prompt -> the last step that computed a prompt with it
+        # by part of a prompt: the last step that computed a prompt with it; 0: none, as for what no prompt has (-1)
+        self._computed: Int32 = np.zeros(self._token_ids.num_parts + 1, np.int32)
         self._tell = tell
 
     def run(self) -> None:
         """Until every request is served or refused."""
-        while self._arrived < len(self._trace) or self._queue or self._prompts or self._decoders:
+        last, series = len(self._trace), self.tally.series
+        while self._arrived < last or self._queue or self._prompts or self._decoders:
             self._go_on()
-            self.tally.look(self._now, self.cache)
+            if self._now >= series.next_look:
+                series.look(self._now, self.cache.inner)
         if self._slow is not None:
             self._slow.close()
 
@@ -140,40 +146,47 @@ class Player:
     def _admit(self) -> AdmissionResult:
         """Choose and admit; what is left out waits where it was, or is refused for good."""
         if not self._prompts and (not self._queue or (self._shortage is not None and self._is_short())):
-            return AdmissionResult()
+            return NOTHING_TO_DO
         continuing = [run.sequence for run in self._prompts.values()]
         left = self._left(continuing)
-        looks = bool(self._queue) and (left is None or left > 0) and not self._is_short()
+        looks = bool(self._queue) and (left is None or left > 0)
+        if looks and continuing and self._shortage is not None:
+            looks = not self._is_short()  # where nobody continues it was asked before
         entries = self._queue.take(self._look, self._now, self._forecast(left)) if looks else []
         if not entries and not continuing:
-            return AdmissionResult()
+            return NOTHING_TO_DO
         ready = [entry.waiting.ready(self.cache, self._token_ids, self._settings) for entry in entries]
         result = self._decide(ready, continuing)
-        out = {refusal.request.id for refusal in result.refused if refusal.never}
-        out |= self._hopeless(result)
+        if entries:
+            self._sort_out(entries, result)
+        if looks and left is not None:
+            self._look = min(self._settings.batch, 2 * len(result.admitted) + 1)
+        if result.spans:
+            self.tally.step(self._now, result)
+        return result
+
+    def _sort_out(self, entries: list[QueueEntry], result: AdmissionResult) -> None:
+        """Who was looked at runs now, is refused for good, or goes on waiting."""
+        out = self._refused_for_good(result) if result.refused else ()
         inside = {sequence.id: sequence for sequence in result.admitted}
         back = []
         for entry in entries:
-            waiting = entry.waiting
-            if waiting.request.number in inside:
-                run = RunningRequest(inside[waiting.request.number], waiting, self._admitted)
-                self._seat(run, result.receipts.get(waiting.request.number))
-            elif waiting.request.number in out and waiting.again:
+            waiting, number = entry.waiting, entry.waiting.request.number
+            if number in inside:
+                run = RunningRequest(inside[number], waiting, self._admitted)
+                self._seat(run, result.receipts.get(number))
+            elif number not in out:
+                back.append(entry)
+            elif waiting.again:
                 self._start_over(waiting)
-            elif waiting.request.number in out:
+            else:
                 self.tally.refuse(self._now)
                 if waiting.prefetch is not None:
                     waiting.prefetch.close()
                 self._done()
-            else:
-                back.append(entry)
-        self._put_back(back, result)
         if back:
+            self._put_back(back, result)
             self._wait(back[0].waiting.request, result)
-        if looks and self._settings.token_budget is not None:
-            self._look = min(self._settings.batch, 2 * len(inside) + 1)
-        self.tally.step(self._now, result)
-        return result
 
     def _decide(self, ready: list[Prepared], continuing: list[Live]) -> AdmissionResult:
         """As the admission says; what was admitted before and fits no step whole is computed in parts, alone.
@@ -216,9 +229,6 @@ class Player:
                 length = waiting.request.length + waiting.made
                 waiting.found = LastLook(start, length, part_at(waiting.request, start), self._num_steps)
         self._queue.put_back(entries)
-        if len(self._computed) > MOST_PARTS:
-            self._queue.forget_found()
-            self._computed.clear()
 
     def _wait(self, head: TraceRequest, result: AdmissionResult) -> None:
         """A head that found no slots is tried again when there are enough, or when it may need fewer."""
@@ -241,14 +251,16 @@ class Player:
         self._shortage = None
         return False
 
-    def _hopeless(self, result: AdmissionResult) -> set[object]:
-        """The head of the queue, when it did not fit into an empty step or an empty cache: it never will."""
+    def _refused_for_good(self, result: AdmissionResult) -> set[object]:
+        """Those that fit no cache like this, and the head of the queue when it did not fit into an empty step or an
+        empty cache: it never will."""
+        out: set[object] = {refusal.request.id for refusal in result.refused if refusal.never}
         first: Refusal | None = next((item for item in result.refused if not item.never), None)
         if first is None or result.spans:
-            return set()
+            return out
         if first.reason == "tokens" or not (self._prompts or self._decoders or self._waits_for_disk()):
-            return {first.request.id}
-        return set()
+            out.add(first.request.id)
+        return out
 
     def _seat(self, run: RunningRequest, receipt: Receipt | None) -> None:
         self._admitted += 1
@@ -269,8 +281,7 @@ class Player:
         self._num_steps += 1
         for span in result.spans:
             if self._queue:
-                parts = self._prompts[span.sequence.id].waiting.request.parts  # type: ignore[index]
-                self._computed.update(dict.fromkeys(parts.tolist(), self._num_steps))
+                self._computed[self._prompts[span.sequence.id].waiting.request.parts] = self._num_steps  # type: ignore[index]
             if span.end == span.sequence.prompt_end:
                 run = self._prompts.pop(span.sequence.id)  # type: ignore[call-overload]
                 if self._shortage is not None and self._shortage.is_helped_by(run.waiting.request):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quire import Cache, CacheConfig, Counts
+from quire import Cache, CacheConfig
 from quire.tools.replay.units import Int64
 
 BUCKETS = 400
@@ -21,12 +21,11 @@ class Series:
         self._config = config
         self._rows: dict[str, list[tuple[float, ...]]] = {"admit": [], "step": [], "moved": [], "look": []}
         self._every = last_arrival / BUCKETS
-        self._next_look = 0.0
+        self.next_look = 0.0
 
-    def admit(self, now: float, length: int, tiers: Int64, pages: Sequence[Counts]) -> None:
-        """A prompt: its tokens, those reused by tier, and blocks by group."""
-        blocks = [number for count in pages for number in (count.reused, count.reused + count.missed)]
-        self._rows["admit"].append((now, length, *tiers.tolist(), *blocks))
+    def admit(self, now: float, length: int, tiers: Sequence[int], blocks: Sequence[int]) -> None:
+        """A prompt: its tokens, those reused by tier, and by group the blocks reused and asked for."""
+        self._rows["admit"].append((now, length, *tiers, *blocks))
 
     def step(self, now: float, admitted: bool, overshoot: int) -> None:
         """A step: a promise kept, or broken by so many tokens."""
@@ -38,10 +37,8 @@ class Series:
             self._rows["moved"].append((now, up, down))
 
     def look(self, now: float, cache: Cache) -> None:
-        """How full each tier is, by bytes: slots not empty, and slots that sequences hold."""
-        if now < self._next_look:
-            return
-        self._next_look = now + self._every
+        """How full each tier is, by bytes: slots not empty, and slots that sequences hold. Due at `next_look`."""
+        self.next_look = now + self._every
         numbers: list[float] = [now]
         for tier in range(len(self._config.tiers)):
             total = used = held = 0

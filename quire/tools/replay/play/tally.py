@@ -17,7 +17,6 @@ from quire.tools.replay.play.series import Series
 from quire.tools.replay.play.timed_cache import BytesMoved, TimedCache
 from quire.tools.replay.setup.pace import NOTE
 from quire.tools.replay.setup.settings import ReplaySettings
-from quire.tools.replay.units import Int64
 from quire.tools.replay.workload.trace import Trace
 
 
@@ -85,13 +84,14 @@ class Tally:
         self._last = 0.0
         full = [n for n, group in enumerate(config.groups) if group.kind == "full"]
         self.measure = full[0] if full else 0  # the group that says from which tiers a prompt came
-        self._tier_tokens = np.zeros(len(config.tiers), np.int64)
-        self._no_tokens = np.zeros(len(config.tiers), np.int64)
-        self._group_blocks = np.zeros((len(config.groups), 2), np.int64)  # blocks reused, and asked for
+        self._groups = range(len(config.groups))
+        self._no_tokens = [0] * len(config.tiers)
+        self._tier_tokens = [0] * len(config.tiers)
+        self._group_blocks = [0] * (2 * len(config.groups))  # by group: blocks reused, and asked for
         self._reached: dict[Hashable, int] = {}  # tokens that a request has had computed so far
         self.busy = 0.0  # seconds in which the modelled engine computed
         self._misses = MissTally(trace, explain)
-        self._series = Series(config, times[-1] if times else 0.0)
+        self.series = Series(config, times[-1] if times else 0.0)
 
     def admit(self, now: float, run: RunningRequest, receipt: Receipt | None) -> None:
         """A request was admitted; of a resumed one only what others have computed for it meanwhile counts."""
@@ -101,74 +101,76 @@ class Tally:
             more = start - self._reached[request.number]
             if more > 0:
                 self._counts["saved"] += more
-                self._tier_tokens += self._in_proportion(more, sequence.counts(self.measure))
+                self._add_up(self._tier_tokens, self._in_proportion(more, sequence.counts(self.measure)))
                 self._reached[request.number] = start
             return
         self._reached[request.number] = start
         if receipt is not None:
             self._misses.add(now, request, receipt)
-        pages = [sequence.counts(group) for group in range(len(self._config.groups))]
+        pages = [sequence.counts(group) for group in self._groups]
         tiers = self._by_tier(start, pages[self.measure]) if start else self._no_tokens
         if run.waiting.brought:
             tiers = self._came_up(tiers, run.waiting.brought)
-        self._tier_tokens += tiers
-        self._group_blocks += [(count.reused, count.reused + count.missed) for count in pages]
-        self._counts["prompt"] += request.length
-        self._counts["saved"] += start
-        self._counts["blocks"] += request.length // self._unit
-        self._counts["blocks hit"] += start // self._unit
-        self._series.admit(now, request.length, tiers, pages)
+        blocks = [number for count in pages for number in (count.reused, count.reused + count.missed)]
+        self._add_up(self._tier_tokens, tiers)
+        self._add_up(self._group_blocks, blocks)
+        self.series.admit(now, request.length, tiers, blocks)
+        counts = self._counts
+        counts["prompt"] += request.length
+        counts["saved"] += start
+        counts["blocks"] += request.length // self._unit
+        counts["blocks hit"] += start // self._unit
 
-    def _by_tier(self, start: int, counts: Counts) -> Int64:
+    def _by_tier(self, start: int, counts: Counts) -> list[int]:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
         if self._config.groups[self.measure].kind == "full":
-            pages = np.array(counts.reused_from, np.int64)
-            partial = np.array(counts.partial_from, np.int64)
-            tokens: Int64 = (pages - partial) * self._config.block_size + partial * (start % self._config.block_size)
-            return tokens
+            size, rest = self._config.block_size, start % self._config.block_size
+            both = zip(counts.reused_from, counts.partial_from, strict=True)
+            return [(pages - partial) * size + partial * rest for pages, partial in both]
         return self._in_proportion(start, counts)
 
-    def _came_up(self, tiers: Int64, pages: int) -> Int64:
+    def _came_up(self, tiers: list[int], pages: int) -> list[int]:
         """Tokens by tier, those that a prefetch has brought counted where they were before it."""
-        tiers = tiers.copy()
-        came = min(pages * self._config.block_size, int(tiers[-2]))
-        tiers[-2] -= came
-        tiers[-1] += came
-        return tiers
+        came = min(pages * self._config.block_size, tiers[-2])
+        return [*tiers[:-2], tiers[-2] - came, tiers[-1] + came]
 
-    def _in_proportion(self, num_tokens: int, counts: Counts) -> Int64:
-        pages = np.array(counts.reused_from, np.int64)
-        if not pages.sum():
-            pages[0] = 1
-        tokens: Int64 = num_tokens * pages // int(pages.sum())
-        tokens[0] += num_tokens - tokens.sum()
+    def _in_proportion(self, num_tokens: int, counts: Counts) -> list[int]:
+        pages = counts.reused_from if any(counts.reused_from) else (1, *counts.reused_from[1:])
+        tokens = [num_tokens * count // sum(pages) for count in pages]
+        tokens[0] += num_tokens - sum(tokens)
         return tokens
 
+    @staticmethod
+    def _add_up(sums: list[int], numbers: list[int]) -> None:
+        for place, number in enumerate(numbers):
+            sums[place] += number
+
     def step(self, now: float, admission: AdmissionResult) -> None:
-        """A step was decided."""
-        tokens = admission.num_tokens
-        if not admission.spans:
-            return
-        budget = self._settings.token_budget
+        """A step that computes something was decided."""
+        tokens, counts, budget = admission.num_tokens, self._counts, self._settings.token_budget
         beyond = 0 if budget is None else max(0, tokens - budget)
-        overshoot = max(admission.overshoot, beyond)
-        self._worst = max(self._worst, overshoot)
-        self._counts["steps"] += 1
-        self._counts["batches"] += bool(admission.admitted)
-        self._counts["broken"] += overshoot > 0
-        self._counts["over budget"] += beyond > 0
-        self._counts["lost"] += admission.lost
-        self._counts["computed"] += tokens
-        for span in admission.spans:
-            before = self._reached[span.sequence.id]
-            self._counts["recomputed"] += max(0, min(span.end, before) - span.start)
-            self._reached[span.sequence.id] = max(span.end, before)
-        self._series.step(now, bool(admission.admitted), overshoot)
+        overshoot = max(0, tokens - admission.estimate, beyond)
+        counts["steps"] += 1
+        counts["computed"] += tokens
+        if admission.admitted:
+            counts["batches"] += 1
+            counts["lost"] += admission.lost
+        if overshoot:
+            self._worst = max(self._worst, overshoot)
+            counts["broken"] += 1
+            counts["over budget"] += beyond > 0
+        for sequence, start, end in admission.spans:
+            before = self._reached[sequence.id]
+            if before > start:
+                counts["recomputed"] += min(end, before) - start
+            if end > before:
+                self._reached[sequence.id] = end
+        self.series.step(now, bool(admission.admitted), overshoot)
 
     def moved(self, now: float, moved: BytesMoved) -> None:
         """Bytes went between tiers."""
         self._last = now
-        self._series.moved(now, sum(moved.up), sum(moved.down))
+        self.series.moved(now, sum(moved.up), sum(moved.down))
 
     def first_token(self, now: float, run: RunningRequest) -> None:
         """A prompt is computed; a resumed one may have had its first token before."""
@@ -201,10 +203,6 @@ class Tally:
     def restart(self) -> None:
         """A preempted request begins again."""
         self._counts["restarts"] += 1
-
-    def look(self, now: float, cache: TimedCache) -> None:
-        """See how full the tiers are, now and then."""
-        self._series.look(now, cache.inner)
 
     def result(self, cache: TimedCache, wall: float, slow_tier: dict[str, Any] | None = None) -> ReplayResult:
         """Everything counted."""
@@ -244,19 +242,19 @@ class Tally:
             load=self._load(),
             model=self._model(),
             settings={"trace": self._trace.name, **_sharing(self._trace), **self._settings.to_json()},
-            series=self._series.to_json(),
+            series=self.series.to_json(),
         )
 
     def _hit_rates(self) -> dict[str, Any]:
         """Tokens saved / asked for; blocks of each group the same at first admissions, as in the series."""
         saved, prompt = self._counts["saved"], max(self._counts["prompt"], 1)
-        tiers = zip(self._config.tiers, self._tier_tokens.tolist(), strict=True)
-        groups = zip(self._config.groups, self._group_blocks.tolist(), strict=True)
+        tiers = zip(self._config.tiers, self._tier_tokens, strict=True)
+        groups = zip(self._config.groups, self._group_blocks[::2], self._group_blocks[1::2], strict=True)
         return {
             "hit_rate": saved / prompt,
             "hit_rate_of_trace": saved / max(self._trace.num_tokens, 1),
             "hit_rate_by_tier": {tier.name: tokens / prompt for tier, tokens in tiers},
-            "hit_rate_by_group": {group.name: reused / max(asked, 1) for group, (reused, asked) in groups},
+            "hit_rate_by_group": {group.name: reused / max(asked, 1) for group, reused, asked in groups},
         }
 
     def _load(self) -> dict[str, Any]:

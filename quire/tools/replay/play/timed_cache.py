@@ -17,6 +17,7 @@ from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.trace import Trace
 
+UP_AND_DOWN = slice(5, 7)  # among the store's counters: pages onboarded, pages offloaded
 TIERS = 8  # a cache has no more
 WAY = slice(MoveColumn.KIND, MoveColumn.DST_TIER + 1, 2)  # kind, tier from, tier to
 WAY_NUMBERS = np.array([TIERS * TIERS, TIERS, 1], np.int32)
@@ -37,6 +38,9 @@ class BytesMoved(NamedTuple):
     down: list[int]
 
 
+NONE_MOVED = BytesMoved([0, 0], [0, 0])  # between a device and a host
+
+
 class TimedCache:
     """A cache (`inner`) on a virtual clock. `ns` is the time spent inside it."""
 
@@ -45,11 +49,14 @@ class TimedCache:
         self.inner = Cache(self.config, clock=clock)
         self.budgets = Budgets(settings.token_budget, settings.max_chunk)
         self._page_bytes = np.array([group.page_bytes for group in self.config.groups], np.int64)
-        groups = self.config.groups  # where kinds say the way: a state may be copied up from wherever it is
-        self._plain = len(groups) == 1 and not groups[0].current and len(self.config.tiers) == 2
+        groups, tiers = self.config.groups, self.config.tiers
+        self._plain = len(groups) == 1 and not groups[0].current and len(tiers) == 2 and not tiers[1].slow
+        self._page_size = groups[0].page_bytes
+        self._counters = self.inner._setup.store.counters[0]
         self.ns = 0
         self._up = [0] * len(self.config.tiers)  # bytes since take_moved, by the colder tier
         self._down = [0] * len(self.config.tiers)
+        self._moved_pages = [0, 0]  # by take_moved, up and down, where the store's own counts say it
 
     @contextmanager
     def in_parts(self) -> Iterator[None]:
@@ -197,16 +204,8 @@ class TimedCache:
         """Every move happens; bytes are counted."""
         if not len(plan):
             return
-        moves = plan.moves
-        if self._plain:
-            kinds = np.bincount(moves[:, MoveColumn.KIND], minlength=len(Kind)).tolist()
-            size, cold = int(self._page_bytes[0]), 0  # copies of what lies on the host
-            if kinds[Kind.COPY]:
-                cold = int(moves[moves[:, MoveColumn.KIND] == Kind.COPY, MoveColumn.SRC_TIER].sum())
-            self._up[-1] += (kinds[Kind.ONBOARD] + kinds[Kind.EXCHANGE] + cold) * size
-            self._down[-1] += (kinds[Kind.OFFLOAD] + kinds[Kind.EXCHANGE]) * size
-        else:
-            self._count_ways(moves)
+        if not self._plain:
+            self._count_ways(plan.moves)
         began = perf_counter_ns()
         self.inner.finish(plan)
         self.ns += perf_counter_ns() - began
@@ -228,10 +227,26 @@ class TimedCache:
     @property
     def moved(self) -> BytesMoved:
         """Bytes up and down by tier since `take_moved`."""
-        return BytesMoved(self._up, self._down)
+        if not self._plain:
+            return BytesMoved(self._up, self._down)
+        (up, down), (up_before, down_before) = self._pages_so_far(), self._moved_pages
+        size = self._page_size
+        return BytesMoved([0, (up - up_before) * size], [0, (down - down_before) * size])
 
     def take_moved(self) -> BytesMoved:
         """Bytes up and down by tier since the last call."""
-        moved = self.moved
-        self._up, self._down = [0] * len(self._up), [0] * len(self._down)
-        return moved
+        if not self._plain:
+            moved = BytesMoved(self._up, self._down)
+            self._up, self._down = [0] * len(self._up), [0] * len(self._down)
+            return moved
+        before = self._moved_pages
+        self._moved_pages = after = self._pages_so_far()
+        if before == after:
+            return NONE_MOVED
+        size = self._page_size
+        return BytesMoved([0, (after[0] - before[0]) * size], [0, (after[1] - before[1]) * size])
+
+    def _pages_so_far(self) -> list[int]:
+        """Pages brought up and pushed down since the beginning, of a device and a host with one group."""
+        numbers: list[int] = self._counters[UP_AND_DOWN].tolist()
+        return numbers

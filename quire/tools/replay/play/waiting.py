@@ -9,6 +9,7 @@ from quire import Prefetch, Prepared, Request
 from quire.tools.replay.play.timed_cache import Budgets, TimedCache
 from quire.tools.replay.play.token_budget import part_of
 from quire.tools.replay.setup.settings import ReplaySettings
+from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.token_ids import TokenIds
 from quire.tools.replay.workload.trace import TraceRequest
 
@@ -76,14 +77,14 @@ class Forecast:
     Of those whose missing part was computed since, that is not known any more: they are looked at again.
     """
 
-    def __init__(self, left: int, budgets: Budgets, block_size: int, computed: dict[int, int]) -> None:
+    def __init__(self, left: int, budgets: Budgets, block_size: int, computed: Int32) -> None:
         self._left, self._max_chunk, self._size, self._computed = left, budgets.max_chunk, block_size, computed
         self._alone = left == budgets.token_budget  # nobody else is in the step: the cache says whether it ever fits
 
     def reaches(self, waiting: WaitingRequest) -> bool:
         """Whether something is left for it; what it takes is used up."""
         last = waiting.found
-        if last is None or self._computed.get(last.part, -1) > last.when:
+        if last is None or self._computed[last.part] > last.when:
             self._alone = False
             return True
         tokens = part_of(last.start, last.end, self._left, self._max_chunk, self._size)
@@ -140,11 +141,6 @@ class WaitingQueue:
             taken.append(entry)
         self.put_back(passed)
         return taken
-
-    def forget_found(self) -> None:
-        """What they had to compute may be out of date."""
-        for entry in self._heap:
-            entry.waiting.found = None
 
     def put_back(self, entries: list[QueueEntry]) -> None:
         """Where they were."""

@@ -63,6 +63,8 @@ class Pace:
 
     def carry(self, num_bytes: Sequence[int]) -> float:
         """Seconds that moves take. Links of different tiers work side by side."""
+        if len(num_bytes) == 2:
+            return num_bytes[1] / self.link(1) if num_bytes[1] else 0.0
         if not any(num_bytes):
             return 0.0
         return max([count / self.link(tier) for tier, count in enumerate(num_bytes) if count])

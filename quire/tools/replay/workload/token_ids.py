@@ -25,7 +25,9 @@ class TokenIds:
         self._unit = trace.unit
         self._inside = (np.arange(max(self._unit, 1)) + self._shift).astype(np.uint32)
         self._bases = np.empty(0, np.int64) if self._unit else _bases(trace)
-        _check(trace, "prompts", self._bases[-1] if len(self._bases) else _last(trace) * self._unit)
+        self.num_parts = _last(trace) if self._unit else len(self._bases) - 1  # their numbers are below
+        _check(trace, "prompts", self.num_parts * self._unit if self._unit else self._bases[-1])
+        self._wraps = self.num_parts * self._unit + self._shift > _IDS
         ends = np.cumsum([request.output for request in trace], dtype=np.int64)
         self._answers = np.concatenate([np.zeros(1, np.int64), ends])  # generated tokens before a request's own
         _check(trace, "answers", self._answers[-1])
@@ -34,7 +36,8 @@ class TokenIds:
         """Its prompt."""
         if self._unit:
             narrow = (request.parts * self._unit).astype(np.uint32)[:, None] + self._inside
-            narrow &= _IDS
+            if self._wraps:
+                narrow &= _IDS
             return narrow.reshape(-1)[: request.length].view(np.int32)
         sizes = request.sizes
         firsts = self._bases[request.parts] - (np.cumsum(sizes) - sizes)

@@ -328,6 +328,8 @@ cdef void fetch_victims(State *s, Pool *g, int32_t t, int32_t wanted, bint dropp
     while count < wanted and 0 <= slot < o.size and o.slots[slot].page >= 0:
         found[count] = o.slots[slot].page
         prefetch(page_at(g, found[count]))
+        if g.stays != NULL:
+            prefetch(g.stays + found[count])
         slot = o.slots[slot].next
         count += 1
     if not dropped:
