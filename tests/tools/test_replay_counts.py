@@ -165,7 +165,7 @@ def test_a_preempted_request_too_long_for_a_window_in_one_piece_starts_over(tmp_
     ask = {"prompt": [[None, 64]], "output_tokens": 400}
     trace = read_trace(written(tmp_path, *({"time_ms": n * 10, **ask} for n in range(4))))
     settings = ReplaySettings(
-        shape="gpt-oss-like", tiers=(Memory("device", blocks=(36, 20)),), token_budget=None, max_chunk=None,
+        shape="gpt-oss-like", tiers=(Memory("device", blocks=(48, 20)),), token_budget=None, max_chunk=None,
         two_phase=two_phase, pace=QUICK,
     )  # fmt: skip
     _, result = ran(trace, settings)
