@@ -43,8 +43,9 @@ class Charge:
 
     def marks(self) -> tuple[int, ...]:
         """Where the request wants its state kept, regular places aside."""
-        end = (self.ask.compute_end - 1) // self.size * self.size  # where the same prompt could begin
-        return (*self.ask.snapshots, *([end] if self.group.at_end else []))
+        end = self.ask.compute_end
+        ends = ((end - 1) // self.size * self.size, end // self.size * self.size)  # for the same prompt, a longer one
+        return (*self.ask.snapshots, *(ends if self.group.at_end else ()))
 
     def is_stop(self, position: int) -> bool:
         """A state is kept here."""

@@ -31,7 +31,9 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
     if claim.blocks < simple_rule(edges):
         raise Mismatch("more is computed again than need be")
     claim.pages = needed_pages(state, claim)
-    if state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
+    if state.partial_hits and state.world.has_state and purpose == "compute":
+        find_tail(state, claim, path, edges, usable)
+    elif state.partial_hits and claim.start < usable and not (purpose == "decode" and state.apart):
         query = ask.identities[claim.start : min(claim.start + size, usable)]
         claim.source, matched = state.tree.partial_source(
             path[: claim.blocks + 1], query, not state.world.copy_on, state.world.slow_tier
@@ -42,6 +44,28 @@ def find(state: State, ask: Ask, purpose: str) -> Claim:
             claim.source, claim.sources, matched = None, [], 0
         claim.start += matched
     return claim
+
+
+def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], usable: int) -> None:
+    """The longest start at a tail that somebody left, with the state after it, where all other groups could go on."""
+    size, before = state.world.block_size, (claim.blocks, claim.start, claim.pages)
+    reading = [alone for alone, kind in zip(edges, state.kinds, strict=True) if kind.kind != "state"]
+    for blocks in range(claim.walked, claim.blocks - 1, -1):
+        if not all(blocks in alone for alone in reading):
+            continue
+        query = claim.ask.identities[blocks * size : max(blocks * size, min((blocks + 1) * size - 1, usable))]
+        tail = state.tree.whole_tail(path[: blocks + 1], query, not state.world.copy_on, state.world.slow_tier)
+        if tail is None:
+            continue
+        claim.source, claim.sources = tail, state.tree.whole(tail) or []
+        claim.blocks, claim.start = blocks, blocks * size + len(tail[-1])
+        claim.coming = max(claim.coming, blocks)
+        needed = [[] if kind.kind == "state" else reach.needed(kind, blocks * size, size) for kind in state.kinds]
+        claim.pages = [{b: pages[b] for b in some} for pages, some in zip(claim.found, needed, strict=True)]
+        break
+    if in_the_way(state, claim):
+        claim.source, claim.sources = None, []
+        claim.blocks, claim.start, claim.pages = before
 
 
 def in_the_way(state: State, claim: Claim) -> bool:

@@ -209,7 +209,9 @@ def store_rest(state: State, row: Row, was_ahead: bool) -> None:
                 state.pools[group].count(slots.SKIPPED)
             else:
                 state.pools[group].attach(current, row.tip)
-    if not state.world.has_state and state.world.partial:
+    if state.world.has_state and state.world.partial and not was_ahead and state.groups.start == 0:
+        store_whole_tail(state, row, row.tip)
+    elif not state.world.has_state and state.world.partial:
         store_tail(state, row, row.tip)
 
 
@@ -224,6 +226,24 @@ def store_tail(state: State, row: Row, tip: Path) -> None:
         covered = any(pages[group] and path[-1][: len(tail)] == tail for path, pages in state.tree.children(tip))
         if page and page.path is None and page.holders == 1 and not covered:
             state.pools[group].attach(page, (*tip, tail))
+
+
+def store_whole_tail(state: State, row: Row, tip: Path) -> None:
+    """The same where there are states: all pages of it and the state after it, or nothing."""
+    size = state.world.block_size
+    tail = tuple(row.tokens[row.committed * size : row.computed])
+    if not 0 < len(tail) < size:
+        return
+    pages = [row.currents[group] or row.pages[group][row.committed] for group in range(len(state.pools))]
+    if not all(page and page.path is None and page.holders == 1 for page in pages):
+        return
+    for pools, page in zip(state.pools, pages, strict=True):
+        if page is None or state.tree.page((*tip, tail), pools.group) is not None:
+            continue
+        if not row.is_past:
+            pools.attach(page, (*tip, tail))
+        elif row.currents[pools.group] is page:
+            pools.count(slots.SKIPPED)
 
 
 def truncate(state: State, ask: Ask, keep: int) -> int:

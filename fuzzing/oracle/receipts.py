@@ -48,12 +48,13 @@ def hits(state: State, claim: Claim) -> dict[tuple[int, int], int]:
     """Tokens of the pages that going on at its start reads, by tier and group; a state stands for all before it."""
     size, count = state.world.block_size, dict[tuple[int, int], int]()
     for group, kind in enumerate(state.kinds):
-        for block in reach.needed(kind, claim.blocks * size, size):
+        if claim.sources:
+            whole = claim.start if kind.kind == "state" else claim.start - claim.blocks * size
+            place = (claim.sources[group].hottest, group)
+            count[place] = count.get(place, 0) + whole
+        for block in () if claim.sources and kind.kind == "state" else reach.needed(kind, claim.blocks * size, size):
             place = (claim.found[group][block].hottest, group)
             count[place] = count.get(place, 0) + (claim.blocks * size if kind.kind == "state" else size)
-        if claim.sources:
-            place = (claim.sources[group].hottest, group)
-            count[place] = count.get(place, 0) + claim.start - claim.blocks * size
     return count
 
 
@@ -172,7 +173,8 @@ class Why:
     def own_point(self, group: int, bound: int) -> int:
         """The last edge up to `bound` at which a group could resume by itself."""
         edges = range(min(bound, self.walked), -1, -1)
-        return next(edge for edge in edges if claims.resumable(self.state, self.found, group, edge))
+        alone = next(edge for edge in edges if claims.resumable(self.state, self.found, group, edge))
+        return max(alone, self.claim.blocks)  # a tail brings a state of its own
 
     def no_page(self, group: int, block: int) -> Reason:
         """Of what resuming behind a block needs, the last block that is not there."""

@@ -10,7 +10,7 @@ from fuzzing.oracle.commit import copy_state
 from fuzzing.oracle.life import set_fresh
 from fuzzing.oracle.onboard import onboard
 from fuzzing.oracle.page import DEFAULT, Page
-from fuzzing.oracle.state import Claim, Row, State, retention
+from fuzzing.oracle.state import Claim, Row, State, decode_value, retention
 from fuzzing.oracle.tree import path_of
 
 
@@ -113,7 +113,9 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
         sinks = min(reach.sink(state.kinds[group], state.world.block_size), asked.first)
         met = meet_prompt(state, claim, row, pools, [*range(sinks), *range(asked.first, asked.stop)])
         reuse_whole(state, claim, pools)
-        if charge.is_state:
+        if charge.is_state and claim.source is not None:
+            row.currents[group] = reuse_part(state, claim, pools, over)
+        elif charge.is_state:
             start_state(state, claim, row, pools)
         elif claim.source is not None:
             stretch(row, group, claim.blocks)
@@ -135,7 +137,8 @@ def meet_prompt(state: State, claim: Claim, row: Row, pools: slots.Pools, column
     """Blocks behind the hit that were there before, and how often used; new pages are of another class after many."""
     if pools.cells is None:
         return {}
-    met = meet(state, row, pools, [column for column in columns if claim.source is None or column != claim.blocks])
+    its_own = claim.source is not None and state.kinds[pools.group].kind != "state"  # a column has the source's tokens
+    met = meet(state, row, pools, [column for column in columns if not its_own or column != claim.blocks])
     known, blocks = max(claim.blocks, *(column + 1 for column in met), 0), len(row.tokens) // state.world.block_size
     row.fresh[pools.group] = pools.cells.fresh = CONTINUED if 0 < blocks <= 2 * known else ONCE
     return met
@@ -219,7 +222,7 @@ def start_state(state: State, claim: Claim, row: Row, pools: slots.Pools) -> Non
 
 def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Page:
     """The page of a partial hit: the source itself, out of the tree, or a new page with the shared tokens copied in."""
-    source = claim.sources[pools.group]
+    source, is_state = claim.sources[pools.group], state.kinds[pools.group].kind == "state"
     pools.count(slots.PARTIAL)
     pools.count(slots.FROM_TIER + source.hottest)
     pools.count(slots.PARTIAL_FROM + source.hottest)
@@ -233,11 +236,12 @@ def reuse_part(state: State, claim: Claim, pools: slots.Pools, over: bool) -> Pa
         pools.detach(source)
         for tier in sorted(source.copies)[1:]:
             pools.empty(source, tier)
-        value = retention(claim.ask, claim.blocks, state.world.block_size)
-        source.priority, source.duration = value or (DEFAULT, None)
+        value = retention(claim.ask, claim.blocks, state.world.block_size) or (DEFAULT, None)
+        source.priority, source.duration = decode_value(claim.ask) if is_state else value
         return source
-    page = pools.open_page(source.priority, source.duration)
-    tier, matched = source.hottest, claim.start - claim.blocks * state.world.block_size
+    page = pools.open_page(*(decode_value(claim.ask) if is_state else (source.priority, source.duration)))
+    size = state.world.block_size
+    tier, matched = source.hottest, size if is_state else claim.start - claim.blocks * size
     pages = (page, source) if tier else (page,)
     pools.move(slots.COPY, (tier, source.copies[tier]), (0, page.copies[0]), *pages, tokens=matched)
     pools.count(slots.ONBOARDED if tier else slots.COPIED)

@@ -123,7 +123,7 @@ class State:
         self.apart = len(groups) > 1 or self.kinds[0].kind in ("window", "state")  # groups may have different parts
         windows = any(kind.kind == "window" for kind in self.kinds)
         self.asks = windows and not world.has_state and not world.release_order  # prompts asked again matter
-        self.partial_hits = world.partial and not world.has_state and groups.start == 0
+        self.partial_hits = world.partial and groups.start == 0
         self.moves: list[Done] = []
         self.rows: dict[str, Row] = {}
         self.tree = Tree(len(groups), self.tips)

@@ -71,7 +71,8 @@ class Tree:
         """Whether somebody can be expected to resume at the end of a path."""
         below = [other for other in self.exists() if other[:-1] == path]
         if states:
-            return len(below) > 1 or any(self.page(path, group) is not None for group in states)
+            ends = len(below) > 1 or any(len(other[-1]) < size for other in below)
+            return ends or any(self.page(path, group) is not None for group in states)
         return len(below) != 1 or len(below[0][-1]) < size or path in self._asked
 
     def exists(self) -> set[Path]:
@@ -116,6 +117,16 @@ class Tree:
             return None, 0
         best = min(found)
         return best[-1], -best[0]
+
+    def whole_tail(self, parent: Path, query: Block, idle_leaves_only: bool, slow: int) -> Path | None:
+        """The longest child shorter than a block with a page of every group, if the query begins with all of it."""
+        found: list[Path] = []
+        for path, pages in self.children(parent):
+            near = [page for page in pages if page and page.hottest != slow]
+            used = any(page.holders or page.stays for page in near)
+            if path[-1] == query[: len(path[-1])] and len(near) == len(pages) and not (used and idle_leaves_only):
+                found.append(path)
+        return max(found, key=lambda path: len(path[-1]), default=None)
 
     def below(self, path: Path) -> list[Path]:
         """The path and all below it that have pages: children before parents, siblings in the order of their tokens."""

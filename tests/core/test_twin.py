@@ -905,22 +905,32 @@ def test_a_released_rows_state_becomes_a_snapshot_at_a_blocks_edge() -> None:
     assert r.store.walk(r.chain(block(0, 2)), r.root, 8, 0).blocks == 2
     assert r.moves() == [] and r.store.num_idle(1, 0) == 1
     r.cache([*block(50), 1], usable=0, asks=[(0, 2), (1, 1)])
-    assert r.store.num_idle(1, 0) == 1 and r.store.num_nodes == 4  # the tail of group 0 is a partial block
+    assert r.store.num_idle(1, 0) == 2 and r.store.num_nodes == 4  # a tail is a partial block of both
     r.admit(1, block(80), asks=[(0, 1), (1, 1)])
     r.commit(1)
     r.store.release(1, False, 0)
-    assert r.store.num_idle(1, 0) == 1
+    assert r.store.num_idle(1, 0) == 2
 
 
-def test_a_partial_block_never_takes_an_empty_snapshot_page() -> None:
+def test_a_partial_block_takes_the_state_and_no_empty_snapshot_page() -> None:
     r = rig(groups=[full(8), state(0, 8)])
     r.admit(1, [*block(0), 9], asks=[(0, 2), (1, 2)])
     r.store.release(1, True, 0)
     assert r.store.num_empty(1, 0) == 8
     r.admit(1, [*block(0), 9], asks=[(0, 2), (1, 2)])
     r.commit(1)
+    state_page = int(r.store.currents[1][1])
     r.store.release(1, True, 0)
-    assert r.store.num_empty(1, 0) == 8 and r.store.num_nodes == 2
+    assert r.store.num_empty(1, 0) == 7 and r.store.num_nodes == 2
+    hit = r.store.walk(r.chain([*block(0), 9, 10]), r.root, T + 1, 2)
+    assert (hit.blocks, hit.matched, r.store.claim(hit), hit.sources()[1]) == (1, 1, (0, 0), state_page)
+    r.store.unclaim(hit)
+    for tokens, usable, policy in (
+        ([*block(0), 9, 10], T + 1, 0),
+        ([*block(0), 9], T, 2),
+        ([*block(0), 8, 9], T + 2, 2),
+    ):
+        assert r.store.walk(r.chain(tokens), r.root, usable, policy).start == 0  # only as a whole
 
 
 def test_a_fork_goes_on_from_a_copy_of_the_state() -> None:

@@ -111,7 +111,7 @@ def test_a_snapshot_on_the_host_is_announced(store: StoreName) -> None:
             compute(cache, sequence)
             if sequence.computed < 5:
                 try_admit(cache, continuing=[sequence])
-        release(cache, sequence)
+        release(cache, sequence, store=False)
     assert cache.usage(1, 1).idle == 1
     request = Request("c", tokens(range(9)))
     probe = look(cache, request)

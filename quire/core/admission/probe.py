@@ -80,7 +80,8 @@ def _look(setup: Setup, prepared: Prepared, purpose: Purpose) -> _Look:
     partial = hit.source >= 0
     source = _source_takes(leaf, held, num_claims, tiers) if partial else []
     source_idle = partial and not held[0] and num_claims[0] == 1 and tiers[0] == 0
-    now = [0 if setup.layers[group].current else idle[group] for group in groups]  # a snapshot is given back at once
+    copied = [setup.layers[group].current and not partial for group in groups]  # a snapshot is given back at once
+    now = [0 if copied[group] else idle[group] for group in groups]
     for group in groups:
         now[group] += claim._cold[group] + claim._takes[group] + more.get(group, 0)
         if group < len(source):

@@ -233,8 +233,8 @@ class CacheConfig:
 
     @property
     def _partial_hits(self) -> bool:
-        """Hits may end inside a block; a state can only be resumed where a snapshot was taken, on a block edge."""
-        return self.partial_reuse and not any(group.current for group in self.groups)
+        """Hits may end inside a block; of those that need a state only at the end of what somebody computed."""
+        return self.partial_reuse
 
     def _hopeless(self) -> list[str]:
         """What in this configuration can never take effect, each with the reason."""

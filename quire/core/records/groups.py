@@ -30,6 +30,7 @@ class Marks(NamedTuple):
 
     named: tuple[int, ...] = ()
     end: int = 0  # the last block edge inside its prompt
+    last: int = 0  # the prompt's end, if it is a block edge
 
 
 class Lengths(NamedTuple):
@@ -53,7 +54,7 @@ class LayerGroup:
     window: int | None = None  # tokens a query reads, itself included
     sinks: int = 0  # leading tokens a window group reads for ever
     snapshot_every: int | None = None  # recurrent state: a snapshot every so many tokens; 0: no regular ones
-    snapshot_at_end: bool = True  # and one at the last block edge inside each prompt
+    snapshot_at_end: bool = True  # and one at the last block edge inside each prompt, and at its end if that is one
     cross: bool = False  # reads the encoder's stream
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
 
@@ -157,7 +158,7 @@ class LayerGroup:
         """A snapshot is taken here; without marks (nothing is kept) nowhere."""
         if self.snapshot_every is None or marks is None or not position or position % size:
             return False
-        if position in marks.named or (self.snapshot_at_end and position == marks.end):
+        if position in marks.named or (self.snapshot_at_end and position in (marks.end, marks.last)):
             return True
         return self.snapshot_every > 0 and position % self.snapshot_every == 0
 
@@ -165,7 +166,7 @@ class LayerGroup:
         """Where a step from `start` on must end at the latest: a state can be kept only where a step ends."""
         if self.snapshot_every is None or marks is None:
             return end
-        edges = (*marks.named, marks.end)
+        edges = (*marks.named, marks.end, marks.last)
         stops = [edge for edge in edges if edge > start and self._is_stop(edge, marks, size)]
         if self.snapshot_every:
             stops.append((start // self.snapshot_every + 1) * self.snapshot_every)

@@ -126,7 +126,9 @@ class Claim:
         blocks = self._found()
         if self.purpose == "compute":
             edge = self._hit.blocks * size
-            blocks = [merged(*spans, *setup.layers[g].needs_at(edge, size)) for g, spans in enumerate(blocks)]
+            sides = [g for g in setup.own_groups if self._hit.source < 0 or not setup.layers[g].current]
+            needs = {g: setup.layers[g].needs_at(edge, size) for g in sides}  # a tail brings its own state
+            blocks = [merged(*spans, *needs.get(g, ())) for g, spans in enumerate(blocks)]
         found = [tuple(Span(s.start * size, s.end * size) for s in spans) for spans in blocks]
         if self._hit.matched:
             part = Span(self._hit.blocks * size, self._hit.start)
@@ -167,7 +169,7 @@ class Claim:
         if span.end < other.end and any(layer.bounded and not layer.current for layer in setup.layers):
             gains = False  # pages of a window are findable only when its prompt is computed
         alike = mine._keep and other._keep and mine._scope_key == other._scope_key
-        copies = setup.config._partial_hits and setup.config.copy_on_partial_reuse  # a part of a page can be copied
+        copies = setup.partial_policy == 2 and not setup.state_groups  # a part of a page can be copied
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed
         usable = usable if mine.request.reuse_limit is None else min(usable, mine.request.reuse_limit)
         if not gains or not alike or (block + 1) * size > usable:

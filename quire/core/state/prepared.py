@@ -101,7 +101,8 @@ class Prepared:
             self._length if layer.current else self._length + extra for layer, extra in zip(layers, extras, strict=True)
         )
         edge = (self.end - 1) // size * size  # the last block edge from which the same prompt may start
-        self._marks = Marks(tuple(request.snapshots), edge) if self._keep else None
+        last = 0 if self.end % size else self.end  # where one that goes on behind it may
+        self._marks = Marks(tuple(request.snapshots), edge, last) if self._keep else None
 
     @property
     def _new_tokens(self) -> int:

@@ -255,7 +255,9 @@ cdef void explain_blocks(Look *look) noexcept nogil:
     while bound > look.blocks:
         lowest, culprit = bound, 0
         for i in range(look.s.num_groups):
-            point = look.blocks if look.s.num_groups == 1 else resume_point(look, look.s.pools + i, bound)
+            point = look.blocks
+            if look.s.num_groups > 1:
+                point = max(point, resume_point(look, look.s.pools + i, bound))
             if point < lowest:
                 lowest, culprit = point, i
         if look.s.pools[culprit].current:
@@ -319,6 +321,9 @@ cdef void count_tokens(State *s, Path *path, int64_t *found) noexcept nogil:
     for i in range(s.num_groups):
         g, tiers = s.pools + i, found + i * s.num_tiers
         first = max(0, path.blocks - g.tail) if g.tail >= 0 else 0
+        if g.current and path.source >= 0:
+            tiers[hottest(g, page_at(g, at(&s.tree, path.source).page[i]))] = path.blocks * <int64_t> size + path.matched
+            continue
         if s.num_tiers == 1:
             tiers[0] = (path.blocks - first + min(g.sink, first)) * <int64_t> size
         else:

@@ -51,6 +51,24 @@ cdef int32_t best_partial(State *s, int32_t parent, Query *q, int policy, int32_
     return best
 
 
+cdef int32_t longest_tail(State *s, int32_t parent, Query *q, int policy) noexcept nogil:
+    """The longest child all of whose tokens q begins with, or -1; q is cut to it. What lies between such a child and q in
+    their order begins with it too, so what q shares with its neighbour bounds all others."""
+    cdef int32_t common, node
+    cdef bint spotless = False
+    while q.size > 0:
+        node = last_before(&s.tree, parent, q, True, &common)
+        if node < 0:
+            break
+        if common == at(&s.tree, node).size:
+            q.size = common
+            if qualifies(s, at(&s.tree, node), policy, &spotless):
+                return node
+            common -= 1
+        q.size = common
+    return -1
+
+
 cdef int32_t nearest_common(Tree *t, int32_t parent, Query *q) noexcept nogil:
     """The most leading tokens that any child shares with a query: one of its neighbours in their order has them."""
     cdef int32_t before, after
@@ -71,6 +89,14 @@ cdef bint may_take_over(State *s, Path *path) noexcept nogil:
     return True
 
 
+cdef inline void put_source(State *s, Pool *g, Path *path, int32_t row, int32_t p) noexcept nogil:
+    """What a row has of the source is in its next column, or what is current."""
+    if g.current:
+        set_current(g, row, p)
+    else:
+        set_column(s, g, row, path.blocks, p)
+
+
 cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """The source's page becomes the row's own: open, on tier 0, out of the tree; -1 when nothing is available."""
     cdef int32_t p = source_page(s, g, path)
@@ -84,9 +110,9 @@ cdef int take_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     unbury(s, g, page.node)
     detach(s, g, p, 0)
     drop_shadows(g, page, 0)
-    put_priority(page, priority_at(ask, path.blocks))
-    set_duration(g, p, duration_at(ask, path.blocks))
-    set_column(s, g, ask.row, path.blocks, p)
+    put_priority(page, ask.priority if g.current else priority_at(ask, path.blocks))
+    set_duration(g, p, ask.duration if g.current else duration_at(ask, path.blocks))
+    put_source(s, g, path, ask.row, p)
     return 0
 
 
@@ -100,14 +126,18 @@ cdef void use_source(Pool *g, int32_t p) noexcept nogil:
 cdef int copy_source(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """A new page of the row gets the matched tokens of the source; -1 when nothing is available."""
     cdef int32_t source = source_page(s, g, path)
-    cdef int32_t p = new_page(s, g, priority_of(page_at(g, source)), duration_of(g, source)), t
+    cdef int32_t tokens = s.block_size if g.current else path.matched, p, t
+    if g.current:
+        p = new_page(s, g, ask.priority, ask.duration)
+    else:
+        p = new_page(s, g, priority_of(page_at(g, source)), duration_of(g, source))
     if p < 0:
         return -1
-    t = log_part(s, g, source, p, path.matched)
+    t = log_part(s, g, source, p, tokens)
     g.counters[COPIED if t == 0 else ONBOARDED] += 1
-    g.counters[COPIED_TOKENS] += path.matched
+    g.counters[COPIED_TOKENS] += tokens
     if g.cells != NULL:
         use_source(g, source)
     unclaim_page(g, source)
-    set_column(s, g, ask.row, path.blocks, p)
+    put_source(s, g, path, ask.row, p)
     return 0

@@ -131,6 +131,42 @@ cdef int walk_full(State *s, Text *text, Path *path, int32_t limit) noexcept nog
     return 0
 
 
+cdef bint reads(State *s, Path *path, int32_t n) noexcept nogil:
+    """Whether the groups without a current page could resume after n walked blocks."""
+    cdef int32_t i, b, tail
+    cdef Pool *g
+    for i in range(s.num_groups):
+        g = s.pools + i
+        if g.current:
+            continue
+        tail = 0 if g.tail < 0 else max(0, n - g.tail)
+        for b in range(n - 1, max(tail, path.present_from) - 1, -1):
+            if not was_present(s, path, i, b):
+                return False
+        for b in range(min(g.sink, tail)):
+            if not was_present(s, path, i, b):
+                return False
+    return True
+
+
+cdef void find_tail(State *s, Text *text, Path *path, Py_ssize_t usable, int policy) noexcept nogil:
+    """The last tail along the path, with a page of every group, that the text goes on behind; the path ends there."""
+    cdef Tree *t = &s.tree
+    cdef int32_t n, parent
+    cdef Py_ssize_t begin
+    cdef Query q
+    for n in range(path.num_nodes, path.blocks - 1, -1):
+        parent, begin = path.nodes[n - 1] if n else path.root, <Py_ssize_t> n * s.block_size
+        if at(t, parent).child < 0 or only_child(t, parent) >= 0 or not reads(s, path, n):
+            continue
+        q.tokens, q.size = text.tokens + begin, <int32_t> min(usable - begin, s.block_size - 1)
+        q.extras = NULL if text.extras == NULL else text.extras + 3 * begin
+        path.source = longest_tail(s, parent, &q, policy)
+        if path.source >= 0:
+            path.blocks, path.matched = n, q.size
+            return
+
+
 cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable, int policy) noexcept nogil:
     """Fill the path; -1 without memory."""
     cdef Query q
@@ -142,13 +178,15 @@ cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable,
     memset(s.runs, 0, 16 * s.num_groups)
     if walk_full(s, text, path, <int32_t> (usable // s.block_size)):
         return -1
-    path.coming = max(path.coming, path.blocks)
     if path.present == NULL:
         path.present_from = path.blocks if s.num_groups == 1 and path.first == 0 else path.num_nodes
     begin = <Py_ssize_t> path.blocks * s.block_size
-    if policy > 0 and begin < usable and not s.num_current:   # the state inside a block is nowhere
+    if policy > 0 and s.num_current:              # the state inside a block is nowhere else
+        find_tail(s, text, path, usable, policy)
+    elif policy > 0 and begin < usable:
         q.tokens = text.tokens + begin
         q.extras = NULL if text.extras == NULL else text.extras + 3 * begin
         q.size = <int32_t> min(usable - begin, s.block_size)
         path.source = best_partial(s, path.nodes[path.blocks - 1] if path.blocks else root, &q, policy, &path.matched)
+    path.coming = max(path.coming, path.blocks)
     return 0

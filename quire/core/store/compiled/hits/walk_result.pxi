@@ -56,6 +56,8 @@ cdef inline Run runs_of(Path *path, Pool *g) noexcept nogil:
         run.sink = min(g.sink, path.blocks) if g.tail >= 0 else 0
         run.tail = max(run.sink, path.blocks - g.tail) if g.tail >= 0 else 0
         run.stop = path.blocks
+        if g.current and path.source >= 0:        # the source has what is current
+            run.tail = run.stop
     return run
 
 
@@ -177,7 +179,7 @@ cdef bint has_source(State *s, Path *path, Text *text) noexcept nogil:
     cdef Query q
     if at(&s.tree, path.source).size == 0 or at(&s.tree, path.source).parent != parent:
         return False
-    if text.length < begin + path.matched:
+    if text.length < begin + path.matched or (s.num_current and at(&s.tree, path.source).size != path.matched):
         return False
     q.tokens, q.size = text.tokens + begin, path.matched
     q.extras = NULL if text.extras == NULL else text.extras + 3 * begin

@@ -28,27 +28,74 @@ cdef bint is_covered(State *s, int32_t parent, int32_t group, Query *q) noexcept
     return False
 
 
+cdef bint has_tail(State *s, int32_t row, Query *q) noexcept nogil:
+    """Whether a row has computed tokens after its last committed block: q."""
+    cdef Row *r = s.rows + row
+    cdef int64_t begin = <int64_t> s.committed[row] * s.block_size
+    if not 0 < s.computed[row] - begin < s.block_size or s.computed[row] > r.text.length:
+        return False
+    q.tokens, q.size = r.text.tokens + begin, <int32_t> (s.computed[row] - begin)
+    q.extras = NULL if r.text.extras == NULL else r.text.extras + 3 * begin
+    return True
+
+
+cdef inline int32_t last_page(State *s, Pool *g, int32_t row) noexcept nogil:
+    """The page of those tokens, or what is current; -1: none."""
+    if g.current:
+        return g.currents[row]
+    return pages_of(s, g, row)[s.committed[row]] if s.committed[row] < g.capacity[row] else -1
+
+
+cdef int32_t tail_node(State *s, int32_t parent, Query *q) noexcept nogil:
+    """The child of these tokens, made if missing; room is reserved."""
+    cdef int32_t node = find_child(&s.tree, parent, q)
+    if node < 0:
+        node = new_block(&s.tree, parent, q.tokens, q.extras, q.size)
+        link_child(&s.tree, parent, node)
+    return node
+
+
 cdef void keep_tail(State *s, int32_t row) noexcept nogil:
     """The computed tokens after the last committed block become a partial block, unless they are there already."""
     cdef Row *r = s.rows + row
-    cdef int64_t begin = <int64_t> s.committed[row] * s.block_size
     cdef int32_t i, p, node
     cdef Pool *g
     cdef Query q
-    if not 0 < s.computed[row] - begin < s.block_size or s.computed[row] > r.text.length:
+    if not has_tail(s, row, &q):
         return
-    q.tokens, q.size = r.text.tokens + begin, <int32_t> (s.computed[row] - begin)
-    q.extras = NULL if r.text.extras == NULL else r.text.extras + 3 * begin
     for i in range(s.num_groups):
         g = s.pools + i
-        p = pages_of(s, g, row)[s.committed[row]] if s.committed[row] < g.capacity[row] else -1
-        if p < 0 or g.current or not is_own(g, p) or is_covered(s, r.tip, i, &q):
+        p = last_page(s, g, row)
+        if p < 0 or not is_own(g, p) or is_covered(s, r.tip, i, &q):
             continue
-        node = find_child(&s.tree, r.tip, &q)
-        if node < 0:
-            node = new_block(&s.tree, r.tip, q.tokens, q.extras, q.size)
-            link_child(&s.tree, r.tip, node)
+        node = tail_node(s, r.tip, &q)
         attach(s, g, p, node)
+        log_stored(s, g, &node, 1)
+
+
+cdef void keep_whole_tail(State *s, int32_t row) noexcept nogil:
+    """The same where something is current: its page of every group and what is current after it, or nothing; what may
+    have gone on is not kept."""
+    cdef Row *r = s.rows + row
+    cdef int32_t i, p, node, stored
+    cdef Pool *g
+    cdef Query q
+    if not has_tail(s, row, &q):
+        return
+    for i in range(s.num_groups):
+        p = last_page(s, s.pools + i, row)
+        if p < 0 or not is_own(s.pools + i, p):
+            return
+    stored = find_child(&s.tree, r.tip, &q)
+    for i in range(s.num_groups):
+        g = s.pools + i
+        if stored >= 0 and at(&s.tree, stored).page[i] >= 0:
+            continue
+        if is_past(s, row):
+            g.counters[SKIPPED] += g.current
+            continue
+        node = tail_node(s, r.tip, &q)
+        attach(s, g, last_page(s, g, row), node)
         log_stored(s, g, &node, 1)
 
 
@@ -71,8 +118,10 @@ cdef void release(State *s, int32_t row, bint tail, bint ahead) noexcept nogil:
             adopt_twins(s, row)
         if s.num_current and not ahead:
             keep_currents(s, row)
-        if s.tails:
+        if s.tails and s.num_current == 0:
             keep_tail(s, row)
+        elif s.tails and not ahead:
+            keep_whole_tail(s, row)
     for i in range(s.num_groups if r.keep and r.tip >= 0 else 0):
         if s.pools[i].ranked:
             rank_twins(s, s.pools + i, row, 0, s.committed[row], s.committed[row])

@@ -10,7 +10,7 @@ cdef inline bint is_simple(Pool *g, Path *path, Want *want) noexcept nogil:
 cdef int64_t count_new(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """New pages of a group, the one of a partial hit aside."""
     cdef Want *want = ask.wants + g.index
-    cdef int32_t part = path.source >= 0, sink = min(g.sink, want.first)
+    cdef int32_t part = path.source >= 0 and not g.current, sink = min(g.sink, want.first)
     if is_simple(g, path, want):
         return want.stop - path.blocks - part
     part = part and (path.blocks < sink or want.first <= path.blocks < want.stop)
@@ -25,7 +25,7 @@ cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_ove
     cdef Page *source
     cdef int32_t b
     cdef Run run = runs_of(path, g)
-    if g.current:
+    if g.current and path.source < 0:
         cold, back = 1, copied_back(s, g, path, ask.row)
     elif g.num_tiers > 1:
         while next_run(s, path, g, &run):
@@ -96,7 +96,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
     teach_reuse(s, g, path, ask.row)
     reuse_full(s, g, path, ask)
     if g.current:
-        if open_current(s, g, path, ask):
+        if path.source < 0 and open_current(s, g, path, ask):
             return -1
     elif g.num_tiers > 1 and raise_cold(s, g, path, ask.row):
         return -1
@@ -107,7 +107,7 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
         g.counters[PARTIAL_FROM + hottest(g, page_at(g, p))] += 1
         if take_source(s, g, path, ask) if take_over else copy_source(s, g, path, ask):
             return -1
-        stake.own += 1
+        stake.own += not g.current
     if settle_fill(s, g, path, ask):
         return -1
     teach_new(s, g, ask.row)

@@ -51,7 +51,7 @@ cdef int32_t teach_columns(State *s, Pool *g, Ask *ask, int32_t sink, int32_t sk
 cdef void teach_prompt(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
     """Before a seated row gets its pages: what of its prompt was there before, and so of which class new pages are."""
     cdef int32_t sink = min(g.sink, ask.wants[g.index].first)
-    cdef int32_t known = teach_columns(s, g, ask, sink, path.blocks if path.source >= 0 else -1)
+    cdef int32_t known = teach_columns(s, g, ask, sink, path.blocks if path.source >= 0 and not g.current else -1)
     if g.cells != NULL:
         g.cells.fresh = fresh_class(max(path.blocks, known), s.rows[ask.row].text.length // s.block_size)
         stake_of(s, g, ask.row).fresh = g.cells.fresh

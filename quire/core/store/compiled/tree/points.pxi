@@ -22,10 +22,9 @@ cdef inline bint has_snapshot(Tree *t, int32_t n) noexcept nogil:
 
 cdef inline bint is_point(Tree *t, int32_t n) noexcept nogil:
     """Whether somebody may be expected to resume at the end of this block."""
-    cdef int32_t child = at(t, n).child
     if t.num_states == 0:
         return at(t, n).flags & ASKED or only_child(t, n) < 0
-    return (child >= 0 and (at(t, child).left >= 0 or at(t, child).right >= 0)) or has_snapshot(t, n)
+    return (at(t, n).child >= 0 and only_child(t, n) < 0) or has_snapshot(t, n)
 
 
 cdef int32_t steps_to_point(Tree *t, int32_t n, int32_t tail) noexcept nogil:

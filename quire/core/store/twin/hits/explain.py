@@ -148,7 +148,7 @@ def segments(look: Look, blocks: int) -> list[tuple[int, int, int]]:
     """Which group is to blame for which missing blocks: the one whose own resume point is lowest; then what is left."""
     bound, found = look.whole, list[tuple[int, int, int]]()
     while bound > blocks:
-        points = [resume_point(look, group, bound) for group in range(len(look.state.groups))]
+        points = [max(blocks, resume_point(look, group, bound)) for group in range(len(look.state.groups))]
         lowest = min(points)
         found.append((points.index(lowest), lowest, bound))
         bound = lowest
@@ -249,11 +249,11 @@ def tokens_by_tier(state: State, hit: Hit) -> bytes:
     """By group and tier: tokens of the pages that resuming at the hit's end reads; a snapshot stands for all."""
     size, found = state.rules.block_size, np.zeros((len(state.groups), len(state.pools[0].orders)), np.int64)
     for place, group in enumerate(state.groups):
-        for block in group.needed(hit.blocks):
+        source = None if hit.source_node is None else hit.source_node.pages[place]
+        if source is not None:
+            found[place, source.hottest] += hit.start if group.current else hit.matched
+        for block in hit.blocks_for(place, None):
             page = hit.nodes[block].pages[place]
             if page is not None:
                 found[place, page.hottest] += hit.blocks * size if group.current else size
-        source = None if hit.source_node is None else hit.source_node.pages[place]
-        if source is not None:
-            found[place, source.hottest] += hit.matched
     return found.tobytes()

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from quire.core.store.twin.hits.walk_result import Hit
-from quire.core.store.twin.keys.chain import common_tokens
+from quire.core.store.twin.keys.chain import WIDTH, common_tokens
 from quire.core.store.twin.moves.attach import detach
 from quire.core.store.twin.moves.evict import copy_part, new_page, unbury
 from quire.core.store.twin.moves.onboard import onboard
@@ -30,6 +30,13 @@ def best_partial(parent: Node, query: bytes, policy: int, slow: int) -> tuple[No
         if qualifies(child, policy, slow) and (best is None or merit(child) < merit(best)):
             best, matched = child, common
     return best, matched
+
+
+def longest_tail(parent: Node, query: bytes, policy: int, slow: int) -> Node | None:
+    """The longest child all of whose tokens `query` begins with, less than a block: its state is that after them."""
+    prefixes = (query[:end] for end in range(len(query), 0, -WIDTH))
+    found = (parent.children[prefix] for prefix in prefixes if prefix in parent.children)
+    return next((child for child in found if qualifies(child, policy, slow)), None)
 
 
 def _outward(parent: Node, query: bytes) -> Iterator[tuple[Node, int]]:
@@ -94,9 +101,9 @@ def take_source(state: State, pool: Pool, page: Page, retention: tuple[int, int]
     return page
 
 
-def copy_source(state: State, pool: Pool, source: Page, tokens: int) -> Page:
+def copy_source(state: State, pool: Pool, source: Page, tokens: int, retention: tuple[int, int]) -> Page:
     """A new page of a row gets the matched tokens of the source; the claim on that ends."""
-    page = new_page(state, pool, source.priority, source.duration)
+    page = new_page(state, pool, *retention)
     copy_part(state, pool, source, page, tokens)
     if pool.cells is not None:
         pool.cells.use(source)

@@ -112,6 +112,8 @@ class Hit:
 
     def blocks_for(self, group: int, needs: Sequence[Need] | None) -> list[int]:
         """Blocks a claim with these needs is on: those found, and of a group that needs all only its leading ones."""
+        if needs is None and self.groups[group].current and self.source_node is not None:
+            return []  # the source has the state
         if needs is None:
             return [block for block in self.groups[group].needed(self._blocks) if block >= self._first]
         sink, first, stop = needs[group]
@@ -163,8 +165,9 @@ class Hit:
         """Held pages that must come to the device; a snapshot is copied from where it is."""
         return 0 if self.groups[group].current else int((self.tiers(group) > 0).sum())
 
-    def set_source(self, node: Node, matched: int) -> None:
-        self.source_node, self._matched = node, matched
+    def set_source(self, blocks: int, node: Node, matched: int) -> None:
+        self._blocks, self.source_node, self._matched = blocks, node, matched
+        self._coming = max(self._coming, blocks)
 
     def mark(self, claimed: bool, needs: Sequence[Need] | None) -> None:
         self._claimed, self._needs, self.frozen = claimed, needs, False

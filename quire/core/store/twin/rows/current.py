@@ -1,16 +1,18 @@
 """The current state of a row in a state group: one page outside its columns, overwritten token by token.
 
-Owns how it begins (from a snapshot), is kept (as a snapshot at a block's edge), is forked and ends. A snapshot page in
-a column is empty until the row has computed exactly up to its end; the state is copied into it then. When more was
-handed out, a step may have moved the state on: it is not kept as what it was, and that is counted.
+Owns how it begins (from a snapshot or a stored tail), is kept (as a snapshot at a block's edge), is forked and ends. A
+snapshot page in a column is empty until the row has computed exactly up to its end; the state is copied into it then.
+When more was handed out, a step may have moved the state on: it is not kept as what it was, and that is counted.
 """
 
 from collections.abc import Sequence
 
+from quire.core.store.twin.hits.partial import copy_source, take_source
 from quire.core.store.twin.moves.attach import attach_alone
 from quire.core.store.twin.moves.evict import copy_part, new_page, spare_or_new
 from quire.core.store.twin.pools.pool import SKIPPED, Pool
 from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.tree.node import Page
 
 
 def open_current(state: State, pool: Pool, number: int, held: Sequence[int]) -> None:
@@ -27,6 +29,17 @@ def open_current(state: State, pool: Pool, number: int, held: Sequence[int]) -> 
         page = table.take_column(pool.group, number, column)
         assert page is not None
         pool.let_go(page, state.now)
+
+
+def resume_current(state: State, pool: Pool, number: int, source: Page, taken_over: bool) -> None:
+    """A new row goes on from the state of a stored tail: in that page itself, or in a copy."""
+    row = state.table.row(number)
+    decode = (row.priority, row.duration)
+    if taken_over:
+        current = take_source(state, pool, source, decode)
+    else:
+        current = copy_source(state, pool, source, state.rules.block_size, decode)
+    state.table.set_current(pool.group, number, current)
 
 
 def keep_snapshot(state: State, pool: Pool, number: int, columns: range) -> int:

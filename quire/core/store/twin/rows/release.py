@@ -7,12 +7,13 @@ from bisect import bisect_left
 
 from quire.core.store.twin.moves.attach import attach_alone
 from quire.core.store.twin.moves.columns import drop_columns
+from quire.core.store.twin.pools.pool import SKIPPED
 from quire.core.store.twin.pools.reserve import set_peak
 from quire.core.store.twin.pools.state import Row, State
 from quire.core.store.twin.rows.commit import commit
 from quire.core.store.twin.rows.current import close_current, keep_currents
 from quire.core.store.twin.rows.window import rank_twins
-from quire.core.store.twin.tree.node import Node
+from quire.core.store.twin.tree.node import Node, Page
 from quire.core.store.twin.tree.traverse import climb
 
 
@@ -47,7 +48,12 @@ def _keep_rest(state: State, number: int, ahead: bool) -> None:
         adopt_twins(state, number, row.tip)
     if not ahead:
         keep_currents(state, number)
-    if state.rules.tails:
+    if not state.rules.tails:
+        return
+    if any(group.current for group in state.groups):
+        if not ahead:
+            keep_whole_tail(state, number, row, row.tip)
+    else:
         keep_tail(state, number, row, row.tip)
 
 
@@ -67,12 +73,34 @@ def keep_tail(state: State, number: int, row: Row, tip: Node) -> None:
     if not 0 < computed - column * table.block_size < table.block_size:
         return
     tail = row.chain.span(column * table.block_size, computed)
-    for pool, group in zip(state.pools, state.groups, strict=True):
+    for pool in state.pools:
         page = table.page(pool.group, number, column)
         if page is None or not page.is_open or page.holders != 1 or is_covered(tip, pool.group, tail):
             continue
-        if not group.current:  # a snapshot page there is empty still
+        attach_alone(state, pool, page, state.tree.child(tip, tail))
+
+
+def keep_whole_tail(state: State, number: int, row: Row, tip: Node) -> None:
+    """The same in a cache with states: its page of every group and the state after it, or nothing."""
+    table = state.table
+    column, computed = int(table.committed[number]), int(table.computed[number])
+    if not 0 < computed - column * table.block_size < table.block_size:
+        return
+    tail = row.chain.span(column * table.block_size, computed)
+    stored = tip.children.get(tail)
+    pages: list[Page] = []
+    for pool, group in zip(state.pools, state.groups, strict=True):
+        page = row.stakes[pool.group].current if group.current else table.page(pool.group, number, column)
+        if page is None or not page.is_open or page.holders != 1:
+            return
+        pages.append(page)
+    lacking = [(pool, page) for pool, page in zip(state.pools, pages, strict=True)
+               if stored is None or stored.pages[pool.group] is None]  # fmt: skip
+    for pool, page in lacking:
+        if not table.is_past(number):
             attach_alone(state, pool, page, state.tree.child(tip, tail))
+        elif state.groups[pool.group].current:
+            pool.count(SKIPPED)
 
 
 def is_covered(parent: Node, group: int, tail: bytes) -> bool:

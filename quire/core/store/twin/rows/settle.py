@@ -15,7 +15,7 @@ from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
 from quire.core.store.twin.pools.pool import PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
 from quire.core.store.twin.pools.reserve import count_own, set_peak
 from quire.core.store.twin.pools.state import State
-from quire.core.store.twin.rows.current import open_current
+from quire.core.store.twin.rows.current import open_current, resume_current
 from quire.core.store.twin.rows.teach import teach_new, teach_prompt, teach_reuse
 
 
@@ -34,6 +34,8 @@ def settle(
         reuse_full(state, pool, number, hit.held_blocks(pool.group), retention)
         if hit.source_pages:
             reuse_partial(state, pool, number, hit, taken_over)
+        elif group.current:
+            open_current(state, pool, number, hit.held_blocks(pool.group))
         fill_holes(state, pool, number, (*range(min(group.sink, ask.first)), *range(ask.first, ask.stop)), retention)
         teach_new(state, pool, number)
         for _ in range(ask.spare):
@@ -56,7 +58,7 @@ def _check(state: State, number: int, hit: Hit, asks: Sequence[Ask], retention: 
 
 
 def reuse_full(state: State, pool: Pool, number: int, held: Sequence[int], retention: Retention) -> None:
-    """Count and retain the held pages, then bring the cold ones to the device; a state goes on from a copy."""
+    """Count and retain the held pages, then bring the cold ones to the device; a snapshot stays where it is."""
     table, group = state.table, pool.group
     pages = [(block, pool.pages[table.pages[group][number, block]]) for block in held]
     for block, page in pages:
@@ -68,7 +70,6 @@ def reuse_full(state: State, pool: Pool, number: int, held: Sequence[int], reten
             set_priority(state, pool, page, asked[0])
             page.duration = asked[1]
     if state.groups[group].current:
-        open_current(state, pool, number, held)
         return
     for block, page in pages:
         if page.hottest > 0:
@@ -82,9 +83,12 @@ def reuse_partial(state: State, pool: Pool, number: int, hit: Hit, taken_over: t
     pool.count(REUSED_PARTIAL)
     pool.count(REUSED_FROM + source.hottest)
     pool.count(PARTIAL_FROM + source.hottest)
+    if state.groups[pool.group].current:
+        resume_current(state, pool, number, source, taken_over is not None)
+        return
     if taken_over is not None:
         page = take_source(state, pool, source, taken_over)
     else:
-        page = copy_source(state, pool, source, hit.matched)
+        page = copy_source(state, pool, source, hit.matched, (source.priority, source.duration))
     state.table.set_column(pool.group, number, hit.blocks, page)
     count_own(pool, state.table.row(number).stakes[pool.group], 1)

@@ -21,7 +21,7 @@ def teach_prompt(state: State, pool: Pool, number: int, hit: Hit, ask: Ask) -> N
         return
     row = state.table.row(number)
     columns = [*range(min(state.groups[pool.group].sink, ask.first)), *range(ask.first, ask.stop)]
-    if hit.source_node is not None:
+    if hit.source_node is not None and not state.groups[pool.group].current:
         columns = [column for column in columns if column != hit.blocks]
     known = teach_columns(state, pool, number, columns)
     stake = row.stakes[pool.group]

@@ -24,7 +24,8 @@ class Window(NamedTuple):
 def is_point(window: Window, node: Node) -> bool:
     """Whether somebody may be expected to resume at the end of this block."""
     if window.states:
-        return len(node.children) > 1 or any(node.pages[group] is not None for group in window.states)
+        ends = bool(node.children) and only_child(window, node) is None  # with a tail, or in several
+        return ends or any(node.pages[group] is not None for group in window.states)
     return node.asked or not node.children or only_child(window, node) is None
 
 
