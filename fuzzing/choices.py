@@ -42,7 +42,7 @@ class Choices:
 
     def chunk(self) -> int | None:
         """A limit for steps, or none."""
-        return self.rng.choice((None, self.world.block_size, self.world.block_size + 1))
+        return self.rng.choice((None, 1, self.world.block_size, self.world.block_size + 1))
 
     def chance(self, share: float) -> bool:
         """True in this share of cases."""
@@ -75,7 +75,7 @@ class Choices:
     def budget(self) -> Budget:
         """Mostly no limit at all."""
         tokens = self.rng.randint(1, 40) if self.chance(0.3) else None
-        chunk = self.rng.randint(self.world.block_size, 12) if self.chance(0.3) else None
+        chunk = self.rng.randint(1, 12) if self.chance(0.3) else None
         return Budget(tokens, chunk, self.chance(0.1))
 
     def prompts(self) -> list[str]:

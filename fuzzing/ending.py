@@ -5,7 +5,7 @@ A prompt that was admitted can be computed whatever else lives; a sequence that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fuzzing.compare import same
@@ -73,10 +73,16 @@ def finish_prompts(player: Player, chunk: int | None = None) -> None:
         names = player.unfinished_prompts()
         if not names and not any(row.ahead and row.computed < row.prompt_end for row in player.rows.values()):
             return
-        admission = player.add((), Budget(None, chunk), names)
+        admission = player.add((), whole_spans(chunk, [player.rows[name].ask for name in names]), names)
         same("prompts that wait though no claim is open", None if admission is None else admission.waiting, ())
         step(player)
     same("prompts that never end", player.unfinished_prompts(), [])
+
+
+def whole_spans(chunk: int | None, asks: Iterable[Ask]) -> Budget:
+    """No more in a step than `chunk`, but for what must not be cut."""
+    longest = [stop - start for ask in asks for start, stop in ask.uncut]
+    return Budget(None, None if chunk is None else max(chunk, *longest, 1))
 
 
 def step(player: Player) -> None:
@@ -109,7 +115,7 @@ def grow_up(player: Player, name: str) -> None:
 def live_alone(player: Player, ask: Ask, purpose: str = "compute", chunk: int | None = None) -> None:
     """A request that has the cache to itself is admitted and ends well, unless it was told that it never can be."""
     player.settle()  # a move that has failed and was not told of yet is not this request's
-    budget = Budget(None, chunk)
+    budget = whole_spans(chunk, [ask])
     if purpose == "compute":
         admission = player.add([ask], budget)
     else:

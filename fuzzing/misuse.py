@@ -40,7 +40,7 @@ def _wrong_anytime(subject: Subject, ask: Ask) -> Iterator[Wrong]:
 
 def _wrong_for_groups(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     cache, world = subject.cache, subject.world
-    request = build.request(replace(ask, encoder=None, snapshots=()))
+    request = build.request(replace(ask, encoder=None, snapshots=(), uncut=()))
     tokens = np.zeros(3, np.int32)
     yield "an encoder of another length", lambda: Encoder(4, tokens)
     if world.num_own == world.num_groups:
@@ -53,6 +53,10 @@ def _wrong_for_groups(subject: Subject, ask: Ask) -> Iterator[Wrong]:
     if not world.is_plain:
         inside = replace(request, snapshots=(world.block_size + 1,))
         yield "a snapshot inside a block", lambda: cache.claim([inside])
+    end = len(ask.tokens)
+    yield "an uncut span beyond the prompt", lambda: replace(request, uncut=[Span(0, end + 1)])
+    yield "uncut spans that overlap", lambda: replace(request, uncut=[Span(0, 1), Span(0, end)])
+    yield "an uncut span of nothing", lambda: replace(request, uncut=[Span(0, 0)])
 
 
 def _wrong_with(subject: Subject, ask: Ask, live: Sequence) -> Iterator[Wrong]:

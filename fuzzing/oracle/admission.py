@@ -57,6 +57,8 @@ def check_ask(model: Model, ask: Ask) -> None:
         raise Misuse("a state is only known where all tokens were computed")
     if ask.encoder is not None and model.cross is None:
         raise Misuse("no group reads an encoder")
+    if any(stop > ask.compute_end for _, stop in ask.uncut):
+        raise Misuse("an uncut span is parted by the length")
 
 
 def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
@@ -65,6 +67,9 @@ def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
     least = ask.room + ask.extra_tokens
     if least > world.max_length:
         return ask.name, "tokens", least, world.max_length, True, NO_GROUP
+    together = max((stop - start for start, stop in ask.uncut), default=0)
+    if world.max_chunk is not None and together > world.max_chunk:
+        return ask.name, "tokens", together, world.max_chunk, True, NO_GROUP
     if ask.encoder is not None and len(ask.places) > (most := world.blocks(world.max_encoder) * world.block_size):
         return ask.name, "tokens", ask.encoder.length, most, True, world.num_own
     for group, kind in enumerate(world.kinds):

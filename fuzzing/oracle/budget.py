@@ -14,12 +14,12 @@ class Purse:
         self.world, self.left, self.chunk = world, budget.token_budget, min(limits, default=None)
 
     def grant(self, ask: Ask, start: int, end: int) -> tuple[int, int] | None:
-        """The whole rest, or with a chunk limit as many whole blocks as fit; exactly that is paid."""
+        """The whole rest, or with a chunk limit as many tokens as fit, no uncut span parted; exactly that is paid."""
         stop = end = next_stop(self.world, ask, start, end)
         if self.chunk is not None:
             room = self.chunk if self.left is None else min(self.chunk, self.left)
             if room < end - start:
-                stop = (start + room) // self.world.block_size * self.world.block_size
+                stop = max(place for place in range(start + room + 1) if not ask.is_uncut(place))
                 if stop <= start:
                     return None
         if self.left is not None:

@@ -43,13 +43,15 @@ class Charge:
 
     def marks(self) -> tuple[int, ...]:
         """Where the request wants its state kept, regular places aside."""
-        end = self.ask.compute_end
-        ends = ((end - 1) // self.size * self.size, end // self.size * self.size)  # for the same prompt, a longer one
-        return (*self.ask.snapshots, *(ends if self.group.at_end else ()))
+        edges = range(0, self.ask.compute_end, self.size)
+        end = max(edge for edge in edges if not self.ask.is_uncut(edge))  # where the same prompt could begin
+        last = self.ask.compute_end // self.size * self.size  # and a longer one
+        return (*self.ask.snapshots, *((end, last) if self.group.at_end else ()))
 
     def is_stop(self, position: int) -> bool:
         """A state is kept here."""
-        return self.is_state and self.keep and reach.is_stop(self.group, position, self.marks())
+        may = self.is_state and self.keep and not self.ask.is_uncut(position)
+        return may and reach.is_stop(self.group, position, self.marks())
 
     def peak(self, start: int, held: int = 0) -> int:
         """Pages of its own that it holds at once at most while the prompt is computed from `start`; held at first."""
@@ -59,9 +61,8 @@ class Charge:
         if self.group.kind != "window" or self.chunk is None:
             return stop - first + held
         sinks = max(0, reach.sink(self.group, self.size) - first)
-        later = sinks + max(1, reach.keeps(self.group, self.size)) + self.blocks(self.chunk)
-        at_first = held + self.blocks(start % self.size + self.chunk) if held else 0
-        return min(stop - first + held, max(later, at_first))
+        begun = self.blocks(self.size - 1 + self.chunk)  # wherever a step begins
+        return min(stop - first + held, sinks + reach.keeps(self.group, self.size) + begun)
 
     def takes(self, start: int, alone: int = 0) -> int:
         """Device slots, at the peak, besides those of the whole pages it found before `start`.
@@ -106,18 +107,11 @@ class Charge:
             return most
         sink, tail = reach.sink(group, self.size), reach.keeps(group, self.size)
         room = self.room()
-        first = sink + room.stop - room.first if purpose == "decode" else self.worst_prompt(sink + tail)
+        first = sink + room.stop - room.first if purpose == "decode" else self.peak(0)
         first += self.spare
         apart = max(0, sink - shared)  # sinks that beams fill after they have parted
         each = apart + tail + 2 + self.blocks(group.extra or 0)
         return min(most, max(first, sink - apart + ask.beams * each))
-
-    def worst_prompt(self, read: int) -> int:
-        """Pages of a window that a prompt holds at once at most, wherever it begins; `read`: what it may begin with."""
-        if self.chunk is None:
-            return self.peak(0)
-        begun = read + self.blocks(self.size - 1 + self.chunk)
-        return min(self.blocks(self.reach), max(self.peak(0), begun))
 
 
 def next_stop(world: World, ask: Ask, start: int, end: int) -> int:

@@ -153,14 +153,28 @@ class Asks:
             options["max_new_tokens"] = rng.choice((1, 2, 3, 4, 5, 6, 60))
         if rng.random() < 0.08:
             options["length"] = max(1, total + rng.randint(-4, 4))
-        return options if self.world.is_plain else options | self._group_options(total, old)
+        if rng.random() < 0.12:
+            options["uncut"] = self._uncut(total)
+        return options if self.world.is_plain else options | self._group_options(total, old, options.get("uncut", ()))
 
-    def _group_options(self, total: int, old: Ask | None) -> dict[str, Any]:
+    def _uncut(self, total: int) -> tuple[tuple[int, int], ...]:
+        """One or two spans that one step computes; mostly no longer than it may."""
+        rng, most = self.rng, self.world.max_chunk or 8
+        start = rng.randrange(total)
+        first = (start, min(total, start + rng.randint(1, most + (rng.random() < 0.05))))
+        rest = total - first[1]
+        if rest < 1 or rng.random() < 0.6:
+            return (first,)
+        start = first[1] + (0 if rng.random() < 0.5 else rng.randrange(rest))
+        return first, (start, min(total, start + rng.randint(1, most)))
+
+    def _group_options(self, total: int, old: Ask | None, uncut: tuple[tuple[int, int], ...]) -> dict[str, Any]:
         """What only some kinds of groups look at."""
         rng, options = self.rng, dict[str, Any]()
         if rng.random() < 0.3:
             edges = range(self.world.block_size, total + 2 * self.world.block_size, self.world.block_size)
-            options["snapshots"] = tuple(sorted(rng.sample(edges, rng.randint(1, 2))))
+            chosen = sorted(rng.sample(edges, rng.randint(1, 2)))
+            options["snapshots"] = tuple(at for at in chosen if not any(start < at < stop for start, stop in uncut))
         if self.world.has_state and rng.random() < 0.9:
             options["length"] = None  # else it will be refused, which is tried often enough
         if self.world.num_own < self.world.num_groups and rng.random() < 0.8:

@@ -113,6 +113,7 @@ def request(ask: Ask) -> Request:
         max_new_tokens=ask.max_new_tokens,
         snapshots=ask.snapshots,
         encoder=encoder(ask.encoder),
+        uncut=tuple(Span(*one) for one in ask.uncut),
     )
 
 
@@ -177,6 +178,7 @@ def resumed(ask: Ask, tokens: tuple[Identity, ...], kept: int) -> Ask:
         reuse_limit=None,
         ranges=tuple((at, max(kept, at) if end is None else end, value, time) for at, end, value, time in ask.ranges),
         beams=1 if made else ask.beams,
+        uncut=tuple((start, min(stop, kept)) for start, stop in ask.uncut if start < kept),
         max_new_tokens=max(ask.max_new_tokens - made, 0),
     )
 

@@ -153,6 +153,7 @@ class Ask:
     max_new_tokens: int = 0
     snapshots: tuple[int, ...] = ()
     encoder: Encoder | None = None
+    uncut: tuple[tuple[int, int], ...] = ()  # tokens that one step computes together
     places: tuple[Identity, ...] = ()  # identities of the encoder's stream, whole blocks
 
     room: int = field(init=False, repr=False, compare=False)  # tokens of the prompt that get slots
@@ -169,6 +170,10 @@ class Ask:
             ("identities", "places", "root", "scope_root"), (identities, places, *roots), strict=True
         ):
             object.__setattr__(self, name, value)
+
+    def is_uncut(self, place: int) -> bool:
+        """No step may end here."""
+        return any(start < place < stop for start, stop in self.uncut)
 
     @property
     def keeps(self) -> bool:

@@ -44,7 +44,7 @@ def random_world(rng: Random, mix: str = "any") -> World:
         planes=rng.choice((0, 1, 2)),
         flaky=rng.random() < (0.75 if cold else 0.5),
         groups=() if groups in ((FULL,), (FULL, FULL)) else groups,
-        max_chunk=rng.choice((size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
+        max_chunk=rng.choice((1, size - 1, size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
     told = Random(repr(world))  # of its own: receipts change nothing, and so not what a seed makes either

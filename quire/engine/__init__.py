@@ -27,10 +27,11 @@ from quire.engine.settings import EngineConfig, PrefillPeer
 from quire.engine.step.branch import Answer, Listener, Run
 from quire.engine.step.report import Stats, StepReport
 from quire.engine.step.times import RunTimes
-from quire.engine.submission import EngineBusy
+from quire.engine.submission import EngineBusy, TokenPrompt
 
 __all__ = [
     "LLM", "Answer", "AsyncStream", "Connector", "DiskConfig", "Engine", "EngineBusy", "EngineConfig",
     "EnginePublisher", "Listener", "Loop", "Model", "Output", "Piece", "PrefillPeer", "Run", "RunFailed", "RunTimes",
-    "Sampling", "Stats", "StepReport", "Stream", "StructuredOutputs", "TokenLogprobs", "fitting", "load", "of",
+    "Sampling", "Stats", "StepReport", "Stream", "StructuredOutputs", "TokenLogprobs",
+    "TokenPrompt", "fitting", "load", "of",
 ]  # fmt: skip

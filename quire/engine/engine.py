@@ -50,13 +50,15 @@ from quire.engine.step.schedule import Scheduler, Turn
 from quire.engine.submission import (
     LESS,
     EngineBusy,
+    TokenPrompt,
     check_begun,
     check_limits,
     check_mask,
     check_scope,
-    checked_prompt,
     in_words,
+    parted,
     prepared_request,
+    with_room,
 )
 from quire.engine.warmup import WarmUp
 from quire.tiers.base import Tier
@@ -114,7 +116,7 @@ class Engine:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def submit(
-        self, tokens: Int32 | Sequence[int], sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
+        self, tokens: Int32 | Sequence[int] | TokenPrompt, sampling: Sampling = PLAIN_SAMPLING, *, scope: Scope = PLAIN,
         retention: Retention | None = None, listener: Listener | None = None, away: bool = False,
         mask: TokenMask | None = None, begun: Sequence[int] = (),
     ) -> Run:  # fmt: skip
@@ -124,7 +126,7 @@ class Engine:
         `begun`: tokens of its one answer that another engine has made. It goes on behind them; its listener hears all.
         """
         self._check_place()
-        prompt = checked_prompt(tokens, self.vocabulary)
+        prompt, uncut = parted(tokens, self.vocabulary)
         check_scope(scope, retention)
         check_limits(self.model, self.config, len(prompt), checked_sampling(sampling))
         check_ids(sampling, self.vocabulary)
@@ -133,13 +135,13 @@ class Engine:
         mask = self._mask(mask, sampling)
         number = next(self._numbers)
         request = Request(
-            (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens
-        )
-        prepared = prepared_request(self.cache, request, sampling.max_tokens)
+            (number, -1), prompt, scope, beams=sampling.beams, retention=retention, max_new_tokens=sampling.max_tokens,
+            uncut=uncut,
+        )  # fmt: skip
+        prepared = prepared_request(self.cache, with_room(self.config, request), sampling.max_tokens)
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         run = Run(request, sampling, seed, listener, self.clock())
-        run.arrival, run.rules = number, rules
-        run.beams = beams_of(sampling, self.model.eos_ids)
+        run.arrival, run.rules, run.beams = number, rules, beams_of(sampling, self.model.eos_ids)
         branch = Branch(run, 0, request.id, prompt)
         branch.mask = mask
         run.branches.append(branch)

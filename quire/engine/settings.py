@@ -57,14 +57,13 @@ class EngineConfig:
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
                 fact = f"it is no number of pages from 0 to {LARGEST}"
                 raise InputError(say(f"{name} {shown(value)}", fact, "give one, or a list with one per layer group"))
-        if self.max_num_tokens < self.max_sequences + self.block_size:
-            fact = f"{self.max_sequences} sequences decode a token each, and a prompt needs a block ({self.block_size})"
-            cure = f"give at least {self.max_sequences + self.block_size}, or lower max_sequences"
+        if self.max_num_tokens < self.max_sequences:
+            fact = f"{self.max_sequences} sequences compute a token each"
+            cure = f"give at least {self.max_sequences}, or lower max_sequences"
             raise InputError(say(f"max_num_tokens {self.max_num_tokens}", fact, cure))
-        chunk = self.block_size if self.max_chunk is None else self.max_chunk
-        if type(chunk) is not int or not self.block_size <= chunk <= LARGEST:
-            fact = f"chunks end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"max_chunk {shown(chunk)}", fact, "give at least one block, or None"))
+        chunk = 1 if self.max_chunk is None else self.max_chunk
+        if type(chunk) is not int or not 1 <= chunk <= LARGEST:
+            raise InputError(say(f"max_chunk {shown(chunk)}", "it is no whole number above 0", "give one, or None"))
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is no whole number from 0 on", "give one, as 0"))
 
@@ -75,6 +74,11 @@ class EngineConfig:
     def longest_chunk(self) -> int:
         """The longest part of a prompt that one step computes."""
         return min(self.max_num_tokens, self.max_chunk or self.max_num_tokens)
+
+    @property
+    def longest_uncut(self) -> int:
+        """Tokens of a prompt that one step can compute together, whatever other sequences do."""
+        return min(self.longest_chunk, self.max_num_tokens - self.max_sequences + 1)
 
     def cache_config(self, groups: tuple[LayerGroup, ...]) -> CacheConfig:
         """The cache of such an engine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,14 +12,23 @@ from quire.core.cache import Cache
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.identity import Scope
-from quire.core.records.request import Int32, Request
+from quire.core.records.request import NO_UNCUT, Int32, Request
 from quire.core.records.retain import Retention
+from quire.core.records.span import Span
 from quire.core.state.claim import Refusal
 from quire.core.state.prepared import Prepared
 from quire.engine.choose.sampling import Sampling
 from quire.engine.choose.token_mask import TokenMask
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
+
+
+class TokenPrompt(NamedTuple):
+    """Token ids, and spans of them that one step computes together, as those of an image."""
+
+    tokens: Int32 | Sequence[int]
+    uncut: Sequence[Span] = NO_UNCUT
+
 
 LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
 
@@ -71,6 +81,21 @@ def check_limits(model: Model, config: EngineConfig, num_tokens: int, sampling: 
     if sampling.beams > config.max_sequences:
         fact = f"max_sequences is {config.max_sequences}"
         raise InputError(say(f"a beam search with {sampling.beams} beams", fact, "use fewer beams"))
+
+
+def parted(given: Int32 | Sequence[int] | TokenPrompt, vocabulary: int) -> tuple[Int32, Sequence[Span]]:
+    """A prompt's token ids, checked, and its uncut spans."""
+    tokens, uncut = given if isinstance(given, TokenPrompt) else TokenPrompt(given)
+    return checked_prompt(tokens, vocabulary), uncut
+
+
+def with_room(config: EngineConfig, request: Request) -> Request:
+    """The request, if what one step must compute together has room in it, whoever else decodes."""
+    longest, most = max(map(len, request.uncut), default=0), config.longest_uncut
+    if longest > most:
+        fact = f"a step has room for {most}: max_num_tokens less what other sequences decode, and at most max_chunk"
+        raise InputError(say(f"an uncut span of {longest} tokens", fact, "enlarge max_num_tokens or max_chunk"))
+    return request
 
 
 def check_begun(begun: Sequence[int], sampling: Sampling, vocabulary: int) -> None:

@@ -73,12 +73,12 @@ def test_an_early_given_back_source_serves_the_same_batch(store: StoreName) -> N
     check(cache)
 
 
-def test_chunks_end_on_block_edges_and_keep_the_promise(store: StoreName) -> None:
+def test_chunks_use_the_budget_to_the_token_and_keep_the_promise(store: StoreName) -> None:
     """A long prompt is computed in parts; its slots are all there from the first part on."""
     cache = small(store, 16)
     batch = cache.add_sequence_batch([Request("long", seq(0, 30))], token_budget=10, max_chunk=10)
     (sequence,) = batch.sequences
-    assert batch.spans[sequence].end == 8 and sequence.capacity() == 32
+    assert batch.spans[sequence].end == 10 and sequence.capacity() == 32
     ends = []
     while batch.spans:
         end = batch.spans[sequence].end
@@ -88,7 +88,7 @@ def test_chunks_end_on_block_edges_and_keep_the_promise(store: StoreName) -> Non
         if end == 30:
             break
         batch = cache.add_sequence_batch([], token_budget=10, max_chunk=10, continuing=[sequence])
-    assert ends == [8, 16, 24, 30]
+    assert ends == [10, 20, 30]
 
 
 def test_continuing_sequences_are_charged_first(store: StoreName) -> None:
@@ -218,10 +218,11 @@ def test_several_open_claims_hold_apart(store: StoreName) -> None:
 
 def test_a_prompt_that_waits_is_not_overtaken(store: StoreName) -> None:
     cache = small(store, 16)
-    (long,) = cache.add_sequence_batch([Request("long", seq(0, 20))], token_budget=8, max_chunk=8).sequences
+    request = Request("long", seq(0, 20), uncut=[Span(8, 12)])
+    (long,) = cache.add_sequence_batch([request], token_budget=8, max_chunk=8).sequences
     cache.commit(long)
     batch = cache.add_sequence_batch([Request("new", seq(100, 2))], token_budget=3, max_chunk=8, continuing=[long])
-    assert not batch.spans and [r.request.id for r in batch.refused] == ["new"], "a block edge is out of reach"
+    assert not batch.spans and [r.request.id for r in batch.refused] == ["new"], "the end of its span is out of reach"
 
 
 def test_commit_counts_what_was_handed_out(store: StoreName) -> None:
@@ -263,6 +264,6 @@ def test_a_clock_that_raises_changes_nothing(store: StoreName) -> None:
     check(cache)
 
 
-def test_a_chunk_is_at_least_a_block(store: StoreName) -> None:
-    with pytest.raises(InputError, match="at least 4"):
-        small(store, 8).add_sequence_batch([Request("r", seq(0, 8))], max_chunk=3)
+def test_a_chunk_is_at_least_a_token(store: StoreName) -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        small(store, 8).add_sequence_batch([Request("r", seq(0, 8))], max_chunk=0)

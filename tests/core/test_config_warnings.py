@@ -132,7 +132,7 @@ def test_a_group_that_makes_no_sense_is_refused(values: dict[str, Any], said: st
             {"groups": (FULL, LayerGroup("s", snapshot_every=6))},
             "group 's': snapshots every 6 tokens do not fall on edges of 4; use a multiple of block_size",
         ),
-        ({"max_chunk": 3}, "max_chunk 3: chunks end on block edges, every 4 tokens; give at least 4"),
+        ({"max_chunk": 0}, "max_chunk 0: it must be a whole number of at least 1; pass a positive int, or None"),
         ({"max_chunk": 8.0}, "max_chunk 8.0"),
         ({"max_encoder_length": 0}, "max_encoder_length 0: it must be a whole number of at least 1"),
         ({"tiers": (TierConfig("device", (64, 64)),)}, "2 numbers for 1 groups; give one number per group"),

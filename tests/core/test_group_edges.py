@@ -59,7 +59,7 @@ def test_a_bare_commit_counts_the_last_span_only(store: StoreName, groups: tuple
 
 
 def test_what_a_hold_keeps_is_set_aside_until_the_prompt_is_finished(store: StoreName) -> None:
-    cache = build(store, (FULL, LOCAL), (64, 9), max_chunk=8)
+    cache = build(store, (FULL, LOCAL), (64, 10), max_chunk=8)
     (sequence,) = admit(cache, Request("a", tokens((0, 60)))).sequences
     cache.commit(sequence)
     held = cache.hold(sequence, Span(0, 8))
@@ -72,7 +72,7 @@ def test_what_a_hold_keeps_is_set_aside_until_the_prompt_is_finished(store: Stor
     cache.release(sequence)
     cache.release(others.sequences[0])
     check(cache)
-    assert cache.num_free(1) == 9
+    assert cache.num_free(1) == 10
 
 
 def test_nobody_starves_for_the_source_of_a_partial_hit(store: StoreName) -> None:
@@ -139,7 +139,7 @@ def test_who_waits_for_open_claims_is_named(store: StoreName) -> None:
         go_on(cache, sequence)
         cache.commit(sequence)
     others = cache.claim([Request(n, tokens((0, n), (90, 4))) for n in (8, 12, 16, 20, 24)])
-    assert cache.num_free(1) == -2
+    assert cache.num_free(1) == -3
     batch = go_on(cache, sequence)
     assert (batch.spans, batch.waiting) == ({}, [sequence])
     assert cache.add_sequence_batch((), continuing=[sequence]).waiting == [sequence]

@@ -103,7 +103,7 @@ def test_a_state_is_never_taken_back(store: StoreName) -> None:
 
 
 def test_a_hold_that_would_take_from_the_reserve_is_refused(store: StoreName) -> None:
-    cache = build(store, FULL, LOCAL, slots=(12, 8), max_chunk=8)
+    cache = build(store, FULL, LOCAL, slots=(12, 9), max_chunk=8)
     (first,) = cache.add_sequence_batch([Request("a", tokens(21))]).sequences
     other = cache.add_sequence_batch([Request("b", tokens(9, 100))]).sequences
     assert len(other) == 1 and cache.num_free(1) == 1

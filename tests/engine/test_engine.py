@@ -130,7 +130,7 @@ def test_token_ids_of_many_forms(llama: Engine, tokens: Any) -> None:
 @pytest.mark.parametrize("host", [0, 12])
 def test_a_prompt_is_the_engines_own(host: int) -> None:
     """The caller's array changes after submit: neither the prompt nor what the cache knows it by changes with it."""
-    engine = open_engine("llama", 10, host, block_size=4, max_num_tokens=8, max_sequences=4, max_length=40)
+    engine = open_engine("llama", 10, host, block_size=4, max_num_tokens=5, max_sequences=4, max_length=40)
     older = engine.submit(words(0, 4), plain(28))
     given = np.array(words(50, 32), np.int32)
     run = engine.submit(given, plain(4))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import Cache, Request, Sequence, Span, StateError, check
+from quire import Cache, InputError, LayerGroup, Request, Sequence, Span, StateError, check
 from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, finish, fork, named, release, run, start_of, tokens, try_admit
+from .test_windows import prefill
 
 
 def long_prompts(count: int, length: int) -> list[Request]:
@@ -64,13 +65,13 @@ def test_nothing_computed_nothing_stored(store: StoreName) -> None:
         (60, 100, 100, (60, 100)),
         (10, 10, 10, (9, 10)),
         (0, 100, 25, (0, 25)),
-        (32, 100, 25, (32, 55)),
+        (32, 100, 25, (32, 57)),
     ],
 )
 def test_a_reused_prefix_moves_the_chunk_and_only_the_last_one_gets_shorter(
     store: StoreName, cached: int, length: int, max_chunk: int, span: tuple[int, ...]
 ) -> None:
-    """chunk-05: a chunk costs its exact length: a middle one ends on a block edge, the last at the end."""
+    """chunk-05: a chunk costs its exact length, wherever it begins and ends; the last is what is left."""
     cache = build(store, 32, block_size=5)
     if cached:
         run(cache, Request("seed", tokens(range(cached))))
@@ -85,7 +86,7 @@ def admit_spans(cache: Cache, *requests: Request, **limits: Any) -> tuple[list[S
 
 
 def test_later_chunks_take_no_slots(store: StoreName) -> None:
-    """chunk-06: 12 tokens in chunks of 5 on blocks of 4: 4, 4 and 4 tokens; the free count moves once."""
+    """chunk-06: 12 tokens in chunks of 5 on blocks of 4: 5, 5 and 2 tokens; the free count moves once."""
     cache = build(store, 8)
     batch = try_admit(cache, Request("a", tokens(range(12))), max_chunk=5)
     (sequence,) = batch.sequences
@@ -99,17 +100,16 @@ def test_later_chunks_take_no_slots(store: StoreName) -> None:
             check(cache)
             assert len(batch.plan) == 0
             spans.append(batch.spans[sequence])
-    assert spans == [Span(0, 4), Span(4, 8), Span(8, 12)]
+    assert spans == [Span(0, 5), Span(5, 10), Span(10, 12)]
     release(cache, sequence)
 
 
-@pytest.mark.parametrize(("decoding", "span"), [(100, Span(0, 16)), (112, Span(0, 16)), (113, None), (127, None)])
-def test_a_chunk_shrinks_to_what_is_left_or_waits(store: StoreName, decoding: int, span: Span | None) -> None:
-    """chunk-07: 128 tokens a step, some of them for decoding; the prompt gets whole blocks of the rest, or none."""
+@pytest.mark.parametrize("decoding", [100, 112, 113, 127])
+def test_a_chunk_shrinks_to_what_is_left(store: StoreName, decoding: int) -> None:
+    """chunk-07: 128 tokens a step, some of them for decoding; the prompt gets the rest, to the token."""
     cache = build(store, 8, block_size=16)
     batch = try_admit(cache, Request("a", tokens(range(64))), token_budget=128 - decoding, max_chunk=64)
-    assert list(batch.spans.values()) == ([span] if span else [])
-    assert [refusal.reason for refusal in batch.refused] == ([] if span else ["tokens"])
+    assert (list(batch.spans.values()), batch.refused) == ([Span(0, 128 - decoding)], [])
 
 
 def test_sequences_under_way_come_first(store: StoreName) -> None:
@@ -125,13 +125,15 @@ def test_sequences_under_way_come_first(store: StoreName) -> None:
     assert next(iter(batch.spans)) is under_way and batch.num_tokens == 128
 
 
-@pytest.mark.parametrize(("budget", "admitted"), [(128, 4), (127, 3), (32, 1), (31, 0), (16, 0)])
-def test_first_chunks_are_admitted_until_the_budget_is_full(store: StoreName, budget: int, admitted: int) -> None:
-    """chunk-09: eight prompts of 4096, chunks of 32: as many whole chunks as fit, never a token more."""
+@pytest.mark.parametrize(
+    ("budget", "spans"), [(128, [32] * 4), (127, [32, 32, 32, 31]), (32, [32]), (31, [31]), (16, [16])]
+)
+def test_first_chunks_are_admitted_until_the_budget_is_full(store: StoreName, budget: int, spans: list[int]) -> None:
+    """chunk-09: eight prompts of 4096, chunks of 32: as many as fit and a part of one more, never a token more."""
     cache = build(store, 1024, block_size=32, max_length=4096)
     batch = try_admit(cache, *long_prompts(8, 4096), token_budget=budget, max_chunk=32)
-    assert [len(span) for span in batch.spans.values()] == [32] * admitted
-    assert [refusal.reason for refusal in batch.refused] == ["tokens"] + ["order"] * (7 - admitted)
+    assert [len(span) for span in batch.spans.values()] == spans
+    assert [refusal.reason for refusal in batch.refused] == ["tokens"] + ["order"] * (7 - len(spans))
 
 
 @pytest.mark.parametrize(("budget", "admitted"), [(8192, 2), (8191, 1), (4095, 0), (None, 8)])
@@ -145,13 +147,15 @@ def test_without_chunks_a_prompt_is_computed_whole_or_waits(
     assert len(batch.refused) == 8 - admitted
 
 
-def test_a_chunk_that_starts_inside_a_block_still_ends_on_an_edge(store: StoreName) -> None:
-    """chunk-11: start 6, chunks of 4, blocks of 4: the first chunk is [6, 8), and a budget of 1 admits nothing."""
+def test_a_chunk_that_starts_inside_a_block_may_end_inside_one(store: StoreName) -> None:
+    """chunk-11: start 6, chunks of 4, blocks of 4: the first chunk is [6, 10), with a budget of 1 it is [6, 7)."""
     cache = build(store, 8)
     run(cache, Request("seed", tokens(range(6))))
     request = Request("a", tokens(range(6), range(50, 60)))
-    assert try_admit(cache, request, max_chunk=4, token_budget=1).sequences == []
-    assert admit_spans(cache, request, max_chunk=4)[1] == [Span(6, 8)]
+    (sequence,), spans = admit_spans(cache, request, max_chunk=4, token_budget=1)
+    assert spans == [Span(6, 7)]
+    release(cache, sequence)
+    assert admit_spans(cache, request, max_chunk=4)[1] == [Span(6, 10)]
 
 
 @pytest.mark.parametrize("form", ["rows", "sequences", "sequence"])
@@ -243,3 +247,134 @@ def test_a_prompt_s_step_computes_the_source_and_not_its_fork(store: StoreName) 
     compute(cache, twin)
     assert twin.computed == 12
     release(cache, sequence, twin)
+
+
+@pytest.mark.parametrize("budget", [1000, 255, 1])
+def test_a_budget_is_used_to_the_token(store: StoreName, budget: int) -> None:
+    """chunk-17: blocks of 256; every step but the last computes its whole budget, whatever groups there are."""
+    full, near = LayerGroup("full"), LayerGroup("near", window=300)
+    state = LayerGroup("state", snapshot_every=3584, snapshot_at_end=False)
+    mixes = ((full,), (full, near), (full, state), (full, near, state))
+    for groups in mixes if budget > 1 else mixes[-1:]:
+        cache = build(store, 16, groups=groups, block_size=256, max_chunk=1000, max_length=4096)
+        sequence, spans = prefill(cache, Request("a", tokens(range(min(3500, 260 * budget)))), token_budget=budget)
+        assert [len(span) for span in spans[:-1]] == [budget] * (len(spans) - 1) and len(spans[-1]) <= budget
+        release(cache, sequence)
+
+
+def test_a_part_that_begins_inside_a_block_ends_at_the_next_snapshot(store: StoreName) -> None:
+    """chunk-18: blocks of 4, snapshots every 8, steps of 5: [0,5), [5,8), [8,13), ...: all snapshots are taken."""
+    cache = build(store, (16, 8), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=8)), max_chunk=5)
+    sequence, spans = prefill(cache, Request("a", tokens(range(22))))
+    assert [span.end for span in spans] == [5, 8, 13, 16, 20, 22]
+    release(cache, sequence)
+    assert [start_of(cache, tokens(range(n), 99)) for n in (8, 16, 20)] == [8, 16, 20]
+
+
+@pytest.mark.parametrize(
+    ("budget", "ends"), [(64, [40]), (32, [30, 40]), (20, [10, 30, 40]), (26, [10, 36, 40]), (22, [10, 30, 40])]
+)
+def test_no_step_ends_inside_an_uncut_span(store: StoreName, budget: int, ends: list[int]) -> None:
+    """chunk-19: 40 tokens, [10,30) and [30,33) are uncut: a step ends before them, between them or behind them."""
+    cache = build(store, 16)
+    request = Request("a", tokens(range(40)), uncut=[Span(30, 33), Span(10, 30)])
+    sequence, spans = prefill(cache, request, max_chunk=budget)
+    assert [span.end for span in spans] == ends
+    release(cache, sequence)
+
+
+def test_an_uncut_span_waits_for_a_budget_that_has_room(store: StoreName) -> None:
+    """chunk-20: uncut [4,12) in budgets of 6: [0,4), then it waits, and so does who comes behind; with 8: [4,12)."""
+    cache = build(store, 16)
+    (sequence,) = admit(cache, Request("a", tokens(range(16)), uncut=[Span(4, 12)]), max_chunk=6)
+    assert sequence.ran == 4
+    compute(cache, sequence)
+    behind = Request("b", tokens(range(100, 104)))
+    batch = try_admit(cache, behind, continuing=[sequence], token_budget=6, max_chunk=16)
+    assert (batch.spans, batch.waiting, batch.refused[0].reason) == ({}, [sequence], "tokens")
+    batch = try_admit(cache, behind, continuing=[sequence], token_budget=8, max_chunk=16)
+    assert (list(batch.spans.values()), batch.refused[0].have) == ([Span(4, 12)], 0)
+    release(cache, sequence)
+    first = Request("c", tokens(range(200, 216)), uncut=[Span(0, 8)])
+    (refusal,) = try_admit(cache, first, token_budget=6, max_chunk=16).refused
+    assert (refusal.reason, refusal.need, refusal.have, refusal.never) == ("tokens", 16, 6, False)
+
+
+def test_an_uncut_span_longer_than_any_step_is_refused_for_good(store: StoreName) -> None:
+    """chunk-21: a span of 9 where no step computes more than 8; of 8 it is admitted."""
+    cache = build(store, 16, max_chunk=8)
+    (refusal,) = try_admit(cache, Request("a", tokens(range(16)), uncut=[Span(4, 13)])).refused
+    assert (refusal.reason, refusal.need, refusal.have, refusal.never) == ("tokens", 9, 8, True)
+    sequence, spans = prefill(cache, Request("a", tokens(range(16)), uncut=[Span(4, 12)]))
+    assert [span.end for span in spans] == [4, 12, 16]
+    release(cache, sequence)
+
+
+def test_a_hit_may_end_inside_an_uncut_span(store: StoreName) -> None:
+    """chunk-22: 6 tokens are cached, [4,12) is uncut: the rest of it is computed in one step."""
+    cache = build(store, 16)
+    run(cache, Request("seed", tokens(range(6))))
+    request = Request("a", tokens(range(16)), uncut=[Span(4, 12)])
+    sequence, spans = prefill(cache, request, max_chunk=6)
+    assert spans == [Span(6, 12), Span(12, 16)]
+    release(cache, sequence)
+
+
+def test_no_snapshot_is_taken_inside_an_uncut_span(store: StoreName) -> None:
+    """chunk-23: snapshots every 8 and at the last edge, 20; uncut [6,10) and [18,21): one at 16, the last edge left."""
+    for prompt, ends, found in ((22, [16, 22], [0, 16, 16]), (17, [16, 17], [0, 16, 17])):
+        cache = build(store, (32, 8), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=8)))
+        uncut = [span for span in (Span(6, 10), Span(18, 21)) if span.end <= prompt]
+        sequence, spans = prefill(cache, Request("a", tokens(range(prompt)), uncut=uncut))
+        assert [span.end for span in spans] == ends
+        release(cache, sequence)
+        assert [start_of(cache, tokens(range(n), 99)) for n in (8, 16, 20)] == found
+    for uncut, last in (([Span(18, 21)], 16), ([Span(18, 21), Span(13, 18)], 12), ([Span(2, 22)], 0)):
+        cache = build(store, (32, 8), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=0)))
+        sequence, _ = prefill(cache, Request("a", tokens(range(22)), uncut=uncut))
+        release(cache, sequence)
+        assert start_of(cache, tokens(range(22))) == last
+
+
+def test_uncut_spans_that_cannot_be(store: StoreName) -> None:
+    """chunk-24: outside the prompt, overlapping, empty, no spans, parted by the length, with a snapshot inside."""
+    cache, text = build(store, 16), tokens(range(16))
+    wrong: list[tuple[str, Any]] = [
+        ("it has 16 tokens", [Span(12, 17)]),
+        ("they overlap", [Span(8, 12), Span(4, 9)]),
+        ("its uncut spans are", [Span(4, 4)]),
+        ("its uncut spans are", [(4, 8)]),
+        ("its uncut spans are", 4),
+    ]
+    for fact, uncut in wrong:
+        with pytest.raises(InputError, match=fact):
+            Request("a", text, uncut=uncut)
+    with pytest.raises(InputError, match="no step ends inside the uncut span that begins at 6"):
+        Request("a", text, uncut=[Span(6, 10)], snapshots=[8])
+    with pytest.raises(InputError, match="room is made for 8 of its 16 tokens"):
+        cache.claim([Request("a", text, uncut=[Span(6, 10)], length=8)])
+    check(cache)
+
+
+def test_uncut_spans_of_a_request_that_goes_on(store: StoreName) -> None:
+    """chunk-25: suspended inside its prompt's uncut [4,12), behind 16 tokens, and cut to 6: [4,12), [4,12), [4,6)."""
+    first = Request("a", tokens(range(16)), uncut=[Span(4, 12)])
+    cache = build(store, 16, max_chunk=8)
+    (sequence,) = admit(cache, first)
+    compute(cache, sequence)
+    assert (sequence.computed, cache.suspend(sequence).uncut) == (4, (Span(4, 12),))
+    assert first.continued(tokens(range(18)), 16).uncut == (Span(4, 12),)
+    assert first.continued(tokens(range(6)), 6).uncut == (Span(4, 6),)
+    assert first.continued(tokens(range(4)), 4).uncut == ()
+
+
+def test_a_prompt_with_a_state_is_suspended_inside_a_block(store: StoreName) -> None:
+    """chunk-26: 6 of 22 tokens computed, in blocks of 4: it resumes at 6, its state included."""
+    cache = build(store, (16, 8), groups=(LayerGroup("full"), LayerGroup("state", snapshot_every=16)))
+    (sequence,) = admit(cache, Request("a", tokens(range(22))), max_chunk=6)
+    compute(cache, sequence)
+    request = cache.suspend(sequence)
+    check(cache)
+    (sequence,) = admit(cache, request, max_chunk=6)
+    assert (sequence.start, sequence.ran) == (6, 12)
+    release(cache, sequence)

@@ -204,11 +204,11 @@ def test_a_combination_that_cannot_run_says_why(trace: str) -> None:
 
 
 def test_one_bad_combination_is_a_row_and_the_others_run(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A shape that is none, a budget below a block, more pages than there can be."""
+    """More pages than there can be, a shape that is none, a longest part of no tokens."""
     far = grid_of(24)[0].with_memory("device", 10**18)
-    bad = [replace(far, block_size=1), *grid_of(24, shape="gpt-9"), *grid_of(24, token_budget=100)]
+    bad = [replace(far, block_size=1), *grid_of(24, shape="gpt-9"), *grid_of(24, max_chunk=0)]
     found = sweep(trace, [*bad, *grid_of(24)], executor=LocalExecutor())
-    reasons = ["the most that can be replayed", "the presets are", "parts of prompts end on block edges", ""]
+    reasons = ["the most that can be replayed", "the presets are", "max_chunk 0: it must be a whole number", ""]
     assert all(reason in point.error for point, reason in zip(found.points, reasons, strict=True))
     assert not found.points[-1].error and found.points[-1].optimum is not None and found.points[1].optimum is None
     assert sum("did not run" in line for line in curves.rows(found)[1]) == 3

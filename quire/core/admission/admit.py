@@ -88,7 +88,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back."""
     setup = registry.setup
     now = setup.now() if registry.timed else 0  # before the first change: a caller's clock may raise
-    parts = _parts_of(step, continuing, setup.block_size) if continuing else []
+    parts = _parts_of(step, continuing) if continuing else []
     ends, refused = _fit_tokens(registry, claims, step)
     others = _all_or_none(setup, claims, refused) if step.all_or_nothing else []
     out, lacked = _fit_slots(setup, claims)
@@ -118,7 +118,7 @@ def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, .
     setup = registry.setup
     if registry.timed:
         setup.now()  # a caller's clock may raise, before the first change
-    parts = [part for part in _parts_of(step, continuing, setup.block_size) if _extend_prompt(registry, part)]
+    parts = [part for part in _parts_of(step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     return Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
 
@@ -136,7 +136,7 @@ def check_open(registry: Registry, claims: Claims) -> None:
             raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims and use another id"))
 
 
-def _parts_of(step: Step, continuing: Iterable[Sequence], block_size: int) -> list[SequenceSpan]:
+def _parts_of(step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
     parts: list[SequenceSpan] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
@@ -145,7 +145,7 @@ def _parts_of(step: Step, continuing: Iterable[Sequence], block_size: int) -> li
             fact = "it is given twice" if sequence in seen else "its prompt is computed"
             raise StateError(say(f"continuing {shown(sequence.id)}", fact, "pass each unfinished prompt once"))
         seen.add(sequence)
-        stop = step.end(start, sequence.prepared.stop_after(start, end), block_size)
+        stop = step.end(start, sequence.prepared.stop_after(start, end), sequence.prepared)
         if stop is None:
             step.left = 0  # it waits, and so does every request behind it
             break
@@ -162,7 +162,8 @@ def _fit_tokens(registry: Registry, claims: Claims, step: Step) -> tuple[list[in
             return ends, _refuse(claims, place, "sequences", (place + 1, rows))
         left, start = step.left, claim._hit.start
         stop = start + claim.num_tokens
-        end = step.end(start, claim.prepared.stop_after(start, stop) if setup.bounded else stop, setup.block_size)
+        prepared = claim.prepared
+        end = step.end(start, prepared.stop_after(start, stop) if setup.bounded else stop, prepared)
         if end is None:
             return ends, _refuse(claims, place, "tokens", (claim.num_tokens, left or 0))
         ends.append(end)

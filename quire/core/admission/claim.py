@@ -69,6 +69,10 @@ def never_fits(setup: Setup, prepared: Prepared, purpose: Purpose) -> Refusal | 
     least, places = prepared._length + request.extra_tokens, prepared._encoder
     if least > config.max_length:
         return Refusal(request, "tokens", least, config.max_length, never=True)
+    if request.uncut and config.max_chunk is not None:
+        together = max(map(len, request.uncut))
+        if together > config.max_chunk:
+            return Refusal(request, "tokens", together, config.max_chunk, never=True)
     longest = max(least, prepared._length + prepared._new_tokens) if request.max_new_tokens else least
     if setup.only_full and request.beams == 1 and -(-longest // setup.block_size) <= setup.smallest_pool:
         return None  # the usual case: every group takes the same

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import InputError, say, shown
+from quire.core.state.prepared import Prepared
 
 
 class Step:
@@ -17,7 +18,7 @@ class Step:
         if token_budget is not None:
             _check_budget("token_budget", token_budget, 1)
         if max_chunk is not None:
-            _check_budget("max_chunk", max_chunk, config.block_size)  # chunks end on block edges
+            _check_budget("max_chunk", max_chunk, 1)
         if not isinstance(all_or_nothing, bool):
             fact = f"it is a {type(all_or_nothing).__name__}"
             raise InputError(say("all_or_nothing", fact, "pass True or False"))
@@ -28,15 +29,15 @@ class Step:
         self.max_chunk = max_chunk  # longest part of a prompt per step; None: a prompt is computed whole
         self.all_or_nothing = all_or_nothing
 
-    def end(self, start: int, end: int, block_size: int) -> int | None:
-        """Where to stop: at the end, or for a chunk on a block boundary; None when neither fits."""
+    def end(self, start: int, end: int, prepared: Prepared) -> int | None:
+        """Where to stop: at the end, or for a chunk where the budget ends or the prompt may be cut; None: nowhere."""
         if self.max_chunk is None and self.left is None:
             return end
         limit = end - start
         if self.max_chunk is not None:
             limit = min(limit, self.max_chunk, limit if self.left is None else self.left)
             if limit < end - start:
-                limit = (start + limit) // block_size * block_size - start
+                limit = prepared.cut_before(start + limit) - start
                 if limit <= 0:
                     return None
         if self.left is not None:

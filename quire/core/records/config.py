@@ -131,9 +131,9 @@ class CacheConfig:
         if not isinstance(self.event_seed, bytes) or len(self.event_seed) != SEED_BYTES:
             fact, cure = f"it must be {SEED_BYTES} bytes that nobody can guess", "use secrets.token_bytes(16)"
             raise InputError(say("this event_seed", fact, cure))
-        if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < self.block_size):
-            fact = f"chunks end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, f"give at least {self.block_size}"))
+        if self.max_chunk is not None and (type(self.max_chunk) is not int or self.max_chunk < 1):
+            fact = "it must be a whole number of at least 1"
+            raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, "pass a positive int, or None"))
 
     def _check_groups(self) -> None:
         cross = [group.cross for group in self.groups]

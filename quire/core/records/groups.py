@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.span import Span, merged
+from quire.core.records.span import Span, cut_before, merged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +29,9 @@ class Marks(NamedTuple):
     """Where a request wants snapshots besides the regular ones."""
 
     named: tuple[int, ...] = ()
-    end: int = 0  # the last block edge inside its prompt
+    end: int = 0  # the last block edge inside its prompt at which it may be cut
     last: int = 0  # the prompt's end, if it is a block edge
+    uncut: tuple[Span, ...] = ()  # no step ends inside these, so no snapshot is taken there either
 
 
 class Lengths(NamedTuple):
@@ -158,6 +159,8 @@ class LayerGroup:
         """A snapshot is taken here; without marks (nothing is kept) nowhere."""
         if self.snapshot_every is None or marks is None or not position or position % size:
             return False
+        if marks.uncut and cut_before(position, marks.uncut) < position:
+            return False
         if position in marks.named or (self.snapshot_at_end and position in (marks.end, marks.last)):
             return True
         return self.snapshot_every > 0 and position % self.snapshot_every == 0
@@ -169,8 +172,17 @@ class LayerGroup:
         edges = (*marks.named, marks.end, marks.last)
         stops = [edge for edge in edges if edge > start and self._is_stop(edge, marks, size)]
         if self.snapshot_every:
-            stops.append((start // self.snapshot_every + 1) * self.snapshot_every)
+            stops.append(self._next_regular(start, marks))
         return min(end, *stops) if stops else end
+
+    def _next_regular(self, start: int, marks: Marks) -> int:
+        """The next regular snapshot behind `start` that no uncut span is in the way of."""
+        assert self.snapshot_every
+        position = (start // self.snapshot_every + 1) * self.snapshot_every
+        for span in marks.uncut:
+            if span.start < position < span.end:
+                position = -(-span.end // self.snapshot_every) * self.snapshot_every
+        return position
 
     def _stored_at(self, start: int, end: int, size: int, marks: Marks | None = NO_MARKS) -> tuple[int, int]:
         """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
@@ -199,9 +211,8 @@ class LayerGroup:
         blocks = -(-end // size) - first
         if self.window is None or chunk is None:
             return blocks + held
-        later = max(0, self.sink(size) - first) + max(1, self.tail(size)) + -(-chunk // size)
-        at_first = held + -(-(start % size + chunk) // size) if held else 0
-        return min(blocks + held, max(later, at_first))
+        most = max(0, self.sink(size) - first) + self.tail(size) + -(-(size - 1 + chunk) // size)
+        return min(blocks + held, most)  # a step may begin at the last token of a block, its window before it
 
     def _forked(self, length: int, size: int) -> int:
         """Pages that a fork at `length` cannot share: one formula for beams and forks, with and without reuse."""
@@ -222,9 +233,6 @@ class LayerGroup:
         if self.window is None:
             return plain
         first = self._peak(0, reach, chunk, size)
-        if chunk is not None:  # it may begin inside a block, with all its window before it
-            begun = self.sink(size) + self.tail(size) + -(-(size - 1 + chunk) // size)
-            first = min(-(-reach // size), max(first, begun))
         return min(plain, max(first + spare, self._later(prompt, beams, size)))
 
     def _most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:

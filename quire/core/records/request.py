@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,14 @@ from quire.core.records.encoder import Encoder
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.identity import Media, Scope, token_words
 from quire.core.records.retain import Retention
+from quire.core.records.span import Span, cut_before
 from quire.core.records.tuples import keep_tuples
 
 Int32 = NDArray[np.int32]
 PLAIN = Scope()
 NO_MEDIA: tuple[Media, ...] = ()
 NO_SNAPSHOTS: tuple[int, ...] = ()
+NO_UNCUT: tuple[Span, ...] = ()
 _INT32 = np.dtype(np.int32)
 _TOLD = ("scope", "length", "reuse", "reuse_limit", "beams", "extra_tokens", "max_new_tokens", "encoder")
 
@@ -44,6 +47,7 @@ class Request:
     max_new_tokens: int = 0  # what it may still generate
     snapshots: Sequence[int] = NO_SNAPSHOTS  # block edges where state groups keep one, besides the regular ones
     encoder: Encoder | None = None  # what cross groups read
+    uncut: Sequence[Span] = NO_UNCUT  # tokens that one step computes together, as those of an image; kept ascending
 
     def __post_init__(self) -> None:
         check_tokens(self.tokens, "a request")
@@ -68,12 +72,15 @@ class Request:
             self._check_words()
         if self.snapshots is not NO_SNAPSHOTS or self.encoder is not None:
             self._check_groups()
+        if self.uncut is not NO_UNCUT:
+            self._check_uncut()
 
     def __repr__(self) -> str:
         """Whose it is and how large; never what it says."""
         told = [f"{len(self.tokens)} tokens"]
         told += ["extra ids"] if self.extra_ids is not None else []
         told += [f"{len(getattr(self, name))} {name}" for name in ("media", "snapshots") if getattr(self, name)]
+        told += [f"{len(self.uncut)} uncut spans"] if self.uncut else []
         told += ["retention"] if self.retention is not None else []
         usual = {field.name: field.default for field in fields(self)}
         given = [(name, getattr(self, name)) for name in _TOLD]
@@ -88,6 +95,26 @@ class Request:
         if self.encoder is not None and not isinstance(self.encoder, Encoder):
             fact = f"its encoder is a {type(self.encoder).__name__}"
             raise InputError(say(f"request {shown(self.id)}", fact, "pass an Encoder"))
+
+    def _check_uncut(self) -> None:
+        keep_tuples(self, "uncut")
+        name = f"request {shown(self.id)}"
+        if not isinstance(self.uncut, tuple) or not all(isinstance(one, Span) and one for one in self.uncut):
+            fact = f"its uncut spans are {shown(self.uncut)}"
+            raise InputError(say(name, fact, "pass a list of Spans with at least one token each"))
+        spans = tuple(sorted(self.uncut))
+        object.__setattr__(self, "uncut", spans)
+        if spans and spans[-1].end > len(self.tokens):
+            fact = f"it has {len(self.tokens)} tokens"
+            raise InputError(say(f"{name} with the uncut span {spans[-1]}", fact, "give spans inside the prompt"))
+        for one, other in pairwise(spans):
+            if other.start < one.end:
+                cure = "make them one span, or correct them"
+                raise InputError(say(f"{name} with the uncut spans {one} and {other}", "they overlap", cure))
+        for place in self.snapshots:
+            if (at := cut_before(place, spans)) < place:
+                fact = f"no step ends inside the uncut span that begins at {at}"
+                raise InputError(say(f"{name} with a snapshot at {place}", fact, "leave one of them out"))
 
     def _check_numbers(self) -> None:
         for name, least in (("length", 1), ("beams", 1), ("extra_tokens", 0), ("max_new_tokens", 0)):
@@ -128,11 +155,12 @@ class Request:
             ids = np.concatenate([ids[:kept], np.zeros(len(tokens) - kept, np.int64)])
         media = tuple(item for part in self.media for item in part._cut(kept))
         made = len(tokens) - kept
+        uncut = tuple(Span(one.start, min(one.end, kept)) for one in self.uncut if one.start < kept)
         return replace(
             self, tokens=tokens, length=None, extra_ids=ids, media=media, beams=1 if made else self.beams,
             reuse_limit=None,  # those tokens have been computed since
             retention=None if self.retention is None else self.retention._bound(kept),
-            max_new_tokens=max(self.max_new_tokens - made, 0),
+            max_new_tokens=max(self.max_new_tokens - made, 0), uncut=uncut or NO_UNCUT,
         )  # fmt: skip
 
     def words(self) -> NDArray[np.uint64] | None:

@@ -58,3 +58,11 @@ def without(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ...
         if start < span.end:
             kept.append(Span(start, span.end))
     return tuple(kept)
+
+
+def cut_before(place: int, uncut: tuple[Span, ...]) -> int:
+    """The last place up to `place` that is inside none of these; they ascend and do not overlap."""
+    for span in reversed(uncut):
+        if span.start < place < span.end:
+            return span.start
+    return place

@@ -11,6 +11,7 @@ from quire.core.records.groups import Marks
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.core.records.retain import to_ticks
+from quire.core.records.span import cut_before
 from quire.core.state.setup import Setup
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Prepared:
         self._seated = False
         self._length = num_tokens if request.length is None else request.length
         self.end = min(self._length, num_tokens)  # first token that is not computed here
+        if request.uncut:
+            _check_uncut(request, self.end)
         self._keep = setup.config.reuse and request.reuse
         self._scope: Scope | None = request.scope  # None: nobody else may reuse what it computes
         self._scope_key = request.scope.key
@@ -100,14 +103,26 @@ class Prepared:
         self._reaches = tuple(
             self._length if layer.current else self._length + extra for layer, extra in zip(layers, extras, strict=True)
         )
-        edge = (self.end - 1) // size * size  # the last block edge from which the same prompt may start
-        last = 0 if self.end % size else self.end  # where one that goes on behind it may
-        self._marks = Marks(tuple(request.snapshots), edge, last) if self._keep else None
+        last = 0 if self.end % size else self.end  # where a prompt that goes on behind it may start
+        if self._keep:
+            self._marks = Marks(tuple(request.snapshots), self._last_edge(size), last, tuple(request.uncut))
 
     @property
     def _new_tokens(self) -> int:
         """Tokens it may generate: no sequence becomes longer than max_length."""
         return max(0, min(self.request.max_new_tokens, self._setup.config.max_length - self._length))
+
+    def _last_edge(self, size: int) -> int:
+        """The last block edge from which the same prompt may start, and at which it may be cut."""
+        edge = (self.end - 1) // size * size
+        while edge and (cut := self.cut_before(edge)) < edge:
+            edge = cut // size * size
+        return edge
+
+    def cut_before(self, place: int) -> int:
+        """Where a step that would end at `place`, inside the prompt, ends instead: there, or before an uncut span."""
+        uncut = self.request.uncut
+        return cut_before(place, tuple(uncut)) if uncut else place
 
     def stop_after(self, start: int, end: int) -> int:
         """Where a step that begins at `start` must end at the latest."""
@@ -128,6 +143,13 @@ class Places:
         self.blocks = len(tokens) // setup.block_size
         self.chain: Chain = setup.chain(setup.block_size, tokens, words)
         self.keep = keep and words is not None  # content without a name cannot be found by others
+
+
+def _check_uncut(request: Request, end: int) -> None:
+    if request.uncut[-1].end > end:
+        ask = f"uncut span {request.uncut[-1]} of request {shown(request.id)}"
+        fact = f"room is made for {end} of its {len(request.tokens)} tokens"
+        raise InputError(say(ask, fact, "give a length that ends no uncut span, or leave the span out"))
 
 
 def _check_encoder(setup: Setup, request: Request) -> None:

@@ -114,8 +114,8 @@ class Scheduler:
         """Every ready branch computes its last token, and its drafts where they fit."""
         ready = sorted(self.ready, key=lambda one: one.age)
         spare = self._config.max_num_tokens - len(ready)
-        if self.prompts or self.waiting:
-            spare -= self._config.block_size  # a prompt can always go on by a block
+        if (self.prompts or self.waiting) and any(branch.run.sampling.drafts for branch in ready):
+            spare -= self._kept_from_drafts()
         for branch in ready:
             guesses = branch.run.sampling.drafts and spare > 0 and branch.mask is None
             branch.drafts = self._guess(branch, spare) if guesses else NO_DRAFTS
@@ -123,6 +123,11 @@ class Scheduler:
         counts = [len(branch.drafts) for branch in ready]  # before the first of them takes its drafts back
         for count in sorted(set(counts), reverse=True):
             self._grow(turn, [branch for branch, one in zip(ready, counts, strict=True) if one == count])
+
+    def _kept_from_drafts(self) -> int:
+        """Tokens of a step with which a prompt can always go on: a block, or what must not be cut."""
+        requests = (branch.run.request for branch in (*self.prompts, *self.waiting))
+        return max(self._config.block_size, *(len(span) for request in requests for span in request.uncut), 0)
 
     def _guess(self, branch: Branch, spare: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         sampling = branch.run.sampling
@@ -266,4 +271,5 @@ class Scheduler:
 
 def _part(prepared: Prepared, left: Span, chunk: int) -> Span:
     """What is computed of it in one step, if the budget allows."""
-    return Span(left.start, min(prepared.stop_after(left.start, left.end), left.start + chunk))
+    start, end = left.start, prepared.stop_after(left.start, left.end)
+    return Span(start, end if end <= start + chunk else max(start, prepared.cut_before(start + chunk)))

@@ -95,8 +95,7 @@ class TwoPhase:
         if budget is None:
             return True
         left = budget - sum([min(chunk or budget, one.prompt_end - one.computed) for one in continuing])
-        end, size = claim.start + claim.num_tokens, self._cache.config.block_size
-        return left > 0 and part_of(claim.start, end, left, chunk, size) is not None
+        return left > 0 and part_of(claim.start, claim.start + claim.num_tokens, left, chunk) is not None
 
     def _takes(self, claim: Claim) -> int:
         """Slots that a claim takes besides the pages it holds on the device."""

@@ -31,7 +31,6 @@ class OneAtATime:
     def __init__(self, cache: TimedCache) -> None:
         self._cache = cache
         self._budget = cache.budgets.token_budget
-        self._block_size = cache.config.block_size
         self._explains = cache.config.receipts
 
     def admit(self, ready: list[Prepared], continuing: Sequence[Live]) -> AdmissionResult:
@@ -49,7 +48,7 @@ class OneAtATime:
         chosen = self._chosen(ready, left, result)
         for one in chosen:
             whole = one.found.start + one.tokens == one.found.stop
-            chunk = self._cache.budgets.max_chunk if whole else max(one.tokens, self._block_size)
+            chunk = self._cache.budgets.max_chunk if whole else one.tokens
             batch = self._cache.add_one(one.prepared, chunk)
             result.take(batch, one.found.start, one.tokens, self._explains)
             if not batch.sequences and not batch.refused[0].never:
@@ -65,7 +64,7 @@ class OneAtATime:
         chosen: list[_Chosen] = []
         for prepared, found in zip(ready, self._cache.probe(ready), strict=True):
             result.found[prepared.request.id] = found.start
-            tokens = part_of(found.start, found.stop, left, self._cache.budgets.max_chunk, self._block_size)
+            tokens = part_of(found.start, found.stop, left, self._cache.budgets.max_chunk)
             if tokens is None:
                 break
             if left is not None:

@@ -219,7 +219,7 @@ class Player:
         """Whom the budget will reach, where that can be known: with states a step may end at a snapshot."""
         if left is None or self._forgets:
             return None
-        return Forecast(left, self.cache.budgets, self._settings.block_size, self._computed)
+        return Forecast(left, self.cache.budgets, self._computed)
 
     def _put_back(self, entries: list[QueueEntry], result: AdmissionResult) -> None:
         """They go on waiting; what was found for them is remembered."""

@@ -77,8 +77,8 @@ class Forecast:
     Of those whose missing part was computed since, that is not known any more: they are looked at again.
     """
 
-    def __init__(self, left: int, budgets: Budgets, block_size: int, computed: Int32) -> None:
-        self._left, self._max_chunk, self._size, self._computed = left, budgets.max_chunk, block_size, computed
+    def __init__(self, left: int, budgets: Budgets, computed: Int32) -> None:
+        self._left, self._max_chunk, self._computed = left, budgets.max_chunk, computed
         self._alone = left == budgets.token_budget  # nobody else is in the step: the cache says whether it ever fits
 
     def reaches(self, waiting: WaitingRequest) -> bool:
@@ -87,7 +87,7 @@ class Forecast:
         if last is None or self._computed[last.part] > last.when:
             self._alone = False
             return True
-        tokens = part_of(last.start, last.end, self._left, self._max_chunk, self._size)
+        tokens = part_of(last.start, last.end, self._left, self._max_chunk)
         self._left -= tokens or 0
         alone, self._alone = self._alone, False
         return tokens is not None or alone

@@ -120,9 +120,6 @@ class ReplaySettings:
 
     def config(self, trace: Trace) -> CacheConfig:
         """The cache for this trace."""
-        if self.token_budget is not None and self.token_budget < self.block_size:
-            fact = f"parts of prompts end on block edges, every {self.block_size} tokens"
-            raise InputError(say(f"token_budget {self.token_budget}", fact, "give at least one block"))
         shape = find_shape(self.shape)
         groups = shape.groups(self.block_size)
         tiers = [TierConfig(tier.name, tier.slots(shape, self.block_size), tier.slow) for tier in self.tiers]
