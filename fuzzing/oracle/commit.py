@@ -17,7 +17,7 @@ def commit(state: State, row: Row, computed: int) -> int:
     row.ahead = False
     blocks = row.computed // state.world.block_size
     if blocks <= row.committed:
-        return sum(offer(state, row, group) for group in range(len(state.pools)) if state.offers(group, row))
+        return sum(offer(state, row, group) for group in range(len(state.pools)) if state.offers(group))
     before, row.committed = row.committed, blocks
     if row.tip is not None:
         path = path_of(row.ask.root, row.tokens, state.world.block_size)
@@ -26,7 +26,7 @@ def commit(state: State, row: Row, computed: int) -> int:
         row.tip = path[: blocks + 1]
     fresh = 0
     for group in range(len(state.pools)):
-        if state.offers(group, row):
+        if state.offers(group):
             fresh += offer(state, row, group)
         if reach.bounded(state.kinds[group]):
             fresh += leave(state, row, group)

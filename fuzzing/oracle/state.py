@@ -136,9 +136,9 @@ class State:
         """Device slots that can be had and are reserved for nobody."""
         return self.pools[group].free() - sum(row.reserve(group) for row in self.rows.values() if row.peaks[group])
 
-    def offers(self, group: int, row: Row) -> bool:
-        """Whether final pages become findable at once: not while some of them are to leave."""
-        return self.kinds[group].kind != "state" and not row.peaks[group]
+    def offers(self, group: int) -> bool:
+        """Whether final pages become findable at once: a state's are kept where it stands."""
+        return self.kinds[group].kind != "state"
 
     def tips(self) -> Iterable[Path]:
         """Where live sequences go on in the tree."""

@@ -289,3 +289,48 @@ def test_a_hold_of_pages_that_a_prompt_counts_on_needs_room(store: StoreName) ->
             assert go_on(cache, sequence) != [None]
             compute(cache, sequence)
         release(cache, sequence)
+
+
+def test_a_prompt_under_way_is_findable_up_to_its_last_block(store: StoreName) -> None:
+    """reserve-18: 320 of 640 tokens computed behind a window of 64: others start at 320, not where pages left it."""
+    groups, text = (FULL, LayerGroup("near", window=64)), tokens(range(640))
+    cache = build(store, (96, 40), groups=groups, block_size=16, max_chunk=64, partial_reuse=False)
+    first = begin(cache, Request("a", text))
+    while first.computed < 320:
+        go_on(cache, first)
+        compute(cache, first)
+    assert start_of(cache, text) == 320 and start_of(cache, tokens(text[:300], range(900, 940))) == 288
+    (second,) = admit(cache, Request("b", tokens(text[:320], range(900, 1000))))
+    assert second.start == 320
+    compute(cache, second)
+    while first.computed < 640 or second.computed < 420:
+        unfinished = [one for one in (first, second) if one.computed < one.prompt_end]
+        assert None not in go_on(cache, *unfinished)
+        for one in unfinished:
+            compute(cache, one)
+    release(cache, first, second)
+    assert (cache.num_free(0), cache.num_free(1)) == (96, 40)
+
+
+def test_pages_of_a_prompt_under_way_are_charged_to_who_shares_them(store: StoreName) -> None:
+    """reserve-19: two pages of the window that were to make room are kept: 5 and 2 slots, or nobody comes in."""
+    other = tokens(LONG[:16], range(100, 124))
+    for slots in (10, 11, 12):
+        cache = chunked(store, slots)
+        first = begin(cache, Request("a", LONG))
+        go_on(cache, first)
+        compute(cache, first)
+        batch = try_admit(cache, Request("b", other))
+        if slots < 12:
+            assert refused(batch) == ("slots", 7, slots - 5, 1, False)
+            continue
+        (second,) = batch.sequences
+        assert (second.start, cache.num_free(1)) == (16, 0)
+        compute(cache, second)
+        for end in (24, 32, 40):
+            unfinished = [one for one in (first, second) if one.computed < 40]
+            assert None not in go_on(cache, *unfinished), end
+            for one in unfinished:
+                compute(cache, one)
+        release(cache, first, second)
+        assert cache.num_free(1) == 12

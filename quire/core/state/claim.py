@@ -166,8 +166,6 @@ class Claim:
         else:
             block = self._hit.blocks
             gains = span.start // size <= block < span.end // size
-        if span.end < other.end and any(layer.bounded and not layer.current for layer in setup.layers):
-            gains = False  # pages of a window are findable only when its prompt is computed
         alike = mine._keep and other._keep and mine._scope_key == other._scope_key
         copies = setup.partial_policy == 2 and not setup.state_groups  # a part of a page can be copied
         usable = mine.end if copies and self.start < mine.end - 1 else mine.end - 1  # the last token is always computed

@@ -129,15 +129,14 @@ cdef inline int32_t due_after(State *s, int32_t blocks) noexcept nogil:
 
 
 cdef inline void set_due(State *s, int32_t row) noexcept nogil:
-    """After a change of the row's reserve, or of what it has offered, computed (a source may match a whole block) or
-    committed."""
+    """After a change of what the row has offered, computed (a source may match a whole block) or committed."""
     cdef int32_t i, due = due_after(s, s.committed[row])
     cdef Stake *stake
     if s.rows[row].ahead or s.computed[row] >= due:
         due = NO_LENGTH
     for i in range(s.num_groups):
         stake = stake_of(s, s.pools + i, row)
-        if stake.peak or (stake.shown < s.committed[row] and not s.pools[i].current):
+        if stake.shown < s.committed[row] and not s.pools[i].current:
             due = NO_LENGTH
     s.due[row] = due
 

@@ -49,8 +49,7 @@ cdef int32_t lowest_offer(State *s, int32_t row, int32_t last) noexcept nogil:
         stake = stake_of(s, g, row)
         if g.current:
             continue
-        if stake.peak == 0:
-            low = min(low, stake.shown)
+        low = min(low, stake.shown)
         if g.keep >= 0 and last > s.committed[row]:
             edge = min(low, last - g.keep)
             if stake.front < edge:
@@ -91,7 +90,7 @@ cdef int64_t commit_row(State *s, int32_t row, int32_t last) noexcept nogil:
     for i in range(s.num_groups):
         g = s.pools + i
         stake = stake_of(s, g, row)
-        if not g.current and stake.peak == 0:
+        if not g.current:
             if kept and stake.shown < last:
                 stored += attach_row(s, g, row, stake.shown, last, s.path + stake.shown - low, True)
             stake.shown = last

@@ -1,7 +1,7 @@
 """Commit: pages of full, computed blocks become findable.
 
-Owns how far a row has got and when its pages are offered. What is to leave a row is offered only as it leaves:
-nobody else may come to hold it. Knows nothing of how rows end.
+Owns how far a row has got and when its pages are offered: at once, also those that are to leave the row later. Whoever
+comes to hold one of these is charged for it (`promised`). Knows nothing of how rows end.
 """
 
 from quire.core.store.interface import Int32Array
@@ -55,10 +55,10 @@ def commit_row(state: State, number: int, computed: int) -> int:
 
 
 def _show(state: State, pool: Pool, number: int) -> int:
-    """Offer the committed columns that were not offered yet, unless they are to leave; pages newly attached."""
+    """Offer the committed columns that were not offered yet, those that are to leave too; pages newly attached."""
     row = state.table.row(number)
     stake, stop = row.stakes[pool.group], int(state.table.committed[number])
-    if stake.peak or stake.shown >= stop:
+    if stake.shown >= stop:
         return 0
     first, stake.shown = stake.shown, stop
     if not row.keep or row.tip is None:
