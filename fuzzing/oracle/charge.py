@@ -21,8 +21,9 @@ class Fill:
 class Charge:
     """One request and one group of a world."""
 
-    def __init__(self, world: World, ask: Ask, group: Group) -> None:
+    def __init__(self, world: World, ask: Ask, group: Group, junction: int = 0) -> None:
         self.ask, self.group, self.size = ask, group, world.block_size
+        self.junction = junction  # where it parts from what is known
         self.is_state = group.kind == "state"
         self.keep = world.reuse and ask.keeps
         self.new = max(0, min(ask.max_new_tokens, world.max_length - ask.room))  # tokens it may generate
@@ -45,7 +46,7 @@ class Charge:
         """Where the request wants its state kept, regular places aside."""
         end = self.ask.compute_end
         ends = ((end - 1) // self.size * self.size, end // self.size * self.size)  # for the same prompt, a longer one
-        return (*self.ask.snapshots, *(ends if self.group.at_end else ()))
+        return (*self.ask.snapshots, self.junction, *(ends if self.group.at_end else ()))
 
     def is_stop(self, position: int) -> bool:
         """A state is kept here."""
@@ -120,10 +121,10 @@ class Charge:
         return min(self.blocks(self.reach), max(self.peak(0), begun))
 
 
-def next_stop(world: World, ask: Ask, start: int, end: int) -> int:
+def next_stop(world: World, ask: Ask, start: int, end: int, junction: int) -> int:
     """Where a step that begins at `start` ends at the latest: a state can only be kept where a step ends."""
     if not world.has_state:
         return end
-    charges = [Charge(world, ask, group) for group in world.kinds if group.kind == "state"]
+    charges = [Charge(world, ask, group, junction) for group in world.kinds if group.kind == "state"]
     edges = range(start // world.block_size * world.block_size, end, world.block_size)
     return next((edge for edge in edges if edge > start and any(one.is_stop(edge) for one in charges)), end)

@@ -104,6 +104,12 @@ class Prepared:
         last = 0 if self.end % size else self.end  # where one that goes on behind it may
         self._marks = Marks(tuple(request.snapshots), edge, last) if self._keep else None
 
+    def part_at(self, junction: int) -> None:
+        """A state shall be kept at this block edge too (0: at none); for the claim that it is admitted by."""
+        if self._marks is not None and self._marks.junction != junction:
+            self._marks = self._marks._replace(junction=junction)
+            self._peaks.clear()
+
     @property
     def _new_tokens(self) -> int:
         """Tokens it may generate: no sequence becomes longer than max_length."""
