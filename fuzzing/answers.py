@@ -26,5 +26,5 @@ def claim_facts(claim: Claim, receipt: ReceiptFacts | None) -> ClaimFacts:
     return ClaimFacts(
         str(claim.request.id), claim.start, claim._hit.blocks, claim.onboards, claim.slots_needed,
         tuple(map(runs, claim.spans)), tuple(map(runs, claim.wanted_blocks)),
-        receipt, claim.coming, claim.coming_pages,
+        receipt, claim.coming, claim.coming_pages, claim.junction or 0,
     )  # fmt: skip

@@ -87,7 +87,7 @@ def fit(
     purse = Purse(model.world, budget)
     going_on: Spans = []
     for row in continuing:
-        span = purse.grant(row.ask, row.computed, len(row.tokens))
+        span = purse.grant(row.ask, row.computed, len(row.tokens), row.junction)
         if span is None:
             purse.left = 0  # it waits, and everybody behind it
             break
@@ -99,7 +99,7 @@ def fit(
         if place == len(model.free_rows):
             refused = refuse(model, batch, place, "sequences", place + 1, place)
             break
-        span = purse.grant(claim.ask, claim.start, claim.start + claim.num_tokens)
+        span = purse.grant(claim.ask, claim.start, claim.start + claim.num_tokens, claim.junction)
         if span is None:
             refused = refuse(model, batch, place, "tokens", claim.num_tokens, had or 0)
             break
@@ -189,7 +189,7 @@ def spared(model: Model, claim: Claim, group: int, claims: int = 1) -> int:
     stream, place = model.place(group)
     if stream is not model.own or claim.purpose != "compute":
         return 0
-    charge = Charge(model.world, claim.ask, stream.kinds[place])
+    charge = Charge(model.world, claim.ask, stream.kinds[place], claim.junction)
     return charge.takes(claim.start) - charge.takes(claim.start, len(alone(stream, claim, place, 0, claims)))
 
 

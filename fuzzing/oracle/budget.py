@@ -13,9 +13,9 @@ class Purse:
         limits = [limit for limit in (world.max_chunk, budget.max_chunk) if limit is not None]
         self.world, self.left, self.chunk = world, budget.token_budget, min(limits, default=None)
 
-    def grant(self, ask: Ask, start: int, end: int) -> tuple[int, int] | None:
+    def grant(self, ask: Ask, start: int, end: int, junction: int) -> tuple[int, int] | None:
         """The whole rest, or with a chunk limit as many tokens as fit, no uncut span parted; exactly that is paid."""
-        stop = end = next_stop(self.world, ask, start, end)
+        stop = end = next_stop(self.world, ask, start, end, junction)
         if self.chunk is not None:
             room = self.chunk if self.left is None else min(self.chunk, self.left)
             if room < end - start:

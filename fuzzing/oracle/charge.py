@@ -21,8 +21,9 @@ class Fill:
 class Charge:
     """One request and one group of a world."""
 
-    def __init__(self, world: World, ask: Ask, group: Group) -> None:
+    def __init__(self, world: World, ask: Ask, group: Group, junction: int = 0) -> None:
         self.ask, self.group, self.size = ask, group, world.block_size
+        self.junction = junction  # where it parts from what is known
         self.is_state = group.kind == "state"
         self.keep = world.reuse and ask.keeps
         self.new = max(0, min(ask.max_new_tokens, world.max_length - ask.room))  # tokens it may generate
@@ -46,7 +47,7 @@ class Charge:
         edges = range(0, self.ask.compute_end, self.size)
         end = max(edge for edge in edges if not self.ask.is_uncut(edge))  # where the same prompt could begin
         last = self.ask.compute_end // self.size * self.size  # and a longer one
-        return (*self.ask.snapshots, *((end, last) if self.group.at_end else ()))
+        return (*self.ask.snapshots, self.junction, *((end, last) if self.group.at_end else ()))
 
     def is_stop(self, position: int) -> bool:
         """A state is kept here."""
@@ -114,10 +115,10 @@ class Charge:
         return min(most, max(first, sink - apart + ask.beams * each))
 
 
-def next_stop(world: World, ask: Ask, start: int, end: int) -> int:
+def next_stop(world: World, ask: Ask, start: int, end: int, junction: int) -> int:
     """Where a step that begins at `start` ends at the latest: a state can only be kept where a step ends."""
     if not world.has_state:
         return end
-    charges = [Charge(world, ask, group) for group in world.kinds if group.kind == "state"]
+    charges = [Charge(world, ask, group, junction) for group in world.kinds if group.kind == "state"]
     edges = range(start // world.block_size * world.block_size, end, world.block_size)
     return next((edge for edge in edges if edge > start and any(one.is_stop(edge) for one in charges)), end)

@@ -38,7 +38,7 @@ def claim_facts(model: Model, claim: Claim) -> ClaimFacts:
     size = model.world.block_size
     coming = (max(0, claim.coming * size - claim.start), coming_pages(model, claim))
     numbers = (claim.start, claim.blocks, onboards(model, claim), slots)
-    return ClaimFacts(claim.ask.name, *numbers, *facts, claim.receipt, *coming)
+    return ClaimFacts(claim.ask.name, *numbers, *facts, claim.receipt, *coming, claim.junction)
 
 
 def coming_pages(model: Model, claim: Claim) -> tuple[int, ...]:

@@ -114,7 +114,7 @@ class Model:
         stream, place = self.place(group)
         if stream is not self.own:
             return 0 if claim.across is None else len(claim.ask.places) // self.world.block_size - claim.across.blocks
-        charge = Charge(self.world, claim.ask, stream.kinds[place])
+        charge = Charge(self.world, claim.ask, stream.kinds[place], claim.junction)
         if claim.purpose == "decode" and stream.apart:
             return charge.room_takes(len(claim.pages[place]))
         return charge.takes(claim.start)

@@ -29,7 +29,7 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         showns=[claim.blocks] * groups, edge=(len(tokens) - 1) // state.world.block_size,
         owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
         held=[0] * groups, currents=[None] * groups, fresh=[0] * groups, granted=claim.start, handed=claim.start,
-        ahead=claim.purpose == "decode" and state.apart,
+        ahead=claim.purpose == "decode" and state.apart, junction=claim.junction,
     )  # fmt: skip
     if claim.purpose == "decode":
         row.granted, row.decodes = row.prompt_end, True
@@ -104,7 +104,7 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
         pools.admissions += 1
     for group, pools in enumerate(state.pools):
         before = list(pools.counts)
-        charge = Charge(state.world, claim.ask, state.kinds[group])
+        charge = Charge(state.world, claim.ask, state.kinds[group], claim.junction)
         asked = (
             charge.room()
             if row.ahead
@@ -181,7 +181,7 @@ def extend(state: State, row: Row, end: int) -> bool:
         row.granted = row.prompt_end = len(row.tokens)
     if end <= row.granted or not any(map(reach.bounded, state.kinds)):
         return True
-    asks = [Charge(state.world, row.ask, kind).fill(row.computed, end, row.start, row.held[group])
+    asks = [Charge(state.world, row.ask, kind, row.junction).fill(row.computed, end, row.start, row.held[group])
             if reach.bounded(kind) else Fill(0, 0) for group, kind in enumerate(state.kinds)]  # fmt: skip
     for group, asked in enumerate(asks):
         have = row.pages[group]

@@ -46,6 +46,7 @@ class Row:
     decodes: bool = False  # a transfer brings the rest of its prompt
     received: bool = False  # and for some groups more than that: all of it counts, or nothing
     ahead: bool = False  # its pages are those of the prompt's end, not of `computed`
+    junction: int = 0  # where its prompt parted from what was known
 
     @property
     def decode(self) -> tuple[int, int | None]:
@@ -80,6 +81,7 @@ class Claim:
     sources: list[Page] = field(default_factory=list)  # per group: the source's page, or none at all
     found: list[dict[int, Page]] = field(default_factory=list)  # per group: all pages along its tokens, when it looked
     walked: int = 0  # blocks that exist along its tokens
+    junction: int = 0  # where it parts from what is known, if a state is to be kept there
     across: Claim | None = None  # the same in the encoder's stream
     receipt: ReceiptFacts | None = None
     cut: bool = False  # what it found was forgotten since

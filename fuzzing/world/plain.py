@@ -249,6 +249,7 @@ class ClaimFacts:
     receipt: ReceiptFacts | None = None
     coming: int = 0  # tokens that a prefetch would have brought
     coming_pages: Numbers = ()
+    junction: int = 0  # where a state will be kept because the text parts there
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ HOPELESS = {
     ),
     "snapshots beyond the longest prompt": (
         with_group(snapshot_every=64, snapshot_at_end=False),
-        "and max_length is 64: only requests that name snapshots leave any",
+        "and max_length is 64: only junctions, ends of sequences and requests that name snapshots leave any",
     ),
     "blocks no prompt fills": (
         replace(PLAIN, max_length=4, partial_reuse=False),

@@ -408,6 +408,16 @@ def test_retention_keeps_a_prompt_when_others_go() -> None:
     assert kept(engine, [1] * 21) == 12 and kept(engine, [2] * 21) == 0 and kept(engine, [4] * 21) == 20
 
 
+def test_who_comes_back_has_generated_tokens_that_are_kept_as_such() -> None:
+    engine = ToyEngine(0, hybrid=False, host=12)
+    wish = {"quire": {"priority": 90, "decode_priority": 90}}
+    back = ToyRequest("back", [1] * 21, 8, kv_transfer_params=wish)  # preempted after 13 tokens more
+    for request in (back, ask("r2", [2] * 21), ask("r3", [3] * 21), ask("r4", [4] * 21)):
+        engine.side.hear(run(engine, stored(engine, request)))
+        engine.side.finish(request)
+    assert kept(engine, [1] * 21) == 20 and kept(engine, [2] * 21) == 0
+
+
 def test_receipts_go_to_who_asks() -> None:
     engine = filled()
     told = ask("told", [*PROMPT[:10], *range(60, 75)], kv_transfer_params={"quire": {"receipt": True}})
@@ -459,6 +469,20 @@ def test_an_engine_is_kept_awake_only_for_a_while() -> None:
     assert engine.side.is_pending
     engine.clock += PATIENCE
     assert not engine.side.is_pending
+
+
+def test_where_vllm_has_no_block_nothing_is_loaded() -> None:
+    engine = filled()
+    with engine.cache.find(Request("look", np.array(PROMPT, np.int32))) as found:
+        slots = found.slots().tolist()
+    again, tables = ask("again"), [[11, 0, 13, 14, 15, 16]]
+    assert engine.side.look(again, 0) == 20
+    engine.side.place(again, tables, 20)
+    (load,) = engine.side.order({}, (), lambda _: tables).loads
+    assert [(part.blocks, part.slots) for part in load.parts] == [([11, 13, 14, 15], [slots[0], *slots[2:5]])]
+    engine.side.hear(WorkerReport({load.job: 1}))
+    engine.side.finish(again)
+    engine.nothing_is_held()
 
 
 def test_counts_are_taken_once() -> None:

@@ -180,13 +180,17 @@ def test_a_bad_page_on_disk_is_computed_and_never_loaded(tmp_path: Path) -> None
     engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False, ranks=2)
     engine.own = 0.0
     engine.run([ask("again", max_tokens=3)])
-    assert engine.seen["done"] == 1 and engine.seen["loads"] == 0 and totals(engine)["disk_failed"] == 5
+    assert engine.seen["done"] == 1 and engine.seen["loads"] == 0
+    assert (
+        5 <= totals(engine)["disk_failed"] <= 10
+    )  # who brings a page up finds it bad, and so may who looks it through
     assert engine.pages_are_right() > 0
     engine.side.close()
 
 
+@pytest.mark.parametrize("mended", [False, True])
 @pytest.mark.parametrize("where", ["pages-0", "manifest"])
-def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str) -> None:
+def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str, mended: bool) -> None:
     LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False).side.close()
     faults = Faults()
     engine = LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False, host=12)
@@ -199,9 +203,15 @@ def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str) ->
         assert not engine.outer.keeper.flush(SECONDS)
     told = engine.outer.keeper.report()
     assert "ENOSPC" in told.stalled if where == "manifest" else told.failed and not told.copied_down
+    there = 0
+    if mended:  # there is room again: what could not be recorded is, and the next one finds all of it
+        faults.write_errors = {}
+        assert engine.outer.keeper.flush(SECONDS)
+        disk = engine.cache.usage(2)
+        there = disk.capacity - disk.empty
     engine.side.close()
     again = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False)
-    assert not totals(again).get("disk_restored")
+    assert totals(again).get("disk_restored", 0) == there and bool(there) == mended
     again.side.close()
 
 
@@ -289,7 +299,8 @@ def test_a_redis_that_is_killed_costs_pages_and_nothing_else(tmp_path: Path, red
     redis_server.kill()
     for one in (engine, other):
         one.run(requests(random.Random(6), 8))
-        assert one.seen["done"] >= 8
+        assert one.seen["done"] >= 8 and one.pages_are_right() > 0
+        one.nothing_is_held()
         one.side.close()
 
 

@@ -89,6 +89,9 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     setup = registry.setup
     now = setup.now() if registry.timed else 0  # before the first change: a caller's clock may raise
     parts = _parts_of(step, continuing) if continuing else []
+    if setup.state_groups:
+        for claim in claims._claims:  # another claim of the same request may have parted elsewhere
+            claim.prepared.part_at(claim.junction or 0)
     ends, refused = _fit_tokens(registry, claims, step)
     others = _all_or_none(setup, claims, refused) if step.all_or_nothing else []
     out, lacked = _fit_slots(setup, claims)

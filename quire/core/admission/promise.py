@@ -32,8 +32,11 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> None:
             store.unclaim(hit)
             claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
             claim._cold = store.claim(hit)
+        claim.junction = _junction(setup, hit, usable) if setup.state_groups and prepared._keep else None
+        prepared.part_at(claim.junction or 0)
         claim._takes = charge.takes(setup, prepared, hit)
     else:
+        claim.junction = None
         claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
         claim._cold = store.claim(hit, charge.needs(setup, prepared))
         claim._takes = charge.decode_takes(setup, prepared, hit)
@@ -43,6 +46,13 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> None:
     if explains:
         name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
         claim._explained = store.explain(hit, prepared._chain, root, name, usable)
+
+
+def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:
+    """Where the next whole block is another than those that follow there, and no state was found so far."""
+    edge = hit.num_nodes * setup.block_size
+    parts = hit.parts and edge + setup.block_size <= usable
+    return edge if parts and edge > hit.start else None
 
 
 def _source_in_the_way(setup: Setup, hit: Hit) -> bool:

@@ -31,6 +31,7 @@ class Marks(NamedTuple):
     named: tuple[int, ...] = ()
     end: int = 0  # the last block edge inside its prompt at which it may be cut
     last: int = 0  # the prompt's end, if it is a block edge
+    junction: int = 0  # where it parts from a text that is cached
     uncut: tuple[Span, ...] = ()  # no step ends inside these, so no snapshot is taken there either
 
 
@@ -161,7 +162,8 @@ class LayerGroup:
             return False
         if marks.uncut and cut_before(position, marks.uncut) < position:
             return False
-        if position in marks.named or (self.snapshot_at_end and position in (marks.end, marks.last)):
+        ends = (marks.end, marks.last) if self.snapshot_at_end else ()
+        if position in marks.named or position == marks.junction or position in ends:
             return True
         return self.snapshot_every > 0 and position % self.snapshot_every == 0
 
@@ -169,7 +171,7 @@ class LayerGroup:
         """Where a step from `start` on must end at the latest: a state can be kept only where a step ends."""
         if self.snapshot_every is None or marks is None:
             return end
-        edges = (*marks.named, marks.end, marks.last)
+        edges = (*marks.named, marks.end, marks.last, marks.junction)
         stops = [edge for edge in edges if edge > start and self._is_stop(edge, marks, size)]
         if self.snapshot_every:
             stops.append(self._next_regular(start, marks))
@@ -279,7 +281,8 @@ class LayerGroup:
             return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"
         if self.snapshot_every is not None and not self.snapshot_at_end and not 0 < self.snapshot_every < max_length:
             every = f"has snapshots every {self.snapshot_every} tokens, none at the end of prompts"
-            return f"{every}, and max_length is {max_length}: only requests that name snapshots leave any"
+            others = "only junctions, ends of sequences and requests that name snapshots leave any"
+            return f"{every}, and max_length is {max_length}: {others}"
         least = min(self.tail(size) + self.sink(size), -(-max_length // size))
         if self.window is not None and least > slots:
             why = f"needs {least} pages to resume, and its pool has {slots}"

@@ -48,13 +48,14 @@ class Claim:
     """
 
     __slots__ = (
-        "_cold", "_cross_cut", "_cross_hit", "_cut", "_explained", "_hit", "_noted", "_receipt", "_takes", "num_tokens",
-        "onboards", "prepared", "purpose",
+        "_cold", "_cross_cut", "_cross_hit", "_cut", "_explained", "_hit", "_noted", "_receipt", "_takes", "junction",
+        "num_tokens", "onboards", "prepared", "purpose",
     )  # fmt: skip
 
     prepared: Prepared
     purpose: Purpose
     num_tokens: int  # left to compute
+    junction: int | None  # with states: the block edge behind `start` where it parts from a cached text; kept there
     onboards: tuple[int, ...]  # pages per group that admission reads from a colder tier
     _cut: bool  # what it found was forgotten since: the sequence it becomes stores nothing
     _cross_cut: bool  # the same of its encoder

@@ -105,7 +105,13 @@ class Prepared:
         )
         last = 0 if self.end % size else self.end  # where a prompt that goes on behind it may start
         if self._keep:
-            self._marks = Marks(tuple(request.snapshots), self._last_edge(size), last, tuple(request.uncut))
+            self._marks = Marks(tuple(request.snapshots), self._last_edge(size), last, uncut=tuple(request.uncut))
+
+    def part_at(self, junction: int) -> None:
+        """A state shall be kept at this block edge too (0: at none); for the claim that it is admitted by."""
+        if self._marks is not None and self._marks.junction != junction:
+            self._marks = self._marks._replace(junction=junction)
+            self._peaks.clear()
 
     @property
     def _new_tokens(self) -> int:

@@ -97,6 +97,10 @@ class Hit(Protocol):
         """Blocks that were walked."""
 
     @property
+    def parts(self) -> bool:
+        """Whether texts went on behind the last walked block at the time of the walk, full or partial."""
+
+    @property
     def claimed(self) -> bool:
         """Whether a claim is on it."""
 

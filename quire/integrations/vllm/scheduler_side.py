@@ -66,7 +66,7 @@ class SchedulerSide:
             self.recording.arrived(request)
         if can_share(request):
             stay = self._stay_of(request)
-            stay.look(self.cache)  # its tokens are made ready here, not when a step asks
+            stay.read()  # its tokens are read here, not when a step asks
             if not request.skip_reading_prefix_cache:
                 self._bring_ahead(stay)
 
@@ -135,6 +135,8 @@ class SchedulerSide:
             stay.end_ahead()
         if not external:
             stay.let_go()
+            if stay.writer is None and not stay.full and stay.request.num_prompt_tokens >= self._size:
+                stay.open_writer(self.cache)  # here, where little else is to do, and not in its first step
             return
         parts = stay.parts_to_load(tables, external, self._size)
         if parts is None or stay.found is None:
@@ -219,11 +221,12 @@ class SchedulerSide:
         assert writer is not None
         parts, ordinals = [], {}
         for group in self._groups:
-            blocks = writer.blocks(group).tolist()
-            under_way = bisect_left(blocks, first)  # stores of steps before
-            if under_way < len(blocks):
-                fresh = ordinals[group] = blocks[under_way:]
-                slots = writer.slots(group)[under_way:].tolist()
+            fresh, slots = writer.blocks(group).tolist(), writer.slots(group).tolist()
+            if stay.jobs:  # stores of steps before are under way
+                under_way = bisect_left(fresh, first)
+                fresh, slots = fresh[under_way:], slots[under_way:]
+            if fresh:
+                ordinals[group] = fresh
                 table, begin, last = tables[group], fresh[0], fresh[-1] + 1
                 whole = last - begin == len(fresh)
                 ids = list(table[begin:last]) if whole else [table[block] for block in fresh]

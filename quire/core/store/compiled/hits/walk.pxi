@@ -189,4 +189,5 @@ cdef int walk(State *s, Text *text, Path *path, int32_t root, Py_ssize_t usable,
         q.size = <int32_t> min(usable - begin, s.block_size)
         path.source = best_partial(s, path.nodes[path.blocks - 1] if path.blocks else root, &q, policy, &path.matched)
     path.coming = max(path.coming, path.blocks)
+    path.parts = path.num_nodes > 0 and at(&s.tree, path.nodes[path.num_nodes - 1]).child >= 0
     return 0

@@ -30,6 +30,7 @@ cdef struct Path:
     int32_t *pages            # of a frozen claim: [groups, nodes], then those of the source; NULL: the nodes tell
     int32_t coming            # blocks of the hit if what is in the slow tier only had been brought up
     int32_t stays             # the claim keeps pages where they are
+    int32_t parts             # texts went on behind the last walked block, at the walk
 
 cdef struct Run:
     int32_t first             # the present run: [first, last)
@@ -259,6 +260,11 @@ cdef class Hit:
     @property
     def num_nodes(self):
         return self.path.num_nodes
+
+    @property
+    def parts(self):
+        """Whether texts went on behind the last walked block at the time of the walk."""
+        return self.path.parts != 0
 
     @property
     def claimed(self):

@@ -20,7 +20,7 @@ class Hit:
 
     __slots__ = (
         "_blocks", "_claimed", "_coming", "_first", "_matched", "_needs", "_present", "_size", "_slow",
-        "frozen", "groups", "nodes", "pages_held", "row", "source_node", "source_pages", "stays",
+        "frozen", "groups", "nodes", "pages_held", "parts", "row", "source_node", "source_pages", "stays",
     )  # fmt: skip
 
     def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, size: int, first: int = 0) -> None:
@@ -30,6 +30,7 @@ class Hit:
         self.pages_held: list[list[Page]] = []  # claimed pages per group, in the order of the held blocks
         self.source_pages: list[Page] = []  # claimed pages of the source, one per group
         self.row = -1  # seated, not yet settled
+        self.parts = bool(nodes and nodes[-1].children)  # texts went on behind the last block when it was walked
         self._present: list[list[bool]] = []  # nodes change, this stays
         self._needs: Sequence[Need] | None = None  # what the claim is on, if not what `blocks` needs
         self._size = size
