@@ -49,6 +49,15 @@ def test_a_fleet_of_one_with_a_disk_is_a_replay(tmp_path: Path) -> None:
     assert same(again, "exact", replace(SMALL, tiers=tiers, slow=SlowPace()))["hit_rate_by_tier"]["disk"] > 0.5
 
 
+@pytest.mark.parametrize(("gap", "topics", "host", "write"), [(300, 8, "2GB", 1e9), (3000, 3, "1GB", 1e8)])
+def test_a_worker_at_rest_goes_on_writing_to_its_disk(
+    tmp_path: Path, gap: int, topics: int, host: str, write: float
+) -> None:
+    again = talks(tmp_path, [(gap * at, [[f"talk {at % topics}", 4000]]) for at in range(24)])
+    tiers = (Memory("device", "700MB"), Memory("host", host), Memory("disk", "8GB", slow=True))
+    same(again, "exact", replace(SMALL, tiers=tiers, slow=SlowPace(write=write)))
+
+
 def same(trace: Trace, router: Any, settings: ReplaySettings) -> dict[str, Any]:
     alone, one = played(trace, Fleet(1, router, settings), (50, 90, 99)), play(trace, settings).to_json()
     assert (alone.requests, alone.refused, alone.prompt_tokens) == (one["requests"], 0, one["prompt_tokens"])
@@ -215,6 +224,17 @@ def test_the_page_has_the_answer_a_plot_and_every_fleet(tmp_path: Path, capsys: 
     first = text.index('class="answer">With 2 to 3 workers a router that knows')
     assert first < text.index('id="hits"') < text.index("<details><summary>First tokens") and "<script" not in text
     assert text.count("<td>least_loaded</td>") == 3 and f"page: {page}" in capsys.readouterr().out
+
+
+def test_a_shared_store_of_each_workers_own_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sample", "--limit", "20", "--workers", "2", "--router", "round_robin", "--jobs", "1"]
+    assert fleet_command.main([*words, "--shared", "1GB"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("Each worker has a shared store of 1 GB to itself here")
+    assert fleet_command.main([*words, "--shared", "1GB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == [told.splitlines()[0]]
+    assert fleet_command.main([*words, "--disk", "1GB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
 
 
 def test_an_overload_is_told(capsys: pytest.CaptureFixture[str]) -> None:

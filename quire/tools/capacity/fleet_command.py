@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from quire import InputError, QuireError
 from quire.core.records.errors import say
 from quire.tools.capacity.fleet import Fleet, FleetResult, load_trace, play_fleets
-from quire.tools.capacity.fleet_page import HEAD, LEGEND, NOTE, answer_lines, render, rows, warning_lines
+from quire.tools.capacity.fleet_page import HEAD, LEGEND, NOTE, answer_lines, apart_lines, render, rows, warning_lines
 from quire.tools.capacity.routers import ROUTERS
 from quire.tools.replay.options import add_options, settings_of
 from quire.tools.replay.play.sweep import TraceSource
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"quire fleet: {wrong}", file=sys.stderr)
         return 2
     results = [answer for answer in answers if isinstance(answer, FleetResult)]
-    warnings = [UNSHARED] if load_trace(source).lengths_only else []
+    warnings = [*([UNSHARED] if load_trace(source).lengths_only else []), *apart_lines(settings)]
     _show(answers, fleets, options, warnings)
     wrote = not (options.html and results) or write_page(
         options.html, render(options.trace, results, settings, warnings), "quire fleet"

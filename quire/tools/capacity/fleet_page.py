@@ -10,7 +10,7 @@ import quire.tools.replay.show.story as story
 from quire.tools.capacity.fleet import FleetResult
 from quire.tools.capacity.routers import ROUTERS
 from quire.tools.replay.setup.settings import ReplaySettings
-from quire.tools.replay.show.number_format import count_text, percent_text, share_text, time_text
+from quire.tools.replay.show.number_format import bytes_text, count_text, percent_text, share_text, time_text
 from quire.tools.replay.show.svg import Plot, PlotSeries
 
 NOTE = "times are modelled from stated rates (--prefill-rate and others), not measured"
@@ -22,6 +22,18 @@ _WHO = {
     "least_loaded": "the worker that would be soonest if nobody held anything",
     "exact": "the worker that would be soonest by what each holds",
 }
+
+
+def apart_lines(settings: ReplaySettings) -> list[str]:
+    """What a store that is called shared is here."""
+    coldest = settings.tiers[-1]
+    if not coldest.slow or coldest.name != "shared":
+        return []
+    size = bytes_text(coldest.num_bytes) if coldest.num_bytes else "its blocks"
+    return [
+        f"Each worker has a shared store of {size} to itself here: what another one put there is not found. One store "
+        "for all of them hits more; how much more is not modelled."
+    ]
 
 
 def workers_text(count: int) -> str:

@@ -74,7 +74,7 @@ class SimulatedWorker(Player):
     def give(self, request: TraceRequest, expected: int) -> None:
         """A request comes now, and should have to compute so many tokens."""
         self._arrived, self.at_rest, self.quiet_until = request.number, False, -inf
-        while self._now < self._times[request.number] and (self.is_busy or self._waits_for_disk()):
+        while self._now < self._times[request.number] and self.is_busy:
             self._go_on()  # turns that were put off
         self._now = max(self._now, self._times[request.number])
         self._inbox.append(request)
@@ -82,9 +82,12 @@ class SimulatedWorker(Player):
         self.num_given += 1
 
     def run_until(self, coming: int) -> None:
-        """Until the request of this number comes, to whomever; turns of decoding that reach beyond it are put off."""
+        """Until the request of this number comes, to whomever; turns of decoding that reach beyond it are put off.
+
+        A disk has work where nobody else has: what was released last goes down only then.
+        """
         self._arrived, until = coming, self._times[coming]
-        while self._now < until and (self.is_busy or self._waits_for_disk()):
+        while self._now < until and (self.is_busy or self.has_disk):
             if not (self._inbox or self._queue or self._prompts or self._slow):
                 self.quiet_until = self._last_turn()
                 if self.quiet_until > until:
