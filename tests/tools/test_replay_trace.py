@@ -204,3 +204,11 @@ def test_more_tokens_than_there_are_ids_are_refused() -> None:
         TokenIds(Trace("x", asks, 512))
     with pytest.raises(InputError, match="its answers have"):
         TokenIds(Trace("x", [TraceRequest(n, n, np.array([n]), 512, 1 << 24, 512) for n in range(129)], 512))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_tokens_of_prompts_are_never_those_of_answers_whatever_the_seed(seed: int) -> None:
+    parts = np.array([0, 1, (1 << 22) - 1])  # the last that 31 bits have room for
+    request = TraceRequest(0, 0.0, parts, 3 * 512, 1, 512)
+    tokens = TokenIds(Trace("x", [request], 512), seed).prompt(request)
+    assert tokens.min() >= 0 and len(set(tokens.tolist())) == 3 * 512

@@ -120,11 +120,12 @@ class Decoders:
         full: list[tuple[RunningRequest, int]] = []  # with its tokens
         for tail in self._tails:
             turn, tokens, run = tail
-            if run.decodes:
-                if turn > self.turn:
-                    coming.append(tail)
-                elif turn <= run.done:
-                    full.append((run, tokens))
+            if not run.decodes:
+                continue
+            if turn > self.turn:
+                coming.append(tail)
+            else:
+                full.append((run, tokens))  # whoever was done by now has ended
         self._tails = coming
         if full:
             self._commit(full)
@@ -162,7 +163,7 @@ class Decoders:
         for run in runs:
             until = run.until
             last = run.done if run.done < coming else coming
-            if until < last and run.decodes:
+            if until < last:
                 used = run.length - run.began
                 count = -(-(used + last) // size) * size - used - until
                 if count in wanting:
