@@ -147,7 +147,7 @@ class Cache(ColderTiers):
         step = Step(token_budget, max_chunk, all_or_nothing, self.config)
         with self._asked():
             own = self._own(continuing) if continuing is not NOBODY else NOBODY
-            if type(requests) is tuple and not requests:
+            if type(requests) in (list, tuple) and not requests:
                 check_device(self._setup, "claim")
                 return self._noted(continue_batch(self._registry, step, own))
             with claim_batch(self._registry, requests, "compute") as claims:

@@ -101,6 +101,20 @@ def test_continuing_sequences_are_charged_first(store: StoreName) -> None:
     assert [refusal.request.id for refusal in batch.refused] == ["new"]
 
 
+def test_a_continuing_sequence_that_the_budget_does_not_reach_waits(store: StoreName) -> None:
+    """With nobody new as with somebody."""
+    cache = small(store, 32)
+    requests = [Request(name, seq(place, 20)) for name, place in (("first", 0), ("second", 100))]
+    first, second = cache.add_sequence_batch(requests, token_budget=16, max_chunk=8).sequences
+    cache.commit([first, second])
+    batch = cache.add_sequence_batch((), token_budget=8, max_chunk=8, continuing=[first, second])
+    assert (list(batch.spans), batch.waiting, batch.num_tokens) == ([first], [second], 8)
+    cache.commit(first)
+    with cache.claim([]) as claims:
+        batch = cache.admit(claims, token_budget=8, max_chunk=8, continuing=[second, first])
+    assert (list(batch.spans), batch.waiting, batch.num_tokens) == ([second], [first], 8)
+
+
 def test_what_it_may_generate_ends_at_max_length(store: StoreName) -> None:
     """More than that is no reason to refuse it, and takes no slots."""
     cache = small(store, 8, max_length=32)

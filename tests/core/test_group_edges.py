@@ -142,6 +142,7 @@ def test_who_waits_for_open_claims_is_named(store: StoreName) -> None:
     assert cache.num_free(1) == -2
     batch = go_on(cache, sequence)
     assert (batch.spans, batch.waiting) == ({}, [sequence])
+    assert cache.add_sequence_batch((), continuing=[sequence]).waiting == [sequence]
     others.drop()
     assert go_on(cache, sequence).waiting == [] and compute(cache, sequence).computed == 60
 
