@@ -102,10 +102,14 @@ class Cache(ColderTiers):
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, request: Request) -> Prepared:
-        """Do a request's own work ahead of its claim, on any thread: tokens copied, keys made with the GIL released."""
+    def prepare(self, request: Request, *, keys: bool = True) -> Prepared:
+        """Do a request's own work ahead of its claim, on any thread: tokens copied, keys made with the GIL released.
+
+        Without `keys` the first call that looks it up makes them.
+        """
         (prepared,) = ready_for(self._setup, [request], "compute")
-        prepared._chain.extend_keys()
+        if keys:
+            prepared._chain.extend_keys()
         return prepared
 
     def probe(self, requests: Iterable[Request | Prepared], purpose: Purpose = "compute") -> list[Probe]:

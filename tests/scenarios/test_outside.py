@@ -147,7 +147,7 @@ def test_blocks_are_left_out_by_group(store: StoreName) -> None:
     groups = (LayerGroup("full"), LayerGroup("window", window=4))
     cache = host_only(store, 8, groups=groups)
     for last in (False, True):
-        writer = cache.writer(Request("w", tokens(range(12)), TENANT), tier=1, skip={1: [0, 1]})
+        writer = cache.writer(Request("w", tokens(range(12)), TENANT), tier=1, skip={1: range(2) if last else [0, 1]})
         assert isinstance(writer, Writer) and writer.blocks(1).tolist() == [2]
         told = writer.slots(1).tolist()
         assert len(writer.blocks(0)) == (0 if last else 3)
@@ -159,6 +159,9 @@ def test_blocks_are_left_out_by_group(store: StoreName) -> None:
                 (12, [0, 1, 2], [2]) if last else (0, [], [])
             )
             assert not last or look.slots(1).tolist() == told
+    for left_out in ((), range(0), range(5, 9), range(-3, 2), range(2, 9), range(1, 3), range(3, 0), range(0, 9, 2)):
+        with cache.writer(Request("v", tokens(range(50, 70)), TENANT), tier=1, skip={0: left_out}) as writer:  # type: ignore[union-attr]
+            assert writer.blocks(0).tolist() == [block for block in range(5) if block not in left_out]
 
 
 def test_a_find_behind_what_the_engine_has_itself(store: StoreName) -> None:

@@ -7,7 +7,7 @@ writer ──► slots of a tier ──► somebody writes ──► written ─
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from quire.core.state.roots import NO_ROOT
 from quire.core.state.writing import NONE, Writing, release
 
 Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
+LeftOut = Mapping[int, Collection[int]]  # the same, checked
 NOTHING: Skip = {}
 NUMBERS: Int32 = np.arange(4096, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
 NUMBERS.flags.writeable = False
@@ -148,21 +149,27 @@ def _end(writing: Writing, end: int | None) -> int:
     return end // writing.prepared._setup.block_size
 
 
-def _left_out(registry: Registry, skip: Skip) -> dict[int, set[int]]:
+def _left_out(registry: Registry, skip: Skip) -> LeftOut:
     if type(skip) is dict and not skip:
         return {}
     own = registry.setup.own_groups
     if not isinstance(skip, Mapping) or any(type(group) is not int or group not in own for group in skip):
         fact = f"it writes {len(own)} groups"
         raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
-    return {group: set(listed(f"blocks left out of group {group}", blocks)) for group, blocks in skip.items()}
+    return {
+        group: blocks if type(blocks) is range else set(listed(f"blocks left out of group {group}", blocks))
+        for group, blocks in skip.items()
+    }
 
 
-def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[int]]) -> Refusal | None:
+def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Refusal | None:
     """Slots for the blocks up to `stop` that were not asked for yet."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
     first, stop = writing.taken, max(stop, writing.taken)
+    if first == stop:  # a writer that is opened before it needs slots
+        setup.store.refresh(now)
+        return None
     fresh = NUMBERS[first:stop] if stop <= len(NUMBERS) else np.arange(first, stop, dtype=np.int32)
     wanted = [fresh if group not in skip else _without(fresh, skip[group]) for group in setup.own_groups]
     if writing.is_cut:
@@ -188,7 +195,13 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: dict[int, set[i
     return None
 
 
-def _without(blocks: Int32, left_out: set[int]) -> Int32:
+def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
+    """Consecutive blocks without some of them."""
+    if type(left_out) is range and left_out.step == 1 and len(blocks):  # what a window has passed
+        first, last = (min(max(0, at - int(blocks[0])), len(blocks)) for at in (left_out.start, left_out.stop))
+        return (
+            blocks[max(first, last) :] if first == 0 else np.concatenate([blocks[:first], blocks[max(first, last) :]])
+        )
     return blocks[[block not in left_out for block in blocks.tolist()]]
 
 

@@ -66,7 +66,7 @@ class SchedulerSide:
             self.recording.arrived(request)
         if can_share(request):
             stay = self._stay_of(request)
-            stay.look(self.cache)  # its tokens are made ready here, not when a step asks
+            stay.read()  # its tokens are read here, not when a step asks
             if not request.skip_reading_prefix_cache:
                 self._bring_ahead(stay)
 
@@ -135,6 +135,8 @@ class SchedulerSide:
             stay.end_ahead()
         if not external:
             stay.let_go()
+            if stay.writer is None and not stay.full and stay.request.num_prompt_tokens >= self._size:
+                stay.open_writer(self.cache)  # here, where little else is to do, and not in its first step
             return
         parts = stay.parts_to_load(tables, external, self._size)
         if parts is None or stay.found is None:

@@ -58,8 +58,8 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_prepared", "_text", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "names", "number",
-        "over", "placed", "request", "scope", "sent", "writer",
+        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "names",
+        "number", "over", "placed", "request", "scope", "sent", "writer",
     )  # fmt: skip
 
     def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
@@ -76,17 +76,25 @@ class Stay:
         self.over = False
         self.full = False  # nothing more of it is stored
         self.names = BlockNames(request)  # for events
+        self._wish: Request | None = None
         self._prepared: Prepared | None = None
 
     def tokens(self) -> Int32:
         """All that are known; only those that came since are read."""
         return self._text.known(self.request)
 
-    def look(self, cache: Cache) -> Prepared:
-        """Its tokens ready to be looked up, as often as vLLM asks; the last one vLLM computes itself."""
+    def read(self) -> Request:
+        """What it asks for, with all tokens that are known; the last one vLLM computes itself."""
         tokens = self.tokens()
-        if self._prepared is None or len(self._prepared.request.tokens) != len(tokens):
-            self._prepared = cache.prepare(self._asked(tokens, reuse_limit=len(tokens) - 1))
+        if self._wish is None or len(self._wish.tokens) != len(tokens):
+            self._wish = self._asked(tokens, reuse_limit=len(tokens) - 1)
+        return self._wish
+
+    def look(self, cache: Cache) -> Prepared:
+        """The same ready to be looked up, as often as vLLM asks."""
+        wish = self.read()
+        if self._prepared is None or self._prepared.request is not wish:
+            self._prepared = cache.prepare(wish, keys=False)
         return self._prepared
 
     def _asked(self, tokens: Int32, reuse_limit: int | None = None) -> Request:
@@ -96,23 +104,22 @@ class Stay:
             retention=retention_of(request), reuse_limit=reuse_limit,
         )  # fmt: skip
 
+    def open_writer(self, cache: Cache) -> Writer:
+        """For its prompt, without slots yet."""
+        prompt, ready = self.request.num_prompt_tokens, self._prepared
+        if ready is None or len(ready.request.tokens) != prompt:
+            ready = cache.prepare(self._asked(self.tokens()[:prompt].copy()), keys=False)
+        made = cache.writer(ready, tier=HOST, end=0)
+        assert not isinstance(made, Refusal)  # it asks for nothing
+        self.writer = made
+        return made
+
     def take_slots(self, cache: Cache, end: int, skip: dict[int, Sequence[int]]) -> Refusal | None:
         """Slots for the whole blocks up to `end`. A refusal has taken none.
 
         The prompt is its writer's text, and what is generated is appended, so that retention tells them apart.
         """
-        writer = self.writer
-        if writer is None:
-            prompt = self.request.num_prompt_tokens
-            ready = self._prepared
-            if ready is None or len(ready.request.tokens) != prompt:
-                ready = cache.prepare(self._asked(self.tokens()[:prompt].copy()))
-            made = cache.writer(ready, tier=HOST, end=end if end <= prompt else 0, skip=skip)
-            if isinstance(made, Refusal):
-                return made
-            self.writer = writer = made
-            if end <= prompt:
-                return None
+        writer = self.writer or self.open_writer(cache)
         length = writer.length
         return writer.extend(self.tokens()[length:] if end > length else None, end=end, skip=skip)
 
