@@ -180,7 +180,10 @@ def test_a_bad_page_on_disk_is_computed_and_never_loaded(tmp_path: Path) -> None
     engine = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False, ranks=2)
     engine.own = 0.0
     engine.run([ask("again", max_tokens=3)])
-    assert engine.seen["done"] == 1 and engine.seen["loads"] == 0 and totals(engine)["disk_failed"] == 5
+    assert engine.seen["done"] == 1 and engine.seen["loads"] == 0
+    assert (
+        5 <= totals(engine)["disk_failed"] <= 10
+    )  # who brings a page up finds it bad, and so may who looks it through
     assert engine.pages_are_right() > 0
     engine.side.close()
 
@@ -289,7 +292,8 @@ def test_a_redis_that_is_killed_costs_pages_and_nothing_else(tmp_path: Path, red
     redis_server.kill()
     for one in (engine, other):
         one.run(requests(random.Random(6), 8))
-        assert one.seen["done"] >= 8
+        assert one.seen["done"] >= 8 and one.pages_are_right() > 0
+        one.nothing_is_held()
         one.side.close()
 
 

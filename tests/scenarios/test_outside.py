@@ -77,7 +77,7 @@ def test_what_is_written_is_found(store: StoreName) -> None:
         assert cache.usage(1).writing == 1 and cache.open_writers() == [writer]
         assert (writer.written(14), end_of(cache, range(14)), cache.usage(1).idle) == (1, 12, 3)
     assert not cache.open_writers() and cache.usage(1).held == 0
-    with found(cache, range(14)) as look:
+    with cache.find(cache.prepare(Request("f", tokens(range(14)), TENANT), keys=False)) as look:
         assert look.slots().tolist() == slots and look.tiers().tolist() == [1, 1, 1]
 
 

@@ -171,7 +171,9 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Ref
         setup.store.refresh(now)
         return None
     fresh = NUMBERS[first:stop] if stop <= len(NUMBERS) else np.arange(first, stop, dtype=np.int32)
-    wanted = [fresh if group not in skip else _without(fresh, skip[group]) for group in setup.own_groups]
+    wanted = [fresh] * len(setup.own_groups)
+    for group, left_out in skip.items():
+        wanted[group] = _without(fresh, left_out)
     if writing.is_cut:
         wanted = [NONE for _ in wanted]
     priorities = durations = None

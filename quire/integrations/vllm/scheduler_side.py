@@ -221,11 +221,12 @@ class SchedulerSide:
         assert writer is not None
         parts, ordinals = [], {}
         for group in self._groups:
-            blocks = writer.blocks(group).tolist()
-            under_way = bisect_left(blocks, first)  # stores of steps before
-            if under_way < len(blocks):
-                fresh = ordinals[group] = blocks[under_way:]
-                slots = writer.slots(group)[under_way:].tolist()
+            fresh, slots = writer.blocks(group).tolist(), writer.slots(group).tolist()
+            if stay.jobs:  # stores of steps before are under way
+                under_way = bisect_left(fresh, first)
+                fresh, slots = fresh[under_way:], slots[under_way:]
+            if fresh:
+                ordinals[group] = fresh
                 table, begin, last = tables[group], fresh[0], fresh[-1] + 1
                 whole = last - begin == len(fresh)
                 ids = list(table[begin:last]) if whole else [table[block] for block in fresh]
