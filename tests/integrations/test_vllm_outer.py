@@ -188,8 +188,9 @@ def test_a_bad_page_on_disk_is_computed_and_never_loaded(tmp_path: Path) -> None
     engine.side.close()
 
 
+@pytest.mark.parametrize("mended", [False, True])
 @pytest.mark.parametrize("where", ["pages-0", "manifest"])
-def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str) -> None:
+def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str, mended: bool) -> None:
     LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False).side.close()
     faults = Faults()
     engine = LastingEngine(0, tmp_path, disk_at(tmp_path), FaultyFiles(faults), hybrid=False, host=12)
@@ -202,9 +203,15 @@ def test_a_full_disk_costs_pages_and_nothing_else(tmp_path: Path, where: str) ->
         assert not engine.outer.keeper.flush(SECONDS)
     told = engine.outer.keeper.report()
     assert "ENOSPC" in told.stalled if where == "manifest" else told.failed and not told.copied_down
+    there = 0
+    if mended:  # there is room again: what could not be recorded is, and the next one finds all of it
+        faults.write_errors = {}
+        assert engine.outer.keeper.flush(SECONDS)
+        disk = engine.cache.usage(2)
+        there = disk.capacity - disk.empty
     engine.side.close()
     again = LastingEngine(0, tmp_path, disk_at(tmp_path), hybrid=False)
-    assert not totals(again).get("disk_restored")
+    assert totals(again).get("disk_restored", 0) == there and bool(there) == mended
     again.side.close()
 
 
