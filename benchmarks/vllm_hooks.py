@@ -99,8 +99,8 @@ class Rig:
         self.timed("hear of the load", self.hear)
         self.step_ends()
         request.num_computed_tokens = gain
-        self.timed("place: it is loaded", lambda: side.place(request, table, 0))
-        self.timed("first step: opens its writer", lambda: self.order(request, len(new), table))
+        self.timed("place: it is loaded, opens its writer", lambda: side.place(request, table, 0))
+        self.timed("first step: takes slots", lambda: self.order(request, len(new), table))
         self.timed("hear of a store", self.hear)
         self.step_ends()
         request.num_computed_tokens = request.num_tokens
@@ -122,7 +122,7 @@ class Rig:
         table = [list(range(1, self.tokens // self.block + 1)) for _ in range(self.groups)]
         side.arrive(request)
         self.timed("new prompt: look", lambda: side.look(request, 0))
-        self.timed("new prompt: place", lambda: side.place(request, table, 0))
+        self.timed("new prompt: place, opens its writer", lambda: side.place(request, table, 0))
         self.timed("new prompt: the step that stores all of it", lambda: self.order(request, len(prompt), table))
         self.timed("new prompt: hear of the store", self.hear)
         side.finish(request)

@@ -461,6 +461,20 @@ def test_an_engine_is_kept_awake_only_for_a_while() -> None:
     assert not engine.side.is_pending
 
 
+def test_where_vllm_has_no_block_nothing_is_loaded() -> None:
+    engine = filled()
+    with engine.cache.find(Request("look", np.array(PROMPT, np.int32))) as found:
+        slots = found.slots().tolist()
+    again, tables = ask("again"), [[11, 0, 13, 14, 15, 16]]
+    assert engine.side.look(again, 0) == 20
+    engine.side.place(again, tables, 20)
+    (load,) = engine.side.order({}, (), lambda _: tables).loads
+    assert [(part.blocks, part.slots) for part in load.parts] == [([11, 13, 14, 15], [slots[0], *slots[2:5]])]
+    engine.side.hear(WorkerReport({load.job: 1}))
+    engine.side.finish(again)
+    engine.nothing_is_held()
+
+
 def test_counts_are_taken_once() -> None:
     engine = filled()
     told = engine.side.counts.take()
