@@ -408,6 +408,16 @@ def test_retention_keeps_a_prompt_when_others_go() -> None:
     assert kept(engine, [1] * 21) == 12 and kept(engine, [2] * 21) == 0 and kept(engine, [4] * 21) == 20
 
 
+def test_who_comes_back_has_generated_tokens_that_are_kept_as_such() -> None:
+    engine = ToyEngine(0, hybrid=False, host=12)
+    wish = {"quire": {"priority": 90, "decode_priority": 90}}
+    back = ToyRequest("back", [1] * 21, 8, kv_transfer_params=wish)  # preempted after 13 tokens more
+    for request in (back, ask("r2", [2] * 21), ask("r3", [3] * 21), ask("r4", [4] * 21)):
+        engine.side.hear(run(engine, stored(engine, request)))
+        engine.side.finish(request)
+    assert kept(engine, [1] * 21) == 20 and kept(engine, [2] * 21) == 0
+
+
 def test_receipts_go_to_who_asks() -> None:
     engine = filled()
     told = ask("told", [*PROMPT[:10], *range(60, 75)], kv_transfer_params={"quire": {"receipt": True}})
