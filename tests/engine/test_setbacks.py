@@ -21,7 +21,7 @@ from . import families  # noqa: E402
 from .steps import assert_exact, finish, model_of, open_engine, plain, step, words  # noqa: E402
 
 NAMES = families.NAMES
-DEVICE = {"llama": (12,), "gemma3": (12, 12), "qwen3_next": (12, 5)}
+DEVICE = {"llama": (12,), "gemma3": (12, 10), "qwen3_next": (12, 5)}
 HOST = 60
 BLOCK = 8
 

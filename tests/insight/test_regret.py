@@ -72,6 +72,17 @@ def test_it_counts_what_the_cache_did() -> None:
     assert rig.regret.latest is found
 
 
+def test_a_report_replaces_the_older_one_under_way() -> None:
+    rig = Rig(16, 16)
+    rig.serve(seq(0, 30))
+    rig.regret._evaluation = rig.regret._evaluate(True)  # as the thread has it: one request, and not told yet
+    rig.serve(seq(0, 30))
+    found = rig.report()
+    while rig.regret._slice():
+        pass
+    assert found.requests == 2 and rig.regret.latest is found
+
+
 def by_tier(cache: Cache) -> tuple[int, ...]:
     counts = cache.stats()
     return tuple(all_ - part for all_, part in zip(counts.reused_from, counts.partial_from, strict=True))

@@ -11,7 +11,7 @@ from quire.viewer.made_up_traffic import MadeUpTraffic, demo_cache
 
 
 def test_the_cache_stays_whole_and_nobody_starves() -> None:
-    traffic = MadeUpTraffic(demo_cache(1500, 1000, 16), users=20, seed=5)
+    traffic = MadeUpTraffic(demo_cache(1000, 1000, 16), users=20, seed=5)
     seen: list[int] = []
     for _ in range(400):
         traffic.step()

@@ -34,9 +34,8 @@ class Shortage:
 def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
     for group, (store, place) in enumerate(setup.pools):
-        most = (
-            0  # as if every partial hit copied, gave nothing back, shared no onboard and kept from others what it has
-        )
+        # as if every partial hit copied, gave nothing back, shared no onboard and kept from others what it has
+        most = 0
         for claim in claims:
             most += claim._cold[group] + claim._takes[group] + setup.shared[group]
         if most > store.available(place):
