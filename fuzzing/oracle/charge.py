@@ -108,7 +108,9 @@ class Charge:
             return most
         sink, tail = reach.sink(group, self.size), reach.keeps(group, self.size)
         room = self.room()
-        first = sink + room.stop - room.first if purpose == "decode" else self.peak(0)
+        first = self.peak(0)
+        if purpose == "decode":  # sinks that lie in its room are counted there
+            first = min(sink, room.first) + room.stop - room.first
         first += self.spare
         apart = max(0, sink - shared)  # sinks that beams fill after they have parted
         each = apart + tail + 2 + self.blocks(group.extra or 0)

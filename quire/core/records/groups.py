@@ -243,7 +243,8 @@ class LayerGroup:
         plain = self.most(lengths, beams, size, None)
         if self.window is None:
             return plain
-        first = self.sink(size) + len(self._room_at(prompt, reach, size)) + (beams - 1) * self._forked(prompt, size)
+        room = self._room_at(prompt, reach, size)
+        first = min(self.sink(size), room.start) + len(room) + (beams - 1) * self._forked(prompt, size)
         return min(plain, max(first, self._later(prompt, beams, size)))
 
     def _later(self, prompt: int, beams: int, size: int) -> int:
