@@ -29,6 +29,9 @@ class TokenPrompt(NamedTuple):
     tokens: Int32 | Sequence[int]
     uncut: Sequence[Span] = NO_UNCUT
 
+    def __repr__(self) -> str:
+        return f"TokenPrompt({len(self.tokens)} tokens, {len(self.uncut)} uncut spans)"
+
 
 LESS = "shorten the prompt or lower max_tokens, or give the cache more memory"
 

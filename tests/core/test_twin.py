@@ -691,19 +691,17 @@ def test_a_twin_that_leaves_takes_a_free_place_or_is_freed() -> None:
     assert r.store.dump().rows[1].twins == 1
 
 
-def test_pages_that_are_to_leave_are_offered_only_as_they_leave() -> None:
+def test_pages_that_are_to_leave_are_findable_as_soon_as_they_are_computed() -> None:
     r = rig(groups=[window(1, 8, sink=1)])
     r.admit(1, block(0, 6), asks=[(0, 3, 4)])
-    assert r.store.commit_row(1, 3 * T) == 1 and stake(r, 1)["shown"] == 0
-    assert columns(r, 1) == [0, 2] and r.store.walk(r.chain(block(0, 3)), r.root, 12, 0).present(0).tolist() == [
-        False, True, False,
-    ]  # fmt: skip
-    assert r.extend(1, (3, 5, 4)) == 2
+    assert r.store.commit_row(1, 3 * T) == 3 and stake(r, 1)["shown"] == 3
+    assert columns(r, 1) == [0, 2] and (r.store.available(0), r.store.reserved(0)) == (4, 2)  # what left makes room
+    assert r.store.walk(r.chain(block(0, 3)), r.root, 12, 0).present(0).tolist() == [True, True, True]
+    assert r.extend(1, (3, 5, 4)) == 2 and (r.store.available(0), r.store.reserved(0)) == (4, 0)
     assert r.store.commit_row(1, 5 * T) == 2 and columns(r, 1) == [0, 4]
     assert r.extend(1, (5, 6, 0)) == 1
     r.events()
-    assert r.store.commit_row(1, 5 * T) == 2  # the reserve is over: what waited is offered, the sink too
-    assert [e[2] for e in r.events()] == [1, 1] and stake(r, 1)["shown"] == 5
+    assert r.store.commit_row(1, 5 * T) == 0 and not r.events()
     assert r.store.commit_row(1, 6 * T) == 1
     assert r.store.walk(r.chain(block(0, 6)), r.root, 24, 0).blocks == 6
 

@@ -45,13 +45,13 @@ def turn(engine: Engine, reference: Reference, prompt: tuple[int, ...], what: st
 
 
 def deepest(engine: Engine, group: int, said: tuple[int, ...], tier: int) -> int:
-    """Slot of the last whole block's page along what was said: every kind of group needs it to go on from there."""
+    """Slot of the last page along what was said: every kind of group needs it to go on from there."""
     store, place = engine.cache._setup.pools[group]
     found: dict[int, tuple[int, ...]] = {}
     dump = store.dump()
     for page in dump.groups[place].pages.values():
         tokens = dump.text_to(page.node)
-        if tokens and len(tokens) % BLOCK == 0 and tokens == said[: len(tokens)]:
+        if tokens and tokens == said[: len(tokens)]:
             found[len(tokens)] = page.slots
     slots = found[max(found)]
     assert all(slot < 0 for slot in slots[:tier]) and slots[tier] >= 0, f"it is not in tier {tier}: {slots}"

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import quire.engine as public  # noqa: E402
+from quire.core.records.span import Span  # noqa: E402
 from quire.engine import LLM, EngineConfig, PrefillPeer, RunFailed, Sampling, of  # noqa: E402
 from quire.engine.step.branch import Branch  # noqa: E402
 
@@ -57,6 +58,7 @@ def objects() -> Iterator[list[Any]]:
             public.EngineBusy("full"), held.branches[0], stream.transcripts[0], llm.stream_async(PRIVATE, PLAIN),
             public.EnginePublisher(engine, Silent()),
             public.DiskConfig("folder"), output.times, public.StructuredOutputs(choice=["PIN", "Zurich"]),
+            public.TokenPrompt((111, 112, 113, 114), (Span(0, 3),)),
             public.TokenLogprobs(111, -0.5, 1, ((111, -0.5), (112, -1.5), (113, -2.5))),
         ]  # fmt: skip
         engine.close()

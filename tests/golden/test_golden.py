@@ -28,6 +28,7 @@ NOW_SHOWN = {
     ]
 }  # in a config's repr
 NOW_CALLED = {"0.1.0": {"empty_first": "lru"}}  # the order, in a replay's settings; the old name is read with a warning
+BY_BUDGET = {"0.1.0": {"batches", "model"}}  # counts of a replay: a step's tokens are used up now, so steps differ
 SECRET = {"event_seed"}  # bytes: in no file
 NOT_FOLLOWED = {"0.1.0": "it speaks version 1 of our field, we read 2"}  # for the same reason: its hashes have no key
 
@@ -61,7 +62,8 @@ def test_a_replay_counts_the_same(version: str, name: str) -> None:
     kept, today = read(version, f"{name}.json"), replayed(trace)
     kept["settings"]["eviction"] = NOW_CALLED[version][kept["settings"]["eviction"]]
     assert set(kept) <= set(today), "a name is gone"
-    assert not {key: (kept[key], today[key]) for key in set(kept) - MEASURED if kept[key] != today[key]}
+    same = set(kept) - MEASURED - BY_BUDGET[version]
+    assert not {key: (kept[key], today[key]) for key in same if kept[key] != today[key]}
 
 
 def told(payload: bytes) -> list[Any]:

@@ -379,7 +379,7 @@ def test_a_transfer_staged_on_both_sides(kind: Any, where: str, pieces: tuple[in
     rig, request, key = Rig(sender, receiver), Request("r", PROMPT), Key("r")
     rig.ends["d"] = rig.end("d", alone=False)
     poison(receiver)
-    receiver.compute(Request("turn", PROMPT[:8]))
+    receiver.compute(Request("turn", np.append(PROMPT[:8], PROMPT[:5])))  # two blocks in common, and no state there
     receiver.end("turn")
     sender.compute(request)
     rig.p.send(key, "r")
