@@ -176,7 +176,8 @@ def private(pages: list[Page | None], block: int) -> bool:
 def look_again(model: Model, claim: Claim) -> SetbackFacts:
     """A claim that lost part of its hit holds what is left."""
     old, found = claim.start, model.find(claim.ask, claim.purpose)
-    for name in ("start", "blocks", "coming", "source", "pages", "sources", "found", "walked", "across", "cut"):
+    names = ("start", "blocks", "coming", "source", "pages", "sources", "found", "walked", "across", "cut", "junction")
+    for name in names:
         setattr(claim, name, getattr(found, name))
     claiming.hold(claim)
     if model.world.receipts:
