@@ -70,7 +70,7 @@ def replace_page(state: State, pools: slots.Pools, other: Page, page: Page) -> N
     """A page takes the place of one that is only in colder tiers, and its copies."""
     path = other.path
     assert path is not None
-    state.tree.detach(other)
+    state.tree.detach(other, replaced=True)
     for tier in sorted(other.copies):
         trusted = state.world.shadows and state.trusted  # a copy that may still fail is not; the slow ones are there
         if trusted or tier == state.world.slow_tier:

@@ -29,15 +29,16 @@ class Tree:
         self.at.setdefault(path, [None] * self.num_groups)[page.group] = page
         page.path = path
 
-    def detach(self, page: Page) -> None:
-        """The page stands for nothing now."""
+    def detach(self, page: Page, replaced: bool = False) -> None:
+        """The page stands for nothing now; where another comes in its place the path has never been gone."""
         assert page.path is not None
         pages = self.at[page.path]
         pages[page.group] = None
         if not any(pages):
             del self.at[page.path]
         page.path = None
-        self.forget_gone()
+        if not replaced:
+            self.forget_gone()
 
     def page(self, path: Path, group: int) -> Page | None:
         """The page of a path, if there is one."""
