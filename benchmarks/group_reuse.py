@@ -1,10 +1,11 @@
 """What a hybrid model must recompute: conversations of many turns under memory pressure, by four rules of reuse.
 
-    python benchmarks/group_reuse.py [--turns 400] [--seed 1] [--window 128] [--no-state] [--eviction lru]
+    python benchmarks/group_reuse.py [--turns 400] [--seed 1] [--window 128] [--no-state] [--tails] [--eviction lru]
 
 Full attention, a window and a recurrent state with snapshots every 512 tokens; blocks of 16. --no-state leaves that
-out; --eviction release_order does not know resume points. Each turn's prompt is looked up and then served by Quire. On
-the very same cache content the other rules say what they would have reused:
+out; --tails keeps what is behind the last whole block of a sequence, too; --eviction release_order does not know resume
+points. Each turn's prompt is looked up and then served by Quire. On the very same cache content the other rules say
+what they would have reused:
 
     Quire             the last boundary where every group can resume
     shortest group    each group finds its own longest prefix, the least of them counts, until all can resume there
@@ -167,7 +168,8 @@ def measure(options: argparse.Namespace) -> Sums:
         LayerGroup("state", page_bytes=51_216_384, snapshot_every=512),
     )[: 2 if options.no_state else 3]
     tiers = (TierConfig("device", SLOTS[: len(groups)]),)
-    config = CacheConfig(tiers, SIZE, groups, 4, LONGEST, max_chunk=512, eviction=options.eviction, partial_reuse=False)
+    rules = {"eviction": options.eviction, "partial_reuse": options.tails}
+    config = CacheConfig(tiers, SIZE, groups, 4, LONGEST, max_chunk=512, **rules)
     cache = Cache(config, store=store)
     talks, sums = Talks(options.seed), Sums()
     for turn in range(options.turns):
@@ -198,6 +200,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--no-state", action="store_true", help="full attention and the window only")
+    parser.add_argument(
+        "--tails", action="store_true", help="sequences leave what is behind their last whole block, too"
+    )
     parser.add_argument("--eviction", choices=("lru", "release_order", "adaptive"), default="lru")
     parser.add_argument("--store", choices=("auto", "compiled", "twin"), default="auto")
     options = parser.parse_args()
