@@ -108,8 +108,9 @@ def leave(state: State, row: Row, group: int) -> int:
 
 
 def look_beside(state: State, row: Row, group: int, columns: range) -> None:
-    """A row goes from columns where it has pages of its own: those of the tree are ranked anew, the last first."""
-    if row.tip is None:
+    """A row goes from columns of a window where it has pages of its own: those of the tree are ranked anew, the last
+    first."""
+    if row.tip is None or state.kinds[group].kind != "window":
         return
     for column in reversed(columns):
         page = row.pages[group][column] if column < len(row.pages[group]) else None

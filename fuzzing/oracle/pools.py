@@ -75,7 +75,11 @@ class Pools:
     def is_passed(self, page: Page) -> bool:
         """Whether nobody can be expected to resume where its window reaches: at its block, or a few below."""
         kind, size, path = self.world.kinds[self.number], self.world.block_size, page.path
-        if kind.kind != "window" or self.world.release_order or path is None or len(path[-1]) < size:
+        if self.world.release_order or path is None:
+            return False
+        if kind.kind == "state":
+            return self.is_overtaken(path)
+        if kind.kind != "window" or len(path[-1]) < size:
             return False
         if len(path) - 2 < reach.sink(kind, size):
             return False
@@ -86,6 +90,20 @@ class Pools:
                 return False
             reached = [other for other in self.tree.exists() if other[:-1] in reached]
         return True
+
+    def is_overtaken(self, path: Path) -> bool:
+        """Whether the text goes on from a snapshot in one way only, to a later one."""
+        below = self.tree.next_blocks(path)
+        while len(below) == 1 and self.tree.page(below[0], self.group) is None:
+            below = self.tree.next_blocks(below[0])
+        return len(below) == 1
+
+    def overtake(self, path: Path) -> None:
+        """A snapshot has come to a path: the one before it may be passed now, or, where texts part, not any more."""
+        above = path[:-1]
+        while len(above) > 1 and self.tree.page(above, self.group) is None:
+            above = above[:-1]
+        self.look_again(self.tree.page(above, self.group))
 
     def look_again(self, page: Page | None) -> None:
         """An idle page joins the back of another class if it belongs there now."""
@@ -177,6 +195,8 @@ class Pools:
         if self.cells is not None:
             self.cells.inserted += 1
         self.see(page, path)
+        if self.world.kinds[self.number].kind == "state":
+            self.overtake(path)
 
     def detach(self, page: Page, why: int = 0) -> None:
         """The page stands for nothing now; with a reason it is remembered."""

@@ -70,11 +70,15 @@ class Tree:
 
     def is_point(self, path: Path, states: list[int], size: int) -> bool:
         """Whether somebody can be expected to resume at the end of a path."""
-        below = [other for other in self.exists() if other[:-1] == path]
+        below = self.next_blocks(path)
         if states:
             ends = len(below) > 1 or any(len(other[-1]) < size for other in below)
             return ends or any(self.page(path, group) is not None for group in states)
         return len(below) != 1 or len(below[0][-1]) < size or path in self._asked
+
+    def next_blocks(self, path: Path) -> list[Path]:
+        """The paths that are one block longer."""
+        return [other for other in self.exists() if other[:-1] == path]
 
     def exists(self) -> set[Path]:
         """Every path that exists, scopes left out."""

@@ -70,7 +70,7 @@ class GroupView:
         self.pages_have_copies()
         self.order_lists_what_may_go()
         self.cells_hold_their_class()
-        self.only_windows_are_passed()
+        self.only_bounded_groups_pass()
         self.committed_pages_are_in_the_tree()
         self.holders_are_counted()
         self.claims_are_counted()
@@ -148,10 +148,10 @@ class GroupView:
             if listed != expected[tier]:
                 raise BrokenInvariant(f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}")
 
-    def only_windows_are_passed(self) -> None:
-        """Passed are whole blocks of a window, behind its sinks; in the order of release there are none."""
+    def only_bounded_groups_pass(self) -> None:
+        """Passed are whole blocks of windows, behind the sinks, and snapshots; in the order of release nothing is."""
         size = self.setup.block_size
-        may_be = self.layer.window is not None and self.setup.config.eviction != "release_order"
+        may_be = self.layer.bounded and self.setup.config.eviction != "release_order"
         owner = [{page.slots[tier]: page for page in self.pages.values()} for tier in range(len(self.slots))]
         for tier, order in enumerate(self.orders):
             for slot in [slot for klass, slots in order.items() if self.facts.is_passed(klass) for slot in slots]:

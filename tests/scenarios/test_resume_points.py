@@ -150,3 +150,28 @@ def test_a_writer_that_goes_on_leaves_its_last_end_behind(store: StoreName) -> N
     found = [start_of(cache, tokens(range(n), 99)) for n in (16, 32, 48, 64)]
     assert found == [0, 0, 0, 64]
     assert start_of(cache, tokens(range(200, 208), 99)) == 8
+
+
+@pytest.mark.parametrize(
+    ("eviction", "starts"), [("lru", [29, 29, 29]), ("adaptive", [29, 29, 29]), ("release_order", [0, 29, 29])]
+)
+def test_snapshots_that_a_later_one_overtakes_go_first(store: StoreName, eviction: str, starts: list[int]) -> None:
+    """resume-10: three talks of 29 tokens, each with states at 8, 16, 24, 28 and 29; 6 slots keep all ends."""
+    cache = build(store, (64, 6), groups=(FULL, LayerGroup("state", snapshot_every=8)), eviction=eviction)
+    for number in range(3):
+        assert serve(cache, str(number), talk(number, 29), checked=True) == 0
+    assert [start_of(cache, tokens(talk(number, 29), -1)) for number in range(3)] == starts
+
+
+@pytest.mark.parametrize("eviction", ["lru", "adaptive"])
+def test_a_snapshot_where_texts_part_is_not_overtaken(store: StoreName, eviction: str) -> None:
+    """resume-11: two texts that part at 16 behind a common state there: it stays, those on the way to it go first."""
+    groups = (FULL, LayerGroup("state", snapshot_every=8, snapshot_at_end=False))
+    cache = build(store, (64, 6), groups=groups, eviction=eviction, partial_reuse=False)
+    common = talk(9, 16)
+    serve(cache, "a", tokens(common, range(100, 108)))
+    assert serve(cache, "b", tokens(common, range(200, 208))) == 16
+    for number in range(2):  # each takes a state to compute with, and leaves one at 8 and one at 16
+        serve(cache, f"other {number}", talk(number, 17))
+    assert start_of(cache, tokens(common[:8], -1, -1)) == 0
+    assert start_of(cache, tokens(common, 300, 301)) == 16

@@ -93,6 +93,7 @@ class Store:
         pools = [_pool(number, group, order, ghosts, slow) for number, group in enumerate(groups)]
         for pool, window in zip(pools, windows, strict=True):
             pool.notes, pool.window = Notes() if lasting else None, window
+            pool.overtakes = order != RELEASE_ORDER and pool.group in states
         table = Table(block_size, rows, columns, pools)
         self._state = State(rules, [Group(*numbers) for *numbers, _ in groups], tree, moves, log, pools, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity

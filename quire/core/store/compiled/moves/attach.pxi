@@ -9,6 +9,13 @@ cdef void note_insert(Pool *g, int32_t p, int32_t node, int32_t before) noexcept
     child_moved(g, node, before, hottest(g, page_at(g, p)))
 
 
+cdef void rank_before(State *s, Pool *g, int32_t node) noexcept nogil:
+    """A snapshot has come to a node: the one before it may be passed now, or, where texts part, not any more."""
+    cdef int32_t p = snapshot_before(&s.tree, node, g.index)
+    if p >= 0:
+        rank_anew(g, p)
+
+
 cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nogil:
     """An open page becomes the page of a node, which had none; the caller logs it."""
     at(&s.tree, node).page[g.index] = p
@@ -18,6 +25,8 @@ cdef inline void attach(State *s, Pool *g, int32_t p, int32_t node) noexcept nog
         note_slot(g, g.slow, page_at(g, p).slot[g.slow])
     if g.cells != NULL:
         note_insert(g, p, node, -1)
+    if g.overtakes:
+        rank_before(s, g, node)
 
 
 cdef inline bint follows_own(State *s, Pool *g, int32_t node, int32_t before) noexcept nogil:

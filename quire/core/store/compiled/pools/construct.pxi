@@ -108,9 +108,10 @@ cdef int set_group(State *s, int32_t index, numbers) except -1:
 
 
 cdef void set_ranked(State *s) noexcept nogil:
-    """In an order that ranks: pages of windows may be passed."""
+    """In an order that ranks: pages of windows and snapshots may be passed."""
     cdef int32_t i
     for i in range(s.num_groups):
+        s.pools[i].overtakes = s.pools[i].current
         s.pools[i].ranked = s.pools[i].tail >= 0 and not s.pools[i].current
         if s.pools[i].ranked:
             s.most_read = max(s.most_read, s.pools[i].tail)

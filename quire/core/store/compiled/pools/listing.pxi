@@ -33,6 +33,7 @@ cdef struct Pool:
     int32_t extra             # tokens of standing room behind a row's length
     int32_t current           # 1: a row has one page outside its columns, which it goes on writing
     int32_t ranked            # pages may be passed: it has a window, and its order ranks
+    int32_t overtakes         # the same of one that has snapshots
     int32_t free              # top of the free pages, or -1
     int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
     int32_t reserved          # slots for rows alone
@@ -155,11 +156,13 @@ cdef inline void unlist_adaptive(Pool *g, int32_t t, Page *page) noexcept nogil:
 
 cdef bint passes(Pool *g, Page *page) noexcept nogil:
     """Whether a page of the tree is passed now."""
+    if g.overtakes:
+        return is_overtaken(g.tree, page.node, g.index)
     return g.ranked and is_passed(g.tree, page.node, g.tail, g.sink)
 
 
 cdef void set_passed(Pool *g, Page *page, int32_t known) noexcept nogil:
-    """Apart: most groups have no window."""
+    """Apart: most groups have neither a window nor snapshots."""
     page.claimed |= NEEDED
     if known == IS_PASSED or (known == UNKNOWN and passes(g, page)):
         page.claimed -= NEEDED
@@ -172,7 +175,7 @@ cdef inline int32_t class_of_idle(Page *page) noexcept nogil:
 
 cdef inline void enter_idle(Pool *g, int32_t t, Page *page, int32_t known) noexcept nogil:
     """The hottest copy of an idle page goes to the back of its class; what is counted is the caller's."""
-    if g.ranked:
+    if g.ranked or g.overtakes:
         set_passed(g, page, known)
     if g.cells == NULL:
         push_back(g.tiers + t, page.slot[t], class_of_idle(page))

@@ -1,6 +1,10 @@
-# Owns: where somebody may be expected to resume: where a text ends or parts, was asked for again, or has a snapshot; and
-# which pages of a window are passed: of use to nobody who begins at such a point.
+# Owns: where somebody may be expected to resume: where a text ends or parts, was asked for again, or has a snapshot;
+# which pages of a window are passed: of use to nobody who begins at such a point; and which snapshots are: the text goes
+# on from them in one way only, to a later snapshot.
 # Does not know: slots, when that is looked at.
+
+cdef enum:
+    FAR = 4096                # blocks; nobody looks further for another snapshot
 
 
 cdef inline int32_t only_child(Tree *t, int32_t n) noexcept nogil:
@@ -52,6 +56,34 @@ cdef inline bint is_sink(Tree *t, int32_t n, int32_t sink) noexcept nogil:
 cdef bint is_passed(Tree *t, int32_t n, int32_t tail, int32_t sink) noexcept nogil:
     """Whether no resume point is at a block, or so near below it that a window reaches back to the block."""
     return at(t, n).size == t.block_size and not is_sink(t, n, sink) and steps_to_point(t, n, tail) == tail
+
+
+cdef inline int32_t only_way(Tree *t, int32_t n) noexcept nogil:
+    """The one block, whole or not, that the text goes on with; -1 where it ends or parts."""
+    cdef int32_t child = at(t, n).child
+    return child if child >= 0 and at(t, child).left < 0 and at(t, child).right < 0 else -1
+
+
+cdef bint is_overtaken(Tree *t, int32_t n, int32_t group) noexcept nogil:
+    """Whether a snapshot at this block is passed: who goes on from here finds a later one."""
+    cdef int32_t i
+    for i in range(FAR):
+        n = only_way(t, n)
+        if n < 0 or at(t, n).page[group] >= 0:
+            return n >= 0
+    return False
+
+
+cdef int32_t snapshot_before(Tree *t, int32_t n, int32_t group) noexcept nogil:
+    """The page of the last snapshot before this block, -1: none."""
+    cdef int32_t i
+    for i in range(FAR):
+        n = at(t, n).parent
+        if at(t, n).flags & ROOT:
+            return -1
+        if at(t, n).page[group] >= 0:
+            return at(t, n).page[group]
+    return -1
 
 
 cdef inline void ask_again(Tree *t, int32_t n) noexcept nogil:

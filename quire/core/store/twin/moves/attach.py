@@ -10,6 +10,7 @@ from quire.core.store.twin.moves.events import facts_of, log_moved, log_retained
 from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.state import State
 from quire.core.store.twin.tree.node import Node, Page
+from quire.core.store.twin.tree.points import snapshot_before
 
 
 def attach(pool: Pool, page: Page, node: Node, before: int = -1) -> None:
@@ -20,6 +21,8 @@ def attach(pool: Pool, page: Page, node: Node, before: int = -1) -> None:
     if pool.cells is not None:
         pool.cells.inserted += 1
         pool.child_moved(node, before, page.hottest)
+    if pool.overtakes and before < 0:
+        pool.rank_anew(snapshot_before(node, pool.group))
 
 
 def attach_alone(state: State, pool: Pool, page: Page, node: Node) -> None:

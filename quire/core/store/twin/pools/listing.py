@@ -12,18 +12,19 @@ from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.order import COVERED, Order, cell_level, idle_level
 from quire.core.store.twin.tree.node import Node, Page
-from quire.core.store.twin.tree.points import Window, is_passed
+from quire.core.store.twin.tree.points import Window, is_overtaken, is_passed
 
 
 class Listing:
     """Orders of one group, one per tier."""
 
-    __slots__ = ("cells", "group", "orders", "vacant", "window")
+    __slots__ = ("cells", "group", "orders", "overtakes", "vacant", "window")
 
     def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
         self.group = group
         self.cells = cells  # of the adaptive order
-        self.window: Window | None = None  # of a group that has one; else no page is ever passed
+        self.window: Window | None = None  # of a group that has one, in an order that ranks: its pages may be passed
+        self.overtakes = False  # the same of one that has snapshots
         self.orders = [Order(count, release_order, tier > 0) for tier, count in enumerate(slots)]
         self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
 
@@ -72,7 +73,7 @@ class Listing:
 
     def level_of(self, page: Page, tier: int) -> int:
         """The class in which an idle page belongs, with its hottest copy in `tier`."""
-        passed = is_passed(self.window, page)
+        passed = self.passes(page)
         if self.cells is None:
             return idle_level(page.priority, passed)
         if self.has_child(page, tier):
@@ -109,11 +110,17 @@ class Listing:
 
     def rank_anew(self, page: Page | None) -> None:
         """An idle page joins another class if it is passed now, or is not any more."""
-        if self.window is None or page is None or not page.is_idle:
+        if page is None or not page.is_idle:
             return
         tier, slot = self.place(page)
-        if self.is_listed_passed(tier, slot) != is_passed(self.window, page):
+        if self.is_listed_passed(tier, slot) != self.passes(page):
             self.relist(page)
+
+    def passes(self, page: Page) -> bool:
+        """Whether a page is passed now."""
+        if self.overtakes:
+            return page.node is not None and is_overtaken(page.node, self.group)
+        return is_passed(self.window, page)
 
     def is_listed_passed(self, tier: int, slot: int) -> bool:
         """Whether the idle page in a slot waits among those that are passed."""
@@ -130,7 +137,7 @@ class Listing:
         if order.level[slot] == COVERED or self.has_child(page, tier):
             return order.level[slot] == COVERED
         place = order.place(order.level[slot] - cell_level(there.priority, 0))
-        mine = order.place(-1 if is_passed(self.window, page) else self.cells.cell(page))
+        mine = order.place(-1 if self.passes(page) else self.cells.cell(page))
         return (there.priority, place) > (page.priority, mine)
 
     def set_rank(self, cells: Sequence[int]) -> None:

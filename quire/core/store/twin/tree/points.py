@@ -1,7 +1,7 @@
 """Where somebody may be expected to resume: where a text ends or parts, was asked for again, or has a snapshot.
 
-Owns which pages of a window are passed: of use to nobody who begins at such a point. Knows nothing of slots, nor of
-when that is looked at.
+Owns which pages of a window are passed: of use to nobody who begins at such a point; and which snapshots are: the text
+goes on from them in one way only, to a later snapshot. Knows nothing of slots, nor of when that is looked at.
 
     b---b---b---b---b---b---P---b---b---P       P: resume points; with a tail of 3
             passed  #   #   #   #   #   #
@@ -10,6 +10,8 @@ when that is looked at.
 from typing import NamedTuple
 
 from quire.core.store.twin.tree.node import Node, Page
+
+FAR = 4096  # blocks; nobody looks further for another snapshot
 
 
 class Window(NamedTuple):
@@ -50,6 +52,28 @@ def is_passed(window: Window | None, page: Page) -> bool:
             break
         node = below
     return True
+
+
+def is_overtaken(node: Node, group: int) -> bool:
+    """Whether a snapshot at this block is passed: who goes on from here finds a later one."""
+    for _ in range(FAR):
+        if len(node.children) != 1:
+            return False
+        (node,) = node.children.values()
+        if node.pages[group] is not None:
+            return True
+    return False
+
+
+def snapshot_before(node: Node, group: int) -> Page | None:
+    """The last snapshot before this block: a later one has come, or texts part behind it."""
+    for _ in range(FAR):
+        if node.parent is None:
+            return None
+        node = node.parent
+        if node.parent is not None and node.pages[group] is not None:
+            return node.pages[group]
+    return None
 
 
 def ask_again(node: Node) -> None:
