@@ -194,9 +194,9 @@ cdef inline Cause cause_of(int32_t code, int32_t group) noexcept nogil:
 
 
 cdef Cause ghost_cause(Pool *g, int32_t place) noexcept nogil:
-    cdef Ghosts *e = g.ghosts
-    cdef Cause cause = cause_of(LACK_FAILED if why_of(e, place) == SPOILT else LACK_EVICTED, g.index)
-    cause.gone, cause.admission = gone_at(e, place), e.admission[place]
+    cdef Ghost *ghost = g.ghosts.ring + place
+    cdef Cause cause = cause_of(LACK_FAILED if why_of(ghost) == SPOILT else LACK_EVICTED, g.index)
+    cause.gone, cause.admission = gone_at(ghost), ghost.admission
     return cause
 
 

@@ -47,7 +47,7 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
     page.slot[t] = -1
 
 
-cdef void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
+cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
     """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
     cdef int32_t node = page_at(g, p).node
     if g.ghosts == NULL or at(&s.tree, node).size != s.block_size:
@@ -64,17 +64,15 @@ cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
         drop_ghost(g.ghosts, key_at(&s.tree, node))
 
 
-cdef void fetch_key(State *s, Pool *g, int32_t node) noexcept nogil:
-    """Fetch what finds a block, and will its ghost."""
-    cdef uint64_t key = key_at(&s.tree, node)
-    fetch_home(&g.cells.ghosts, key)
-    touch(s.tree.index + (key & s.tree.mask))
+cdef inline void fetch_key(State *s, int32_t node) noexcept nogil:
+    """Fetch what finds a block."""
+    touch(s.tree.index + (at(&s.tree, node).key & s.tree.mask))
 
 
 cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
     """The last copy of an idle page, in `tier`, is gone."""
     if g.cells != NULL:
-        fetch_key(s, g, at(&s.tree, page_at(g, p).node).parent)   # mostly the next to go
+        fetch_key(s, at(&s.tree, page_at(g, p).node).parent)   # mostly the next to go
     bury(s, g, p, EVICTED)
     detach(s, g, p, tier)
     push_page(g, p)
@@ -201,7 +199,8 @@ cdef int32_t take_in(State *s, Pool *g, int32_t t) noexcept nogil:
 
 cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
     """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are
-    to be dropped one by one by the caller; what that touches is fetched here: far memory is slow, but comes at once."""
+    buried, and to be dropped one by one by the caller; what that touches is fetched here: far memory is slow, but comes
+    at once."""
     cdef Order *o = g.tiers
     cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before, i
     if slot < 0:
@@ -228,7 +227,12 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     for i in range(count if count > empty else 0):
         p = o.slots[slots[i]].page
         if p >= 0:
-            touch(s.tree.index + (at(&s.tree, page_at(g, p).node).key & s.tree.mask))
+            fetch_key(s, page_at(g, p).node)
+    if g.ghosts != NULL and count > empty:
+        for i in range(count):
+            p = o.slots[slots[i]].page
+            if p >= 0:
+                bury(s, g, p, EVICTED)
     o.num_empty -= empty
     o.num_idle -= count - empty
     g.available -= count
@@ -292,7 +296,7 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
 
 
 cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
-    """`cut_slots` for cells: what evicting the pages changes in the order is done here, the rest by the caller."""
+    """`cut_slots` for cells: what evicting the pages changes in the order is done here, too."""
     cdef Order *o = g.tiers
     cdef int32_t[MAX_RUN] pages
     cdef int32_t slot, kind = 0, count = 0, p = -1, i
@@ -310,9 +314,9 @@ cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     if p >= 0:
         uncover(g, p)
     for i in range(count):
-        fetch_key(s, g, page_at(g, pages[i]).node)
+        fetch_key(s, page_at(g, pages[i]).node)
     for i in range(count):
-        fetch_next(&g.cells.ghosts, key_at(&s.tree, page_at(g, pages[i]).node))
+        bury(s, g, pages[i], EVICTED)
     o.num_idle -= count
     g.available -= count
     g.counters[TOTAL] += count
@@ -339,7 +343,7 @@ cdef void fetch_victims(State *s, Pool *g, int32_t t, int32_t wanted, bint dropp
             prefetch(at(&s.tree, page_at(g, found[i]).node))
     for i in range(count):
         if page_at(g, found[i]).node >= 0:
-            touch(s.tree.index + (at(&s.tree, page_at(g, found[i]).node).key & s.tree.mask))
+            fetch_key(s, page_at(g, found[i]).node)
 
 
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
