@@ -152,14 +152,14 @@ cdef object dump(State *s, dict hashes):
 cdef tuple nbytes(State *s):
     """(metadata, tokens): what the tree, its index and the pools occupy; not the rows' tables, chains and the log."""
     cdef Tree *t = &s.tree
-    cdef Py_ssize_t total = t.room * t.stride + 8 * (<Py_ssize_t> t.mask + 1)
+    cdef Py_ssize_t total = t.room * t.stride + 8 * <Py_ssize_t> t.places
     cdef int32_t i, k
     cdef Pool *g
     total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL) + 8 * (t.lasting != NULL))
     for i in range(s.num_groups):
         g = s.pools + i
         total += g.num_pages * (g.stride + (40 if g.times.duration != NULL else 0)) + g.num_tiers * sizeof(Order)
-        total += 4 * g.num_pages * (g.stays != NULL) + (5 * g.tiers[g.slow].size if g.notes != NULL else 0)
+        total += 4 * g.num_pages * (g.stays != NULL) + (notes_bytes(g.notes) if g.notes != NULL else 0)
         for k in range(g.num_tiers):
             total += (g.tiers[k].size + NUM_CLASSES) * sizeof(Slot)
         if g.cells != NULL:
