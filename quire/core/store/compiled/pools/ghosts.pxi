@@ -97,6 +97,21 @@ cdef int32_t find_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     return find_from(e, newest_of(e, key)[0], -1, key) if e.count else -1
 
 
+cdef void fetch_ghosts(Ghosts *e, const uint64_t *keys, int64_t n, uint64_t seed) noexcept nogil:
+    """The ghosts of so many keys, each xor the seed, will be looked for."""
+    cdef int64_t i
+    cdef int32_t place
+    link_ghosts(e)
+    if e.count == 0:
+        return
+    for i in range(n):
+        touch(newest_of(e, keys[i] ^ seed))
+    for i in range(n):
+        place = follow(e, newest_of(e, keys[i] ^ seed)[0])
+        if place >= 0:
+            touch(e.ring + place)
+
+
 cdef inline void leave_place(Ghosts *e, int32_t place) noexcept nogil:
     e.ring[place].facts = 0
     e.count -= 1
