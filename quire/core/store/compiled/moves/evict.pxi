@@ -197,12 +197,25 @@ cdef int32_t take_in(State *s, Pool *g, int32_t t) noexcept nogil:
     return slot
 
 
+cdef void bury_cut(State *s, Pool *g, const int32_t *slots, int32_t count) noexcept nogil:
+    """Of the pages in these slots: fetch what finds their blocks, for all of them before the first is buried."""
+    cdef int32_t i, p
+    for i in range(count):
+        p = g.tiers.slots[slots[i]].page
+        if p >= 0:
+            fetch_key(s, page_at(g, p).node)
+    for i in range(count if g.ghosts != NULL else 0):
+        p = g.tiers.slots[slots[i]].page
+        if p >= 0:
+            bury(s, g, p, EVICTED)
+
+
 cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
     """Take up to `wanted` slots of a lone tier that follow each other in one class; how many. Pages still in them are
     buried, and to be dropped one by one by the caller; what that touches is fetched here: far memory is slow, but comes
     at once."""
     cdef Order *o = g.tiers
-    cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before, i
+    cdef int32_t slot = pick(g, 0), count = 0, empty = 0, p, kind, before
     if slot < 0:
         return 0
     p, before = o.slots[slot].page, o.slots[slot].prev
@@ -224,15 +237,8 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     o.slots[before].next, o.slots[slot].prev, o.cursor[kind] = slot, before, slot
     if before == slot:
         o.filled[kind >> 6] &= ~(<uint64_t> 1 << (kind & 63))
-    for i in range(count if count > empty else 0):
-        p = o.slots[slots[i]].page
-        if p >= 0:
-            fetch_key(s, page_at(g, p).node)
-    if g.ghosts != NULL and count > empty:
-        for i in range(count):
-            p = o.slots[slots[i]].page
-            if p >= 0:
-                bury(s, g, p, EVICTED)
+    if count > empty:
+        bury_cut(s, g, slots, count)
     o.num_empty -= empty
     o.num_idle -= count - empty
     g.available -= count
@@ -298,8 +304,7 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
 cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexcept nogil:
     """`cut_slots` for cells: what evicting the pages changes in the order is done here, too."""
     cdef Order *o = g.tiers
-    cdef int32_t[MAX_RUN] pages
-    cdef int32_t slot, kind = 0, count = 0, p = -1, i
+    cdef int32_t slot, kind = 0, count = 0, p = -1
     while count < wanted:
         if p < 0:
             slot = pick(g, 0)
@@ -308,15 +313,12 @@ cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
             p = o.slots[slot].page
             kind = memory_at(g.cells, p).kind
             fetch_above(g, p)
-        pages[count], slots[count] = p, page_at(g, p).slot[0]
+        slots[count] = page_at(g, p).slot[0]
         count += 1
         p = cut_page(g, p, kind)
     if p >= 0:
         uncover(g, p)
-    for i in range(count):
-        fetch_key(s, page_at(g, pages[i]).node)
-    for i in range(count):
-        bury(s, g, pages[i], EVICTED)
+    bury_cut(s, g, slots, count)
     o.num_idle -= count
     g.available -= count
     g.counters[TOTAL] += count
