@@ -1,8 +1,8 @@
 """Ghosts: what is known of pages that are gone, the last so many of a group.
 
-Owns the ring: first in, first out, found by key. A page that goes a second time leaves a second ghost, and the newest is
-the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. Knows nothing of pages that
-are there, nor of what a ghost is remembered for.
+Owns the ring: first in, first out, found by key. A page that goes a second time leaves a second ghost, and the newest
+is the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. Knows nothing of pages
+that are there, nor of what a ghost is remembered for.
 """
 
 from typing import NamedTuple
