@@ -74,19 +74,23 @@ class Cells:
 
     def meet(self, path: Path) -> int:
         """An admission asks for a block that is not there: how often it was used with this time, 0 if unknown."""
-        for place, ghost in enumerate(self.ring):
-            if ghost is not None and ghost.path == path:
-                self.ring[place] = None
-                self.reached["ghost met"] += 1
-                self.hits[self.cell(ghost.reuse, ghost.used)] += 1
-                return min(ghost.uses + 1, MOST_USES)
-        return 0
+        ghost = self.newest(path)
+        if ghost is None:
+            return 0
+        self.ring = [None if one and one.path == path else one for one in self.ring]
+        self.reached["ghost met"] += 1
+        self.hits[self.cell(ghost.reuse, ghost.used)] += 1
+        return min(ghost.uses + 1, MOST_USES)
+
+    def newest(self, path: Path) -> Ghost | None:
+        """What is known of the last time that a block's page went."""
+        in_turn = self.ring[self.turn :] + self.ring[: self.turn]
+        return next((ghost for ghost in reversed(in_turn) if ghost and ghost.path == path), None)
 
     def bury(self, page: Page, admission: int, why: int) -> None:
         """A page is gone; the oldest ghost makes room for its own."""
         if not self.ring or page.path is None:
             return
-        self.ring = [None if ghost and ghost.path == page.path else ghost for ghost in self.ring]
         old = self.ring[self.turn]
         if old is not None:
             self.reached["ghost lost"] += 1

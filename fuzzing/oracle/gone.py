@@ -29,8 +29,11 @@ class Gone:
         """The page of a path is gone; None: for no reason to be remembered. Of partial blocks nothing is."""
         if len(path[-1]) != size or not self.room:
             return
-        kept = [None if entry and entry[0] == path else entry for entry in self.history[-self.room :]]
-        self.history = [*kept, (path, loss)] if loss is not None else kept
+        recent = self.history[-self.room :]
+        if loss is None:
+            self.history = [None if entry and entry[0] == path else entry for entry in recent]
+        else:
+            self.history = [*recent, (path, loss)]
 
     def forget(self) -> None:
         """Nothing was ever there."""

@@ -83,3 +83,23 @@ def test_both_stores_remember_the_same(life: str) -> None:
         check(cache)
         cache.clear()
         assert cache.usage().ghosts == 0 and "evicted" not in {miss.cause for miss in told(cache, seen[0])[1]}
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_a_page_that_goes_again_is_remembered_again_and_the_last_time_is_told(store: StoreName) -> None:
+    now = 0.0
+    config = CacheConfig((TierConfig("device", 2),), 1, max_length=8, receipts=True, ghosts=8)
+    cache = Cache(config, clock=lambda: now, store=store)
+    prompt, ask = np.array([1, 2], np.int32), np.array([1, 2, 3], np.int32)
+    for turn in range(3):  # it goes at 1 s, 3 s and 5 s
+        now = 2.0 * turn
+        serve(cache, turn, prompt, None)
+        now += 1.0
+        serve(cache, 10 + turn, np.array([90 + turn, 80], np.int32), None)
+    now = 7.0
+    (gone, _) = cache.explain(Request("asked", ask)).misses
+    assert (gone.cause, gone.start, gone.stop, gone.seconds, gone.admission) == ("evicted", 0, 2, 2.0, 6)
+    assert cache.usage().ghosts == 10  # three times two, and the others twice
+    serve(cache, 20, prompt, 0)  # what is cut off is remembered no more, however often it went
+    assert cache.usage().ghosts == 12 - 6 and {miss.cause for miss in told(cache, ask)[1]} == {"new", "last_token"}
+    check(cache)

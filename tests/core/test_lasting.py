@@ -324,7 +324,7 @@ def test_usage_says_what_knowing_the_pages_takes(eviction: Any, events: bool, si
     assert empty == known.slot * pages and told <= known.page * pages
     assert cache.usage(1).index_bytes == cache.usage(0).index_bytes == 0
     if not events and size == 16:
-        assert known.page <= 200
+        assert known.page <= 187  # what the disk itself knows of a page takes 13
 
 
 def test_blocks_that_groups_share_are_counted_once(store: StoreName) -> None:

@@ -33,7 +33,7 @@ from quire.tiers.disk.slots import page_file, slot_bytes
 from quire.tiers.disk.tier import DiskIO, DiskTier
 
 INDEX_BYTES = 200  # of memory per page on disk: its block, its tokens, its place; with blocks of 16 tokens
-CHECKSUM_BYTES = 9 + 8  # of memory per page: its sum, and its block's number after the log was compacted
+CHECKSUM_BYTES = 9 + 4  # of memory per page: its sum, and its block's number after the log was compacted
 MANIFEST_BYTES = 256  # of disk per page, at most, with a block of 16 tokens: twice, while it is compacted
 VERIFY_AT_ONCE = 1024  # pages
 

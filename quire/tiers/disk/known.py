@@ -13,6 +13,38 @@ from quire.core.records.lasting import BlockNodes
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+HALF = 32  # bits
+
+
+class FewNumbers:
+    """A set of numbers in four bytes each: their low halves, ascending, by their high ones."""
+
+    __slots__ = ("_low",)
+
+    def __init__(self, numbers: Numbers) -> None:
+        ascending = np.sort(numbers)
+        high, starts = np.unique(ascending >> HALF, return_index=True)
+        parts = np.split(ascending.astype(np.uint32), starts[1:])
+        self._low = dict(zip(high.tolist(), parts, strict=True)) if len(ascending) else {}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that they take."""
+        return sum(low.nbytes for low in self._low.values())
+
+    def has(self, numbers: Numbers) -> Mask:
+        """Whether each is in it."""
+        found = np.zeros(len(numbers), np.bool_)
+        for high, low in self._low.items():
+            ours = np.flatnonzero(numbers >> HALF == high)
+            wanted = numbers[ours].astype(np.uint32)
+            found[ours] = low[np.minimum(np.searchsorted(low, wanted), len(low) - 1)] == wanted
+        return found
+
+    def more(self, numbers: Numbers) -> FewNumbers:
+        """With these, of which it has none."""
+        parts = [low.astype(np.int64) | np.int64(high << HALF) for high, low in self._low.items()]
+        return FewNumbers(np.concatenate([*parts, np.unique(numbers)]))
 
 
 class KnownBlocks:
@@ -21,7 +53,7 @@ class KnownBlocks:
     __slots__ = ("_before", "_kept", "_missing")
 
     def __init__(self) -> None:
-        self._kept: Numbers = np.empty(0, np.int64)  # ascending
+        self._kept = FewNumbers(np.empty(0, np.int64))
         self._before = 0  # numbers up to this one are known only if kept
         self._missing: set[int] = set()  # above that, and not recorded: something over them was left out
 
@@ -32,15 +64,14 @@ class KnownBlocks:
 
     def compacted(self, kept: Numbers, before: int) -> None:
         """Of the blocks up to a number only these are left."""
-        self._kept, self._before = np.sort(kept), max(before, self._before)
+        self._kept, self._before = FewNumbers(kept), max(before, self._before)
         self._missing = {number for number in self._missing if number > self._before}
 
     def has(self, numbers: Numbers) -> Mask:
         """Whether each can be named in a record."""
         known: Mask = numbers > self._before
         if not known.all():
-            place = np.minimum(np.searchsorted(self._kept, numbers), max(len(self._kept) - 1, 0))
-            known |= self._kept[place] == numbers if len(self._kept) else False
+            known |= self._kept.has(numbers)
         if self._missing:
             known &= ~np.isin(numbers, list(self._missing))
         return known
@@ -57,5 +88,5 @@ class KnownBlocks:
         again = nodes.number[known]
         again = again[~self.has(again)]
         if len(again):
-            self._kept = np.union1d(self._kept, again)
+            self._kept = self._kept.more(again)
         return known

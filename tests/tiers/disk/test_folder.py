@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire import InputError, StateError
+from quire import CacheConfig, InputError, StateError, TierConfig
+from quire.core.records.config import Eviction
 from quire.tiers.disk import DiskFolder, DiskIO, DiskLimits, OpenReport, slots_for
+from quire.tiers.disk.folder import page_index
 from quire.tiers.disk.log.frames import HEAD_BYTES
 from quire.tiers.disk.log.manifest import MARK_NAME, NAME, NEW_NAME
 from quire.tiers.disk.log.records import PIECE, payloads, unpack_changes
@@ -188,6 +190,12 @@ def test_other_page_sizes_are_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     with pytest.raises(StateError, match="another layout another fingerprint"):
         DiskFolder(tmp_path, FINGERPRINT, (96, 6000), NUM_SLOTS)
+
+
+@pytest.mark.parametrize("eviction", ["lru", "release_order", "adaptive"])
+def test_a_page_on_disk_takes_at_most_200_bytes_of_memory(eviction: Eviction) -> None:
+    tiers = (TierConfig("device", 8), TierConfig("host", 8), TierConfig("disk", 1000, slow=True))
+    assert page_index(CacheConfig(tiers, 16, max_length=64, eviction=eviction, lasting=True)) <= 200
 
 
 def test_sizes_are_checked_before_anything_is_made(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quire.tiers.disk import OpenReport
-from quire.tiers.disk.known import KnownBlocks
+from quire.tiers.disk.known import FewNumbers, KnownBlocks
 
 from .test_folder import opened, stored
 from .world import changes, page_of, places_of
@@ -25,6 +25,19 @@ def test_numbers_above_the_last_compaction_are_known() -> None:
     assert known.has(np.array([7, 9, 10])).tolist() == [True, True, False]
     known.compacted(np.array([11]), before=12)
     assert known.has(np.array([2, 8, 10, 11, 12, 13])).tolist() == [False, False, False, True, False, True]
+
+
+def test_numbers_take_four_bytes_each_however_large_they_are() -> None:
+    ours = [3, 7, (1 << 32) - 1, 1 << 32, (1 << 32) + 7, (5 << 32) + 3]
+    few = FewNumbers(np.array([ours[3], *ours[:3], *ours[4:]]))
+    others = [-1, 0, 4, (1 << 32) + 3, (2 << 32) + 7, (5 << 32) + 7]
+    assert few.nbytes == 4 * len(ours) and few.has(np.array(ours)).all() and not few.has(np.array(others)).any()
+    both = few.more(np.array([(2 << 32) + 7, 4, 4]))
+    assert both.nbytes == 4 * (len(ours) + 2) and both.has(np.array(ours)).all()
+    assert both.has(np.array(others)).tolist() == [False, False, True, False, True, False]
+    none = FewNumbers(np.empty(0, np.int64))
+    assert none.nbytes == 0 and not none.has(np.array([0, 1])).any()
+    assert none.more(np.array([9])).has(np.array([9])).all()
 
 
 def test_a_page_of_a_block_that_was_left_out_is_not_recorded(tmp_path: Path) -> None:

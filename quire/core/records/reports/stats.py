@@ -114,7 +114,7 @@ class Usage:
     idle: int  # cached pages nobody holds: evictable unless claimed
     shadows: int
     held: int  # in use by sequences, holds and writers, or kept out of the tree for claims and finds
-    ghosts: int = 0  # pages that are gone and remembered, whatever tier they were in; told of tier 0
+    ghosts: int = 0  # pages that are gone and remembered, as often as they went, from whatever tier; told of tier 0
     ghost_bytes: int = 0  # what all that can be remembered takes
     found: int = 0  # pages that finds hold here, whether idle or held by others too
     writing: int = 0  # of the held ones: slots that writers fill

@@ -80,14 +80,17 @@ cdef int dump_levels(Order *o, Cells *c, dict lists) except -1:
     return 0
 
 
+cdef object dump_ghost(Ghost *ghost):
+    return DumpedGhost(ghost.used, ghost.facts >> 12, why_of(ghost), uses_of(ghost), reuse_of(ghost), ghost.admission)
+
+
 cdef object dump_cells(Pool *g):
     cdef Cells *c = g.cells
     cdef Ghosts *e = &c.ghosts
     cdef int32_t p, i
     pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse, memory_at(c, p).used)
              for p in range(g.num_pages) if page_at(g, p).holders >= 0}
-    ghosts = [None if e.facts[i] == 0 else DumpedGhost(e.used[i], e.facts[i] >> 12, e.facts[i] >> 2 & 3, uses_of(e, i),
-                                                       reuse_of(e, i), e.admission[i]) for i in range(e.room)]
+    ghosts = [None if e.ring[i].facts == 0 else dump_ghost(e.ring + i) for i in range(e.room)]
     return DumpedCells(pages, ghosts, [c.hits[i] for i in range(NUM_CELLS)], [c.lost[i] for i in range(NUM_CELLS)],
                        c.inserted, c.aged, [c.list_at[i + 1] - 1 for i in range(NUM_CELLS)])
 
@@ -149,14 +152,14 @@ cdef object dump(State *s, dict hashes):
 cdef tuple nbytes(State *s):
     """(metadata, tokens): what the tree, its index and the pools occupy; not the rows' tables, chains and the log."""
     cdef Tree *t = &s.tree
-    cdef Py_ssize_t total = t.room * t.stride + 8 * (<Py_ssize_t> t.mask + 1)
+    cdef Py_ssize_t total = t.room * t.stride + 8 * <Py_ssize_t> t.places
     cdef int32_t i, k
     cdef Pool *g
     total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL) + 8 * (t.lasting != NULL))
     for i in range(s.num_groups):
         g = s.pools + i
         total += g.num_pages * (g.stride + (40 if g.times.duration != NULL else 0)) + g.num_tiers * sizeof(Order)
-        total += 4 * g.num_pages * (g.stays != NULL) + (5 * g.tiers[g.slow].size if g.notes != NULL else 0)
+        total += 4 * g.num_pages * (g.stays != NULL) + (notes_bytes(g.notes) if g.notes != NULL else 0)
         for k in range(g.num_tiers):
             total += (g.tiers[k].size + NUM_CLASSES) * sizeof(Slot)
         if g.cells != NULL:

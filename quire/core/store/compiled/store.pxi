@@ -414,7 +414,6 @@ cdef class Store:
         cdef Pool *g = check_group(&self.state, group)
         if g.ghosts == NULL:
             return 0, 0
-        enter_ghosts(g.ghosts)
         return g.ghosts.count, ghosts_bytes(g.ghosts)
 
     # log

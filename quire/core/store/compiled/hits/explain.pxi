@@ -93,9 +93,17 @@ cdef bint is_remembered(Look *look, int32_t block) noexcept nogil:
     return False
 
 
+cdef void fetch_remembered(Look *look, int32_t first, int32_t stop) noexcept nogil:
+    cdef int32_t i
+    for i in range(look.s.num_groups):
+        if look.s.pools[i].ghosts != NULL:
+            fetch_ghosts(look.s.pools[i].ghosts, look.text.keys + first, stop - first, look.seed)
+
+
 cdef int recall(Look *look) noexcept nogil:
     """How much of the prompt was there once, as far as anybody remembers; -1 without memory."""
     cdef int32_t i, block, unknown = 0, most = look.whole if look.s.num_current else MOST_UNKNOWN
+    cdef int32_t fetched = look.walked + MOST_UNKNOWN
     cdef int64_t count = 0
     look.known = look.walked
     for i in range(look.s.num_groups):
@@ -105,8 +113,11 @@ cdef int recall(Look *look) noexcept nogil:
     if text_keys(look.text, look.whole if look.s.num_current else min(look.whole, look.walked + most)):
         return -1
     for block in range(look.walked, look.whole):
-        if text_keys(look.text, block + 1):
+        if text_keys(look.text, min(look.whole, block + 1 if block < fetched else block + MAX_RUN)):
             return -1
+        if block >= fetched:  # the first was one: so are others, mostly
+            fetched = min(look.whole, block + MAX_RUN)
+            fetch_remembered(look, block, fetched)
         if is_remembered(look, block):
             look.known, unknown = block + 1, 0
         else:
@@ -194,9 +205,9 @@ cdef inline Cause cause_of(int32_t code, int32_t group) noexcept nogil:
 
 
 cdef Cause ghost_cause(Pool *g, int32_t place) noexcept nogil:
-    cdef Ghosts *e = g.ghosts
-    cdef Cause cause = cause_of(LACK_FAILED if why_of(e, place) == SPOILT else LACK_EVICTED, g.index)
-    cause.gone, cause.admission = gone_at(e, place), e.admission[place]
+    cdef Ghost *ghost = g.ghosts.ring + place
+    cdef Cause cause = cause_of(LACK_FAILED if why_of(ghost) == SPOILT else LACK_EVICTED, g.index)
+    cause.gone, cause.admission = gone_at(ghost), ghost.admission
     return cause
 
 

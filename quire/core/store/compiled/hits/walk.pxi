@@ -95,7 +95,7 @@ cdef inline int32_t look_up(Tree *t, Text *text, Path *path, int32_t node, int32
         if text_keys(text, upto):
             return -1
         for i in range(n, upto):
-            prefetch(t.index + ((<uint32_t> text.keys[i] ^ seed) & t.mask))
+            prefetch(t.index + home_of(t, <uint32_t> text.keys[i] ^ seed))
     node = find_block(t, node, <uint32_t> text.keys[n] ^ seed, text.tokens + <Py_ssize_t> n * t.block_size,
                       extras_of(text, n))
     path.nodes[n] = node

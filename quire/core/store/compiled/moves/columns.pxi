@@ -14,8 +14,6 @@ cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t las
         g.run_at += 1
         p = g.tiers.slots[slot].page
         if p >= 0:            # dropped: its id would be freed and handed out again at once
-            if g.ghosts != NULL:
-                bury(s, g, p, EVICTED)
             leave_node(s, g, p, 0)
             g.counters[DROPPED] += 1
         else:

@@ -65,13 +65,13 @@ cdef tuple take_changes(State *s):
     try:
         for i in range(s.num_groups):
             g = s.pools + i
-            for slot in take_changed(g.notes).tolist() if g.notes != NULL else ():
-                if g.notes.marks[<int32_t> slot] & TOLD:
-                    g.notes.marks[<int32_t> slot] &= ~TOLD
+            for slot in take_changed(g.notes) if g.notes != NULL else ():
+                if is_told(g.notes, slot):
+                    set_told(g.notes, slot, False)
                     freed.append((i, slot))
                 p = g.tiers[g.slow].slots[<int32_t> slot].page
                 if p >= 0 and page_at(g, p).node >= 0:
-                    g.notes.marks[<int32_t> slot] |= TOLD
+                    set_told(g.notes, slot, True)
                     if number_blocks(&s.tree, page_at(g, p).node, &fresh):
                         raise MemoryError("take_changes: no memory")
                     pages.append((i, slot, s.tree.lasting[page_at(g, p).node]))

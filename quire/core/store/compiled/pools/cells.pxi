@@ -212,11 +212,13 @@ cdef bint meet(Cells *c, int32_t column, uint64_t key) noexcept nogil:
     """An admission will make a page for a column: whether its block was there before; noted if so."""
     cdef Ghosts *e = &c.ghosts
     cdef int32_t place = take_ghost(e, key)
+    cdef Ghost *ghost
     if place < 0:
         return False
-    c.hits[reuse_of(e, place) * NUM_AGES + age_bin(c.now - e.used[place])] += 1
-    c.met[column] = <unsigned char> min(uses_of(e, place) + 1, MAX_USES)
-    e.facts[place] = 0
+    ghost = e.ring + place
+    c.hits[reuse_of(ghost) * NUM_AGES + age_bin(c.now - ghost.used)] += 1
+    c.met[column] = <unsigned char> min(uses_of(ghost) + 1, MAX_USES)
+    ghost.facts = 0
     if c.met_first >= c.met_last:
         c.met_first = column
     c.met_last = column + 1
@@ -233,14 +235,14 @@ cdef void remember(Cells *c, int32_t p, uint64_t key, uint32_t admission, int32_
     """A page is gone for good."""
     cdef Ghosts *e = &c.ghosts
     cdef Memory *memory = memory_at(c, p)
-    cdef int32_t place
+    cdef Ghost *ghost
     if e.room == 0:
         return
-    place = make_place(e, key)
-    if e.facts[place]:
-        c.lost[reuse_of(e, place) * NUM_AGES + bin_of(c, e.used[place])] += 1     # they come and fall out together
-    e.used[place], e.admission[place] = memory.used, admission
-    e.facts[place] = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | memory.reuse)
+    ghost = make_ghost(e, key)
+    if ghost.facts:
+        c.lost[reuse_of(ghost) * NUM_AGES + bin_of(c, ghost.used)] += 1     # they come and fall out together
+    ghost.used, ghost.admission = memory.used, admission
+    ghost.facts = rest_of(memory.used, c.now) << 12 | <uint32_t> (memory.uses << 4 | why << 2 | memory.reuse)
 
 
 cdef inline int32_t stride(int32_t number) noexcept nogil:
@@ -252,8 +254,8 @@ cdef void count_ghosts(Cells *c, int64_t *census) noexcept nogil:
     cdef Ghosts *e = &c.ghosts
     cdef int32_t step = stride(e.room), place = 0
     while place < e.room:
-        if e.facts[place]:
-            census[reuse_of(e, place) * NUM_AGES + age_bin(c.now - e.used[place])] += step
+        if e.ring[place].facts:
+            census[reuse_of(e.ring + place) * NUM_AGES + age_bin(c.now - e.ring[place].used)] += step
         place += step
 
 

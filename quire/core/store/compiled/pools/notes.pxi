@@ -1,43 +1,51 @@
-# Owns: which slots of the slow tier have changed since somebody was told, and what was told; no more than there are
-# slots, however long nobody asks.
+# Owns: which slots of the slow tier have changed since somebody was told, and what was told: two bits for each, however
+# long nobody asks.
 # Does not know: pages.
 
-cdef enum:
-    CHANGED = 1               # marks of a slot
-    TOLD = 2                  # it was told to hold a page
-
 cdef struct Notes:
-    unsigned char *marks
-    int32_t *changed          # slots that have changed
-    int32_t num_changed
+    uint64_t *changed         # bits of slots
+    uint64_t *told            # to hold a page
+    int32_t num_words
 
 
 cdef int notes_open(Notes *e, int32_t size) noexcept nogil:
     """-1 without memory."""
-    e.marks = <unsigned char *> calloc(size + 1, 1)
-    e.changed = <int32_t *> malloc(4 * (<Py_ssize_t> size + 1))
-    return 0 if e.marks and e.changed else -1
+    e.num_words = (size >> 6) + 1
+    e.changed = <uint64_t *> calloc(e.num_words, 8)
+    e.told = <uint64_t *> calloc(e.num_words, 8)
+    return 0 if e.changed and e.told else -1
 
 
 cdef void notes_close(Notes *e) noexcept nogil:
-    free(e.marks)
     free(e.changed)
+    free(e.told)
 
 
-cdef void mark_changed(Notes *e, int32_t slot) noexcept nogil:
+cdef Py_ssize_t notes_bytes(Notes *e) noexcept nogil:
+    return 16 * <Py_ssize_t> e.num_words
+
+
+cdef inline void mark_changed(Notes *e, int32_t slot) noexcept nogil:
     """What is in the slot may not be what was told of it."""
-    if not e.marks[slot] & CHANGED:
-        e.marks[slot] |= CHANGED
-        e.changed[e.num_changed] = slot
-        e.num_changed += 1
+    e.changed[slot >> 6] |= <uint64_t> 1 << (slot & 63)
 
 
-cdef object take_changed(Notes *e):
-    """Slots that have changed, ascending, int32, which is told then."""
-    cdef int32_t i
-    slots = as_array(e.changed, e.num_changed, 4, np.int32)
-    for i in range(e.num_changed):
-        e.marks[e.changed[i]] &= ~CHANGED
-    e.num_changed = 0
-    slots.sort()
+cdef inline bint is_told(Notes *e, int32_t slot) noexcept nogil:
+    return e.told[slot >> 6] >> (slot & 63) & 1
+
+
+cdef inline void set_told(Notes *e, int32_t slot, bint told) noexcept nogil:
+    """Whether the slot was last told to hold a page."""
+    e.told[slot >> 6] &= ~(<uint64_t> 1 << (slot & 63))
+    e.told[slot >> 6] |= <uint64_t> told << (slot & 63)
+
+
+cdef list take_changed(Notes *e):
+    """Slots that have changed, ascending, which is told then."""
+    cdef list slots = []
+    cdef int32_t word
+    for word in range(e.num_words):
+        while e.changed[word]:
+            slots.append(64 * <Py_ssize_t> word + lowest_bit(e.changed[word]))
+            e.changed[word] &= e.changed[word] - 1
     return slots

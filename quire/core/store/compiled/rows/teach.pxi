@@ -25,12 +25,15 @@ cdef bint teach_span(State *s, Pool *g, int32_t row, int32_t first, int32_t last
     have room."""
     cdef Text *text = s.rows[row].text
     cdef uint64_t seed = seed_of(&s.tree, s.rows[row].root)
-    cdef int32_t b
+    cdef int32_t b, fetched = first + 1, whole = <int32_t> min(<Py_ssize_t> last, text.length // s.block_size)
     for b in range(first, last):
         if pages_of(s, g, row)[b] >= 0 or b == skip:
             continue
-        if (b + 1) * <Py_ssize_t> s.block_size > text.length or text_keys(text, b + 1):
+        if b >= whole or text_keys(text, min(whole, b + 1 if b < fetched else b + MAX_RUN)):
             return False
+        if b >= fetched:      # the first was one: so are others, mostly
+            fetched = min(whole, b + MAX_RUN)
+            fetch_ghosts(g.ghosts, text.keys + b, fetched - b, seed)
         if not meet(g.cells, b, text.keys[b] ^ seed):
             return False
         known[0] = b + 1

@@ -55,8 +55,8 @@ cdef struct Tree:
     uint64_t seed[2]          # they are made with
     int32_t *roots            # the root above each node; NULL with events off
     int32_t num_tiers         # in which children are counted; 0: nobody asks
-    uint64_t *index           # key << 32 | node + 1; its home is key & mask
-    uint64_t mask
+    uint64_t *index           # key << 32 | node + 1; 0: free
+    uint64_t places           # in it
     Py_ssize_t stride         # bytes of a node
     Py_ssize_t room           # nodes there is memory for
     int32_t block_size
@@ -111,27 +111,43 @@ cdef int tree_open(Tree *t, int32_t block_size, int32_t num_groups, bint events)
     t.block_size, t.num_groups = block_size, num_groups
     t.stride = sizeof(Node) + 4 * (num_groups - 1) + 4 * num_groups * t.num_tiers
     t.free = t.first_root = t.last_root = -1
-    t.mask = 63
-    t.index = <uint64_t *> table_alloc((t.mask + 1) * 8)
+    t.places = 64
+    t.index = <uint64_t *> table_alloc(t.places * 8)
     t.hashes = <uint64_t *> malloc(8) if events else NULL
     t.roots = <int32_t *> malloc(4) if events else NULL
     t.states = <int32_t *> malloc(4 * num_groups)
     return -1 if t.index == NULL or t.states == NULL or (events and (t.hashes == NULL or t.roots == NULL)) else 0
 
 
-cdef int index_double(Tree *t) noexcept nogil:
-    cdef uint64_t mask = 2 * t.mask + 1, i, j
-    cdef uint64_t *wide = <uint64_t *> table_alloc((mask + 1) * 8)
+cdef inline uint64_t home_of(Tree *t, uint32_t key) noexcept nogil:
+    """Where an entry is looked for first. Keys in their order have homes in that order."""
+    return key * t.places >> 32
+
+
+cdef inline uint64_t wrapped(Tree *t, uint64_t place) noexcept nogil:
+    """Behind the last place comes the first. No branch to guess."""
+    return place & -<uint64_t> (place < t.places)
+
+
+cdef inline uint64_t after(Tree *t, uint64_t place) noexcept nogil:
+    return wrapped(t, place + 1)
+
+
+cdef int index_widen(Tree *t, uint64_t places) noexcept nogil:
+    """More places; -1 without memory, and then nothing has changed."""
+    cdef uint64_t *old = t.index
+    cdef uint64_t *wide = <uint64_t *> table_alloc(places * 8)
+    cdef uint64_t num_old = t.places, i, j
     if wide == NULL:
         return -1
-    for i in range(t.mask + 1):
-        if t.index[i]:
-            j = t.index[i] >> 32 & mask
+    t.index, t.places = wide, places
+    for i in range(num_old):
+        if old[i]:
+            j = home_of(t, <uint32_t> (old[i] >> 32))
             while wide[j]:
-                j = (j + 1) & mask
-            wide[j] = t.index[i]
-    free(t.index)
-    t.index, t.mask = wide, mask
+                j = after(t, j)
+            wide[j] = old[i]
+    free(old)
     return 0
 
 
@@ -175,17 +191,26 @@ cdef int tree_widen(Tree *t, Py_ssize_t room) noexcept nogil:
     return 0
 
 
-cdef inline bint index_is_full(Tree *t, uint64_t entries) noexcept nogil:
+cdef inline bint is_full(Tree *t, uint64_t places, uint64_t entries) noexcept nogil:
     """Half of it; two thirds of one that is far larger than the processor's caches, where memory counts for more; and
     six sevenths for blocks that last, of which a disk has many: a search takes some entries more then, side by side."""
     if t.lasting != NULL:
-        return 7 * entries > 6 * (t.mask + 1)
-    return 2 * entries > t.mask + 1 if t.mask < LARGE_INDEX - 1 else 3 * entries > 2 * (t.mask + 1)
+        return 7 * entries > 6 * places
+    return 2 * entries > places if places < LARGE_INDEX else 3 * entries > 2 * places
+
+
+cdef uint64_t places_for(Tree *t, uint64_t entries) noexcept nogil:
+    """Places of an index of so many entries: twice as many as before, or if memory counts for more a sixteenth more."""
+    cdef uint64_t places = t.places
+    while is_full(t, places, entries):
+        places += places >> 4 if t.lasting != NULL else places
+    return places
 
 
 cdef int tree_reserve(Tree *t, Py_ssize_t more, bint extras) noexcept nogil:
     """Room for `more` nodes and their index entries; -1 without memory."""
     cdef Py_ssize_t wanted = t.num_nodes + t.num_roots + more, room = t.room
+    cdef uint64_t places
     if extras and t.extras == NULL:
         t.extras = <uint64_t **> calloc(t.room + 1, sizeof(void *))
         if t.extras == NULL:
@@ -195,10 +220,8 @@ cdef int tree_reserve(Tree *t, Py_ssize_t more, bint extras) noexcept nogil:
             return -1
         if tree_widen(t, room):
             return -1
-    while index_is_full(t, <uint64_t> (t.num_full + more)):
-        if index_double(t):
-            return -1
-    return 0
+    places = places_for(t, <uint64_t> (t.num_full + more))
+    return index_widen(t, places) if places > t.places else 0
 
 
 cdef int tree_expect(Tree *t, Py_ssize_t nodes) noexcept nogil:
@@ -233,29 +256,34 @@ cdef void tree_close(Tree *t) noexcept nogil:
 
 cdef inline void index_insert(Tree *t, uint32_t key, int32_t n) noexcept nogil:
     """Enter a node at the first free place from its home on; the first steps are taken without a branch to guess."""
-    cdef uint64_t mask = t.mask, i = key & mask
+    cdef uint64_t i = home_of(t, key)
     cdef uint64_t *index = t.index
-    i = (i + (index[i] != 0)) & mask
-    i = (i + (index[i] != 0)) & mask
+    i = wrapped(t, i + (index[i] != 0))
+    i = wrapped(t, i + (index[i] != 0))
     while index[i]:
-        i = (i + 1) & mask
+        i = after(t, i)
     index[i] = <uint64_t> key << 32 | <uint32_t> (n + 1)
     t.num_full += 1
+
+
+cdef inline uint64_t way(Tree *t, uint64_t from_, uint64_t to) noexcept nogil:
+    """How many places it is from one on to another."""
+    return to - from_ + (t.places & -<uint64_t> (to < from_))
 
 
 cdef inline void index_erase(Tree *t, uint32_t key, int32_t n) noexcept nogil:
     """Take an entry out and shift those behind it back, so that no gap parts an entry from its home. The gap is at i;
     it is written without asking whether the entry may move there (no branch to guess), and it stays the gap if not."""
-    cdef uint64_t mask = t.mask, i = key & mask, j, entry
+    cdef uint64_t i = home_of(t, key), j, entry
     cdef uint64_t *index = t.index
     while <uint32_t> index[i] != <uint32_t> (n + 1):
-        i = (i + 1) & mask
-    j = (i + 1) & mask
+        i = after(t, i)
+    j = after(t, i)
     entry = index[j]
     while entry:
         index[i] = entry
-        i += (j - i) & -<uint64_t> (((j - (entry >> 32)) & mask) >= ((j - i) & mask))
-        j = (j + 1) & mask
+        i += (j - i) & -<uint64_t> (way(t, home_of(t, <uint32_t> (entry >> 32)), j) >= way(t, i, j))
+        j = after(t, j)
         entry = index[j]
     index[i] = 0
     t.num_full -= 1
@@ -284,14 +312,14 @@ cdef inline bint follows(Tree *t, int32_t n, int32_t parent, const int32_t *toke
 cdef inline int32_t find_block(Tree *t, int32_t parent, uint32_t key, const int32_t *tokens,
                                const uint64_t *extras) noexcept nogil:
     """The full child of these tokens, or -1; a key alone proves nothing."""
-    cdef uint64_t i = key & t.mask, entry
+    cdef uint64_t i = home_of(t, key), entry
     while True:
         entry = t.index[i]
         if entry == 0:
             return -1
         if entry >> 32 == key and follows(t, <int32_t> <uint32_t> entry - 1, parent, tokens, extras):
             return <int32_t> <uint32_t> entry - 1
-        i = (i + 1) & t.mask
+        i = after(t, i)
 
 
 cdef inline int32_t new_node(Tree *t, int32_t parent) noexcept nogil:

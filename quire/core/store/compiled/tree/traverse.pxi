@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef inline void fetch_entry(Tree *t, Text *text, uint64_t seed, Py_ssize_t block) noexcept nogil:
-    touch(t.index + (<uint32_t> (text.keys[block] ^ seed) & t.mask))
+    touch(t.index + home_of(t, <uint32_t> (text.keys[block] ^ seed)))
 
 
 cdef int32_t make_path(Tree *t, Text *text, int32_t node, uint64_t seed, int32_t begin, int32_t last,

@@ -1,7 +1,8 @@
 """Ghosts: what is known of pages that are gone, the last so many of a group.
 
-Owns the ring: first in, first out, found by key. A ghost that is taken, or whose block is gone again, leaves a gap that
-nobody fills before its turn. Knows nothing of pages that are there, nor of what a ghost is remembered for.
+Owns the ring: first in, first out, found by key. A page that goes a second time leaves a second ghost, and the newest
+is the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. Knows nothing of pages
+that are there, nor of what a ghost is remembered for.
 """
 
 from typing import NamedTuple
@@ -32,38 +33,35 @@ class Ghosts:
 
     def __init__(self, room: int) -> None:
         self.places: list[Ghost | None] = [None] * min(room, MOST_GHOSTS)
-        self._at: dict[Key, int] = {}  # key -> place
+        self._at: dict[Key, list[int]] = {}  # key -> places, the newest last
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._at)
+        return sum(map(len, self._at.values()))
 
     def add(self, ghost: Ghost) -> Ghost | None:
         """Remember a page; the ghost that falls out for it."""
         if not self.places:
             return None
-        self.take_ghost(ghost.key)  # an older one of the same block
         place, self._next = self._next, (self._next + 1) % len(self.places)
         old, self.places[place] = self.places[place], ghost
         if old is not None:
-            del self._at[old.key]
-        self._at[ghost.key] = place
+            self._at[old.key].remove(place)
+            if not self._at[old.key]:
+                del self._at[old.key]
+        self._at.setdefault(ghost.key, []).append(place)
         return old
 
-    def has(self, key: Key) -> bool:
-        return key in self._at
-
     def find_ghost(self, key: Key) -> Ghost | None:
-        """The ghost of a key."""
-        place = self._at.get(key)
-        return None if place is None else self.places[place]
+        """The newest ghost of a key."""
+        places = self._at.get(key)
+        return None if places is None else self.places[places[-1]]
 
     def take_ghost(self, key: Key) -> Ghost | None:
-        """The ghost of a key, which is none any more."""
-        place = self._at.pop(key, None)
-        if place is None:
-            return None
-        ghost, self.places[place] = self.places[place], None
+        """The newest ghost of a key, which has none any more."""
+        ghost = self.find_ghost(key)
+        for place in self._at.pop(key, []):
+            self.places[place] = None
         return ghost
 
     def forget(self) -> None:
