@@ -78,7 +78,7 @@ class Pools:
         if self.world.release_order or path is None:
             return False
         if kind.kind == "state":
-            return self.is_overtaken(path)
+            return self.tree.is_overtaken(path, self.group)
         if kind.kind != "window" or len(path[-1]) < size:
             return False
         if len(path) - 2 < reach.sink(kind, size):
@@ -90,20 +90,6 @@ class Pools:
                 return False
             reached = [other for other in self.tree.exists() if other[:-1] in reached]
         return True
-
-    def is_overtaken(self, path: Path) -> bool:
-        """Whether the text goes on from a snapshot in one way only, to a later one."""
-        below = self.tree.next_blocks(path)
-        while len(below) == 1 and self.tree.page(below[0], self.group) is None:
-            below = self.tree.next_blocks(below[0])
-        return len(below) == 1
-
-    def overtake(self, path: Path) -> None:
-        """A snapshot has come to a path: the one before it may be passed now, or, where texts part, not any more."""
-        above = path[:-1]
-        while len(above) > 1 and self.tree.page(above, self.group) is None:
-            above = above[:-1]
-        self.look_again(self.tree.page(above, self.group))
 
     def look_again(self, page: Page | None) -> None:
         """An idle page joins the back of another class if it belongs there now."""
@@ -196,7 +182,7 @@ class Pools:
             self.cells.inserted += 1
         self.see(page, path)
         if self.world.kinds[self.number].kind == "state":
-            self.overtake(path)
+            self.look_again(self.tree.page_before(path, self.group))  # it may be passed now, or not any more
 
     def detach(self, page: Page, why: int = 0) -> None:
         """The page stands for nothing now; with a reason it is remembered."""

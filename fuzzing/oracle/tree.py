@@ -76,6 +76,20 @@ class Tree:
             return ends or any(self.page(path, group) is not None for group in states)
         return len(below) != 1 or len(below[0][-1]) < size or path in self._asked
 
+    def is_overtaken(self, path: Path, group: int) -> bool:
+        """Whether the text goes on from a snapshot in one way only, to a later one."""
+        below = self.next_blocks(path)
+        while len(below) == 1 and self.page(below[0], group) is None:
+            below = self.next_blocks(below[0])
+        return len(below) == 1
+
+    def page_before(self, path: Path, group: int) -> Page | None:
+        """The last page of a group before the end of a path."""
+        above = path[:-1]
+        while len(above) > 1 and self.page(above, group) is None:
+            above = above[:-1]
+        return self.page(above, group)
+
     def next_blocks(self, path: Path) -> list[Path]:
         """The paths that are one block longer."""
         return [other for other in self.exists() if other[:-1] == path]
