@@ -89,8 +89,9 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
     row.computed, row.handed = min(row.computed, length), min(row.handed, length)
     given = 0
     for group, pools in enumerate(state.pools):
-        pages = row.pages[group]
-        while len(pages) > columns_at(state, group, length):
+        pages, columns = row.pages[group], columns_at(state, group, length)
+        row.written[group] = min(row.written[group], columns)
+        while len(pages) > columns:
             page = pages.pop()
             if page is not None:
                 row.owns[group] -= len(pages) >= row.bases[group]

@@ -46,6 +46,10 @@ class Lengths(NamedTuple):
 NO_MARKS = Marks()
 
 
+def _edges(marks: Marks) -> tuple[int, ...]:
+    return *marks.named, marks.end, marks.last, marks.junction
+
+
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
     """Layers that share a reading rule, hence a block table. By default full attention."""
@@ -57,6 +61,7 @@ class LayerGroup:
     sinks: int = 0  # leading tokens a window group reads for ever
     snapshot_every: int | None = None  # recurrent state: a snapshot every so many tokens; 0: no regular ones
     snapshot_at_end: bool = True  # and one at the last block edge inside each prompt, and at its end if that is one
+    snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
     cross: bool = False  # reads the encoder's stream
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
 
@@ -76,6 +81,9 @@ class LayerGroup:
             raise self._wrong("it asks for two kinds at once", "use one of window, snapshot_every and cross")
         if self.sinks and self.window is None:
             raise self._wrong(f"it has {self.sinks} sinks and no window", "only a window forgets; leave sinks at 0")
+        if type(self.snapshot_inside) is not bool or (self.snapshot_inside and self.kind != "state"):
+            fact = f"snapshot_inside is {shown(self.snapshot_inside)}"
+            raise self._wrong(fact, "pass True or False, and True only with snapshot_every")
         if self.extra_tokens is not None and self.kind in ("state", "cross"):
             raise self._wrong("extra_tokens have no meaning for it", "leave them at None")
 
@@ -168,14 +176,26 @@ class LayerGroup:
         return self.snapshot_every > 0 and position % self.snapshot_every == 0
 
     def _next_stop(self, start: int, end: int, marks: Marks | None, size: int) -> int:
-        """Where a step from `start` on must end at the latest: a state can be kept only where a step ends."""
+        """Where a step from `start` on must end at the latest: elsewhere a state is kept only by the step itself."""
+        return end if self.snapshot_inside else self._next_snapshot(start, end, marks, size)
+
+    def _next_snapshot(self, start: int, end: int, marks: Marks | None, size: int) -> int:
+        """Where behind `start` the next snapshot is, or the end."""
         if self.snapshot_every is None or marks is None:
             return end
-        edges = (*marks.named, marks.end, marks.last, marks.junction)
-        stops = [edge for edge in edges if edge > start and self._is_stop(edge, marks, size)]
+        stops = [edge for edge in _edges(marks) if edge > start and self._is_stop(edge, marks, size)]
         if self.snapshot_every:
             stops.append(self._next_regular(start, marks))
         return min(end, *stops) if stops else end
+
+    def _inside(self, start: int, end: int, marks: Marks | None, size: int) -> list[int]:
+        """Blocks behind which a step from `start` to `end` writes the state itself, its end included."""
+        if not self.snapshot_inside or marks is None:
+            return []
+        places = set(_edges(marks))
+        if self.snapshot_every:
+            places.update(range((start // self.snapshot_every + 1) * self.snapshot_every, end + 1, self.snapshot_every))
+        return sorted(at // size - 1 for at in places if start < at <= end and self._is_stop(at, marks, size))
 
     def _next_regular(self, start: int, marks: Marks) -> int:
         """The next regular snapshot behind `start` that no uncut span is in the way of."""
@@ -190,7 +210,7 @@ class LayerGroup:
         """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
         if self.snapshot_every is not None:
             stop = end // size
-            return stop - self._is_stop(end, marks, size), stop
+            return stop - (not self.snapshot_inside and self._is_stop(end, marks, size)), stop
         return start // size, max(start // size, -(-end // size))
 
     def _room_at(self, length: int, reach: int, size: int) -> Span:
@@ -208,7 +228,7 @@ class LayerGroup:
         `held`: those that it has at first, because nobody else has the pages of its hit.
         """
         if self.snapshot_every is not None:
-            return int(self._is_stop(self._next_stop(start, end, marks, size), marks, size))
+            return int(self._is_stop(self._next_snapshot(start, end, marks, size), marks, size))
         first = start // size
         blocks = -(-end // size) - first
         if self.window is None or chunk is None:
