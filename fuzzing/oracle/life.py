@@ -24,8 +24,9 @@ def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
     columns = range(len(row.pages[group]), columns_at(state, group, length))
     if kind.kind != "state":
         return [True for _ in columns]
-    regular = row.keep and kind.every > 0
-    return [regular and column >= row.fronts[group] and (column + 1) * size % kind.every == 0 for column in columns]
+    every = kind.every if kind.decoding is None else kind.decoding
+    regular = row.keep and every > 0
+    return [regular and column >= row.fronts[group] and (column + 1) * size % every == 0 for column in columns]
 
 
 def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]:

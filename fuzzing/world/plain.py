@@ -35,6 +35,7 @@ class Group:
     sinks: int = 0
     every: int = 0  # tokens between snapshots, 0: no regular ones
     at_end: bool = True  # a snapshot at the last block edge of a prompt
+    decoding: int | None = None  # the same while decoding, if it differs
     inside: bool = False  # a step writes snapshots itself: its span is not cut for them
     extra: int | None = None  # room it always has behind a sequence
 

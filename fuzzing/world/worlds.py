@@ -47,11 +47,11 @@ def random_world(rng: Random, mix: str = "any") -> World:
         max_chunk=rng.choice((1, size - 1, size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
-    text = repr(world).replace("inside=False, ", "")
+    text = repr(world).replace("decoding=None, inside=False, ", "")
     told = Random(text)  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
-    inside = Random(f"{text} inside")
-    world = replace(world, groups=tuple(written_inside(inside, group) for group in world.groups))
+    kept = Random(f"{text} inside")
+    world = replace(world, groups=tuple(kept_otherwise(kept, group, size) for group in world.groups))
     if mix == "any" and rng.random() < HOST_ONLY:
         world = replace(world, tiers=(tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups)))
     elif rng.random() < 0.25:
@@ -140,9 +140,12 @@ def state_group(rng: Random, size: int) -> Group:
     return Group("state", every=rng.choice((0, 1, 1, 2, 3)) * size, at_end=rng.random() < 0.7)
 
 
-def written_inside(rng: Random, group: Group) -> Group:
-    """Of states, half are written inside a step."""
-    return replace(group, inside=rng.random() < 0.5) if group.kind == "state" else group
+def kept_otherwise(rng: Random, group: Group, size: int) -> Group:
+    """Of states, half are written inside a step, and some are kept more or less often while decoding."""
+    if group.kind != "state":
+        return group
+    decoding = rng.choice((0, 1, 2, 3)) * size if rng.random() < 0.3 else None
+    return replace(group, inside=rng.random() < 0.5, decoding=decoding)
 
 
 def draft_room(rng: Random, size: int) -> int | None:

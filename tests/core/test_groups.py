@@ -120,6 +120,7 @@ WRONG = [
     ({"window": 0}, "window is 0"), ({"window": 4, "cross": True}, "two kinds"),
     ({"window": 4, "snapshot_every": 0}, "two kinds"), ({"sinks": 2}, "no window"),
     ({"sinks": -1, "window": 2}, "sinks"),
+    ({"snapshot_decoding": 8}, "keeps no states"), ({"snapshot_every": 0, "snapshot_decoding": -8}, "is no size"),
     ({"snapshot_inside": True}, "snapshot_inside is True"), ({"snapshot_every": 8, "snapshot_inside": 1}, "is 1;"),
     ({"snapshot_every": -4}, "snapshot_every"), ({"snapshot_every": 4, "extra_tokens": 1}, "extra_tokens"),
     ({"cross": True, "extra_tokens": 1}, "extra_tokens"), ({"extra_tokens": 1.5}, "extra_tokens"),

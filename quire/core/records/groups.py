@@ -61,14 +61,15 @@ class LayerGroup:
     sinks: int = 0  # leading tokens a window group reads for ever
     snapshot_every: int | None = None  # recurrent state: a snapshot every so many tokens; 0: no regular ones
     snapshot_at_end: bool = True  # and one at the last block edge inside each prompt, and at its end if that is one
+    snapshot_decoding: int | None = None  # while decoding, every so many tokens; 0: none; None: as in prompts
     snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
     cross: bool = False  # reads the encoder's stream
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
 
     def __post_init__(self) -> None:
-        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "extra_tokens"):
+        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "snapshot_decoding", "extra_tokens"):
             number = getattr(self, name)
-            if number is None and name in ("snapshot_every", "extra_tokens"):
+            if number is None and name in ("snapshot_every", "snapshot_decoding", "extra_tokens"):
                 continue
             if type(number) is not int or number < 0:
                 raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
@@ -81,6 +82,9 @@ class LayerGroup:
             raise self._wrong("it asks for two kinds at once", "use one of window, snapshot_every and cross")
         if self.sinks and self.window is None:
             raise self._wrong(f"it has {self.sinks} sinks and no window", "only a window forgets; leave sinks at 0")
+        if self.snapshot_decoding is not None and self.kind != "state":
+            fact = f"snapshot_decoding is {self.snapshot_decoding}, and it keeps no states"
+            raise self._wrong(fact, "give snapshot_every too, or leave it at None")
         if type(self.snapshot_inside) is not bool or (self.snapshot_inside and self.kind != "state"):
             fact = f"snapshot_inside is {shown(self.snapshot_inside)}"
             raise self._wrong(fact, "pass True or False, and True only with snapshot_every")
@@ -133,7 +137,8 @@ class LayerGroup:
 
     def every(self, size: int) -> int:
         """While decoding, every how many blocks one gets a page."""
-        return 1 if self.snapshot_every is None else self.snapshot_every // size
+        every = self.snapshot_every if self.snapshot_decoding is None else self.snapshot_decoding
+        return 1 if every is None else every // size
 
     def live_blocks(self, length: int, size: int) -> tuple[Span, ...]:
         """Blocks that the query at position `length` may read or add to, when KV of `length` tokens exists."""
@@ -292,15 +297,17 @@ class LayerGroup:
 
     def _misplaced(self, size: int) -> str | None:
         """Why its snapshots cannot be taken in blocks of this size."""
-        if self.snapshot_every is None or self.snapshot_every % size == 0:
-            return None
-        return f"snapshots every {self.snapshot_every} tokens do not fall on edges of {size}"
+        for every in (self.snapshot_every or 0, self.snapshot_decoding or 0):
+            if every % size:
+                return f"snapshots every {every} tokens do not fall on edges of {size}"
+        return None
 
     def _hopeless(self, slots: int, size: int, max_length: int) -> str | None:
         """Why no hit can ever satisfy it, or only at positions that requests name."""
         if self.snapshot_every is not None and slots < 2:
             return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"
-        if self.snapshot_every is not None and not self.snapshot_at_end and not 0 < self.snapshot_every < max_length:
+        regular = min(self.snapshot_every or max_length, self.snapshot_decoding or max_length)
+        if self.snapshot_every is not None and not self.snapshot_at_end and not regular < max_length:
             every = f"has snapshots every {self.snapshot_every} tokens, none at the end of prompts"
             others = "only junctions, ends of sequences and requests that name snapshots leave any"
             return f"{every}, and max_length is {max_length}: {others}"
