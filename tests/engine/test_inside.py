@@ -78,3 +78,16 @@ def test_a_state_that_was_not_written_is_seen() -> None:
         assert_exact(NAME, [first])
         with pytest.raises(AssertionError, match="no rounding"):
             assert_exact(NAME, [wrong])
+
+
+@pytest.mark.parametrize(("decoding", "reused"), [(None, 64), (20, 48), (0, 40)])
+def test_answers_have_a_cadence_of_their_own(decoding: int | None, reused: int) -> None:
+    """41 tokens and 30 sampled, every 16: a question about the middle of the answer starts at 64, 48 or 40."""
+    with open_engine(NAME, (60, 20), max_num_tokens=128, snapshot_decoding=decoding) as engine:
+        first = engine.submit(words(0, 41), plain(30))
+        finish(engine)
+        said = (*words(0, 41), *first.answers[0].tokens)
+        second = engine.submit((*said[:66], *words(70, 5)), plain(3))
+        finish(engine)
+        assert second.reused == reused
+        assert_exact(NAME, [first, second])
