@@ -61,10 +61,10 @@ class LayerGroup:
     sinks: int = 0  # leading tokens a window group reads for ever
     snapshot_every: int | None = None  # recurrent state: a snapshot every so many tokens; 0: no regular ones
     snapshot_at_end: bool = True  # and one at the last block edge inside each prompt, and at its end if that is one
-    snapshot_decoding: int | None = None  # while decoding, every so many tokens; 0: none; None: as in prompts
-    snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
     cross: bool = False  # reads the encoder's stream
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
+    snapshot_decoding: int | None = None  # snapshots while decoding: every so many tokens; 0: none; None: as in prompts
+    snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
 
     def __post_init__(self) -> None:
         for name in ("page_bytes", "planes", "sinks", "snapshot_every", "snapshot_decoding", "extra_tokens"):
