@@ -9,7 +9,7 @@ import pytest
 from quire import Batch, Cache, LayerGroup, Request, Span
 from quire.core.store import StoreName
 
-from .conftest import admit, build, compute, decode, finish, release, start_of, tokens, try_admit
+from .conftest import admit, build, compute, decode, finish, keep, release, start_of, tokens, try_admit
 from .test_states import FULL, moved
 from .test_windows import prefill, starts
 
@@ -249,3 +249,17 @@ def test_a_state_that_is_there_already(store: StoreName) -> None:
     assert starts(cache, 22, 8, 16, 20) == [8, 16, 20]
     release(cache, *batch.sequences, store=False)
     assert (cache.num_free(1), cache.usage(0, 1).idle) == (16, 3)
+
+
+def test_what_was_grown_before_the_prompt_ran(store: StoreName) -> None:
+    """inside-14: 16 tokens with priorities handed out, 8 grown, handed out again: 8 12 16 are written, 24 copied."""
+    cache = build_inside(store)
+    batch = try_admit(cache, Request("a", tokens(range(16)), retention=keep(50, 50, 50, 50)))
+    (sequence,), first = batch.sequences, places(batch)
+    finish(cache, cache.grow(sequence, tokens(range(16, 24))))
+    batch = cache.add_sequence_batch([], continuing=[sequence])
+    finish(cache, batch.plan)
+    assert (batch.spans[sequence], first, places(batch)) == (Span(0, 24), [8, 12, 16], [8, 12, 16, 24])
+    compute(cache, sequence)
+    assert (starts(cache, 24, 8, 12, 16, 24), cache.stats(1).copied) == ([8, 12, 16, 24], 1)
+    release(cache, sequence)

@@ -19,7 +19,8 @@ def open_inside(setup: Setup, parts: list[SequenceSpan]) -> Snapshots:
     for sequence, start, end in parts:
         prepared = sequence.prepared
         for group in setup.inside_groups:
-            columns = setup.layers[group]._inside(start, end, prepared._marks, setup.block_size)
+            last = min(end, prepared.end)  # what was generated meanwhile may be computed with it
+            columns = setup.layers[group]._inside(start, last, prepared._marks, setup.block_size)
             later = charge.peak(setup, prepared, group, sequence.start) if end < prepared.end else 0
             setup.store.open_snapshots(
                 sequence.row, group, columns, later, prepared._priorities, prepared._ticks,
