@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuzzing.world.content import Content, encoded
 from fuzzing.world.plain import Ask, World
-from quire import Cache, Sequence, Span
+from quire import Cache, Sequence, Snapshot, Span
 
 Wants = tuple[tuple[Span, ...], ...]  # per group, blocks
 
@@ -14,11 +14,15 @@ class Engine:
 
     def __init__(self, world: World, cache: Cache, content: Content) -> None:
         self.world, self.cache, self.content = world, cache, content
+        self.told: dict[Sequence, tuple[Snapshot, ...]] = {}  # states to write inside the span handed out last
         self.wanted: dict[Sequence, Wants] = {}  # sequences that only decode: what a transfer must bring first
 
     def compute(self, live: Sequence, ask: Ask, numbers: list[int]) -> None:
         """A step: KV of the tokens that have none, and the new state; or what a transfer brings instead."""
         brought = self.wanted.get(live)
+        for group, position, slot in self.told.get(live, ()):
+            if live.computed < position <= len(numbers):
+                self.content.write_state(group, slot, numbers[position - 1])
         for group, layer in enumerate(self.cache.config.groups):
             slots = self.cache.table(group)[live.row]
             if layer.kind == "state":

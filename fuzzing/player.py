@@ -380,14 +380,15 @@ class Player(View):
             self.trial.do("explain", ask, purpose)
             told = self.trial.do("probe", ask, purpose)
         if then_add and purpose == "compute" and told is not None:
-            before = self.trial.oracle.brief()
-            admission = self.add([ask], Budget())
-            spent = tuple(was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True))
+            before, admission = self.trial.oracle.brief(), self.add([ask], Budget())
             if admission is not None and admission.rows:
+                spent = [was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True)]
                 same("start of an admission after its probe", admission.rows[0][2], told.start)
                 up = [move[1] for move in admission.plan.moves if move[0] != OFFLOAD and move[2] + move[4] > 0]
                 same("pages read from below", tuple(map(up.count, range(self.world.num_groups))), told.onboards)
-                kinds = zip(spent, told.slots, self.world.kinds, strict=False)
+                inside = [one[1] for one in admission.snapshots]  # but for the last they are nobody's due
+                due = (now - max(0, inside.count(group) - 1) for group, now in enumerate(spent))
+                kinds = zip(due, told.slots, self.world.kinds, strict=False)
                 wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
                 same("slots of an admission beyond what its probe told", wrong, [])
 

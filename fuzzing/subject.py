@@ -130,6 +130,8 @@ class Subject(BackgroundCalls):
     def _admitted(self, batch: Batch) -> Admission:
         for sequence in batch.sequences:
             self.live[str(sequence.id)] = sequence
+        for sequence in batch.spans:
+            self.engine.told[sequence] = batch.snapshots.get(sequence, ())
         counters = [(store.row_counters, place) for store, place in self.cache._setup.pools]
         return Admission(
             rows=tuple((str(sequence.id), sequence.row, sequence.start) for sequence in batch.sequences),
@@ -143,6 +145,7 @@ class Subject(BackgroundCalls):
             ),
             waiting=tuple(str(sequence.id) for sequence in batch.waiting),
             receipts=tuple(map(receipt_facts, batch.receipts)) if self.world.receipts else None,
+            snapshots=tuple((str(live.id), *one) for live, some in batch.snapshots.items() for one in some),
         )
 
     def _request(self, ask: Ask) -> Request | Prepared:
@@ -287,8 +290,12 @@ class Subject(BackgroundCalls):
         return self.cache.commit(rows, None if computed is None else build.int32(list(computed)))
 
     def trim(self, name: str, num_tokens: int) -> int:
-        """Tail tokens go."""
-        return self.cache.trim(self.live[name], num_tokens)
+        """Tail tokens go; a step that has not run writes no state behind those that are left."""
+        live = self.live[name]
+        given = self.cache.trim(live, num_tokens)
+        told = self.engine.told.get(live, ())
+        self.engine.told[live] = tuple(one for one in told if one.position <= live.length)
+        return given
 
     def fork(self, name: str, names: Sequence[str]) -> tuple[tuple[int, ...], PlanFacts] | None:
         """More rows on the same pages."""

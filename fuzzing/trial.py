@@ -130,6 +130,7 @@ class Trial:
                 *((kind, hits) for kind in self.hits),
             ):
                 reached[what] += number
+            reached["state written inside a step"] += len(answer.snapshots)
             for refusal in answer.refused:
                 reached[f"refused for {refusal[1]}"] += 1
         elif isinstance(answer, Closing):

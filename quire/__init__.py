@@ -4,7 +4,7 @@ import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from quire.core.admission.admit import Batch
+from quire.core.admission.batch import Batch, Snapshot
 from quire.core.admission.find import Found
 from quire.core.admission.prefetch import Prefetch
 from quire.core.admission.probe import Probe
@@ -50,7 +50,8 @@ __all__ = [
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
     "Kind", "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prefetch", "Prepared", "Probe",
     "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope",
-    "Sequence", "Setback", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer", "check",
+    "Sequence", "Setback", "Snapshot", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer",
+    "check",
 ]  # fmt: skip
 
 

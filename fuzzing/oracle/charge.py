@@ -76,10 +76,16 @@ class Charge:
         """What a step that computes from `start` to `end` is given, of a prompt that is computed from `base` on."""
         last = end >= self.ask.compute_end or not reach.bounded(self.group)
         stop = max(start, self.reach if last else end)
-        peak = 0 if last else self.peak(base, held)
+        peak = 0 if last and not self.group.inside else self.peak(base, held)
         if self.is_state:
-            return Fill(stop // self.size - self.is_stop(stop), stop // self.size, peak, self.spare)
+            kept = self.is_stop(stop) and not self.group.inside
+            return Fill(stop // self.size - kept, stop // self.size, peak, self.spare)
         return Fill(start // self.size, max(start // self.size, self.blocks(stop)), peak, self.spare)
+
+    def inside(self, start: int, end: int) -> list[int]:
+        """Columns behind which a step from `start` to `end` writes the state itself."""
+        edges = range(self.size, end + 1, self.size) if self.group.inside else ()
+        return [edge // self.size - 1 for edge in edges if edge > start and self.is_stop(edge)]
 
     def room(self) -> Fill:
         """What a row that only decodes is given: room for everything its end reads."""
@@ -121,6 +127,7 @@ def next_stop(world: World, ask: Ask, start: int, end: int, junction: int) -> in
     """Where a step that begins at `start` ends at the latest: a state can only be kept where a step ends."""
     if not world.has_state:
         return end
-    charges = [Charge(world, ask, group, junction) for group in world.kinds if group.kind == "state"]
+    kinds = [group for group in world.kinds if group.kind == "state" and not group.inside]
+    charges = [Charge(world, ask, group, junction) for group in kinds]
     edges = range(start // world.block_size * world.block_size, end, world.block_size)
     return next((edge for edge in edges if edge > start and any(one.is_stop(edge) for one in charges)), end)

@@ -86,10 +86,8 @@ def leave(state: State, row: Row, group: int) -> int:
     kind, size = state.kinds[group], state.world.block_size
     stop = row.committed - reach.keeps(kind, size)
     columns = range(max(row.fronts[group], reach.sink(kind, size)), stop)
-    if kind.kind == "state":
-        fresh = sum(keep_state(state, row, group, column) for column in columns)
-    else:
-        fresh = sum(show(state, row, group, column) for column in columns)
+    keeps = keep_state if kind.kind == "state" else show
+    fresh = sum(keeps(state, row, group, column) for column in columns)
     look_beside(state, row, group, columns)
     for column in reversed(columns):
         page = row.pages[group][column] if column < len(row.pages[group]) else None
@@ -119,7 +117,12 @@ def look_beside(state: State, row: Row, group: int, columns: range) -> None:
 
 
 def keep_state(state: State, row: Row, group: int, column: int) -> bool:
-    """A snapshot is taken when the state stands exactly at the end of its block, and nobody has one there."""
+    """A snapshot that a step has written is there; else it is taken when the state stands exactly at its block's end.
+
+    Then nobody may have one there.
+    """
+    if column < row.written[group]:
+        return show(state, row, group, column)
     pools, size = state.pools[group], state.world.block_size
     page = row.pages[group][column] if column < len(row.pages[group]) else None
     if page is None or row.tip is None or (column + 1) * size != row.computed:

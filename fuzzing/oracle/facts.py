@@ -220,4 +220,5 @@ def dump_row(state: State, name: str, numbers: dict[Path, int]) -> DumpedRow:
         handed=row.handed,
         reached=row.reached,
         fresh=row.fresh,
+        written=row.written,
     )

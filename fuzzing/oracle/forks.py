@@ -60,7 +60,7 @@ def fork_once(state: State, row: Row, name: str, number: int) -> Row:
     copy.owns, copy.peaks, copy.currents = [0] * len(state.pools), [0] * len(state.pools), list(row.currents)
     copy.held = list(row.held)
     copy.extras = [0] * len(state.pools)
-    copy.fresh = list(row.fresh)
+    copy.fresh, copy.written = list(row.fresh), list(row.written)
     for group, pools in enumerate(state.pools):
         set_fresh(pools, row)
         for page in copy.pages[group]:

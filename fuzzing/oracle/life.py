@@ -24,8 +24,9 @@ def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
     columns = range(len(row.pages[group]), columns_at(state, group, length))
     if kind.kind != "state":
         return [True for _ in columns]
-    regular = row.keep and kind.every > 0
-    return [regular and column >= row.fronts[group] and (column + 1) * size % kind.every == 0 for column in columns]
+    every = kind.every if kind.decoding is None else kind.decoding
+    regular = row.keep and every > 0
+    return [regular and column >= row.fronts[group] and (column + 1) * size % every == 0 for column in columns]
 
 
 def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]:
@@ -89,8 +90,9 @@ def trim(state: State, row: Row, num_tokens: int) -> int:
     row.computed, row.handed = min(row.computed, length), min(row.handed, length)
     given = 0
     for group, pools in enumerate(state.pools):
-        pages = row.pages[group]
-        while len(pages) > columns_at(state, group, length):
+        pages, columns = row.pages[group], columns_at(state, group, length)
+        row.written[group] = min(row.written[group], columns)
+        while len(pages) > columns:
             page = pages.pop()
             if page is not None:
                 row.owns[group] -= len(pages) >= row.bases[group]

@@ -89,6 +89,7 @@ class Oracle:
                 counts += seating.settle(model.cross, claim.across, across, len(across.tokens))
             else:
                 counts += [(0,) * slots.NUM_COUNTS] * (self.world.num_groups - self.world.num_own)
+        inside = self._open_inside([*going_on, *spans], len(going_on), counts)
         for name, _, end in (*going_on, *spans):
             row = own.rows[name]
             if end > row.computed:
@@ -104,8 +105,18 @@ class Oracle:
         told = tuple(claim.receipt for claim in batch.claims if claim.receipt is not None)
         return Admission(
             seated, (*going_on, *spans), tuple(refused), model.take_plan(), tuple(counts), waiting,
-            told if self.world.receipts else None,
+            told if self.world.receipts else None, inside,
         )  # fmt: skip
+
+    def _open_inside(self, spans: admission.Spans, old: int, counts: list[tuple[int, ...]]) -> tuple[Any, ...]:
+        """What steps write themselves; what that took is part of the counts of new sequences, behind `old` others."""
+        told = []
+        for nth, (name, start, end) in enumerate(spans, -old):
+            mine, more = seating.open_inside(self.state, self.state.rows[name], start, end)
+            told += [(name, *one) for one in mine]
+            for place, numbers in enumerate(more if nth >= 0 else (), nth * self.world.num_groups):
+                counts[place] = tuple(map(sum, zip(counts[place], numbers, strict=True)))
+        return tuple(told)
 
     def _seat(self, claim: Claim) -> Row:
         number = self.model.free_rows.pop()

@@ -28,7 +28,8 @@ def seat(state: State, claim: Claim, number: int) -> Row:
         bases=[claim.blocks] * groups, fronts=[front(state, claim, group) for group in range(groups)],
         showns=[claim.blocks] * groups, edge=(len(tokens) - 1) // state.world.block_size,
         owns=[0] * groups, peaks=[0] * groups, extras=[0] * groups,
-        held=[0] * groups, currents=[None] * groups, fresh=[0] * groups, granted=claim.start, handed=claim.start,
+        held=[0] * groups, currents=[None] * groups, fresh=[0] * groups,
+        written=[0] * groups, granted=claim.start, handed=claim.start,
         ahead=claim.purpose == "decode" and state.apart, junction=claim.junction,
     )  # fmt: skip
     if claim.purpose == "decode":
@@ -162,17 +163,23 @@ def meet(state: State, row: Row, pools: slots.Pools, columns: list[int]) -> dict
 
 def fill(state: State, row: Row, pools: slots.Pools, asked: Fill, sinks: int, met: dict[int, int]) -> None:
     """New pages for sinks and asked columns that have none; what else is reserved."""
-    group, size = pools.group, state.world.block_size
+    group = pools.group
     stretch(row, group, asked.stop)
-    for column in (*range(sinks), *range(asked.first, asked.stop)):
+    fill_columns(state, row, pools, [*range(sinks), *range(asked.first, asked.stop)], met)
+    row.extras[group] = row.extras[group] if asked.peak else 0
+    row.peaks[group] = asked.peak + row.extras[group]
+
+
+def fill_columns(state: State, row: Row, pools: slots.Pools, columns: list[int], met: dict[int, int]) -> None:
+    """New pages for columns that have none."""
+    group, size = pools.group, state.world.block_size
+    for column in columns:
         if row.pages[group][column] is None:
             page = row.pages[group][column] = pools.open_page(*(retention(row.ask, column, size) or (DEFAULT, None)))
             if pools.cells is not None and column in met:
                 pools.cells.begin(page, met[column])
             row.owns[group] += 1
             pools.count(slots.MISSED)
-    row.extras[group] = row.extras[group] if asked.peak else 0
-    row.peaks[group] = asked.peak + row.extras[group]
 
 
 def extend(state: State, row: Row, end: int) -> bool:
@@ -191,6 +198,27 @@ def extend(state: State, row: Row, end: int) -> bool:
     for pools, asked in zip(state.pools, asks, strict=True):
         fill(state, row, pools, asked, 0, meet(state, row, pools, list(range(asked.first, asked.stop))))
     return True
+
+
+def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tuple[int, int, int]], list[list[int]]]:
+    """Pages for what a step writes itself, the last ones as far as there is room: where to, and what that counted."""
+    told, counted, size = list[tuple[int, int, int]](), list[list[int]](), state.world.block_size
+    for group, pools in enumerate(state.pools):
+        before = list(pools.counts)
+        charge = Charge(state.world, row.ask, state.kinds[group], row.junction)
+        columns = charge.inside(start, end)
+        if charge.group.inside and row.peaks[group]:
+            room = max(0, state.free(group) + row.reserve(group))
+            stretch(row, group, max([column + 1 for column in columns], default=0))
+            holes = [column for column in columns if row.pages[group][column] is None]
+            opened = holes[max(0, len(holes) - room) :]
+            fill_columns(state, row, pools, opened, meet(state, row, pools, opened))
+            row.written[group] = max(row.written[group], *(column + 1 for column in columns), 0)
+            row.peaks[group] = charge.peak(row.start) if end < row.ask.compute_end else 0
+        told += [(group, (column + 1) * size, page.copies[0]) for column in range(start // size, end // size)
+                 if charge.group.inside and (page := row.pages[group][column]) is not None]  # fmt: skip
+        counted.append([now - then for now, then in zip(pools.counts, before, strict=True)])
+    return told, counted
 
 
 def reuse_whole(state: State, claim: Claim, pools: slots.Pools) -> None:

@@ -40,6 +40,7 @@ class Row:
     extras: list[int] = field(default_factory=list)  # of those, how many more because holds keep pages that will leave
     currents: list[Page | None] = field(default_factory=list)  # of state groups: the state itself
     fresh: list[int] = field(default_factory=list)  # class of new pages, in the adaptive order
+    written: list[int] = field(default_factory=list)  # of state groups: columns below are written by the prompt's steps
     granted: int = 0  # the furthest it was ever told to compute
     handed: int = 0  # how far it was told to compute last; what is generated is computed in the next step
     reached: int = 0  # how far it was told to compute before tokens were taken back, or got slots for tokens to come

@@ -72,6 +72,8 @@ def layer_group(world: World, number: int) -> LayerGroup:
         sinks=group.sinks,
         snapshot_every=group.every if group.kind == "state" else None,
         snapshot_at_end=group.at_end,
+        snapshot_decoding=group.decoding,
+        snapshot_inside=group.inside,
         cross=group.kind == "cross",
         extra_tokens=group.extra,
     )

@@ -35,6 +35,8 @@ class Group:
     sinks: int = 0
     every: int = 0  # tokens between snapshots, 0: no regular ones
     at_end: bool = True  # a snapshot at the last block edge of a prompt
+    decoding: int | None = None  # the same while decoding, if it differs
+    inside: bool = False  # a step writes snapshots itself: its span is not cut for them
     extra: int | None = None  # room it always has behind a sequence
 
     def clamped(self, max_length: int) -> Group:
@@ -263,6 +265,7 @@ class Admission:
     counts: tuple[tuple[int, ...], ...]  # per new sequence and group
     waiting: tuple[str, ...]  # continuing ones without a span
     receipts: tuple[ReceiptFacts, ...] | None = None  # of the new sequences
+    snapshots: tuple[tuple[str, int, int, int], ...] = ()  # name, group, position, slot that a step writes itself
 
 
 @dataclass(frozen=True, slots=True)

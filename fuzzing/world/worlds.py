@@ -47,8 +47,11 @@ def random_world(rng: Random, mix: str = "any") -> World:
         max_chunk=rng.choice((1, size - 1, size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
-    told = Random(repr(world))  # of its own: receipts change nothing, and so not what a seed makes either
+    text = repr(world).replace("decoding=None, inside=False, ", "")
+    told = Random(text)  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
+    kept = Random(f"{text} inside")
+    world = replace(world, groups=tuple(kept_otherwise(kept, group, size) for group in world.groups))
     if mix == "any" and rng.random() < HOST_ONLY:
         world = replace(world, tiers=(tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups)))
     elif rng.random() < 0.25:
@@ -135,6 +138,14 @@ def window_group(rng: Random, size: int) -> Group:
 def state_group(rng: Random, size: int) -> Group:
     """A recurrent state with snapshots now and then."""
     return Group("state", every=rng.choice((0, 1, 1, 2, 3)) * size, at_end=rng.random() < 0.7)
+
+
+def kept_otherwise(rng: Random, group: Group, size: int) -> Group:
+    """Of states, half are written inside a step, and some are kept more or less often while decoding."""
+    if group.kind != "state":
+        return group
+    decoding = rng.choice((0, 1, 2, 3)) * size if rng.random() < 0.3 else None
+    return replace(group, inside=rng.random() < 0.5, decoding=decoding)
 
 
 def draft_room(rng: Random, size: int) -> int | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.core.admission.admit import Batch, admit_batch, check_open, continue_batch
+from quire.core.admission.admit import admit_batch, check_open, continue_batch
+from quire.core.admission.batch import Batch
 from quire.core.admission.claim import claim_batch, give_back, open_claims
 from quire.core.admission.find import Found, find_pages, give_back_finds
 from quire.core.admission.prefetch import expire, give_back_prefetches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from quire.core.records.config import EVENT_SEED, CacheConfig, TierConfig
@@ -32,6 +32,7 @@ class EngineConfig:
     max_length: int = 2048  # prompt and answer of one request
     max_chunk: int | None = None  # longest part of a prompt in one step; None: as the budget allows
     snapshot_every: int = 256  # tokens between snapshots of a recurrent state
+    snapshot_decoding: int | None = None  # the same in answers; 0: none; None: as in prompts
     reuse: bool = True
     partial_reuse: bool = True
     wait_for_reuse: bool = True  # a request may wait a step for a prefix that another is computing
@@ -64,6 +65,10 @@ class EngineConfig:
         chunk = 1 if self.max_chunk is None else self.max_chunk
         if type(chunk) is not int or not 1 <= chunk <= LARGEST:
             raise InputError(say(f"max_chunk {shown(chunk)}", "it is no whole number above 0", "give one, or None"))
+        every = 0 if self.snapshot_decoding is None else self.snapshot_decoding
+        if type(every) is not int or not 0 <= every <= LARGEST:
+            fact = "it is no whole number from 0 on"
+            raise InputError(say(f"snapshot_decoding {shown(every)}", fact, "give one, as 256, or None"))
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is no whole number from 0 on", "give one, as 0"))
 
@@ -90,6 +95,9 @@ class EngineConfig:
                 fact = "pages come from there into host memory, and there is none"
                 raise InputError(say(f"disk_pages {shown(self.disk_pages)}", fact, "give host_pages too"))
             tiers.append(TierConfig("disk", self.disk_pages, slow=True))
+        if self.snapshot_decoding is not None:
+            every = -(-self.snapshot_decoding // self.block_size) * self.block_size
+            groups = tuple(replace(one, snapshot_decoding=every) if one.current else one for one in groups)
         return CacheConfig(
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, get_args
 
-from quire.core.admission.admit import Batch
+from quire.core.admission.batch import Batch
 from quire.core.cache import Cache
 from quire.core.maps import claimed_ids, live_ids
 from quire.core.records.reports.receipt import Cause, Receipt

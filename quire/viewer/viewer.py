@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 
-from quire.core.admission.admit import Batch
+from quire.core.admission.batch import Batch
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Request

@@ -56,6 +56,7 @@ ORDINARY = {
     "state": with_group(snapshot_every=8),
     "state, snapshots at the end alone": with_group(snapshot_every=0),
     "state, regular snapshots alone": with_group(snapshot_every=60, snapshot_at_end=False),
+    "state, kept while decoding": with_group(snapshot_every=0, snapshot_at_end=False, snapshot_decoding=60),
     "state without reuse": replace(with_group(snapshot_every=0, snapshot_at_end=False), reuse=False),
     "draft": with_group(extra_tokens=4),
     "cross": with_group(cross=True),
@@ -128,6 +129,10 @@ def test_a_group_that_makes_no_sense_is_refused(values: dict[str, Any], said: st
         ({"groups": ()}, "a cache needs at least one layer group"),
         ({"groups": (LayerGroup("x", cross=True), FULL)}, "a cross group stands before others; put cross groups last"),
         ({"groups": (FULL, FULL)}, "two groups have one name; name each group apart"),
+        (
+            {"groups": (FULL, LayerGroup("s", snapshot_every=8, snapshot_decoding=6))},
+            "snapshots every 6 tokens do not fall on edges",
+        ),
         (
             {"groups": (FULL, LayerGroup("s", snapshot_every=6))},
             "group 's': snapshots every 6 tokens do not fall on edges of 4; use a multiple of block_size",

@@ -23,6 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "window": {"groups": (FULL, NEAR), "max_chunk": 16},
     "state": {"groups": (FULL, STATE), "max_chunk": 16},
     "both": {"groups": (FULL, NEAR, STATE), "max_chunk": 16},
+    "inside": {"groups": (FULL, replace(STATE, snapshot_inside=True)), "max_chunk": 16},
 }
 
 
@@ -163,6 +164,22 @@ def test_states_are_kept_at_snapshots(store: StoreName) -> None:
     run_parts(cache, Request("seed", seq(0, 17)))
     assert not gains(cache, mine, other, Span(0, 8)) and not gains(cache, mine, other, Span(0, 16))
     assert gains(cache, mine, other, Span(16, 20))
+
+
+def test_states_inside_a_span(store: StoreName) -> None:
+    """Where a step writes them itself, the first that it lacks counts, wherever the span ends."""
+    cache = build(store, "inside")
+    mine, other = Request("mine", joined(seq(0, 20), seq(80, 6))), Request("other", seq(0, 23))
+    for end, answer in [(4, False), (7, False), (8, True), (9, True), (23, True)]:
+        assert gains(cache, mine, other, Span(0, end)) is answer, end
+    assert not gains(cache, mine, other, Span(8, 15)) and gains(cache, mine, other, Span(8, 16))
+    assert not gains(cache, Request("x", joined(seq(0, 7), seq(80, 9))), other, Span(0, 23))
+    run_parts(cache, Request("seed", seq(0, 17)))
+    assert not gains(cache, mine, other, Span(0, 19)) and gains(cache, mine, other, Span(0, 20))
+    both = small(store, 64, groups=(FULL, STATE, replace(STATE, name="inside", snapshot_inside=True)))
+    assert not gains(both, mine, other, Span(0, 9)) and gains(both, mine, other, Span(0, 8)), (
+        "one is kept at ends alone"
+    )
 
 
 def test_snapshots_that_a_request_names(store: StoreName) -> None:

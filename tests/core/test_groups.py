@@ -73,6 +73,21 @@ def test_snapshots_are_taken_every_so_often_and_where_a_request_says() -> None:
     assert group._next_stop(0, 39, None, 4) == 39 and not group._is_stop(16, None, 4)
 
 
+def test_a_step_that_writes_states_itself_is_not_cut() -> None:
+    """It gets a page for every snapshot in its span, its end included; one is charged, as elsewhere."""
+    group, marks = LayerGroup("s", snapshot_every=16, snapshot_inside=True), Marks((4,), 36, uncut=(Span(30, 34),))
+    assert group._next_stop(0, 39, marks, 4) == 39
+    assert group._inside(0, 39, marks, 4) == [0, 3, 8] and group._inside(4, 16, marks, 4) == [3]
+    assert group._inside(16, 35, marks, 4) == group._inside(0, 39, None, 4) == []
+    assert (group._stored_at(0, 36, 4, marks), group._stored_at(0, 39, 4, marks)) == ((9, 9), (9, 9))
+    cut = LayerGroup("s", snapshot_every=16)
+    for start in range(40):
+        assert group._peak(start, 39, None, 4, marks) == cut._peak(start, 39, None, 4, marks)
+    assert cut._inside(0, 39, marks, 4) == []
+    rare = LayerGroup("s", snapshot_every=0, snapshot_at_end=False, snapshot_inside=True)
+    assert rare._inside(0, 39, marks._replace(junction=24), 4) == [0, 5]
+
+
 @given(
     some.integers(1, 9), some.integers(0, 5), some.integers(0, 3), some.lists(some.integers(1, 6), min_size=1), SIZES
 )
@@ -105,6 +120,8 @@ WRONG = [
     ({"window": 0}, "window is 0"), ({"window": 4, "cross": True}, "two kinds"),
     ({"window": 4, "snapshot_every": 0}, "two kinds"), ({"sinks": 2}, "no window"),
     ({"sinks": -1, "window": 2}, "sinks"),
+    ({"snapshot_decoding": 8}, "keeps no states"), ({"snapshot_every": 0, "snapshot_decoding": -8}, "is no size"),
+    ({"snapshot_inside": True}, "snapshot_inside is True"), ({"snapshot_every": 8, "snapshot_inside": 1}, "is 1;"),
     ({"snapshot_every": -4}, "snapshot_every"), ({"snapshot_every": 4, "extra_tokens": 1}, "extra_tokens"),
     ({"cross": True, "extra_tokens": 1}, "extra_tokens"), ({"extra_tokens": 1.5}, "extra_tokens"),
 ]  # fmt: skip

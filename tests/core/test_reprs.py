@@ -30,6 +30,7 @@ from quire import (
     Retention,
     Scope,
     Setback,
+    Snapshot,
     Span,
     Stored,
     TierConfig,
@@ -71,6 +72,7 @@ def objects(store: StoreName) -> list[Any]:
         request.encoder,
         request.media[0],
         Span(0, 4),
+        Snapshot(1, 8, 3),
     ]
     made += [request.scope, request.retention, RetainRange(0, 4, 80), cache.prepare(request), *cache.probe([request])]
     claims = cache.claim([request, secret("long", length=99)])

@@ -170,3 +170,6 @@ def test_settings_pass_through_and_are_checked() -> None:
         fitting(model_of("llama"), 64 * MIB, max_num_tokens=16)
     with pytest.raises(InputError, match="max_chunk 0"):
         fitting(model_of("llama"), 64 * MIB, max_chunk=0)
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(InputError, match=f"snapshot_decoding {wrong}: it is no whole number"):
+            fitting(model_of("llama"), 64 * MIB, snapshot_decoding=wrong)

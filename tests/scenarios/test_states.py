@@ -397,3 +397,22 @@ def test_no_state_is_held_before_it_has_come(store: StoreName) -> None:
     assert held is not None and (sequence.computed, len(held.pages[1])) == (4, 0)
     cache.drop(held)
     release(cache, sequence)
+
+
+@pytest.mark.parametrize(("decoding", "copies"), [(None, [64, 128]), (32, [64, 96, 128]), (0, []), (128, [128])])
+def test_a_cadence_for_decoding_alone(store: StoreName, decoding: int | None, copies: list[int]) -> None:
+    """state-25: every 64 in prompts, while decoding as well, every 32, never, every 128: 36 tokens, 100 sampled."""
+    cache = build(store, (32, 8), groups=(FULL, state(64, snapshot_decoding=decoding)), block_size=32)
+    sequence, spans = prefill(cache, Request("a", tokens(range(36))))
+    assert spans == [Span(0, 32), Span(32, 36)], "a prompt has its own places"
+    found = []
+    for token in range(36, 136):
+        compute(cache, sequence)
+        plan = cache.grow(sequence, tokens(token))
+        assert plan is not None
+        found += [sequence.length - 1 for _ in moved(plan)]
+        finish(cache, plan)
+    assert found == copies
+    edges = (64, 96, 128)
+    assert starts(cache, 136, *edges) == [max([32, *(at for at in copies if at <= edge)]) for edge in edges]
+    release(cache, sequence)

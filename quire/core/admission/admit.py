@@ -7,79 +7,23 @@ claims --tokens, rows--> prefix --slots--> prefix --seat all, settle each--> seq
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from quire.core.admission import charge
+from quire.core.admission.batch import Batch, SequenceSpan
 from quire.core.admission.dry import Shortage, shortage
+from quire.core.admission.inside import open_inside
 from quire.core.admission.prefetch import end_prefetches
 from quire.core.admission.probe import slots_now
 from quire.core.admission.step import Step
 from quire.core.records.errors import StateError, UnknownError, say, shown
-from quire.core.records.plan import Plan
-from quire.core.records.reports.receipt import Receipt
-from quire.core.records.span import Span
-from quire.core.state.claim import RECEIPTS_OFF, Claim, Refusal
+from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims, drop_from, settle
 from quire.core.state.learner import learn
 from quire.core.state.registry import Registry
 from quire.core.state.roots import NO_ROOT
 from quire.core.state.sequence import Sequence
 from quire.core.state.setup import Setup
-
-
-class SequenceSpan(NamedTuple):
-    """What a sequence computes now; a plain pair of numbers, since most callers never ask for the Span."""
-
-    sequence: Sequence
-    start: int
-    end: int
-
-
-class Batch:
-    """What one admission decided: sequences in order, the span each computes now, the moves, who stays out."""
-
-    __slots__ = ("_claims", "_parts", "_spans", "plan", "refused", "sequences", "waiting")
-
-    def __init__(
-        self,
-        sequences: list[Sequence],
-        parts: list[SequenceSpan],
-        plan: Plan,
-        refused: list[Refusal],
-        waiting: list[Sequence],
-        claims: list[Claim] | None = None,
-    ) -> None:
-        self.sequences = sequences
-        self.plan = plan
-        self.refused = refused
-        self.waiting = waiting  # continuing ones without a span: no budget left, or open claims hold what they need
-        self._parts = parts
-        self._claims = claims  # of the sequences, for their receipts; None: there are none
-        self._spans: dict[Sequence, Span] | None = None
-
-    @property
-    def spans(self) -> dict[Sequence, Span]:
-        """What to compute in this step; continuing sequences first."""
-        if self._spans is None:
-            self._spans = {sequence: Span(start, end) for sequence, start, end in self._parts}
-        return self._spans
-
-    @property
-    def receipts(self) -> tuple[Receipt, ...]:
-        """Why each of the sequences missed what it missed, as things were when it was claimed; in their order."""
-        if self._claims is None:
-            raise StateError(RECEIPTS_OFF)
-        return tuple(claim.receipt for claim in self._claims)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens this step computes: never more than the budget."""
-        return sum([end - start for _, start, end in self._parts])
-
-    def __repr__(self) -> str:
-        who = f"{len(self.sequences)} sequences, {len(self.refused)} refused, {len(self.waiting)} waiting"
-        return f"Batch({who}, {self.num_tokens} tokens, {shown(self.plan)})"
-
 
 Reason = Literal["slots", "tokens", "sequences", "order"]
 
@@ -103,6 +47,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
         for stream in setup.streams:
             stream.store.refresh(now)
     parts += _settle(registry, claims._claims, sequences, ends)
+    snapshots = open_inside(setup, parts) if setup.inside_groups else None
     admitted = list(claims._claims) if setup.config.receipts else None
     if registry.open_prefetches:
         end_prefetches(registry, [claim.prepared for claim in claims._claims])
@@ -113,7 +58,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
                 learn(store, place, learner)
     if others or out or claims.refused:
         refused = others + _slot_refusals(setup, out, lacked) + refused + claims.refused
-    return Batch(sequences, parts, registry.take_plan(), refused, waiting, admitted)
+    return Batch(sequences, parts, registry.take_plan(), refused, waiting, claims=admitted, snapshots=snapshots)
 
 
 def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, ...]) -> Batch:
@@ -123,7 +68,9 @@ def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, .
         setup.now()  # a caller's clock may raise, before the first change
     parts = [part for part in _parts_of(step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
-    return Batch([], parts, registry.take_plan(), [], waiting, [] if setup.config.receipts else None)
+    snapshots = open_inside(setup, parts) if setup.inside_groups else None
+    admitted: list[Claim] | None = [] if setup.config.receipts else None
+    return Batch([], parts, registry.take_plan(), [], waiting, claims=admitted, snapshots=snapshots)
 
 
 def check_open(registry: Registry, claims: Claims) -> None:

@@ -120,7 +120,8 @@ def _stored(
     layer, (start, end) = setup.layers[group], span
     if layer.bounded and end < prepared.end:
         return (*layer._stored_at(start, end, setup.block_size, prepared._marks), peak(setup, prepared, group, *begun))
-    return (*layer._stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), 0)
+    reserved = peak(setup, prepared, group, *begun) if layer.snapshot_inside else 0  # until its snapshots are opened
+    return (*layer._stored_at(start, max(start, prepared._reaches[group]), setup.block_size, prepared._marks), reserved)
 
 
 def _spare(setup: Setup, prepared: Prepared, layer: LayerGroup) -> int:

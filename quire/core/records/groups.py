@@ -46,6 +46,10 @@ class Lengths(NamedTuple):
 NO_MARKS = Marks()
 
 
+def _edges(marks: Marks) -> tuple[int, ...]:
+    return *marks.named, marks.end, marks.last, marks.junction
+
+
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
     """Layers that share a reading rule, hence a block table. By default full attention."""
@@ -59,11 +63,13 @@ class LayerGroup:
     snapshot_at_end: bool = True  # and one at the last block edge inside each prompt, and at its end if that is one
     cross: bool = False  # reads the encoder's stream
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
+    snapshot_decoding: int | None = None  # snapshots while decoding: every so many tokens; 0: none; None: as in prompts
+    snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
 
     def __post_init__(self) -> None:
-        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "extra_tokens"):
+        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "snapshot_decoding", "extra_tokens"):
             number = getattr(self, name)
-            if number is None and name in ("snapshot_every", "extra_tokens"):
+            if number is None and name in ("snapshot_every", "snapshot_decoding", "extra_tokens"):
                 continue
             if type(number) is not int or number < 0:
                 raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
@@ -76,6 +82,12 @@ class LayerGroup:
             raise self._wrong("it asks for two kinds at once", "use one of window, snapshot_every and cross")
         if self.sinks and self.window is None:
             raise self._wrong(f"it has {self.sinks} sinks and no window", "only a window forgets; leave sinks at 0")
+        if self.snapshot_decoding is not None and self.kind != "state":
+            fact = f"snapshot_decoding is {self.snapshot_decoding}, and it keeps no states"
+            raise self._wrong(fact, "give snapshot_every too, or leave it at None")
+        if type(self.snapshot_inside) is not bool or (self.snapshot_inside and self.kind != "state"):
+            fact = f"snapshot_inside is {shown(self.snapshot_inside)}"
+            raise self._wrong(fact, "pass True or False, and True only with snapshot_every")
         if self.extra_tokens is not None and self.kind in ("state", "cross"):
             raise self._wrong("extra_tokens have no meaning for it", "leave them at None")
 
@@ -125,7 +137,8 @@ class LayerGroup:
 
     def every(self, size: int) -> int:
         """While decoding, every how many blocks one gets a page."""
-        return 1 if self.snapshot_every is None else self.snapshot_every // size
+        every = self.snapshot_every if self.snapshot_decoding is None else self.snapshot_decoding
+        return 1 if every is None else every // size
 
     def live_blocks(self, length: int, size: int) -> tuple[Span, ...]:
         """Blocks that the query at position `length` may read or add to, when KV of `length` tokens exists."""
@@ -168,14 +181,26 @@ class LayerGroup:
         return self.snapshot_every > 0 and position % self.snapshot_every == 0
 
     def _next_stop(self, start: int, end: int, marks: Marks | None, size: int) -> int:
-        """Where a step from `start` on must end at the latest: a state can be kept only where a step ends."""
+        """Where a step from `start` on must end at the latest: elsewhere a state is kept only by the step itself."""
+        return end if self.snapshot_inside else self._next_snapshot(start, end, marks, size)
+
+    def _next_snapshot(self, start: int, end: int, marks: Marks | None, size: int) -> int:
+        """Where behind `start` the next snapshot is, or the end."""
         if self.snapshot_every is None or marks is None:
             return end
-        edges = (*marks.named, marks.end, marks.last, marks.junction)
-        stops = [edge for edge in edges if edge > start and self._is_stop(edge, marks, size)]
+        stops = [edge for edge in _edges(marks) if edge > start and self._is_stop(edge, marks, size)]
         if self.snapshot_every:
             stops.append(self._next_regular(start, marks))
         return min(end, *stops) if stops else end
+
+    def _inside(self, start: int, end: int, marks: Marks | None, size: int) -> list[int]:
+        """Blocks behind which a step from `start` to `end` writes the state itself, its end included."""
+        if not self.snapshot_inside or marks is None:
+            return []
+        places = set(_edges(marks))
+        if self.snapshot_every:
+            places.update(range((start // self.snapshot_every + 1) * self.snapshot_every, end + 1, self.snapshot_every))
+        return sorted(at // size - 1 for at in places if start < at <= end and self._is_stop(at, marks, size))
 
     def _next_regular(self, start: int, marks: Marks) -> int:
         """The next regular snapshot behind `start` that no uncut span is in the way of."""
@@ -190,7 +215,7 @@ class LayerGroup:
         """Blocks, from and to, that get a page of their own when the tokens up to `end` are computed in one step."""
         if self.snapshot_every is not None:
             stop = end // size
-            return stop - self._is_stop(end, marks, size), stop
+            return stop - (not self.snapshot_inside and self._is_stop(end, marks, size)), stop
         return start // size, max(start // size, -(-end // size))
 
     def _room_at(self, length: int, reach: int, size: int) -> Span:
@@ -208,7 +233,7 @@ class LayerGroup:
         `held`: those that it has at first, because nobody else has the pages of its hit.
         """
         if self.snapshot_every is not None:
-            return int(self._is_stop(self._next_stop(start, end, marks, size), marks, size))
+            return int(self._is_stop(self._next_snapshot(start, end, marks, size), marks, size))
         first = start // size
         blocks = -(-end // size) - first
         if self.window is None or chunk is None:
@@ -272,15 +297,17 @@ class LayerGroup:
 
     def _misplaced(self, size: int) -> str | None:
         """Why its snapshots cannot be taken in blocks of this size."""
-        if self.snapshot_every is None or self.snapshot_every % size == 0:
-            return None
-        return f"snapshots every {self.snapshot_every} tokens do not fall on edges of {size}"
+        for every in (self.snapshot_every or 0, self.snapshot_decoding or 0):
+            if every % size:
+                return f"snapshots every {every} tokens do not fall on edges of {size}"
+        return None
 
     def _hopeless(self, slots: int, size: int, max_length: int) -> str | None:
         """Why no hit can ever satisfy it, or only at positions that requests name."""
         if self.snapshot_every is not None and slots < 2:
             return "has no slot for a snapshot beside one current state: it refuses every request that may be reused"
-        if self.snapshot_every is not None and not self.snapshot_at_end and not 0 < self.snapshot_every < max_length:
+        regular = min(self.snapshot_every or max_length, self.snapshot_decoding or max_length)
+        if self.snapshot_every is not None and not self.snapshot_at_end and not regular < max_length:
             every = f"has snapshots every {self.snapshot_every} tokens, none at the end of prompts"
             others = "only junctions, ends of sequences and requests that name snapshots leave any"
             return f"{every}, and max_length is {max_length}: {others}"

@@ -157,13 +157,12 @@ class Claim:
     def gains_from(self, other: Prepared, span: Span) -> bool:
         """Once `other` has computed `span`, more of this request could be reused: the same tokens, up to there.
 
-        Where all is kept the first whole block it lacks counts; with states, the snapshot that `span` may end on.
+        Where all is kept the first whole block it lacks counts; with states, the first snapshot that `span` leaves.
         """
         setup, mine, size = self.prepared._setup, self.prepared, self.prepared._setup.block_size
         if setup.state_groups:
-            block = span.end // size - 1
-            kept = [setup.layers[group]._is_stop(span.end, other._marks, size) for group in setup.state_groups]
-            gains = span.end > self.start and all(kept)
+            block = self._first_kept(other, span) // size - 1
+            gains = block >= 0
         else:
             block = self._hit.blocks
             gains = span.start // size <= block < span.end // size
@@ -176,6 +175,16 @@ class Claim:
         for chain in (mine._chain, other._chain):
             chain.extend_keys(block + 1)
         return mine._chain.key(block) == other._chain.key(block)
+
+    def _first_kept(self, other: Prepared, span: Span) -> int:
+        """The first position behind the start at which `span` leaves every state: inside it, or at its end; 0: none."""
+        setup, size, marks = self.prepared._setup, self.prepared._setup.block_size, other._marks
+        layers = [setup.layers[group] for group in setup.state_groups]
+        places = [span.end]
+        if all(layer.snapshot_inside for layer in layers):
+            places = [(block + 1) * size for block in layers[0]._inside(span.start, span.end, marks, size)]
+        kept = (at for at in places if at > self.start and all(layer._is_stop(at, marks, size) for layer in layers))
+        return next(kept, 0)
 
     @property
     def slots_needed(self) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ class Setup:
     groups: range  # numbers of all layer groups
     own_groups: range  # of those that read the sequence's own tokens
     state_groups: tuple[int, ...]  # of those with a recurrent state
+    inside_groups: tuple[int, ...]  # of those whose states a step writes inside its span
     windows: tuple[int, ...]  # of those with a window
     shared: tuple[int, ...]  # by group: pages of a hit that somebody else may count on, at most
     device_slots: tuple[int, ...]  # by group
@@ -98,6 +99,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         groups=groups,
         own_groups=own_groups,
         state_groups=tuple(group for group in own_groups if layers[group].current),
+        inside_groups=tuple(group for group in own_groups if layers[group].snapshot_inside),
         windows=tuple(group for group in own_groups if layers[group].window is not None),
         shared=tuple(_most_shared(group, config.block_size) for group in layers),
         device_slots=device_slots,

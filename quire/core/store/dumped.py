@@ -132,6 +132,7 @@ class DumpedRow(NamedTuple):
     handed: int
     reached: int
     fresh: list[int]  # class of its new pages, in the adaptive order
+    written: list[int]  # columns before these hold what a step has written itself
 
 
 class Dump(NamedTuple):

@@ -266,6 +266,14 @@ class Store(Protocol):
     ) -> int:
         """The columns of a prompt's next part; pages taken, -1 without room."""
 
+    def open_snapshots(
+        self, row: int, group: int, columns: Sequence[int], peak: int,
+        priorities: Int16Array | None, durations: Int64Array | None,
+    ) -> int:  # fmt: skip
+        """Pages for what the step of a prompt writes itself behind these columns, ascending, of a group with a current
+        page: the last ones, as far as there is room, if something is reserved for the row there. A commit offers them
+        as they are. Then so much is reserved as `peak` says. Pages taken."""
+
     def hand_out(self, row: int, end: int) -> None:
         """The row's tokens before `end` are being computed, or will come."""
 

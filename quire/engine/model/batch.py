@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quire.core.admission.batch import Snapshot
 from quire.core.cache import Cache
 from quire.core.records.errors import StateError, say
 from quire.core.records.request import Int32
 
 Int64 = NDArray[np.int64]
+Writes = dict[int, list[tuple[int, int]]]  # by segment: after how many of its tokens a state goes into which slot
 
 
 class Segment(NamedTuple):
@@ -31,6 +33,7 @@ class Segment(NamedTuple):
     start: int
     tokens: Int32  # the ones to compute, from position `start` on
     num_logits: int  # trailing positions whose logits are wanted
+    snapshots: tuple[Snapshot, ...] = ()  # states to write on the way
 
     @property
     def end(self) -> int:
@@ -57,6 +60,7 @@ class Packed:
     starts: Int64  # [segments]: its position
     lanes: dict[int, Lane]  # by group with pages of KV
     state_slots: dict[int, Int32]  # by group with states: a slot per segment
+    snapshots: dict[int, Writes]  # by group with states: what is written on the way
     wanted: torch.Tensor  # tokens whose logits are wanted
 
     @property
@@ -92,17 +96,28 @@ def pack(cache: Cache, windows: Sequence[int | None], segments: Sequence[Segment
     place = torch.from_numpy(places).to(device)
     lanes: dict[int, Lane] = {}
     states: dict[int, Int32] = {}
+    writes: dict[int, Writes] = {}
     for group, window in enumerate(windows):
         if window is None:
             states[group] = _backed(cache.state_table(group)[rows], "a sequence", "state")
+            writes[group] = _writes(segments, group)
             continue
         table = cache.table(group)[rows, :columns]
         slots = _backed(table[owner, blocks], "a token", "page")
         lanes[group] = Lane(window, table, torch.from_numpy(slots.astype(np.int64)).to(device), place)
     return Packed(
         torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device), offsets, starts, lanes, states,
-        torch.from_numpy(_trailing(offsets[1:], logits)).to(device),
+        writes, torch.from_numpy(_trailing(offsets[1:], logits)).to(device),
     )  # fmt: skip
+
+
+def _writes(segments: Sequence[Segment], group: int) -> Writes:
+    """States of a group that a step writes on the way, ascending."""
+    told = ((nth, segment) for nth, segment in enumerate(segments) if segment.snapshots)
+    return {
+        nth: [(one.position - segment.start, one.slot) for one in segment.snapshots if one.group == group]
+        for nth, segment in told
+    }
 
 
 def _backed(slots: Int32, who: str, what: str) -> Int32:

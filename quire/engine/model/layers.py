@@ -68,10 +68,10 @@ class StateShape:
             yield StatePart(conv, matrix, end)
 
     def group(self, block_size: int, itemsize: int, snapshot_every: int) -> LayerGroup:
-        """The layer group of a cache; snapshots fall on block edges."""
+        """The layer group of a cache; snapshots fall on block edges, and a step writes those inside its span."""
         *_, last = self.parts(itemsize)
         every = -(-snapshot_every // block_size) * block_size
-        return LayerGroup(self.name, page_bytes=last.end, snapshot_every=every)
+        return LayerGroup(self.name, page_bytes=last.end, snapshot_every=every, snapshot_inside=True)
 
 
 Shape = KvShape | StateShape

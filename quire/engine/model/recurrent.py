@@ -1,7 +1,8 @@
 """Recurrent layers over state slots: each segment goes on from its own state and leaves it where it was found.
 
 Single tokens of many sequences run side by side; longer segments one after the other, since the layer has no notion
-of several sequences in one row. The layer's own code does the arithmetic. Knows no cache.
+of several sequences in one row; and one whose state is to be written on the way, piece by piece: the layer tells its
+state only at the end of what it is given. The layer's own code does the arithmetic. Knows no cache.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ class _Segments:
         if quire_step is None:
             return self.forward(hidden_states, **given)
         packed, view = quire_step.packed, quire_step.pages.states[self.layer]
-        slots = packed.state_slots[quire_step.places[self.layer].group].astype(np.int64)
+        group = quire_step.places[self.layer].group
+        slots, writes = packed.state_slots[group].astype(np.int64), packed.snapshots[group]
         out = torch.empty_like(hidden_states)
         single = (packed.counts == 1) & (packed.starts > 0)
+        single[list(writes)] = False
         if single.any():
             tokens = torch.from_numpy(packed.offsets[:-1][single]).to(out.device)
             cells = _Cells(view, torch.from_numpy(slots[single]).to(out.device))
@@ -49,7 +52,13 @@ class _Segments:
             first, last = int(packed.offsets[nth]), int(packed.offsets[nth + 1])
             fresh = packed.starts[nth] == 0
             cells = _Cells(view, torch.from_numpy(slots[nth : nth + 1]).to(out.device), fresh)
-            out[:, first:last] = self.forward(hidden_states[:, first:last], cache_params=cells)
+            for inside, slot in writes.get(nth, ()):
+                piece = slice(first, int(packed.offsets[nth]) + inside)
+                out[:, piece] = self.forward(hidden_states[:, piece], cache_params=cells)
+                cells.put_into(slot)
+                first = piece.stop
+            if first < last:
+                out[:, first:last] = self.forward(hidden_states[:, first:last], cache_params=cells)
             cells.put_back()
         return out
 
@@ -61,6 +70,11 @@ class _Cells:
         self.view, self.slots = view, slots
         self.conv = None if fresh else view.conv[slots]
         self.matrix = None if fresh else view.matrix[slots]
+
+    def put_into(self, slot: int) -> None:
+        """A copy of the one state, as it is now."""
+        assert self.conv is not None and self.matrix is not None
+        self.view.conv[slot], self.view.matrix[slot] = self.conv[0], self.matrix[0]
 
     def put_back(self) -> None:
         """Into the slots they came from."""

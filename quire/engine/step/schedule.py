@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quire.core.admission.batch import Snapshot
 from quire.core.cache import Cache
 from quire.core.records.plan import Plan
 from quire.core.records.span import Span
@@ -39,6 +40,7 @@ class Work(NamedTuple):
     branch: Branch
     span: Span
     num_logits: int
+    snapshots: tuple[Snapshot, ...] = ()  # states to write on the way
 
     def segment(self) -> Segment:
         """The same for the batch builder."""
@@ -46,7 +48,7 @@ class Work(NamedTuple):
         assert branch.sequence is not None
         known = branch.tokens[span.start : span.end]  # drafts are no part of the answer yet
         tokens = np.concatenate([known, branch.drafts]) if len(branch.drafts) else known
-        return Segment(branch.sequence.row, span.start, tokens, self.num_logits)
+        return Segment(branch.sequence.row, span.start, tokens, self.num_logits, self.snapshots)
 
 
 class RefusedBranch(NamedTuple):
@@ -226,7 +228,8 @@ class Scheduler:
         owners = {branch.sequence: branch for branch in self.prompts}
         for sequence, span in batch.spans.items():
             branch = owners[sequence]
-            turn.works[branch] = Work(branch, span, int(span.end == sequence.prompt_end))
+            told = batch.snapshots.get(sequence, ())
+            turn.works[branch] = Work(branch, span, int(span.end == sequence.prompt_end), told)
 
     def _candidates(self, turn: Turn, left: int) -> list[Branch]:
         """The oldest waiting ones, as many as there may be tokens and rows for; who is prefetched waits for that."""

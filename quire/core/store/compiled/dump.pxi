@@ -132,12 +132,14 @@ cdef object dump_row(State *s, int32_t row, dict numbers):
     cdef Spares *spares
     cdef int32_t i, k
     cdef list kept = [], fresh = [stake_of(s, s.pools + i, row).fresh for i in range(s.num_groups)]
+    cdef list written = [written_of(s, s.pools + i, row)[0] for i in range(s.num_groups)]
     for i in range(s.num_groups):
         spares = s.spares + row * s.num_groups + i
         kept.append([spares.pages[k] for k in range(spares.count)])
     return DumpedRow(s.length[row], s.computed[row], s.committed[row], [r.text.tokens[i] for i in range(r.text.length)],
                      number_of(numbers, r.tip), bool(r.keep), r.twins, kept, r.priority, r.duration,
-                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached, fresh)
+                     *dump_stakes(s, row), bool(r.ahead), s.handed[row], r.reached, fresh,
+                     written)
 
 
 cdef object dump(State *s, dict hashes):

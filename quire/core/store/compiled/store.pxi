@@ -147,10 +147,20 @@ cdef class Store:
         ask.handed = handed if handed >= 0 else self.state.length[row]
         check_end(&self.state, row, ask.handed)
         ask.row, ask.blocks, ask.priority, ask.duration = row, 0, decode_priority, decode_duration
-        ask.wants = self.state.wants
+        ask.wants, ask.inside = self.state.wants, NULL
         wants_check(&ask, asks if type(asks) is list else list(asks), self.state.num_groups, self.state.num_columns)
         hit_check(&self.state, &hit.path, &ask)
         give_retained(&self.state, hit, &ask, priorities, durations)
+
+    def open_snapshots(self, int32_t row, Py_ssize_t group, columns, int32_t peak, priorities, durations):
+        """Pages for what the row's next step writes itself behind these columns, as far as there is room; how many."""
+        cdef Ask ask
+        cdef Pool *g = check_group(&self.state, group)
+        check_live(&self.state, row)
+        ask.row, ask.blocks, ask.priority, ask.duration = row, 0, DEFAULT_PRIORITY, -1
+        ask.inside, ask.num_inside, ask.peak = g, 0, peak
+        snapshots_check(&self.state, &ask, columns if type(columns) is list else list(columns))
+        return give_retained(&self.state, None, &ask, priorities, durations)
 
     def hand_out(self, int32_t row, int32_t end):
         """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
@@ -173,7 +183,7 @@ cdef class Store:
         cdef Ask ask
         check_live(&self.state, row)
         ask.row, ask.blocks, ask.priority, ask.duration = row, 0, DEFAULT_PRIORITY, -1
-        ask.wants = self.state.wants
+        ask.wants, ask.inside = self.state.wants, NULL
         wants_check(&ask, asks if type(asks) is list else list(asks), self.state.num_groups, self.state.num_columns)
         return give_retained(&self.state, None, &ask, priorities, durations)
 

@@ -116,6 +116,7 @@ def dump_row(state: State, number: int, numbers: Numbers) -> DumpedRow:
         handed=int(table.handed[number]),
         reached=row.reached,
         fresh=[stake.fresh for stake in row.stakes],
+        written=[stake.written for stake in row.stakes],
     )
 
 

@@ -175,6 +175,15 @@ class Store:
         """The columns of a prompt's next chunk; pages taken, -1 without room."""
         return extend.extend(self._state, row, _asks(asks), Retention(priorities, durations))
 
+    def open_snapshots(
+        self, row: int, group: int, columns: Sequence[int], peak: int,
+        priorities: Int16Array | None, durations: Int64Array | None,
+    ) -> int:  # fmt: skip
+        """Pages for what the row's next step writes itself behind these columns, as far as there is room; how many."""
+        return extend.open_snapshots(
+            self._state, self._state.pools[group], row, list(columns), peak, Retention(priorities, durations)
+        )
+
     def hand_out(self, row: int, end: int) -> None:
         """The row's tokens before `end` are being computed, or will come; by default a commit counts so many."""
         check_end(self._state, row, end)

@@ -14,6 +14,9 @@ cdef struct Ask:              # what a row shall get when it is settled
     int32_t priority          # of pages it grows by
     int64_t duration
     Want *wants               # per group
+    Pool *inside              # the group in which columns get pages that the step writes itself; NULL: what `wants` says
+    int32_t num_inside        # so many; they are in `path`
+    int32_t peak              # pages reserved there afterwards
     const int16_t *priorities # per block, -1: none; or NULL
     const int64_t *durations
     int64_t now               # of a writer

@@ -61,6 +61,8 @@ cdef struct State:
     Sight *sights             # per row
     Spares *spares            # [rows, groups]
     Stake *stakes             # [rows, groups]
+    int32_t *written          # [rows, groups]: what columns before it hold a step of the prompt writes itself; apart, as
+                              # only current pages have such
     int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: a prompt is under way
     int32_t *due              # per row: computed tokens that make another block; NO_LENGTH: a commit has more to do
     int32_t *length           # NumPy memory, per row
@@ -110,6 +112,10 @@ cdef inline int32_t *slots_of(State *s, Pool *g, int32_t row) noexcept nogil:
 
 cdef inline Stake *stake_of(State *s, Pool *g, int32_t row) noexcept nogil:
     return s.stakes + <Py_ssize_t> row * s.num_groups + g.index
+
+
+cdef inline int32_t *written_of(State *s, Pool *g, int32_t row) noexcept nogil:
+    return s.written + <Py_ssize_t> row * s.num_groups + g.index
 
 
 cdef inline void set_edge(State *s, int32_t row) noexcept nogil:

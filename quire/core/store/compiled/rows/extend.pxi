@@ -1,4 +1,5 @@
-# Owns: extend: a row gets the pages of a later part of its prompt.
+# Owns: extend: a row gets the pages of a later part of its prompt; and pages for what a step writes itself behind some
+# columns, as far as there is room.
 # Does not know: hits.
 
 
@@ -43,9 +44,64 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
     return taken
 
 
+cdef int32_t snapshots_to_open(State *s, Pool *g, int32_t row, int32_t count) noexcept nogil:
+    """Keep those of the columns in `path` that get a page: the last without one, as far as there is room; how many."""
+    cdef int64_t room = max(0, g.available + stake_of(s, g, row).reserve)
+    cdef int32_t i, over, holes = 0
+    for i in range(count):
+        if pages_of(s, g, row)[s.path[i]] < 0:
+            s.path[holes] = s.path[i]
+            holes += 1
+    over = <int32_t> max(0, holes - room)
+    memmove(s.path, s.path + over, 4 * (holes - over))
+    return holes - over
+
+
+cdef int open_snapshots(State *s, Pool *g, Ask *ask, int32_t count, int32_t last) noexcept nogil:
+    """New pages in the columns in `path`, counted before: a step writes those before `last` itself. -1: no slot."""
+    cdef Stake *stake = stake_of(s, g, ask.row)
+    cdef int64_t[NUM_COUNTERS] before
+    cdef int64_t *total = g.row_counters + <Py_ssize_t> ask.row * NUM_COUNTERS
+    cdef int32_t i, known = 0
+    memcpy(before, g.counters, sizeof(before))
+    set_fresh(s, g, ask.row)
+    if g.cells != NULL and g.cells.ghosts.count and s.rows[ask.row].tip >= 0:
+        i = 0
+        while i < count and teach_span(s, g, ask.row, s.path[i], s.path[i] + 1, -1, &known):
+            i += 1
+    g.to_cut = count
+    g.counters[MISSED] += count
+    for i in range(count):
+        if fill_columns(s, g, ask.row, s.path[i], s.path[i] + 1, ask):
+            return -1
+    teach_new(s, g, ask.row)
+    written_of(s, g, ask.row)[0] = max(written_of(s, g, ask.row)[0], last)
+    stake.own += count
+    set_peak(g, stake, ask.peak)
+    set_edge(s, ask.row)
+    for i in range(NUM_COUNTERS):
+        total[i] += g.counters[i] - before[i]
+    return 0
+
+
+cdef object give_snapshots(State *s, Ask *ask):
+    """Pages for what the row's next step writes itself, if something is reserved for it; how many."""
+    cdef int32_t count, last = s.path[ask.num_inside - 1] + 1 if ask.num_inside else 0
+    if stake_of(s, ask.inside, ask.row).peak == 0:
+        return 0
+    retention_check(s, ask)
+    keys_check(s, ask.row)
+    count = snapshots_to_open(s, ask.inside, ask.row, ask.num_inside)
+    check_moves(s, count)
+    expect(open_snapshots(s, ask.inside, ask, count, last) == 0, "snapshots")
+    return count
+
+
 cdef object give(State *s, Hit hit, Ask *ask):
-    """Settle the row with its hit, or extend it (None)."""
+    """Settle the row with its hit, or extend it (None), or open its snapshots."""
     cdef int64_t taken
+    if ask.inside != NULL:
+        return give_snapshots(s, ask)
     if hit is not None:
         check_moves(s, settle_check(s, &hit.path, ask))
         expect(settle(s, &hit.path, ask) == 0, "settle")
@@ -85,3 +141,16 @@ cdef object give_retained(State *s, Hit hit, Ask *ask, priorities, durations):
             PyBuffer_Release(&ticks)
     finally:
         PyBuffer_Release(&values)
+
+
+cdef int snapshots_check(State *s, Ask *ask, list columns) except -1:
+    """Read the columns of snapshots, ascending, into `path`; the ask speaks of blocks up to the last."""
+    cdef int32_t b
+    if not ask.inside.current or ask.peak < 0:
+        raise ValueError(f"snapshots: group {ask.inside.index} has none, or {ask.peak} pages are reserved")
+    for b in columns:
+        if not ask.blocks <= b < s.num_columns:
+            raise ValueError(f"snapshots: columns {columns} asked of a row of {s.num_columns}")
+        s.path[ask.num_inside], ask.blocks = b, b + 1
+        ask.num_inside += 1
+    return 0

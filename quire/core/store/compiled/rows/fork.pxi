@@ -71,6 +71,7 @@ cdef void fork_stake(State *s, Pool *g, int32_t source, int32_t target) noexcept
     stake[0] = stake_of(s, g, source)[0]
     stake.own = own_columns(s, g, source, s.computed[source] // s.block_size)
     stake.peak = stake.kept = stake.reserve = 0
+    written_of(s, g, target)[0] = written_of(s, g, source)[0]
 
 
 cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nogil:

@@ -148,6 +148,7 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
     for i in range(s.num_groups):
         g = s.pools + i
         columns = <int32_t> columns_of(g, length, s.block_size)
+        written_of(s, g, row)[0] = min(written_of(s, g, row)[0], columns)
         first = max(columns, stake_of(s, g, row).base)
         if first < g.capacity[row]:
             count_own(g, stake_of(s, g, row), <int32_t> count_holes(s, g, row, first, g.capacity[row])

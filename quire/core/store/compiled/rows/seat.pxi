@@ -67,6 +67,7 @@ cdef inline void seat_stake(State *s, Pool *g, Path *path, int32_t row) noexcept
     stake.shown = stake.base = path.blocks
     stake.own = stake.peak = stake.kept = stake.reserve = 0
     stake.fresh = ONCE
+    written_of(s, g, row)[0] = 0
     if g.current:
         stake.front = path.blocks
     elif g.keep >= 0:

@@ -42,7 +42,7 @@ cdef void pass_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t ed
     """Columns [first, edge) of a row become holes, last to first; its tip is at block `last`. On the way up from there
     it shows how far the next resume point is: none of those below the tip is near enough."""
     cdef int32_t b, node = s.rows[row].tip, steps = g.tail
-    if edge - first == 1:     # while decoding: it is known
+    if edge - first == 1 and s.sights[row].turns == s.tree.turns:     # while decoding: it is known
         clear_column(s, g, row, first, IS_NEEDED if s.sights[row].point >= edge else IS_PASSED)
         return
     for b in range(last - 1, first - 1, -1):
@@ -71,11 +71,14 @@ cdef int32_t leave(State *s, Pool *g, int32_t row, int32_t last, int32_t low, bi
 
 
 cdef int32_t pass_on(State *s, Pool *g, int32_t row, int32_t last, int32_t low, bint kept) noexcept nogil:
-    """The same for a group with a current page: only the last column can be kept, as a copy of that."""
+    """The same for a group with a current page: columns are offered that a step has written itself; of the others only
+    the last can be kept, as a copy of what is current."""
     cdef Stake *stake = stake_of(s, g, row)
-    cdef int32_t stored = 0
+    cdef int32_t stored = 0, edge = min(written_of(s, g, row)[0], last)
+    if kept and stake.front < edge:
+        stored = attach_row(s, g, row, stake.front, edge, s.path + stake.front - low, False)
     if kept and s.computed[row] == <int64_t> last * s.block_size:
-        stored = keep_snapshot(s, g, row, last - 1, s.path[last - 1 - low])
+        stored += keep_snapshot(s, g, row, last - 1, s.path[last - 1 - low])
     clear_columns(s, g, row, stake.front, last)
     stake.front = stake.shown = last
     return stored

@@ -1,12 +1,14 @@
 """Extend: a row gets the columns of a later part of its prompt, when that part is about to be computed.
 
-Owns that it gets all of them or none, and may use what is reserved for it. Knows nothing of hits.
+Owns that it gets all of them or none, and may use what is reserved for it; but of snapshots that the step writes itself
+as many as there is room for. Knows nothing of hits.
 """
 
 from collections.abc import Sequence
 
 from quire.core.store.twin.moves.columns import fill_holes
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
+from quire.core.store.twin.pools.pool import Pool
 from quire.core.store.twin.pools.reserve import set_peak
 from quire.core.store.twin.pools.state import NO_ROOM, State
 from quire.core.store.twin.rows.teach import teach_columns, teach_new
@@ -30,3 +32,27 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
         set_peak(pool, stake, ask.peak)
         table.row_counters[pool.group][number] += pool.counters - before
     return taken
+
+
+def open_snapshots(state: State, pool: Pool, number: int, columns: list[int], peak: int, retention: Retention) -> int:
+    """Pages for snapshots that the row's next step writes itself: the last ones, as far as there is room."""
+    table, stake = state.table, state.table.row(number).stakes[pool.group]
+    if not state.groups[pool.group].current or columns != sorted(set(columns)):
+        raise ValueError(f"columns {columns} of group {pool.group} are no snapshots")
+    if columns and not 0 <= columns[0] <= columns[-1] < table.columns:
+        raise ValueError(f"columns {columns} asked of a row that has {table.columns}")
+    if peak < 0:
+        raise ValueError(f"{peak} pages reserved")
+    retention.check(columns[-1] + 1 if columns else 0)
+    if not stake.peak:
+        return 0
+    holes = [column for column in columns if table.page(pool.group, number, column) is None]
+    opened = holes[max(0, len(holes) - max(0, pool.available + stake.reserve)) :]
+    before = pool.counters.copy()
+    teach_columns(state, pool, number, opened)
+    fill_holes(state, pool, number, opened, retention)
+    teach_new(state, pool, number)
+    stake.written = max(stake.written, *(column + 1 for column in columns), 0)
+    set_peak(pool, stake, peak)
+    table.row_counters[pool.group][number] += pool.counters - before
+    return len(opened)

@@ -68,7 +68,7 @@ def _second(old: Row) -> Row:
     """A row that has got as far as `old`, without its pages."""
     row = Row(old.chain.clone(), old.tip, old.keep, [Stake(stake.front, stake.base) for stake in old.stakes])
     for stake, model in zip(row.stakes, old.stakes, strict=True):
-        stake.shown, stake.fresh = model.shown, model.fresh
+        stake.shown, stake.fresh, stake.written = model.shown, model.fresh, model.written
     row.priority, row.duration, row.twins, row.ahead = old.priority, old.duration, old.twins, old.ahead
     row.reached, row.edge = old.reached, old.edge
     return row

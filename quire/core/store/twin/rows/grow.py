@@ -87,7 +87,8 @@ def trim(state: State, number: int, num_tokens: int) -> int:
 
 
 def _shrink(state: State, pool: Pool, number: int, columns: int) -> int:
-    capacity = state.table.capacity[pool.group]
+    capacity, stake = state.table.capacity[pool.group], state.table.row(number).stakes[pool.group]
     last = int(capacity[number])
+    stake.written = min(stake.written, columns)
     capacity[number] = min(last, columns)
     return clear_columns(state, pool, number, range(columns, last))

@@ -18,7 +18,8 @@ def leave(state: State, pool: Pool, number: int) -> int:
     edge = int(state.table.committed[number]) - group.keep
     columns = range(max(stake.front, group.sink), edge)
     if group.current:
-        attached = keep_snapshot(state, pool, number, columns)
+        attached = _last_offer(state, pool, number, range(columns.start, min(columns.stop, stake.written)))
+        attached += keep_snapshot(state, pool, number, columns)
         stake.shown = edge
     else:
         attached = _last_offer(state, pool, number, columns)

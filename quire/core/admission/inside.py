@@ -1,0 +1,41 @@
+"""Inside: pages for the states that a step writes itself, in the middle of its span. They never keep anybody waiting.
+
+Given out when everybody in the batch has what was promised. The last one of each step has the slot that admission has
+reserved for a snapshot; the others have what is left, the last positions first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire.core.admission import charge
+from quire.core.admission.batch import SequenceSpan, Snapshot, Snapshots
+from quire.core.state.setup import Setup
+
+
+def open_inside(setup: Setup, parts: list[SequenceSpan]) -> Snapshots:
+    """Pages for the snapshots inside these parts of prompts; where the step shall write each that it got."""
+    written: Snapshots = {}
+    for sequence, start, end in parts:
+        prepared = sequence.prepared
+        for group in setup.inside_groups:
+            last = min(end, prepared.end)  # what was generated meanwhile may be computed with it
+            columns = setup.layers[group]._inside(start, last, prepared._marks, setup.block_size)
+            later = charge.peak(setup, prepared, group, sequence.start) if end < prepared.end else 0
+            setup.store.open_snapshots(
+                sequence.row, group, columns, later, prepared._priorities, prepared._ticks,
+            )  # fmt: skip
+        found = _to_write(setup, sequence.row, start, end)
+        if found:
+            written[sequence] = found
+    return written
+
+
+def _to_write(setup: Setup, row: int, start: int, end: int) -> tuple[Snapshot, ...]:
+    """What a row has pages for inside a span, those of an earlier try too."""
+    size = setup.block_size
+    first, found = start // size, list[Snapshot]()
+    for group in setup.inside_groups:
+        slots = setup.store.slots[group][row, first : end // size]
+        found += [Snapshot(group, int(first + at + 1) * size, int(slots[at])) for at in np.flatnonzero(slots >= 0)]
+    return tuple(found)
