@@ -221,20 +221,26 @@ def test_without_room_for_the_rest_it_is_counted_and_nothing_is_held() -> None:
     engine.nothing_is_held()
 
 
-def test_nothing_is_asked_for_again_that_was_loaded() -> None:
+@pytest.mark.parametrize("own", [0, 8])
+def test_what_was_loaded_is_not_asked_for_again_but_what_vllm_had_before_is(own: int) -> None:
     engine = filled()
     engine.side.stores.set_most_blocks(2)
+    with engine.cache.find(Request("look", np.array(range(21), np.int32))) as found:
+        first = found.slots().tolist()[:2]
+    if own:
+        engine.cache.lose(0, first, tier=HOST)
     request = ask("again", [*range(21), *range(30, 45)])  # 36 tokens: nine blocks
-    assert engine.side.look(request, 0) == 20
+    assert engine.side.look(request, own) == 20 - own
     request.tables = [list(range(1, 11))]
-    engine.side.place(request, request.tables, 20)
+    engine.side.place(request, request.tables, 20 - own)
     go_on(engine, engine.side.order({}, (), lambda _: None))
+    if not own:
+        engine.cache.lose(0, first, tier=HOST)  # as if it was evicted since
     request.num_computed_tokens = 20
     engine.side.place(request, request.tables, 0)
     orders = engine.side.order({"again": 16}, (), lambda _: request.tables)
-    assert blocks_of(orders.stores) == [[6, 7]]
-    assert engine.side.order({}, (), lambda _: None).early != []
-    assert engine.cache.usage(HOST, 0).idle == 5
+    assert blocks_of(orders.stores) == [[1, 2, 6, 7] if own else [6, 7]]
+    assert blocks_of(engine.side.order({}, (), lambda _: None).early) == [[8, 9]]
 
 
 def test_what_vllm_has_itself_is_stored_if_it_is_not_here() -> None:
@@ -248,3 +254,51 @@ def test_what_vllm_has_itself_is_stored_if_it_is_not_here() -> None:
     assert blocks_of(orders.stores) == [[1, 2, 3, 4, 5]]  # three that it had, and two
     engine.side.hear(WorkerReport({orders.stores[0].job: 1}))
     assert kept(engine) == 20
+
+
+def test_who_ends_with_a_rest_that_another_has_stored_meanwhile_holds_nothing() -> None:
+    engine, request, orders = begun()
+    go_on(engine, orders)
+    engine.side.stores.set_most_blocks(9)
+    other = ask("other", max_tokens=1)
+    assert engine.side.look(other, 0) == 8
+    other.tables = [list(range(11, 17))]
+    engine.side.place(other, other.tables, 8)
+    go_on(engine, engine.side.order({}, (), lambda _: None))  # and something of the first one
+    other.num_computed_tokens = 8
+    engine.side.place(other, other.tables, 0)
+    engine.side.stores.set_most_blocks(2)
+    engine.fill(other, other.tables, 8, 20)
+    go_on(engine, engine.side.order({"other": 13}, (), lambda _: other.tables))
+    engine.side.finish(request)
+    engine.side.finish(other)
+    while engine.side.is_pending:
+        go_on(engine, engine.side.order({}, (), lambda _: None))
+    assert kept(engine) == 20
+    engine.nothing_is_held()
+
+
+def test_the_rest_is_there_already() -> None:
+    engine, request, orders = begun()
+    go_on(engine, orders)
+    with engine.cache.writer(Request("brought", np.array(request.all_token_ids, np.int32)), tier=HOST) as brought:  # type: ignore[union-attr]
+        brought.written(20)
+    engine.side.finish(request)
+    assert len(engine.cache.open_writers()) == 1  # it is not over yet
+    orders = engine.side.order({}, (), lambda _: None)
+    assert orders.early == [] and kept(engine) == 20
+    engine.nothing_is_held()
+
+
+def test_blocks_that_are_somebodys_again_are_stored_for_him() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    first, second = ask("first"), ask("second", [40] * 21)
+    (copy,) = stored(engine, first).stores
+    engine.side.finish(first)  # and its store was not heard of
+    engine.side.look(second, 0)
+    second.tables = [list(range(1, 7))]
+    engine.side.place(second, second.tables, 0)
+    orders = engine.side.order({"second": 21}, (), lambda _: second.tables, range(1, 7))
+    assert orders.flush == [copy.job] and blocks_of(orders.stores) == [[1, 2, 3, 4, 5]]
+    engine.side.hear(WorkerReport({copy.job: 1, orders.stores[0].job: 1}))
+    assert kept(engine) == 20 and kept(engine, [40] * 21) == 20

@@ -87,11 +87,6 @@ class PageStores:
             self._carried[stay] = None
             stay.tables = tables
 
-    def forget(self) -> list[Stay]:
-        """Nothing of what was computed until now is stored any more. Returns those of which something was left."""
-        carried, self._carried = list(self._carried), {}
-        return carried
-
     def _order(self, stay: Stay, end: int, tables: Tables, copies: list[Copy]) -> None:
         """Order a store of the blocks up to `end` that are still to be stored."""
         first, stop = stay.sent // self._size, end // self._size

@@ -309,9 +309,8 @@ class SchedulerSide:
         self._asked.clear()
         self._epoch = self._epoch + 1 if self.outer is None else randbits(62)  # no other process means these weights
         self.cache.clear()
-        for stay in (*self._stays.values(), *self.stores.forget()):
+        for stay in self._stays.values():  # what is left of others has been forgotten with their texts
             stay.full = True
-            self._settle(stay)
         return all(job is not job.stay.load for job in self._jobs.values())
 
     @property
