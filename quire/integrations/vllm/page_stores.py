@@ -60,6 +60,8 @@ class PageStores:
             stay.tables = ()
             if stay.over:
                 ended.append(stay)
+        if orders.early:
+            self._counts.add("carried_stores", len(orders.early))
         return ended
 
     def _kept(self, stay: Stay, now: Tables) -> bool:
