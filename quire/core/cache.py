@@ -202,16 +202,17 @@ class Cache(ColderTiers):
             return [found for found in handles_of(self._registry.open_finds) if isinstance(found, Found)]
 
     def writer(
-        self, request: Request | Prepared, *, tier: int, end: int | None = None, skip: Mapping[int, Iterable[int]] = {}
-    ) -> Writer | Refusal:
+        self, request: Request | Prepared, *, tier: int, from_: int = 0, end: int | None = None,
+        skip: Mapping[int, Iterable[int]] = {},
+    ) -> Writer | Refusal:  # fmt: skip
         """Slots in a tier for whole blocks of a request, before `end` (None: all), whose bytes somebody else has.
 
-        What is in the cache already is skipped, and so are the blocks that `skip` names by group. Findable when
-        `written`. Evicts as any newcomer does, never what is held or claimed; a refusal has changed nothing.
+        What is in the cache already is skipped; so are blocks before `from_`, and those that `skip` names by group.
+        Findable when `written`. Evicts as any newcomer does, never what is held or claimed; a refusal changes nothing.
         """
         self._check(0, tier)
         with self._asked():
-            return open_writer(self._registry, request, tier, end, skip)
+            return open_writer(self._registry, request, tier, (from_, end), skip)
 
     def open_writers(self) -> list[Writer]:
         """Writers that were not closed yet, in order."""

@@ -57,6 +57,7 @@ class ToyEngine:
         failing: float = 0.0, host: int = 24, blocks: int = 40,
     ) -> None:  # fmt: skip
         self.rng, self.own = random.Random(seed), 0.25
+        self.skips = 0.0  # how often one that runs is left out of a step
         self.kv_groups, self.ranks, self.ahead, self.num_blocks = groups(hybrid), ranks, ahead, blocks
         tensors = [SimpleNamespace(size=blocks * STRIP * LAYERS[0])]  # groups lie over each other
         model = SimpleNamespace(kv_cache_groups=self.kv_groups, kv_cache_tensors=tensors, num_blocks=blocks)
@@ -204,7 +205,7 @@ class ToyEngine:
         step: list[ToyRequest] = []
         counts: dict[str, int] = {}
         for request in list(self.running):
-            if request not in self.running:
+            if request not in self.running or (self.skips and self.rng.random() < self.skips):
                 continue
             todo = max(1, request.num_tokens - request.num_computed_tokens)
             counts[request.request_id] = min(todo, self.rng.choice([1, 3, 7, 30]))
@@ -222,6 +223,7 @@ class ToyEngine:
             start, count = request.num_computed_tokens, scheduled[request.request_id]
             parts.append(Part(request, tables[request.request_id], start, start + count))
             request.num_computed_tokens += count
+        self.seen["early"] += len(ordered.early)
         self.under_way.append(Step(ordered, parts, self.own_hits))
         self.preempted, self.own_hits = set(), []
 

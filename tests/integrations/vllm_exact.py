@@ -43,6 +43,9 @@ ALL = (
     "--model llama --requests 40 --tp 2 --seed 10",
     "--model smollm2 --requests 24 --seed 11 --device-blocks 24",
     "--model gemma3 --requests 60 --async-scheduling --device-blocks 64 --seed 12",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault spread",
+    "--model llama --requests 100 --abort --async-scheduling --seed 8 --fault spread",
+    "--model gemma3 --requests 120 --abort --device-blocks 64 --host-blocks 160 --fault spread_region",
 )
 
 

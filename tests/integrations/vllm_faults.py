@@ -8,6 +8,8 @@ corrupt      every load brings wrong bytes, and says nothing: the control, which
 bad_disk     every second store changes a byte of some page on disk
 die          the worker's process ends at its fifth load
 region       no fault: pages in vLLM's region, as on a GPU, with copies that are made one step later unless flushed
+spread       no fault: a step stores no more than two blocks of a request, the rest comes with the steps after it
+spread_region   both
 """
 
 from __future__ import annotations
@@ -144,8 +146,13 @@ class LateSpec(CPUOffloadingSpec):  # type: ignore[misc]  # the same
 class FaultyConnector(QuireConnector):
     """Named by the runners in place of QuireConnector."""
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if FAULT.startswith("spread") and self.scheduler_side is not None:
+            self.scheduler_side.stores.set_most_blocks(2)
+
     def open_mover(self, kv_caches: dict[str, Any]) -> FaultyMover | RegionPages:
-        if FAULT == "region":
+        if FAULT.endswith("region"):
             slots = num_slots(self._kv_cache_config, self._options.host, self._world_size)
             region = region_pages(self._vllm_config, self._kv_cache_config, kv_caches, slots, LateSpec)
             self.announce(region, kv_caches, slots)

@@ -25,7 +25,8 @@ from quire.core.state.writing import NONE, Writing, release
 Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
 LeftOut = Mapping[int, Collection[int]]  # the same, checked
 NOTHING: Skip = {}
-NUMBERS: Int32 = np.arange(4096, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
+MANY = 4096
+NUMBERS: Int32 = np.arange(MANY, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
 NUMBERS.flags.writeable = False
 
 
@@ -72,6 +73,14 @@ class Writer(Handle[Writing]):
         kept = self._kept
         return self._registry.setup.store.slots_in(group, kept.tier, kept.pages[self._own(group)])
 
+    def taken(self, group: int = 0) -> tuple[list[int], list[int]]:
+        """Blocks and slots of a group that were taken when the writer was opened, or with the last `extend`."""
+        self._own(group)
+        if not self._kept.fresh:
+            return [], []
+        blocks, _, slots = self._kept.fresh[group]
+        return blocks.tolist(), slots.tolist()
+
     def _own(self, group: int) -> int:
         own = self._registry.setup.own_groups
         if not isinstance(group, int) or group not in own:
@@ -83,7 +92,10 @@ class Writer(Handle[Writing]):
         """Append tokens, and take slots for whole blocks before `end` (None: all). A refusal has changed nothing."""
         with self._lock:
             self._check_open("extend")
-            return _extend(self._registry, self, tokens, end, skip)
+            lack = _extend(self._registry, self._kept, tokens, end, skip)
+            if lack is None:
+                self.plan = self._registry.take_plan()
+            return lack
 
     def written(self, end: int, skip: Skip = NOTHING) -> int:
         """The pages of whole blocks before `end` are there: findable now, but for those left out. How many are new."""
@@ -115,9 +127,9 @@ class Writer(Handle[Writing]):
 
 
 def open_writer(
-    registry: Registry, request: Request | Prepared, tier: int, end: int | None, skip: Skip
+    registry: Registry, request: Request | Prepared, tier: int, part: tuple[int, int | None], skip: Skip
 ) -> Writer | Refusal:
-    """Slots for the whole blocks of a request before `end` that the cache has not; a refusal has changed nothing."""
+    """Slots for the whole blocks of a `part` of a request that the cache has not; a refusal has changed nothing."""
     setup = registry.setup
     (prepared,) = ready_for(setup, [request], "decode")
     if not prepared._keep:
@@ -126,6 +138,8 @@ def open_writer(
     _check_length(setup.config.max_length, prepared.end, prepared.request)
     groups = len(setup.own_groups)
     writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
+    from_, end = part
+    writing.taken = _end(writing, from_)
     lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip))
     if lack is not None:
         return lack
@@ -166,16 +180,16 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Ref
     """Slots for the blocks up to `stop` that were not asked for yet."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
-    first, stop = writing.taken, max(stop, writing.taken)
-    if first == stop:  # a writer that is opened before it needs slots
+    first = writing.taken
+    if stop <= first:  # a writer that is opened before it needs slots
         setup.store.refresh(now)
+        writing.fresh = ()
         return None
-    fresh = NUMBERS[first:stop] if stop <= len(NUMBERS) else np.arange(first, stop, dtype=np.int32)
-    wanted = [fresh] * len(setup.own_groups)
-    for group, left_out in skip.items():
-        wanted[group] = _without(fresh, left_out)
-    if writing.is_cut:
-        wanted = [NONE for _ in wanted]
+    fresh = NUMBERS[first:stop] if stop <= MANY else np.arange(first, stop, dtype=np.int32)
+    wanted = [NONE if writing.is_cut else fresh] * len(writing.blocks)
+    if skip and not writing.is_cut:
+        for group, left_out in skip.items():
+            wanted[group] = _without(fresh, left_out)
     priorities = durations = None
     if prepared.request.retention is not None:
         whole = len(writing.chain) // setup.block_size
@@ -186,14 +200,14 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Ref
         group, need, have = made
         never = need > setup.config.tiers[writing.tier].of_group(group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
-    for group, (blocks, pages) in enumerate(made):
+    writing.fresh, writing.taken = made, stop
+    for group, (blocks, pages, _) in enumerate(made):
         if len(writing.blocks[group]):  # joining arrays costs more than it looks
             blocks, pages = (
                 np.concatenate([writing.blocks[group], blocks]),
                 np.concatenate([writing.pages[group], pages]),
             )
         writing.blocks[group], writing.pages[group] = blocks, pages
-    writing.taken = stop
     return None
 
 
@@ -207,13 +221,14 @@ def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
     return blocks[[block not in left_out for block in blocks.tolist()]]
 
 
-def _extend(registry: Registry, writer: Writer, tokens: Int32 | None, end: int | None, skip: Skip) -> Refusal | None:
-    writing, before = writer._kept, writer.length
+def _extend(registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, skip: Skip) -> Refusal | None:
     left_out = _left_out(registry, skip)
-    if tokens is not None:
-        check_tokens(tokens, "extend of a writer")
-        _check_length(registry.setup.config.max_length, before + len(tokens), writer.request)
-        writing.chain.add_tokens(tokens)
+    if tokens is None:
+        return _take(registry, writing, _end(writing, end), left_out)
+    check_tokens(tokens, "extend of a writer")
+    before = len(writing.chain)
+    _check_length(registry.setup.config.max_length, before + len(tokens), writing.prepared.request)
+    writing.chain.add_tokens(tokens)
     try:
         lack = _take(registry, writing, _end(writing, end), left_out)
     except BaseException:
@@ -221,9 +236,7 @@ def _extend(registry: Registry, writer: Writer, tokens: Int32 | None, end: int |
         raise
     if lack is not None:
         writing.chain.cut_tokens(before)
-        return lack
-    writer.plan = registry.take_plan()
-    return None
+    return lack
 
 
 def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:

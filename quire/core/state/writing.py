@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ class Writing:
     blocks: list[Int32]  # whose pages are not written yet
     pages: list[Int32]
     taken: int = 0  # blocks up to which slots were asked for
+    fresh: Sequence[tuple[Int32, Int32, Int32]] = ()  # blocks, pages and slots that were had when last asked for
     is_cut: bool = False  # its text was forgotten since: nothing of it becomes findable
     bad: set[tuple[int, int]] = field(default_factory=set)  # group and block of those that were lost
 

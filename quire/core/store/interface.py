@@ -327,9 +327,10 @@ class Store(Protocol):
     def write(
         self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
         priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
-    ) -> list[tuple[Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
-        """Pages in a tier for blocks that have none, held by the caller; per group those blocks and their pages. No
-        room: nothing has changed; group, pages wanted, slots there are. With room, retention that is over runs out."""
+    ) -> list[tuple[Int32Array, Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
+        """Pages in a tier for blocks that have none, held by the caller; per group those blocks, their pages and slots.
+        No room: nothing has changed; group, pages wanted, slots there are. With room, retention that is over runs out.
+        """
 
     def publish(
         self, root: int, chain: Chain, blocks: Sequence[Int32Array], pages: Sequence[Int32Array], now: int

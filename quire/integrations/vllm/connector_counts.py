@@ -16,6 +16,7 @@ COUNTERS = {  # name: what it counts
     "refused_loads": "Loads that were not ordered, since vLLM asked for other blocks than were held.",
     "lost_pages": "Pages that turned out to be bad, and were given up.",
     "stores": "Stores that were ordered.",
+    "carried_stores": "Stores of what steps before had computed: no step stores more than a part of a long chunk.",
     "stored_pages": "Pages that became findable.",
     "failed_stores": "Stores that failed; their pages are not found.",
     "refused_stores": "Stores that were cut short, since too few slots could be had.",

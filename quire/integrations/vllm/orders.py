@@ -41,13 +41,15 @@ class Copy:
 class StepOrders:
     """Of one step. vLLM waits for the requests in `refused` as for those that load: they are reported as failed.
 
-    `flush` names stores of steps before, whose blocks vLLM has handed out again: they must end first.
+    `early` are stores of what steps before have computed: they begin before this one writes anything. `flush` names
+    stores, of steps before or early ones, whose blocks vLLM has handed out again: they must end first.
     """
 
     loads: list[Copy] = field(default_factory=list)
     stores: list[Copy] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     flush: list[int] = field(default_factory=list)
+    early: list[Copy] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -13,8 +13,7 @@ Loads are asynchronous only: nothing is computed, and so nothing stored, on top 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from secrets import randbits
 from typing import Any
 
@@ -26,9 +25,10 @@ from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
+from quire.integrations.vllm.page_stores import PageStores
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.request_tokens import RequestTokens
-from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
+from quire.integrations.vllm.stay import Stay, StoreJob, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -44,6 +44,7 @@ class SchedulerSide:
     ) -> None:  # fmt: skip
         self.cache, self.options, self.world_size = cache, options, world_size
         self.counts = ConnectorCounts(cache, outer)
+        self.stores = PageStores(cache, self.counts, self._begin)
         self.events, self.outer, self.recording = events, outer, recording
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
@@ -51,7 +52,6 @@ class SchedulerSide:
         self._texts: dict[str, RequestTokens] = {}  # of all requests, over all their stays
         self._asked: dict[str, Stay] = {}  # looked up since the last order, and not placed yet
         self._jobs: dict[int, StoreJob] = {}
-        self._storing: list[set[int]] = [set() for _ in self._groups]  # vLLM's blocks that are being stored
         self._orders = StepOrders()
         self._coming: set[str] = set()  # requests that are passed over
         self._failures: dict[str, int] = {}
@@ -151,6 +151,9 @@ class SchedulerSide:
         """The eviction order learns what was used, on the device too: what is used there is used."""
         if stay.found is None:
             return
+        stay.there = stay.found.end
+        if external and not stay.found.start:
+            stay.sent = stay.due = stay.there  # it is loaded from here
         if self.options.receipts:
             receipt = self.cache.explain(stay.look(self.cache))
             for miss in receipt.misses:
@@ -181,11 +184,15 @@ class SchedulerSide:
 
         `fresh` are vLLM's blocks that requests were given for it: those of the loads are known here.
         """
-        self._flush(fresh)
         for request_id in preempted:
             stay = self._stays.get(request_id)
             if stay is not None and stay.placed and stay.born != self._step:
                 self._end(stay)
+        orders, self._orders = self._orders, StepOrders()
+        if self.stores.is_storing:
+            for stay in self.stores.carry_on(orders, scheduled, tables):
+                self._settle(stay)
+            self.stores.flush(orders, self._jobs.values(), fresh)
         for stay in self._asked.values():  # they wait on: nothing is held for who waits
             stay.let_go()
         self._asked.clear()
@@ -196,69 +203,10 @@ class SchedulerSide:
             request = stay.request
             known = request.num_tokens if self.options.store_decoded else request.num_prompt_tokens
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
-            if end > stay.sent:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
-                self._store(stay, end, tables(request_id))
-        orders, self._orders = self._orders, StepOrders()
+            if end > stay.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
+                self.stores.store(stay, end, tables(request_id), orders)
         self._step += 1
         return orders
-
-    def _flush(self, fresh: Iterable[int]) -> None:
-        """Stores whose blocks are written again in this step, by whom ever."""
-        if self.is_storing:
-            taken = set(fresh)
-            taken.update(block for copy in self._orders.loads for part in copy.parts for block in part.blocks)
-            self._orders.flush = [
-                job.number for job in self._jobs.values()
-                if job.ordinals and any(not taken.isdisjoint(part.blocks) for part in job.parts)
-            ]  # fmt: skip
-
-    def _store(self, stay: Stay, end: int, tables: Tables) -> None:
-        """Order a store of the whole blocks up to `end` that the cache has not."""
-        first = stay.sent // self._size
-        if not self._take_slots(stay, end, tables):
-            return
-        writer = stay.writer
-        assert writer is not None
-        parts, ordinals = [], {}
-        for group in self._groups:
-            fresh, slots = writer.blocks(group).tolist(), writer.slots(group).tolist()
-            if stay.jobs:  # stores of steps before are under way
-                under_way = bisect_left(fresh, first)
-                fresh, slots = fresh[under_way:], slots[under_way:]
-            if fresh:
-                ordinals[group] = fresh
-                table, begin, last = tables[group], fresh[0], fresh[-1] + 1
-                whole = last - begin == len(fresh)
-                ids = list(table[begin:last]) if whole else [table[block] for block in fresh]
-                parts.append(Part(group, ids, slots))
-        if parts:
-            job = self._begin(stay, stay.sent, parts, ordinals)
-            stay.jobs.append(job)
-            for part in parts:
-                self._storing[part.group].update(part.blocks)
-            self._orders.stores.append(Copy(job.number, stay.request.request_id, parts))
-            self.counts.add("stores")
-
-    def _take_slots(self, stay: Stay, end: int, tables: Tables) -> bool:
-        """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
-        first = stay.sent // self._size
-        skip: dict[int, Sequence[int]] = {}
-        for group, busy in enumerate(self._storing):
-            ids = tables[group][first : end // self._size]
-            passed = 0 if all(ids) else ids.count(NULL)  # NULL is 0
-            if (busy and not busy.isdisjoint(ids)) or (passed and NULL in ids[passed:]):
-                skip[group] = [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]
-            elif passed:  # by a window: mostly the first ones
-                skip[group] = range(first, first + passed)
-        lack = stay.take_slots(self.cache, end, skip)
-        if lack is not None:
-            stay.full = True
-            self.counts.add("refused_stores")
-            end = stay.sent + lack.have * self._size  # what stands first is worth most
-            if end <= stay.sent or stay.take_slots(self.cache, end, skip) is not None:
-                return False
-        stay.sent = end
-        return True
 
     def _begin(self, stay: Stay, end: int, parts: list[Part], ordinals: dict[int, list[int]]) -> StoreJob:
         self._next += 1
@@ -310,8 +258,7 @@ class SchedulerSide:
     def _stored(self, job: StoreJob) -> None:
         """Pages become findable in the order of their tokens, but for those that some rank could not copy."""
         stay = job.stay
-        for part in job.parts:
-            self._storing[part.group].difference_update(part.blocks)
+        self.stores.ended(job)
         if job.bad:
             self.counts.add("failed_stores")
         while stay.jobs and stay.jobs[0].ended:
@@ -362,20 +309,20 @@ class SchedulerSide:
         self._asked.clear()
         self._epoch = self._epoch + 1 if self.outer is None else randbits(62)  # no other process means these weights
         self.cache.clear()
-        for stay in self._stays.values():
+        for stay in self._stays.values():  # what is left of others has been forgotten with their texts
             stay.full = True
         return all(job is not job.stay.load for job in self._jobs.values())
 
     @property
     def is_storing(self) -> bool:
-        """Some of vLLM's blocks are being copied, as far as was heard."""
-        return any(self._storing)
+        """Some of vLLM's blocks are being copied, as far as was heard, or will be."""
+        return self.stores.is_storing
 
     @property
     def is_pending(self) -> bool:
-        """An engine without requests should go on stepping: a worker has something to report."""
+        """An engine without requests should go on stepping: a worker has something to report, or is to store."""
         now = self._clock()
-        return any(now - job.since < PATIENCE for job in self._jobs.values())
+        return self.stores.num_carried > 0 or any(now - job.since < PATIENCE for job in self._jobs.values())
 
     @property
     def is_coming(self) -> bool:
@@ -391,5 +338,5 @@ class SchedulerSide:
 
     @property
     def num_open(self) -> int:
-        """Stays that hold something, and jobs under way."""
-        return len(self._stays) + len(self._jobs)
+        """Stays that hold something, jobs under way, and stays of which something is to be stored."""
+        return len(self._stays) + len(self._jobs) + self.stores.num_carried

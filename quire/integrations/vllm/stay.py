@@ -24,7 +24,7 @@ from quire.integrations.vllm.outer.outer_pages import PagesAhead
 from quire.integrations.vllm.request_tokens import RequestTokens
 
 NULL = 0  # vLLM's block for places that a window has passed
-Tables = Sequence[Sequence[int]]  # blocks of a request, by group
+Tables = Sequence[list[int]]  # blocks of a request, by group
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +58,9 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "found", "full", "jobs", "load", "names",
-        "number", "over", "placed", "request", "scope", "sent", "writer",
+        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "due", "found", "full", "jobs", "load", "names",
+        "number", "over", "placed", "request", "scope", "sent", "tables", "there",
+        "writer",
     )  # fmt: skip
 
     def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
@@ -72,6 +73,9 @@ class Stay:
         self.load: StoreJob | None = None
         self.jobs: list[StoreJob] = []  # stores under way, in the order of their tokens
         self.sent = 0  # tokens that are stored, or being stored, or found to be there
+        self.due = 0  # tokens that are computed, or being computed
+        self.there = 0  # tokens that were, here or on vLLM's device, when it was last looked up
+        self.tables: Tables = ()  # its blocks when it had all that are due, while some are still to be stored
         self.placed = False  # vLLM has given it blocks
         self.over = False
         self.full = False  # nothing more of it is stored
@@ -109,7 +113,7 @@ class Stay:
         prompt, ready = self.request.num_prompt_tokens, self._prepared
         if ready is None or len(ready.request.tokens) != prompt:
             ready = cache.prepare(self._asked(self.tokens()[:prompt].copy()), keys=False)
-        made = cache.writer(ready, tier=HOST, end=0)
+        made = cache.writer(ready, tier=HOST, from_=min(self.sent, prompt), end=0)
         assert not isinstance(made, Refusal)  # it asks for nothing
         self.writer = made
         return made
@@ -122,6 +126,11 @@ class Stay:
         writer = self.writer or self.open_writer(cache)
         length = writer.length
         return writer.extend(self.tokens()[length:] if end > length else None, end=end, skip=skip)
+
+    def taken(self, group: int) -> tuple[list[int], list[int]]:
+        """Blocks and slots of a group that were taken last."""
+        assert self.writer is not None
+        return self.writer.taken(group)
 
     def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
         """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
@@ -166,9 +175,14 @@ class Stay:
             self.found = None
 
     @property
+    def is_behind(self) -> bool:
+        """Some of what is computed is still to be stored."""
+        return self.sent < self.due and not self.full
+
+    @property
     def is_quiet(self) -> bool:
-        """Nobody reads or writes pages for it."""
-        return self.load is None and not self.jobs
+        """Nobody reads or writes pages for it, or will."""
+        return self.load is None and not self.jobs and not self.is_behind
 
     def close(self) -> None:
         """Give back everything."""

@@ -265,8 +265,8 @@ cdef class Store:
 
     def write(self, int32_t root, Chain chain not None, int32_t tier, blocks, priorities, durations, *,
               int64_t now):
-        """Pages in a tier for blocks that have none, held by the caller; per group those blocks and their pages. No
-        room: (group, wanted, there)."""
+        """Pages in a tier for blocks that have none, held by the caller; per group those blocks, their pages and their
+        slots. No room: (group, wanted, there)."""
         check_chain(&self.state, chain, root)
         check_tier(&self.state, 0, tier)
         return write_retained(&self.state, &chain.text, root, tier, blocks, priorities, durations, now)

@@ -255,7 +255,7 @@ class Store:
     def write(
         self, root: int, chain: Chain, tier: int, blocks: Sequence[Int32Array],
         priorities: Int16Array | None, durations: Int64Array | None, *, now: int,
-    ) -> list[tuple[Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
+    ) -> list[tuple[Int32Array, Int32Array, Int32Array]] | tuple[int, int, int]:  # fmt: skip
         check_chain(self._state, chain)
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
         wanted = [_numbers(some) for some in blocks]

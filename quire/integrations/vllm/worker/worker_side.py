@@ -54,7 +54,9 @@ class WorkerSide:
         self._counted: dict[str, float] = {}
 
     def flush(self, orders: StepOrders) -> None:
-        """Before a step writes its blocks: stores that still read some of them must end, or count for nothing."""
+        """Before a step writes its blocks: stores of steps before begin, and those that read some must have ended."""
+        for copy in orders.early:
+            self._begin(copy, is_load=False)
         if not orders.flush:
             return
         try:

@@ -11,6 +11,8 @@ cdef struct Text:             # what an append touches comes first
     uint64_t *keys
     Py_ssize_t key_room
     Py_ssize_t extra_room     # in tokens
+    int32_t tip               # the node of the last block that a writer of this text has met, if it is that still
+    int32_t tip_blocks        # up to and with it; 0: none
 
 
 cdef inline const uint64_t *extras_of(Text *text, Py_ssize_t block) noexcept nogil:

@@ -39,17 +39,16 @@ cdef void unclaim_along(State *s, int32_t found, int32_t *along) noexcept nogil:
                 unclaim_page(s.pools + i, along[i * found + b])
 
 
-cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *pages, Py_ssize_t n,
+cdef int fill_blocks(State *s, Pool *g, int32_t tier, int32_t *blocks, int32_t *pages, int32_t *slots, Py_ssize_t n,
                      Ask *ask) noexcept nogil:
     """Open pages for the first n blocks; -1: no slot."""
     cdef Py_ssize_t i
-    cdef int32_t slot
     for i in range(n):
-        slot = take_in(s, g, tier)
-        if slot < 0:
+        slots[i] = take_in(s, g, tier)
+        if slots[i] < 0:
             return -1
         pages[i] = pop_page(g, priority_at(ask, blocks[i]), duration_at(ask, blocks[i]))
-        put_copy(g, pages[i], tier, slot)
+        put_copy(g, pages[i], tier, slots[i])
     return 0
 
 
@@ -78,65 +77,149 @@ cdef int64_t end_of_numbers(object numbers) except -2:
     return end
 
 
-cdef list own_blocks(State *s, blocks, Py_ssize_t limit):
-    """Copies of the block numbers per group, checked."""
-    cdef list copies = [np.array(some, np.int32) for some in blocks]
-    if len(copies) != s.num_groups:
-        raise ValueError(f"write: blocks of {len(copies)} groups, there are {s.num_groups}")
-    for some in copies:
+cdef int64_t first_of_numbers(list arrays) except -1:
+    """The least of some int32 arrays of our own."""
+    cdef Py_ssize_t i
+    cdef int32_t *at
+    cdef int64_t first = 0x7FFFFFFF
+    for some in arrays:
+        at = <int32_t *> memory_of(some) if len(some) else NULL
+        for i in range(len(some)):
+            first = min(first, <int64_t> at[i])
+    return first
+
+
+cdef list checked_blocks(State *s, list blocks, Py_ssize_t limit):
+    """Block numbers per group, int32 and contiguous, looked at."""
+    if len(blocks) != s.num_groups:
+        raise ValueError(f"write: blocks of {len(blocks)} groups, there are {s.num_groups}")
+    for some in blocks:
         if some.ndim != 1 or not 0 <= end_of_numbers(some) <= limit:
             raise ValueError(f"write: a block is not one of {limit}")
-    return copies
+    return blocks
 
 
-cdef object write_groups(State *s, list wanted, int32_t tier, int32_t found, int32_t *along, Ask *ask):
-    """Count, then take; (group, wanted, there) without room."""
+cdef int32_t nodes_behind(State *s, Text *text, int32_t root, int32_t last, int32_t *low) noexcept nogil:
+    """As `nodes_along`, but `path` begins at block `low`: where a writer has been before, nobody looks from the root on.
+    A node whose key is that of so many blocks is theirs; if ever it were not, slots would be asked for in vain."""
+    cdef Tree *t = &s.tree
+    cdef int32_t b = text.tip_blocks, node = text.tip
+    low[0] = 0
+    if not (0 < b <= last and node < t.used and at(t, node).size == t.block_size
+            and key_at(t, node) == text.keys[b - 1] ^ seed_of(t, root)):
+        return nodes_along(s, text, root, last)
+    low[0], s.path[b - 1] = b - 1, node
+    while b < last:
+        node = find_block(t, node, <uint32_t> text.keys[b] ^ at(t, root).key,
+                          text.tokens + <Py_ssize_t> b * t.block_size, extras_of(text, b))
+        if node < 0:
+            break
+        s.path[b] = node
+        b += 1
+    return b
+
+
+cdef bint is_next(State *s, Pool *g, Text *text, int32_t root, int32_t tier, int32_t found) noexcept nogil:
+    """Whether the slot to be taken next has a page of one of the first `found` blocks of a text, or there is none."""
+    cdef int32_t slot = pick(g, tier), p = g.tiers[tier].slots[slot].page if slot >= 0 else -1, b
+    cdef uint64_t key
+    if p < 0 or page_at(g, p).node < 0:
+        return slot < 0
+    key = key_at(&s.tree, page_at(g, p).node) ^ seed_of(&s.tree, root)
+    for b in range(found):
+        if text.keys[b] == key:
+            return True
+    return False
+
+
+cdef bint is_spared(State *s, Text *text, int32_t root, int32_t tier, int32_t found) noexcept nogil:
+    """Whether what is taken is no page of the text itself, though nobody claims those: one slot of a group, and no
+    other tier has to make room for it."""
     cdef int32_t i
-    cdef int64_t have
-    cdef object lack = None
-    cdef list pages
     for i in range(s.num_groups):
-        n = len(wanted[i])
-        s.needs[i] = keep_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found, tier) if n else 0
-    check_needs(s)
-    pages = [np.empty(s.needs[i], np.int32) for i in range(s.num_groups)]
-    claim_along(s, found, along)
+        if s.needs[i] and (s.needs[i] > 1 or tier == 0 or tier != num_fast(s.pools + i) - 1
+                           or is_next(s, s.pools + i, text, root, tier, found)):
+            return False
+    return True
+
+
+cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
+    """The first group that has fewer slots than are wanted of it, and how many; -1: none."""
+    cdef int32_t i
     for i in range(s.num_groups):
-        have = room_in(s.pools + i, tier, s.needs[i])
-        if lack is None and s.needs[i] and s.needs[i] > have:
-            lack = (i, s.needs[i], have)
-    if lack is None:
-        refresh(s, ask.now)
-    for i in range(s.num_groups if lack is None else 0):
+        if s.needs[i]:
+            have[0] = room_in(s.pools + i, tier, s.needs[i])
+            if s.needs[i] > have[0]:
+                return i
+    return -1
+
+
+cdef object fill_groups(State *s, list wanted, int32_t tier, int32_t found, Ask *ask):
+    """Take; there is room."""
+    cdef int32_t i
+    cdef list pages = [np.empty(s.needs[i], np.int32) for i in range(s.num_groups)]
+    cdef list slots = [np.empty(s.needs[i], np.int32) for i in range(s.num_groups)]
+    for i in range(s.num_groups):
         if s.pools[i].cells != NULL:
             s.pools[i].cells.fresh = fresh_class(found, ask.row)
         expect(s.needs[i] == 0 or fill_blocks(s, s.pools + i, tier, <int32_t *> memory_of(wanted[i]),
-                                              <int32_t *> memory_of(pages[i]), s.needs[i], ask) == 0, "write")
-    unclaim_along(s, found, along)
-    if lack is not None:
-        return lack
-    return [(wanted[i][:len(pages[i])], pages[i]) for i in range(s.num_groups)]
+                                              <int32_t *> memory_of(pages[i]), <int32_t *> memory_of(slots[i]),
+                                              s.needs[i], ask) == 0, "write")
+    return [(wanted[i] if len(wanted[i]) == s.needs[i] else wanted[i][:s.needs[i]], pages[i], slots[i])
+            for i in range(s.num_groups)]
+
+
+cdef object fill_claimed(State *s, list wanted, int32_t tier, int32_t found, Ask *ask):
+    """Claim what is in `path`, count, then take; (group, wanted, there) without room."""
+    cdef int32_t *along = <int32_t *> malloc(4 * (<Py_ssize_t> found * s.num_groups + 1))
+    cdef int32_t lacks
+    cdef int64_t have = 0
+    if along == NULL:
+        raise MemoryError("write: no memory")
+    claim_along(s, found, along)
+    try:
+        lacks = first_lack(s, tier, &have)
+        if lacks >= 0:
+            return lacks, s.needs[lacks], have
+        refresh(s, ask.now)
+        return fill_groups(s, wanted, tier, found, ask)
+    finally:
+        unclaim_along(s, found, along)
+        free(along)
 
 
 cdef object write_blocks(State *s, Text *text, int32_t root, int32_t tier, blocks, Ask *ask):
-    """A page for every named block that has none, held by the caller; per group those blocks and their pages."""
-    cdef Py_ssize_t limit = min(text.length // s.block_size, s.num_columns)
-    cdef list wanted = own_blocks(s, blocks, limit)
-    cdef int32_t found = 0, last = max([0] + [end_of_numbers(some) for some in wanted])
-    cdef int32_t *along
+    """A page for every named block that has none, held by the caller; per group those blocks, their pages and slots."""
+    cdef Py_ssize_t n, limit = min(text.length // s.block_size, s.num_columns)
+    cdef list wanted = checked_blocks(s, [np.array(some, np.int32) for some in blocks], limit)
+    cdef int32_t i, found = 0, low = 0, last = max([0] + [end_of_numbers(some) for some in wanted])
     retention_check(s, ask)
     if text_keys(text, last):
         raise MemoryError("write: no memory for keys")
     if root >= 0:
-        found = nodes_along(s, text, root, last)
-    along = <int32_t *> malloc(4 * (<Py_ssize_t> found * s.num_groups + 1))
-    if along == NULL:
-        raise MemoryError("write: no memory")
+        found = nodes_behind(s, text, root, last, &low)
+    if low and first_of_numbers(wanted) < low:
+        low = climb_all(s, low)
+    if found:
+        text.tip, text.tip_blocks = s.path[found - 1], found
+    for i in range(s.num_groups):
+        n = len(wanted[i])
+        s.needs[i] = keep_missing(s, s.pools + i, <int32_t *> memory_of(wanted[i]), n, found, tier) if n else 0
+    check_needs(s)
     ask.row = <int32_t> (text.length // s.block_size)     # of a writer: blocks that are known of its text
-    try:
-        return write_groups(s, wanted, tier, found, along, ask)
-    finally:
-        free(along)
+    if found and is_spared(s, text, root, tier, found):
+        refresh(s, ask.now)
+        if is_spared(s, text, root, tier, found):         # what was to be kept may have run out
+            return fill_groups(s, wanted, tier, found, ask)
+    if low:
+        climb_all(s, low)
+    return fill_claimed(s, wanted, tier, found, ask)
+
+
+cdef int32_t climb_all(State *s, int32_t low) noexcept nogil:
+    """`path` from the first block on, where it begins at block `low`; 0."""
+    climb(&s.tree, s.path[low], 0, low + 1, s.path)
+    return 0
 
 
 cdef object write_retained(State *s, Text *text, int32_t root, int32_t tier, blocks, priorities, durations,
@@ -213,25 +296,45 @@ cdef int64_t publish_group(State *s, Pool *g, const int32_t *blocks, const int32
     return stored
 
 
+cdef inline void rank_as(Pool *g, int32_t p, int32_t known) noexcept nogil:
+    """As `rank_anew`, where it is known which of the two."""
+    cdef Page *page = page_at(g, p)
+    cdef int32_t t
+    if page.holders == 0 and (known == IS_PASSED) == (page.claimed & NEEDED != 0):
+        t = hottest(g, page)
+        leave_idle(g, t, page)
+        enter_idle(g, t, page, known)
+
+
+cdef void rank_path(State *s, Pool *g, int32_t first, int32_t last) noexcept nogil:
+    """Idle pages of the blocks [first, last) of `path` are ranked anew, the last first; none looks down for itself."""
+    cdef int32_t b, p, below = -1, steps = 0, known
+    for b in range(last - 1, first - 1, -1):
+        known = rank_above(g, s.path[b], &below, &steps)
+        p = at(&s.tree, s.path[b]).page[g.index]
+        if p >= 0:
+            rank_as(g, p, known)
+
+
 cdef void let_go_written(State *s, Pool *g, const int32_t *blocks, const int32_t *pages, Py_ssize_t n,
                          int32_t last) noexcept nogil:
     """Nobody holds the pages any more, the last first; what is above and between them is ranked anew."""
     cdef Py_ssize_t i
-    cdef int32_t b, first = last, below = -1, steps = 0, known = UNKNOWN
+    cdef int32_t first = last, below = -1, steps = 0, known = UNKNOWN
     for i in range(n - 1, -1, -1):
         first = min(first, blocks[i])
         if g.ranked and page_at(g, pages[i]).node >= 0:
             known = rank_above(g, page_at(g, pages[i]).node, &below, &steps)
         let_go(g, pages[i], s.now, known)
-    for b in range(last - 1, max(0, first - g.tail) - 1 if g.ranked else last - 1, -1):
-        if at(&s.tree, s.path[b]).page[g.index] >= 0:
-            rank_anew(g, at(&s.tree, s.path[b]).page[g.index])
+    if g.ranked:
+        rank_path(s, g, max(0, first - g.tail), last)
 
 
 cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t now):
     """Written pages take their places in the tree, unless others have come before, and are let go; how many did."""
-    cdef list where = own_blocks(s, blocks, min(text.length // s.block_size, s.num_columns))
-    cdef list which = own_blocks(s, pages, 0x7FFFFFFF)
+    cdef Py_ssize_t limit = min(text.length // s.block_size, s.num_columns)
+    cdef list where = checked_blocks(s, [np.ascontiguousarray(some, np.int32) for some in blocks], limit)
+    cdef list which = checked_blocks(s, [np.ascontiguousarray(some, np.int32) for some in pages], 0x7FFFFFFF)
     cdef int32_t i, last = max([0] + [end_of_numbers(some) for some in where])
     cdef int64_t stored = 0
     for i in range(s.num_groups):
@@ -242,6 +345,8 @@ cdef object publish(State *s, Text *text, int32_t root, blocks, pages, int64_t n
         raise MemoryError("publish: no memory for nodes")
     tell_time(s, now)
     extend_path(&s.tree, text, root, seed_of(&s.tree, root), 0, last, s.path)
+    if last:
+        text.tip, text.tip_blocks = s.path[last - 1], last
     for i in range(s.num_groups):
         n = len(which[i])
         if n:

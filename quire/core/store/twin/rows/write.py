@@ -28,8 +28,8 @@ Lack = tuple[int, int, int]  # group, pages wanted, slots that can be had
 def write_blocks(
     state: State, root: Node | None, chain: Chain, tier: int, blocks: Sequence[list[int]], retention: Retention,
     *, now: int,
-) -> list[tuple[Int32Array, Int32Array]] | Lack:  # fmt: skip
-    """A page for every named block that has none, held by the caller; per group those blocks and their pages."""
+) -> list[tuple[Int32Array, Int32Array, Int32Array]] | Lack:  # fmt: skip
+    """A page for every named block that has none, held by the caller; per group those blocks, their pages and slots."""
     last = max((block + 1 for some in blocks for block in some), default=0)
     nodes: list[Node] = []
     while root is not None and len(nodes) < last:
@@ -57,7 +57,11 @@ def write_blocks(
         pool.unclaim_page(page)
     if lack:
         return lack
-    return [(np.array(some, np.int32), np.array(pages, np.int32)) for some, pages in zip(missing, made, strict=True)]
+    return [
+        (np.array(some, np.int32), np.array([page.number for page in pages], np.int32),
+         np.array([page.slots[tier] for page in pages], np.int32))
+        for some, pages in zip(missing, made, strict=True)
+    ]  # fmt: skip
 
 
 def _lack(pool: Pool, tier: int, missing: list[int]) -> Lack | None:
@@ -73,14 +77,14 @@ def room_in(pool: Pool, tier: int) -> int:
     return sum(order.is_listed(slot) and not order.is_claimed(slot) for slot in range(len(order.owner)))
 
 
-def make_pages(state: State, pool: Pool, tier: int, missing: list[int], fresh: int, retention: Retention) -> list[int]:
+def make_pages(state: State, pool: Pool, tier: int, missing: list[int], fresh: int, retention: Retention) -> list[Page]:
     """Open pages for these blocks."""
     if pool.cells is not None:
         pool.cells.fresh = fresh
     made = []
     for block in missing:
         slot = take_in(state, pool, tier)
-        made.append(pool.open_page(slot, *retention.of_new(block), tier).number)
+        made.append(pool.open_page(slot, *retention.of_new(block), tier))
     return made
 
 

@@ -1,0 +1,104 @@
+"""Writers that go on: what each call took, where one begins, and that room is not made at the text's own cost."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from quire import Cache, CacheConfig, InputError, LayerGroup, Request, TierConfig, Writer, check
+from quire.core.store import StoreName
+
+SIZE = 4
+
+
+@pytest.fixture(params=["twin", "compiled"])
+def store(request: pytest.FixtureRequest) -> StoreName:
+    return request.param  # type: ignore[no-any-return]
+
+
+def host_only(store: StoreName, slots: int, groups: int = 1, eviction: str = "lru") -> Cache:
+    layers = tuple(LayerGroup(f"group {nth}", window=None if nth == 0 else 6) for nth in range(groups))
+    tiers = (TierConfig("device", 0), TierConfig("host", slots))
+    return Cache(CacheConfig(tiers, SIZE, layers, max_length=256, partial_reuse=False, eviction=eviction), store=store)  # type: ignore[arg-type]
+
+
+def text(*tokens: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.array(tokens, np.int32)
+
+
+def opened(cache: Cache, tokens: range, from_: int = 0, end: int | None = None) -> Writer:
+    made = cache.writer(Request("w", text(*tokens)), tier=1, from_=from_, end=end)
+    assert isinstance(made, Writer)
+    return made
+
+
+def end_of(cache: Cache, tokens: range) -> int:
+    with cache.find(Request("f", text(*tokens))) as found:
+        return found.end
+
+
+def test_what_the_last_call_took_is_told(store: StoreName) -> None:
+    cache = host_only(store, 8, groups=2)
+    with opened(cache, range(12), end=8) as writer:
+        for group in (0, 1):
+            assert writer.taken(group) == (writer.blocks(group).tolist(), writer.slots(group).tolist())
+            assert writer.taken(group)[0] == [0, 1]
+        before = writer.slots().tolist()
+        assert writer.extend(end=12, skip={1: [2]}) is None
+        assert writer.taken(0) == ([2], writer.slots().tolist()[2:]) and writer.taken(1) == ([], [])
+        assert writer.slots().tolist()[:2] == before
+        assert writer.extend(end=12) is None and writer.taken(0) == ([], [])
+        writer.written(12)
+    with opened(cache, range(16)) as writer:
+        assert writer.taken(0)[0] == [3]  # what is there is not taken
+    check(cache)
+
+
+def test_a_writer_may_begin_behind_the_first_block(store: StoreName) -> None:
+    cache = host_only(store, 8)
+    with opened(cache, range(16), from_=9) as writer:  # block 2 begins at 8: it is whole before nobody's start
+        assert writer.blocks().tolist() == [2, 3]
+        assert (writer.written(16), end_of(cache, range(16))) == (2, 0)
+    with opened(cache, range(16), end=8) as writer:
+        assert (writer.written(8), end_of(cache, range(16))) == (2, 16)
+    with pytest.raises(InputError, match="its text has 16 tokens"):
+        opened(cache, range(16), from_=17)
+    check(cache)
+
+
+@pytest.mark.parametrize("eviction", ["lru", "adaptive"])
+def test_room_for_the_next_block_is_never_made_in_the_text_itself(store: StoreName, eviction: str) -> None:
+    """One block at a time, as a request decodes; others come in between, and all of it lies in few slots."""
+    dice = random.Random(7)
+    cache = host_only(store, 9, groups=2, eviction=eviction)
+    with opened(cache, range(4), end=0) as writer:
+        for block in range(8):
+            tokens = None if block == 0 else text(*range(4 * block, 4 * block + 4))
+            assert writer.extend(tokens) is None
+            assert writer.taken()[0] == [block]
+            writer.written(4 * block + 4)
+            check(cache)
+            assert end_of(cache, range(4 * block + 4)) == 4 * block + 4
+            if dice.random() < 0.7:  # it takes the oldest that nobody claims: sometimes the first of the text
+                kept = cache.find(Request("kept", text(*range(4 * block + 4))))
+                with kept, opened(cache, range(1000 * block, 1000 * block + 4)) as other:
+                    other.written(4)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_text_whose_blocks_went_is_looked_for_from_its_root(store: StoreName, groups: int) -> None:
+    cache = host_only(store, 4, groups=groups)
+    with opened(cache, range(12), end=8) as writer:
+        writer.written(8)
+        for nth in range(1, 5):  # all of it is evicted, and its nodes are others' now
+            with opened(cache, range(100 * nth, 100 * nth + 4)) as other:
+                other.written(4)
+        assert end_of(cache, range(12)) == 0
+        assert writer.extend(end=12) is None and writer.taken()[0] == [2]
+        writer.written(12)
+        check(cache)
+    assert end_of(cache, range(12)) == 0  # its first blocks are missing
+    with opened(cache, range(12)) as writer:
+        assert writer.taken()[0] == [0, 1]

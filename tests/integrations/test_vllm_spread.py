@@ -1,0 +1,305 @@
+"""What a step computes is stored over some steps: with blocks that vLLM takes back in between, every byte checked."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire import Request
+from quire.integrations.vllm.cache_groups import HOST
+from quire.integrations.vllm.identity import scope_of
+from quire.integrations.vllm.orders import Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.worker.worker_side import WorkerSide
+from tests.integrations.test_vllm_contract import ask, filled, kept, stored
+from tests.integrations.toy_engine import ToyEngine
+from tests.integrations.toy_parts import SIZE, ToyRequest, requests
+
+WORLDS: list[dict[str, Any]] = [
+    {"hybrid": False, "host": 400, "blocks": 40},
+    {"hybrid": True, "ranks": 2, "ahead": True, "host": 400, "blocks": 40},
+    {"hybrid": True, "late": 0.5, "host": 400, "blocks": 24},
+    {"hybrid": False, "ahead": True, "late": 0.5, "host": 400, "blocks": 24},
+    {"hybrid": True, "ranks": 2, "ahead": True, "late": 0.5, "failing": 0.3, "host": 60, "blocks": 24},
+    {"hybrid": True, "ahead": True, "host": 5, "blocks": 24},
+]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: "-".join(f"{name}{value}" for name, value in world.items()))
+def test_random_requests_are_stored_whole_over_some_steps(world: dict[str, Any], most: int) -> None:
+    seed = 50 + WORLDS.index(world)
+    engine = ToyEngine(seed, **world)
+    engine.side.stores.set_most_blocks(most)
+    engine.skips = 0.2
+    engine.run(requests(random.Random(seed), 24), abort=0.03)
+    assert engine.seen["done"] + engine.seen["aborts"] >= 24 and engine.seen["early"] > 0
+    assert engine.pages_are_right() > 0 or world["host"] < 10
+    if world["host"] < 100:
+        return
+    for request in engine.texts:  # there is room for all of them: nothing that was computed is missing
+        asked = Request("look", np.array(request.all_token_ids, np.int32), scope_of(request, 0))
+        with engine.cache.find(asked) as found:
+            if request.num_tokens - request.num_prompt_tokens >= request.max_tokens:
+                assert found.end >= (request.num_tokens - 1) // SIZE * SIZE  # the last one may come too late for a step
+
+
+def begun(most: int = 2, **more: Any) -> tuple[ToyEngine, ToyRequest, StepOrders]:
+    """Five blocks of a prompt are computed in one step, and no more than so many are stored with it."""
+    engine = ToyEngine(0, **({"hybrid": False} | more))
+    engine.side.stores.set_most_blocks(most)
+    request = ask("spread")
+    orders = stored(engine, request)
+    engine.fill(request, request.tables, 0, 20)
+    return engine, request, orders
+
+
+def go_on(engine: ToyEngine, orders: StepOrders) -> None:
+    """The workers run the orders, and are heard."""
+    report = None
+    for worker in engine.workers:
+        worker.flush(orders)
+        worker.start_loads(orders)
+        worker.run_stores(orders)
+        worker.received()
+        told = worker.report()
+        report = told if report is None or told is None else report.aggregate(told)
+    engine.side.hear(report)
+
+
+def blocks_of(copies: list[Copy]) -> list[list[int]]:
+    return [part.blocks for copy in copies for part in copy.parts]
+
+
+def test_the_rest_of_a_chunk_goes_with_the_next_steps_and_is_found_when_it_is_written() -> None:
+    engine, request, orders = begun()
+    assert (blocks_of(orders.stores), orders.early, kept(engine)) == ([[1, 2]], [], 0)
+    go_on(engine, orders)
+    for rest, had, end in (([3, 4], 8, 16), ([5], 16, 20)):
+        assert kept(engine) == had and engine.side.is_pending
+        orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
+        assert (blocks_of(orders.early), orders.stores, kept(engine)) == ([rest], [], had)
+        go_on(engine, orders)
+        assert kept(engine) == end
+    assert not engine.side.is_pending
+    orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
+    assert orders.early == [] and orders.stores == []
+    engine.side.finish(request)
+    engine.nothing_is_held()
+    counted = engine.side.counts.take()["counters"]
+    assert (counted["stored_pages"], counted["stores"], counted["carried_stores"]) == (5, 3, 2)
+
+
+def test_who_is_not_in_a_step_is_stored_all_the_same_in_parts() -> None:
+    engine, _, orders = begun()
+    go_on(engine, orders)
+    orders = engine.side.order({}, (), lambda _: None)  # vLLM tells no tables of those
+    assert blocks_of(orders.early) == [[3, 4]]
+    go_on(engine, orders)
+    assert kept(engine) == 16
+
+
+def test_what_is_computed_meanwhile_waits_for_what_was_before() -> None:
+    engine, request, orders = begun()
+    go_on(engine, orders)
+    request.all_token_ids += range(100, 112)  # 33: eight blocks
+    request.tables = [list(range(1, 10))]
+    orders = engine.side.order({"spread": 12}, (), lambda _: request.tables)
+    assert (blocks_of(orders.early), orders.stores) == ([[3, 4]], [])
+    engine.fill(request, request.tables, 20, 33)
+    request.num_computed_tokens = 33
+    go_on(engine, orders)
+    for rest in ([5, 6], [7, 8]):
+        orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
+        assert (blocks_of(orders.early), orders.stores) == ([rest], [])
+        go_on(engine, orders)
+    assert kept(engine, request.all_token_ids) == 32
+    engine.texts.append(request)
+    assert engine.pages_are_right() == 8
+
+
+@pytest.mark.parametrize("how", ["finish", "preempt", "ask again"])
+def test_what_is_left_of_who_ends_is_stored_before_the_next_step_writes(how: str) -> None:
+    engine, request, orders = begun(late=1.0)
+    first = orders.stores[0].job
+    go_on(engine, orders)
+    if how == "finish":
+        engine.side.finish(request)
+    elif how == "ask again":  # as who was preempted between two steps
+        engine.side.look(request, 0)
+    assert engine.side.is_pending and engine.side.is_storing
+    gone = {"spread"} if how == "preempt" else set()
+    orders = engine.side.order({}, gone, lambda _: None, [4, 9])
+    assert (blocks_of(orders.early), orders.stores) == ([[3, 4, 5]], [])
+    assert orders.early[0].job in orders.flush  # block 4 is somebody's again
+    engine.workers[0].flush(orders)
+    for layer in engine.kv[0][0]:
+        layer[4] = 77
+    engine.movers[0].flush([first])
+    engine.side.hear(WorkerReport({first: 1, orders.early[0].job: 1}))
+    assert kept(engine) == 20
+    engine.side.finish(request)
+    engine.texts.append(request)
+    assert engine.pages_are_right() == 5
+    engine.nothing_is_held()
+
+
+def test_an_early_store_that_could_not_end_in_time_counts_for_nothing() -> None:
+    class Stuck:
+        """A mover that cannot be waited for."""
+
+        def __init__(self) -> None:
+            self.begun: list[Copy] = []
+
+        def store(self, copy: Copy) -> None:
+            self.begun.append(copy)
+
+        load = store
+
+        def flush(self, jobs: Any) -> None:
+            assert self.begun  # it had begun before it is waited for
+            raise OSError("stuck")
+
+        def take_ended(self) -> list[Any]:
+            from quire.integrations.vllm.worker.host_pages import Ended
+
+            return [Ended(copy, is_load=False) for copy in self.begun]
+
+    worker, copy = WorkerSide(Stuck()), Copy(7, "spread", [Part(0, [3], [1])])
+    worker.flush(StepOrders(early=[copy], flush=[7]))
+    worker.received()
+    told = worker.report()
+    assert told is not None and told.bad == {7: copy.pages()}
+
+
+def test_what_a_window_passes_is_stored_from_where_it_was() -> None:
+    engine, request, orders = begun(1, hybrid=True)
+    assert blocks_of(orders.stores) == [[1, 2, 3], [1, 2, 3]]  # half of it: with windows all is stored in two steps
+    go_on(engine, orders)
+    passed = [[1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 5, 6]]
+    orders = engine.side.order({"spread": 1}, (), lambda _: passed)
+    assert blocks_of(orders.early) == [[4, 5], [4, 5]]
+    go_on(engine, orders)
+    assert kept(engine) == 20 and kept(engine, list(range(16))) == 16  # at 16 the window reads block 3, which was kept
+    engine.texts.append(request)
+    assert engine.pages_are_right() > 0
+
+
+def test_a_window_that_passes_nothing_of_it_leaves_it_spread() -> None:
+    engine, request, orders = begun(1, hybrid=True)
+    go_on(engine, orders)
+    orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
+    assert blocks_of(orders.early) == [[4], [4]]
+
+
+def test_after_new_weights_nothing_is_left_of_the_old_ones() -> None:
+    engine, request, orders = begun()
+    other = ask("other", [7] * 21)
+    other_orders = stored(engine, other)
+    engine.side.finish(other)
+    for one in (orders, other_orders):
+        go_on(engine, one)
+    assert engine.side.reset()
+    orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
+    assert orders.early == [] and orders.stores == [] and kept(engine) == 0
+    engine.side.finish(request)
+    engine.nothing_is_held()
+
+
+def test_without_room_for_the_rest_it_is_counted_and_nothing_is_held() -> None:
+    engine, request, orders = begun(host=3)
+    go_on(engine, orders)
+    assert kept(engine) == 8
+    with engine.cache.find(Request("holds", np.array(request.all_token_ids, np.int32))):
+        orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
+        go_on(engine, orders)
+    assert blocks_of(orders.early) == [[3]] and kept(engine) == 12
+    assert engine.side.counts.take()["counters"]["refused_stores"] == 1
+    assert engine.side.order({"spread": 1}, (), lambda _: request.tables).early == []
+    engine.side.finish(request)
+    engine.nothing_is_held()
+
+
+@pytest.mark.parametrize("own", [0, 8])
+def test_what_was_loaded_is_not_asked_for_again_but_what_vllm_had_before_is(own: int) -> None:
+    engine = filled()
+    engine.side.stores.set_most_blocks(2)
+    with engine.cache.find(Request("look", np.array(range(21), np.int32))) as found:
+        first = found.slots().tolist()[:2]
+    if own:
+        engine.cache.lose(0, first, tier=HOST)
+    request = ask("again", [*range(21), *range(30, 45)])  # 36 tokens: nine blocks
+    assert engine.side.look(request, own) == 20 - own
+    request.tables = [list(range(1, 11))]
+    engine.side.place(request, request.tables, 20 - own)
+    go_on(engine, engine.side.order({}, (), lambda _: None))
+    if not own:
+        engine.cache.lose(0, first, tier=HOST)  # as if it was evicted since
+    request.num_computed_tokens = 20
+    engine.side.place(request, request.tables, 0)
+    orders = engine.side.order({"again": 16}, (), lambda _: request.tables)
+    assert blocks_of(orders.stores) == [[1, 2, 6, 7] if own else [6, 7]]
+    assert blocks_of(engine.side.order({}, (), lambda _: None).early) == [[8, 9]]
+
+
+def test_what_vllm_has_itself_is_stored_if_it_is_not_here() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    engine.side.stores.set_most_blocks(2)
+    request = ask("own")
+    assert engine.side.look(request, 12) == 0
+    request.tables, request.num_computed_tokens = [list(range(1, 7))], 12
+    engine.side.place(request, request.tables, 0)
+    orders = engine.side.order({"own": 9}, (), lambda _: request.tables)
+    assert blocks_of(orders.stores) == [[1, 2, 3, 4, 5]]  # three that it had, and two
+    engine.side.hear(WorkerReport({orders.stores[0].job: 1}))
+    assert kept(engine) == 20
+
+
+def test_who_ends_with_a_rest_that_another_has_stored_meanwhile_holds_nothing() -> None:
+    engine, request, orders = begun()
+    go_on(engine, orders)
+    engine.side.stores.set_most_blocks(9)
+    other = ask("other", max_tokens=1)
+    assert engine.side.look(other, 0) == 8
+    other.tables = [list(range(11, 17))]
+    engine.side.place(other, other.tables, 8)
+    go_on(engine, engine.side.order({}, (), lambda _: None))  # and something of the first one
+    other.num_computed_tokens = 8
+    engine.side.place(other, other.tables, 0)
+    engine.side.stores.set_most_blocks(2)
+    engine.fill(other, other.tables, 8, 20)
+    go_on(engine, engine.side.order({"other": 13}, (), lambda _: other.tables))
+    engine.side.finish(request)
+    engine.side.finish(other)
+    while engine.side.is_pending:
+        go_on(engine, engine.side.order({}, (), lambda _: None))
+    assert kept(engine) == 20
+    engine.nothing_is_held()
+
+
+def test_the_rest_is_there_already() -> None:
+    engine, request, orders = begun()
+    go_on(engine, orders)
+    with engine.cache.writer(Request("brought", np.array(request.all_token_ids, np.int32)), tier=HOST) as brought:  # type: ignore[union-attr]
+        brought.written(20)
+    engine.side.finish(request)
+    assert len(engine.cache.open_writers()) == 1  # it is not over yet
+    orders = engine.side.order({}, (), lambda _: None)
+    assert orders.early == [] and kept(engine) == 20
+    engine.nothing_is_held()
+
+
+def test_blocks_that_are_somebodys_again_are_stored_for_him() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    first, second = ask("first"), ask("second", [40] * 21)
+    (copy,) = stored(engine, first).stores
+    engine.side.finish(first)  # and its store was not heard of
+    engine.side.look(second, 0)
+    second.tables = [list(range(1, 7))]
+    engine.side.place(second, second.tables, 0)
+    orders = engine.side.order({"second": 21}, (), lambda _: second.tables, range(1, 7))
+    assert orders.flush == [copy.job] and blocks_of(orders.stores) == [[1, 2, 3, 4, 5]]
+    engine.side.hear(WorkerReport({copy.job: 1, orders.stores[0].job: 1}))
+    assert kept(engine) == 20 and kept(engine, [40] * 21) == 20
