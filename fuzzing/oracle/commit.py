@@ -78,7 +78,7 @@ def replace_page(state: State, pools: slots.Pools, other: Page, page: Page) -> N
         else:
             pools.empty(other, tier)
     pools.remove_number(other)
-    pools.attach(page, path)
+    pools.attach(page, path, replaces=True)
 
 
 def leave(state: State, row: Row, group: int) -> int:

@@ -84,12 +84,7 @@ class Pools:
         if len(path) - 2 < reach.sink(kind, size):
             return False
         states = [group for group, other in enumerate(self.world.kinds) if other.kind == "state"]
-        reached = [path]
-        for _ in range(reach.keeps(kind, size)):
-            if any(self.tree.is_point(other, states, size) for other in reached):
-                return False
-            reached = [other for other in self.tree.exists() if other[:-1] in reached]
-        return True
+        return not self.tree.reaches_point(path, reach.keeps(kind, size), states, size)
 
     def look_again(self, page: Page | None) -> None:
         """An idle page joins the back of another class if it belongs there now."""
@@ -175,13 +170,13 @@ class Pools:
         first = min(same, key=lambda other: self.stamp[tier][other.copies[tier]], default=page)
         return page.used <= first.used
 
-    def attach(self, page: Page, path: Path) -> None:
-        """The page stands for this path now."""
+    def attach(self, page: Page, path: Path, replaces: bool = False) -> None:
+        """The page stands for this path now, for which another may have stood."""
         self.tree.attach(page, path)
         if self.cells is not None:
             self.cells.inserted += 1
         self.see(page, path)
-        if self.world.kinds[self.number].kind == "state":
+        if self.world.kinds[self.number].kind == "state" and not replaces:
             self.look_again(self.tree.page_before(path, self.group))  # it may be passed now, or not any more
 
     def detach(self, page: Page, why: int = 0) -> None:

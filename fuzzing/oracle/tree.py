@@ -76,6 +76,15 @@ class Tree:
             return ends or any(self.page(path, group) is not None for group in states)
         return len(below) != 1 or len(below[0][-1]) < size or path in self._asked
 
+    def reaches_point(self, path: Path, tail: int, states: list[int], size: int) -> bool:
+        """Whether somebody can be expected to resume there, or so few blocks below that a window reaches back to it."""
+        reached = [path]
+        for _ in range(tail):
+            if any(self.is_point(other, states, size) for other in reached):
+                return True
+            reached = [other for other in self.exists() if other[:-1] in reached]
+        return False
+
     def is_overtaken(self, path: Path, group: int) -> bool:
         """Whether the text goes on from a snapshot in one way only, to a later one."""
         below = self.next_blocks(path)
