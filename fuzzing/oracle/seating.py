@@ -210,7 +210,8 @@ def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tupl
         if charge.group.inside and row.peaks[group]:
             room = max(0, state.free(group) + row.reserve(group))
             stretch(row, group, max([column + 1 for column in columns], default=0))
-            holes = [column for column in columns if row.pages[group][column] is None]
+            fresh = [column for column in columns if column >= row.written[group]]  # a step may have run without others
+            holes = [column for column in fresh if row.pages[group][column] is None]
             opened = holes[max(0, len(holes) - room) :]
             fill_columns(state, row, pools, opened, meet(state, row, pools, opened))
             row.written[group] = max(row.written[group], *(column + 1 for column in columns), 0)

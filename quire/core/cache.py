@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from quire.core.life.setbacks import Finished
 from quire.core.life.take_events import take_events, wait_for_events
 from quire.core.life.trim import trim_tail
 from quire.core.life.usage import usage_of
-from quire.core.life.writer import Writer, give_back_writers, open_writer
+from quire.core.life.writer import NO_SKIP, Skip, Writer, give_back_writers, open_writer
 from quire.core.records.config import CacheConfig
 from quire.core.records.errors import ConfigWarning, InputError, UnknownError, listed, say, shown
 from quire.core.records.events import EventBatch
@@ -202,9 +202,8 @@ class Cache(ColderTiers):
             return [found for found in handles_of(self._registry.open_finds) if isinstance(found, Found)]
 
     def writer(
-        self, request: Request | Prepared, *, tier: int, from_: int = 0, end: int | None = None,
-        skip: Mapping[int, Iterable[int]] = {},
-    ) -> Writer | Refusal:  # fmt: skip
+        self, request: Request | Prepared, *, tier: int, from_: int = 0, end: int | None = None, skip: Skip = NO_SKIP
+    ) -> Writer | Refusal:
         """Slots in a tier for whole blocks of a request, before `end` (None: all), whose bytes somebody else has.
 
         What is in the cache already is skipped; so are blocks before `from_`, and those that `skip` names by group.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from quire.core.state.roots import NO_ROOT
 from quire.core.state.writing import NONE, Writing, release
 
 Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
+NO_SKIP: Skip = MappingProxyType({})
 LeftOut = Mapping[int, Collection[int]]  # the same, checked
 NOTHING: Skip = {}
 MANY = 4096

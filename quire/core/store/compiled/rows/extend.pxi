@@ -45,11 +45,12 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
 
 
 cdef int32_t snapshots_to_open(State *s, Pool *g, int32_t row, int32_t count) noexcept nogil:
-    """Keep those of the columns in `path` that get a page: the last without one, as far as there is room; how many."""
+    """Keep those of the columns in `path` that get a page: the last without one, as far as there is room; how many.
+    None that was named before: a step that ran then has not written it."""
     cdef int64_t room = max(0, g.available + stake_of(s, g, row).reserve)
     cdef int32_t i, over, holes = 0
     for i in range(count):
-        if pages_of(s, g, row)[s.path[i]] < 0:
+        if s.path[i] >= written_of(s, g, row)[0] and pages_of(s, g, row)[s.path[i]] < 0:
             s.path[holes] = s.path[i]
             holes += 1
     over = <int32_t> max(0, holes - room)

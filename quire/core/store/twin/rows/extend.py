@@ -35,7 +35,10 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
 
 
 def open_snapshots(state: State, pool: Pool, number: int, columns: list[int], peak: int, retention: Retention) -> int:
-    """Pages for snapshots that the row's next step writes itself: the last ones, as far as there is room."""
+    """Pages for snapshots that the row's next step writes itself: the last ones, as far as there is room.
+
+    None that was named before: a step that ran then has not written it.
+    """
     table, stake = state.table, state.table.row(number).stakes[pool.group]
     if not state.groups[pool.group].current or columns != sorted(set(columns)):
         raise ValueError(f"columns {columns} of group {pool.group} are no snapshots")
@@ -46,7 +49,8 @@ def open_snapshots(state: State, pool: Pool, number: int, columns: list[int], pe
     retention.check(columns[-1] + 1 if columns else 0)
     if not stake.peak:
         return 0
-    holes = [column for column in columns if table.page(pool.group, number, column) is None]
+    fresh = [column for column in columns if column >= stake.written]
+    holes = [column for column in fresh if table.page(pool.group, number, column) is None]
     opened = holes[max(0, len(holes) - max(0, pool.available + stake.reserve)) :]
     before = pool.counters.copy()
     teach_columns(state, pool, number, opened)
