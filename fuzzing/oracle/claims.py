@@ -58,7 +58,7 @@ def where_it_parts(state: State, claim: Claim, path: Path, usable: int) -> int:
 
 def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], usable: int) -> None:
     """The longest start at a tail that somebody left, with the state after it, where all other groups could go on."""
-    size, before = state.world.block_size, (claim.blocks, claim.start, claim.pages)
+    size, before = state.world.block_size, (claim.blocks, claim.start, claim.pages, claim.coming)
     reading = [alone for alone, kind in zip(edges, state.kinds, strict=True) if kind.kind != "state"]
     for blocks in range(claim.walked, claim.blocks - 1, -1):
         if not all(blocks in alone for alone in reading):
@@ -75,7 +75,7 @@ def find_tail(state: State, claim: Claim, path: Path, edges: list[list[int]], us
         break
     if in_the_way(state, claim):
         claim.source, claim.sources = None, []
-        claim.blocks, claim.start, claim.pages = before
+        claim.blocks, claim.start, claim.pages, claim.coming = before
 
 
 def in_the_way(state: State, claim: Claim) -> bool:
