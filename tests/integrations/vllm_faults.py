@@ -146,8 +146,8 @@ class LateSpec(CPUOffloadingSpec):  # type: ignore[misc]  # the same
 class FaultyConnector(QuireConnector):
     """Named by the runners in place of QuireConnector."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
         if FAULT.startswith("spread") and self.scheduler_side is not None:
             self.scheduler_side.stores.set_most_blocks(2)
 
