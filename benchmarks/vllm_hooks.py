@@ -25,6 +25,7 @@ from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 
 WINDOW = 1024  # tokens
+NOBODY = SimpleNamespace(request_id="")  # of whom nothing is computed
 
 
 class FullAttentionSpec(SimpleNamespace):
@@ -95,7 +96,7 @@ class Rig:
         for _ in range(3):
             self.timed("look again", lambda: side.look(request, 0))
         self.timed("place: order the load", lambda: side.place(request, table, gain))
-        self.timed("a step that only loads", lambda: self.order(SimpleNamespace(request_id=""), 0, table))
+        self.timed("a step that only loads", lambda: self.order(NOBODY, 0, table))
         assert self.last.loads
         self.timed("hear of the load", self.hear)
         self.step_ends()
@@ -139,6 +140,19 @@ class Rig:
         assert stored == self.groups * (len(prompt) // self.block)
         side.finish(request)
 
+    def one_short_life(self, prompt: list[int]) -> None:
+        """The same, but it ends with that step: the next one stores all that is left."""
+        request, side = self.request(prompt), self.side
+        table = [list(range(1, self.tokens // self.block + 1)) for _ in range(self.groups)]
+        side.arrive(request)
+        side.look(request, 0)
+        side.place(request, table, 0)
+        self.order(request, len(prompt), table)
+        self.hear()
+        self.timed("new prompt: finish with the step that computed it", lambda: side.finish(request))
+        self.timed("new prompt: the step after that stores all that is left", lambda: self.order(NOBODY, 0, table))
+        self.timed("new prompt: hear of all that was left", self.hear)
+
     def hear_of_a_part(self) -> int:
         """How many pages it stored."""
         self.timed("new prompt: hear of a part of it", self.hear)
@@ -164,6 +178,8 @@ def run(args: argparse.Namespace, clock: Callable[[], int]) -> dict[str, list[fl
         rig.one_life(prompt, [50_000 + nth] * (args.block + 5))
     for nth in range(args.rounds // 4):
         rig.one_cold_life([(nth + 2) * 60_000 + one for one in prompt])
+    for nth in range(args.rounds // 4):
+        rig.one_short_life([(nth + 2) * 60_000 + 7 + one for one in prompt])
     gc.enable()
     return rig.spent | {"**all hooks of one step**": rig.steps}
 
