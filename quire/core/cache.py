@@ -206,8 +206,7 @@ class Cache(ColderTiers):
     ) -> Writer | Refusal:
         """Slots in a tier for whole blocks of a request, before `end` (None: all), whose bytes somebody else has.
 
-        What is in the cache already is skipped; so are blocks before `from_`, and those that `skip` names by group.
-        Findable when `written`. Evicts as any newcomer does, never what is held or claimed; a refusal changes nothing.
+        None for what is here, is before `from_` or in `skip`, by group. Findable when `written`; refused: no change.
         """
         self._check(0, tier)
         with self._asked():

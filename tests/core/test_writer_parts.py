@@ -7,7 +7,18 @@ import random
 import numpy as np
 import pytest
 
-from quire import Cache, CacheConfig, InputError, LayerGroup, Request, TierConfig, Writer, check
+from quire import (
+    Cache,
+    CacheConfig,
+    InputError,
+    LayerGroup,
+    Request,
+    RetainRange,
+    Retention,
+    TierConfig,
+    Writer,
+    check,
+)
 from quire.core.store import StoreName
 
 SIZE = 4
@@ -102,3 +113,35 @@ def test_a_text_whose_blocks_went_is_looked_for_from_its_root(store: StoreName, 
     assert end_of(cache, range(12)) == 0  # its first blocks are missing
     with opened(cache, range(12)) as writer:
         assert writer.taken()[0] == [0, 1]
+
+
+def test_a_block_whose_priority_runs_out_with_the_call_is_spared_too(store: StoreName) -> None:
+    now = [0.0]
+    tiers = (TierConfig("device", 0), TierConfig("host", 2))
+    config = CacheConfig(tiers, SIZE, (LayerGroup("full"),), max_length=64, partial_reuse=False)
+    cache = Cache(config, clock=lambda: now[0], store=store)
+    keep, other = Retention((RetainRange(0, 4, 80, 10.0),)), Retention((RetainRange(0, 4, 50, None),))
+    with cache.writer(Request("b", text(*range(100, 104)), retention=other), tier=1) as brought:  # type: ignore[union-attr]
+        brought.written(4)
+    with cache.writer(Request("a", text(*range(8)), retention=keep), tier=1, end=4) as writer:  # type: ignore[union-attr]
+        writer.written(4)
+        now[0] = 20.0  # from now on the text's own first block would go first
+        assert writer.extend(end=8) is None
+        writer.written(8)
+    assert (end_of(cache, range(8)), end_of(cache, range(100, 104))) == (8, 0)
+    check(cache)
+
+
+def test_who_was_refused_looks_at_his_own_text_again(store: StoreName) -> None:
+    cache = host_only(store, 5, groups=2)
+    with opened(cache, range(12)) as writer:
+        writer.written(12)
+    with opened(cache, range(24), end=0) as writer:
+        held = cache.find(Request("held", text(*range(12))))
+        assert writer.extend(end=24) is not None  # three blocks are there, two slots for three
+        with cache.writer(Request("b", text(*range(200, 204))), tier=1, skip={0: [0]}) as brought:  # type: ignore[union-attr]
+            brought.written(4)  # a node without a page of the first group
+        assert writer.extend(end=16) is None
+        assert (writer.taken(0)[0], writer.taken(1)[0]) == ([3], [3])
+        held.close()
+    check(cache)

@@ -8,7 +8,7 @@ corrupt      every load brings wrong bytes, and says nothing: the control, which
 bad_disk     every second store changes a byte of some page on disk
 die          the worker's process ends at its fifth load
 region       no fault: pages in vLLM's region, as on a GPU, with copies that are made one step later unless flushed
-spread       no fault: a step stores no more than two blocks of a request, the rest comes with the steps after it
+spread       no fault: a step stores no more than one block of a request, the rest comes with the steps after it
 spread_region   both
 """
 
@@ -146,10 +146,10 @@ class LateSpec(CPUOffloadingSpec):  # type: ignore[misc]  # the same
 class FaultyConnector(QuireConnector):
     """Named by the runners in place of QuireConnector."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
         if FAULT.startswith("spread") and self.scheduler_side is not None:
-            self.scheduler_side.stores.set_most_blocks(2)
+            self.scheduler_side.stores.set_most_blocks(1)
 
     def open_mover(self, kv_caches: dict[str, Any]) -> FaultyMover | RegionPages:
         if FAULT.endswith("region"):
