@@ -177,7 +177,7 @@ def tiers(kind: str) -> bool:
     """Pages that were pushed to the host are found and brought up again."""
     rig = Rig(kind, device=10, host=40)
     rig.cache.release(rig.run(rig.request("a", range(16))))
-    for nth in range(1, 6):
+    for nth in range(1, 10):  # states at the ends of texts go last
         rig.cache.release(rig.run(rig.request(f"f{nth}", range(100 * nth, 100 * nth + 16), encoder=nth)))
     batch = rig.cache.add_sequence_batch([rig.request("b", [*range(16), 50])])
     up = [move.group for move in batch.plan if move.kind in (Kind.ONBOARD, Kind.EXCHANGE) or move.src[0] > 0]
@@ -236,7 +236,7 @@ def recovery_in_place(kind: str) -> bool:
     """A sequence whose page did not come goes on from an earlier token; otherwise it is lost, with its request."""
     rig = Rig(kind, device=10, host=40)
     rig.cache.release(rig.run(rig.request("a", range(16))))
-    for nth in range(1, 6):
+    for nth in range(1, 10):  # states at the ends of texts go last
         rig.cache.release(rig.run(rig.request(f"f{nth}", range(100 * nth, 100 * nth + 16), encoder=nth)))
     batch = rig.cache.add_sequence_batch([rig.request("b", [*range(16), 50])])
     rows = enumerate(batch.plan)
