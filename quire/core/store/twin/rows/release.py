@@ -66,13 +66,19 @@ def adopt_twins(state: State, number: int, tip: Node) -> None:
                 attach_alone(state, pool, page, node)
 
 
+def tail_of(state: State, number: int, row: Row) -> bytes | None:
+    """What a row has computed after its last committed block."""
+    table = state.table
+    begin, computed = int(table.committed[number]) * table.block_size, int(table.computed[number])
+    return row.chain.span(begin, computed) if 0 < computed - begin < table.block_size else None
+
+
 def keep_tail(state: State, number: int, row: Row, tip: Node) -> None:
     """The tokens after the last full block, unless a child begins with them already."""
-    table = state.table
-    column, computed = int(table.committed[number]), int(table.computed[number])
-    if not 0 < computed - column * table.block_size < table.block_size:
+    table, tail = state.table, tail_of(state, number, row)
+    column = int(table.committed[number])
+    if tail is None:
         return
-    tail = row.chain.span(column * table.block_size, computed)
     for pool in state.pools:
         page = table.page(pool.group, number, column)
         if page is None or not page.is_open or page.holders != 1 or is_covered(tip, pool.group, tail):
@@ -82,11 +88,10 @@ def keep_tail(state: State, number: int, row: Row, tip: Node) -> None:
 
 def keep_whole_tail(state: State, number: int, row: Row, tip: Node) -> None:
     """The same in a cache with states: its page of every group and the state after it, or nothing."""
-    table = state.table
-    column, computed = int(table.committed[number]), int(table.computed[number])
-    if not 0 < computed - column * table.block_size < table.block_size:
+    table, tail = state.table, tail_of(state, number, row)
+    column = int(table.committed[number])
+    if tail is None:
         return
-    tail = row.chain.span(column * table.block_size, computed)
     stored = tip.children.get(tail)
     pages: list[Page] = []
     for pool, group in zip(state.pools, state.groups, strict=True):
