@@ -86,11 +86,13 @@ class Tree:
         return False
 
     def is_overtaken(self, path: Path, group: int) -> bool:
-        """Whether the text goes on from a snapshot in one way only, to a later one."""
-        below = self.next_blocks(path)
-        while len(below) == 1 and self.page(below[0], group) is None:
+        """Whether the text goes on from a snapshot in one way only, to a later one, and nobody stands on that way."""
+        tips, below = set(self.tips()), [path]
+        while len(below) == 1 and below[0] not in tips:
             below = self.next_blocks(below[0])
-        return len(below) == 1
+            if len(below) == 1 and self.page(below[0], group) is not None:
+                return True
+        return False
 
     def page_before(self, path: Path, group: int) -> Page | None:
         """The last page of a group before the end of a path."""

@@ -103,8 +103,8 @@ def test_each_claim_keeps_its_own_junction(store: StoreName) -> None:
 
 
 def test_a_junction_whose_state_is_gone_is_one_again(store: StoreName) -> None:
-    """junction-05: 4 state slots: its state is pushed out, the next that parts there says 32; also as the only one."""
-    cache = build_talk(store, slots=4)
+    """junction-05: 3 state slots: its state is pushed out, the next that parts there says 32; also as the only one."""
+    cache = build_talk(store, slots=3)
     for name, first in (("first", 100), ("second", 200)):
         sequence, _ = prefill(cache, ask(name, 40, first))
         release(cache, sequence, store=False)

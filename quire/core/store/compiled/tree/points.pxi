@@ -59,9 +59,9 @@ cdef bint is_passed(Tree *t, int32_t n, int32_t tail, int32_t sink) noexcept nog
 
 
 cdef inline int32_t only_way(Tree *t, int32_t n) noexcept nogil:
-    """The one block, whole or not, that the text goes on with; -1 where it ends or parts."""
+    """The one block, whole or not, that the text goes on with; -1 where it ends or parts, or a row may yet part."""
     cdef int32_t child = at(t, n).child
-    return child if child >= 0 and at(t, child).left < 0 and at(t, child).right < 0 else -1
+    return child if child >= 0 and at(t, n).tips == 0 and at(t, child).left < 0 and at(t, child).right < 0 else -1
 
 
 cdef bint is_overtaken(Tree *t, int32_t n, int32_t group) noexcept nogil:

@@ -57,7 +57,7 @@ def is_passed(window: Window | None, page: Page) -> bool:
 def is_overtaken(node: Node, group: int) -> bool:
     """Whether a snapshot at this block is passed: who goes on from here finds a later one."""
     for _ in range(FAR):
-        if len(node.children) != 1:
+        if len(node.children) != 1 or node.tips:  # it ends or parts here, or a row may yet part
             return False
         (node,) = node.children.values()
         if node.pages[group] is not None:
