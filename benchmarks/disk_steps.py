@@ -1,8 +1,8 @@
 """What an engine's steps pay for a busy disk tier: decoding with it idle and with it writing and reading, in turn.
 
-    OMP_NUM_THREADS=1 chrt -f 1 python benchmarks/disk_steps.py [--folder .] [--rounds 10] [--steps 10] [--rate 200]
+    OMP_NUM_THREADS=1 chrt -f 1 python benchmarks/disk_steps.py [--folder .] [--rounds 10] [--steps 10] [--rate 200] [--model FOLDER]
 
-The embedded SmolLM2 decodes 4 answers. While the disk is busy, somebody writes pages into host memory (`cache.writer`),
+The embedded SmolLM2, or the model of a folder, decodes 4 answers. While the disk is busy, somebody writes pages into host memory (`cache.writer`),
 which the keeper copies down, and prefetches older ones, which it reads, verifies and brings up: about `--rate` MB/s
 together, 0 for as much as goes. With `--no-disk` the same pages come and go nowhere: what that somebody costs alone.
 
@@ -110,18 +110,19 @@ def apart() -> None:
             os.sched_setaffinity(thread, cores[:1] if thread == mine else cores[1:])
 
 
-def measure(folder: Path | None, rounds: int, steps: int, rate: float) -> dict[str, float]:
+def measure(folder: Path | None, options: argparse.Namespace) -> dict[str, float]:
     """Milliseconds of a step, idle and busy, and what the disk did meanwhile."""
+    rounds, steps = options.rounds, options.steps
     config = EngineConfig(400, 200, disk_pages=600 if folder else 0, max_length=4096, max_sequences=8)
     disk = DiskConfig(folder, flush=0.0) if folder else None
     spent: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # time, processor time, times waited
-    with Engine(load(smollm2.folder()), config, disk=disk) as engine:
+    with Engine(load(options.model or smollm2.folder()), config, disk=disk) as engine:
         engine.warm_up()
         for nth in range(ANSWERS):
             engine.submit([17 + nth] * 8, Sampling(max_tokens=rounds * steps * 2 + 20, ignore_eos=True))
         for _ in range(10):
             engine.step()
-        load_on, busy_seconds = Load(engine, rate * 1e6), 0.0
+        load_on, busy_seconds = Load(engine, options.rate * 1e6), 0.0
         apart()
         for nth in range(2 * rounds):
             busy = (nth % 4) in (1, 2)  # idle, busy, busy, idle, ...
@@ -158,12 +159,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rate", type=float, default=200.0, help="MB/s; 0: as much as goes")
+    parser.add_argument("--model", help="a folder in transformers' format (default: the embedded SmolLM2)")
     parser.add_argument("--no-disk", action="store_true", help="pages come, and nobody copies them down")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quire-disk-", dir=options.folder) as folder:
         where = None if options.no_disk else Path(folder)
-        numbers = measure(where, options.rounds, options.steps, options.rate)
+        numbers = measure(where, options)
     print(json.dumps(numbers) if options.json else "\n".join(f"{name:24} {n:10.3f}" for name, n in numbers.items()))
 
 
