@@ -226,8 +226,8 @@ class Follower:
 
     def _hear_answer(self, feed: _Feed, replay_socket: zmq.Socket[bytes]) -> None:
         """An answer, or part of one."""
-        feed.heard = feed.since = self._clock()
         for frames in _waiting(replay_socket, BURST):
+            feed.heard = feed.since = self._clock()  # of each: reading many may take longer than the patience
             number, payload = frames[-2:] if len(frames) > 1 else (b"", b"")
             if len(number) != 8:
                 continue  # no answer
