@@ -1,10 +1,11 @@
 """What an engine's steps pay for a busy disk tier: decoding with it idle and with it writing and reading, in turn.
 
-    OMP_NUM_THREADS=1 chrt -f 1 python benchmarks/disk_steps.py [--folder .] [--rounds 10] [--steps 10] [--rate 200] [--model FOLDER]
+    OMP_NUM_THREADS=1 chrt -f 1 python benchmarks/disk_steps.py [--rounds 10] [--steps 10] [--rate 200] [--model FOLDER]
 
-The embedded SmolLM2, or the model of a folder, decodes 4 answers. While the disk is busy, somebody writes pages into host memory (`cache.writer`),
-which the keeper copies down, and prefetches older ones, which it reads, verifies and brings up: about `--rate` MB/s
-together, 0 for as much as goes. With `--no-disk` the same pages come and go nowhere: what that somebody costs alone.
+The embedded SmolLM2, or the model of a folder, decodes 4 answers. While the disk is busy, somebody writes pages into
+host memory (`cache.writer`), which the keeper copies down, and prefetches older ones, which it reads, verifies and
+brings up: about `--rate` MB/s together, 0 for as much as goes. With `--no-disk` the same pages come and go nowhere:
+what that somebody costs alone.
 
 Stretches of steps alternate, and which of the two comes first alternates too; ratios are of medians of all steps. The
 disk's threads need a core besides the model's, so with two cores or more the stepping thread has the first for itself.

@@ -66,7 +66,7 @@ snapshot_every = 512
 snapshot_at_end = false
 """
 KEYS = [b"name", b"typical_tokens", b"bytes_per_token", b"state_bytes", b"window", b"sinks", b"snapshot_every",
-        b"snapshot_at_end", b"share", b"group"]  # fmt: skip
+        b"snapshot_at_end", b"snapshot_inside", b"share", b"group"]  # fmt: skip
 TOML = [*KEYS, b"[[group]]\n", b"[group]\n", b"=", b"\n", b'"""', b"'", b"inf", b"nan", b"-", b"1979-05-27T07:32:00Z",
         b"{}", b"[]", b"0.5", b"1e-300", b"512", b"false", b"a.b.c", b"#", b"true", b"0x" + b"f" * 600,
         b"0x" + b"f" * 9000, b"1" * 320, b"1e400", b"\xff", b"\\ud800"]  # fmt: skip

@@ -63,12 +63,13 @@ def test_a_shape_of_ones_own(tmp_path: Path) -> None:
         'typical_tokens = 1000\n[[group]]\nname = "full"\nbytes_per_token = 100\n'
         '[[group]]\nname = "local"\nbytes_per_token = 10\nwindow = 128\nsinks = 4\nshare = 0.25\n'
         '[[group]]\nname = "ssm"\nstate_bytes = 5000\nsnapshot_every = 256\nsnapshot_at_end = false\n'
+        "snapshot_inside = true\n"
     )
     shape = find_shape(str(path))
     assert shape.name == "mine" and shape.groups(16) == (
         LayerGroup("full", page_bytes=1600),
         LayerGroup("local", page_bytes=160, window=128, sinks=4),
-        LayerGroup("ssm", page_bytes=5000, snapshot_every=256, snapshot_at_end=False),
+        LayerGroup("ssm", page_bytes=5000, snapshot_every=256, snapshot_at_end=False, snapshot_inside=True),
     )
     # the rest, three quarters, by a prompt of 1,000 tokens: 100,000 bytes and 5 states of 5,000
     assert shape.shares() == pytest.approx((0.75 * 0.8, 0.25, 0.75 * 0.2))
@@ -84,6 +85,7 @@ def test_a_shape_of_ones_own(tmp_path: Path) -> None:
         ("[[group]]\nsnapshot_every = 16", "its state_bytes is 0"),
         ("[[group]]\nbytes_per_token = 1\nshare = 2.0", "its share is 2.0"),
         ("[[group]]\nstate_bytes = 1\nsnapshot_every = 16\nsnapshot_at_end = 1", "its snapshot_at_end is 1"),
+        ("[[group]]\nbytes_per_token = 1\nsnapshot_inside = true", "its snapshot_inside is True"),
         ("[[group]]\nbytes_per_token = 1\nwindow = '5'", "its window is '5'"),
         ("[[group]]\nbytes_per_token = 1\nsinks = true", "its sinks is True"),
         ("[[group]]\nbytes_per_token = 1\nshare = true", "its share is True"),

@@ -29,6 +29,7 @@ class Layers:
     sinks: int = 0
     snapshot_every: int | None = None
     snapshot_at_end: bool = True
+    snapshot_inside: bool = False  # the kernels write the states inside a span: prompts are not cut for them
     share: float | None = None  # of every memory; None: by what a typical prompt takes
 
     def __post_init__(self) -> None:
@@ -41,8 +42,11 @@ class Layers:
                 continue
             if type(number) is not int or not least <= number <= MOST:
                 raise self._wrong(key, f"give a whole number from {least} to {MOST}")
-        if type(self.snapshot_at_end) is not bool:
-            raise self._wrong("snapshot_at_end", "write true or false")
+        for key in ("snapshot_at_end", "snapshot_inside"):
+            if type(getattr(self, key)) is not bool:
+                raise self._wrong(key, "write true or false")
+        if self.snapshot_inside and self.snapshot_every is None:
+            raise self._wrong("snapshot_inside", "leave it out, or give snapshot_every and state_bytes")
         if self.share is not None and not (type(self.share) in (int, float) and LEAST_SHARE <= self.share <= 1):
             raise self._wrong("share", f"give {LEAST_SHARE} <= share <= 1")
 
@@ -54,6 +58,7 @@ class Layers:
         return LayerGroup(
             self.name, page_bytes=self.page_bytes(block_size), window=self.window, sinks=self.sinks,
             snapshot_every=self.snapshot_every, snapshot_at_end=self.snapshot_at_end,
+            snapshot_inside=self.snapshot_inside,
         )  # fmt: skip
 
     def page_bytes(self, block_size: int) -> int:
