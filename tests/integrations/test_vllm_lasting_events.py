@@ -18,8 +18,9 @@ def anew(request: ToyRequest, name: str) -> ToyRequest:
 def restarted(at: Path) -> tuple[LastingEngine, ToyRequest]:
     """An engine that has found pages on disk, and the longest of the prompts that an engine before it has served."""
     texts = requests(random.Random(4), 6)
-    before = LastingEngine(0, at, disk_at(at), host=24, blocks=60, hybrid=False)
+    before = LastingEngine(0, at, disk_at(at), host=96, blocks=60, hybrid=False)  # nothing goes before it is on disk
     before.run(list(texts))
+    before.settle()
     before.side.close()
     return LastingEngine(1, at, disk_at(at), host=24, blocks=60, hybrid=False), max(
         texts, key=lambda one: one.num_prompt_tokens
