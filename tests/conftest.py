@@ -29,9 +29,10 @@ for name in (
 
 # A file's tests stay in one process: those that take longest begin first, or the others would wait for them at the end.
 LONGEST = (
-    "test_optimized.py", "engine/test_exact.py", "fuzz/test_driver.py", "tools/test_cli.py", "engine/test_llm.py",
-    "engine/test_peer.py", "engine/test_engine.py", "fuzz/test_state_machine.py", "tools/test_prefill.py",
-    "core/test_transitions.py", "engine/test_cross.py", "tools/test_benchmarks.py", "tools/test_chat.py",
+    "test_optimized.py", "transfer/test_killed.py", "engine/test_exact.py", "fuzz/test_driver.py", "tools/test_cli.py",
+    "engine/test_llm.py", "engine/test_peer.py", "engine/test_engine.py", "fuzz/test_state_machine.py",
+    "tools/test_prefill.py", "core/test_transitions.py", "engine/test_cross.py", "tools/test_benchmarks.py",
+    "tools/test_chat.py", "engine/test_streams.py", "engine/test_corrupt.py", "transfer/test_storm.py",
 )  # fmt: skip
 
 

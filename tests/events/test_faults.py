@@ -7,7 +7,7 @@ from collections import Counter
 
 from .faults import run_once
 
-RUNS = int(os.environ.get("QUIRE_EVENT_FAULTS", "600"))
+RUNS = int(os.environ.get("QUIRE_EVENT_FAULTS", "400"))
 
 
 def test_every_loss_is_noticed_and_repaired() -> None:

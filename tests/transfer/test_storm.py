@@ -24,9 +24,9 @@ def play(first: int, last: int, twice_every: int) -> Counter[str]:
     return seen
 
 
-def test_two_thousand_schedules() -> None:
-    seen = play(0, 2_000, 10)
-    assert min(seen["delivered"], seen["failed"], seen["cancelled"]) > 200, seen
+def test_a_thousand_schedules() -> None:
+    seen = play(0, 1_000, 10)
+    assert min(seen["delivered"], seen["failed"], seen["cancelled"]) > 100, seen
 
 
 @pytest.mark.slow
