@@ -101,7 +101,7 @@ def fit(
             break
         span = purse.grant(claim.ask, claim.start, claim.start + claim.num_tokens, claim.junction)
         if span is None:
-            refused = refuse(model, batch, place, "tokens", claim.num_tokens, had or 0)
+            refused = refuse(model, batch, place, "tokens", *purse.lack(claim.ask, claim.start, claim.num_tokens, had))
             break
         spans.append((claim.ask.name, *span))
     if budget.all_or_nothing:

@@ -27,3 +27,10 @@ class Purse:
                 return None
             self.left -= stop - start
         return start, stop
+
+    def lack(self, ask: Ask, start: int, num_tokens: int, had: int | None) -> tuple[int, int]:
+        """What is short: with chunks the tokens up to the first place where a step may end, else all of them."""
+        if self.chunk is None or had == 0:
+            return num_tokens, had or 0
+        first = next(place for place in range(start + 1, start + num_tokens + 1) if not ask.is_uncut(place))
+        return first - start, self.chunk if had is None else min(self.chunk, had)

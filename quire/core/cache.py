@@ -240,7 +240,7 @@ class Cache(ColderTiers):
             return commit_batch(self._registry, sequences, computed)
 
     def trim(self, sequence: Sequence, num_tokens: int) -> int:
-        """Take back uncommitted tail tokens. Returns pages given back."""
+        """Take back uncommitted tail tokens, all but the first of a sequence. Returns pages given back."""
         with self._lock:
             return trim_tail(self._registry, sequence, num_tokens)
 

@@ -225,6 +225,19 @@ def test_a_prompt_that_waits_is_not_overtaken(store: StoreName) -> None:
     assert not batch.spans and [r.request.id for r in batch.refused] == ["new"], "the end of its span is out of reach"
 
 
+@pytest.mark.parametrize(
+    ("budget", "chunk", "need", "have"), [(9, 8, 10, 8), (None, 8, 10, 8), (9, 16, 10, 9), (9, None, 12, 9)]
+)
+def test_an_uncut_span_that_has_no_room_is_refused_with_its_length(
+    store: StoreName, budget: int | None, chunk: int | None, need: int, have: int
+) -> None:
+    """It is short of what one step must compute together; without parts that is the whole prompt."""
+    cache = small(store, 16)
+    request = Request("r", seq(0, 12), uncut=[Span(0, 10)])
+    (refusal,) = cache.add_sequence_batch([request], token_budget=budget, max_chunk=chunk).refused
+    assert (refusal.reason, refusal.need, refusal.have, refusal.never) == ("tokens", need, have, False)
+
+
 def test_commit_counts_what_was_handed_out(store: StoreName) -> None:
     """In the middle of a prompt the default is the last span, not every known token."""
     cache = small(store, 16)

@@ -43,6 +43,10 @@ ALONE: dict[str, Callable[[], Any]] = {
     "a dummy": lambda: Request.dummy("b", -HUGE),
     "a window": lambda: LayerGroup("local", window=-HUGE),
     "an encoder": lambda: Encoder(-HUGE),
+    "sinks": lambda: LayerGroup("local", window=4, sinks=2**31),
+    "snapshots": lambda: LayerGroup("ssm", snapshot_every=2**63),
+    "snapshots while decoding": lambda: LayerGroup("ssm", snapshot_every=4, snapshot_decoding=2**63),
+    "room for drafts": lambda: LayerGroup("draft", extra_tokens=2**31),
 }
 CALLS: dict[str, Callable[[Cache, Any], Any]] = {
     "a budget": lambda c, s: c.admit(c.claim([]), token_budget=-HUGE),
@@ -51,6 +55,7 @@ CALLS: dict[str, Callable[[Cache, Any], Any]] = {
     "commits": lambda c, s: c.commit([s], HUGE),
     "growth": lambda c, s: c.grow(s, num_tokens=HUGE),
     "a trim": lambda c, s: c.trim(s, HUGE),
+    "a find": lambda c, s: c.find(Request("f", TOKENS), 2**63),
     "an offload": lambda c, s: c.offload(-HUGE),
     "a table": lambda c, s: c.table(HUGE),
     "a usage": lambda c, s: c.usage(HUGE, HUGE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire import InputError, Kind, Request, RetainRange, Retention, Span, StateError, check
+from quire import InputError, Kind, LayerGroup, Request, RetainRange, Retention, Span, StateError, check
 from quire.core.store import StoreName
 
 from .conftest import seq, serve, small
@@ -194,6 +194,19 @@ def test_clear_forgets_everything_but_what_is_held(store: StoreName) -> None:
     cache.release(sequence)
     check(cache)
     assert cache.usage().empty == 8
+
+
+@pytest.mark.parametrize("group", [LayerGroup(), LayerGroup("ssm", snapshot_every=4)], ids=["full", "state"])
+def test_the_first_token_is_not_trimmed_away(store: StoreName, group: LayerGroup) -> None:
+    """Without it there were no request to claim again, when its pages are lost or it is suspended."""
+    cache = small(store, 8, groups=[group])
+    first, other = cache.add_sequence_batch([Request(name, seq(at, 3)) for name, at in (("a", 0), ("b", 9))]).sequences
+    with pytest.raises(InputError, match=r"2 tokens .* can be taken back; leave it its first token"):
+        cache.trim(first, 3)
+    cache.trim(first, 2)
+    setbacks = cache.lose(0, range(8)).setbacks
+    assert {setback.holder for setback in setbacks} == {first, other}
+    check(cache)
 
 
 def test_what_a_hold_keeps_is_not_trimmed_away(store: StoreName) -> None:

@@ -20,6 +20,7 @@ from quire import (
     Retention,
     Scope,
     Span,
+    StateError,
     TierConfig,
     UnknownError,
     check,
@@ -47,6 +48,14 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "counts of group -1": lambda c, s: s.counts(-1),
     "pages of no group": lambda c, s: s.pages(None),
     "offloading True pages": lambda c, s: c.offload(True),
+    "pages held of no group": lambda c, s: s.held(None),
+    "failed moves from np.nonzero": lambda c, s: c.finish(c.offload(0), np.nonzero(seq(0, 3))),
+    "failed moves as a mask": lambda c, s: c.finish(c.offload(0), np.array([True, False])),
+    "bad slots from np.nonzero": lambda c, s: c.lose(0, np.nonzero(seq(0, 3))),
+    "bad slots as a mask": lambda c, s: c.lose(0, np.array([True, False])),
+    "left out blocks in an array of arrays": lambda c, s: c.writer(
+        Request("w", seq(0, 8)), tier=0, skip={0: np.zeros((2, 2), np.int32)}
+    ),
 }
 
 
@@ -73,6 +82,20 @@ THINGS: dict[str, Callable[[], Any]] = {
     "media runs that are a number": lambda: Media(b"x" * 16, 5),  # type: ignore[arg-type]
     "media that are a number": lambda: Request("r", seq(0, 4), media=5),  # type: ignore[arg-type]
     "retention ranges that are a number": lambda: Retention(5),  # type: ignore[arg-type]
+    "no beams": lambda: Request("r", seq(0, 4), beams=None),  # type: ignore[arg-type]
+    "beams in an array": lambda: Request("r", seq(0, 4), beams=seq(1, 2)),  # type: ignore[arg-type]
+    "extra tokens that are None": lambda: Request("r", seq(0, 4), extra_tokens=None),  # type: ignore[arg-type]
+    "new tokens that are None": lambda: Request("r", seq(0, 4), max_new_tokens=None),  # type: ignore[arg-type]
+    "new tokens in a list": lambda: Request("r", seq(0, 4), max_new_tokens=[]),  # type: ignore[arg-type]
+    "reuse in words": lambda: Request("r", seq(0, 4), reuse="no"),  # type: ignore[arg-type]
+    "a group that is cross in words": lambda: LayerGroup(cross="no"),  # type: ignore[arg-type]
+    "an end in words": lambda: LayerGroup(snapshot_every=4, snapshot_at_end="no"),  # type: ignore[arg-type]
+    "a group named by a list": lambda: LayerGroup(["full"]),  # type: ignore[arg-type]
+    "a tier named by a list": lambda: CacheConfig((TierConfig(["device"], 4),)),  # type: ignore[arg-type]
+    "reuse of a cache in words": lambda: CacheConfig((TierConfig("device", 4),), reuse="no"),  # type: ignore[arg-type]
+    "copies that are None": lambda: CacheConfig((TierConfig("d", 4),), copy_on_partial_reuse=None),  # type: ignore[arg-type]
+    "an order in an array": lambda: CacheConfig((TierConfig("d", 4),), eviction=seq(0, 2)),  # type: ignore[arg-type]
+    "a store in an array": lambda: Cache(CacheConfig((TierConfig("d", 4),)), store=seq(0, 2)),  # type: ignore[arg-type]
     "a dummy of words": lambda: Request.dummy("d", "x"),  # type: ignore[arg-type]
 }
 
@@ -81,6 +104,14 @@ THINGS: dict[str, Callable[[], Any]] = {
 def test_a_thing_made_of_the_wrong_kind(name: str) -> None:
     with pytest.raises(InputError):
         THINGS[name]()
+
+
+def test_leaving_out_what_is_no_claim(store: StoreName) -> None:
+    cache = small(store, 8)
+    with cache.claim([Request("r", seq(0, 6))]) as claims:
+        with pytest.raises(StateError, match="it is none of these"):
+            claims.leave_out(seq(0, 2))  # type: ignore[arg-type]
+        assert len(claims) == 1
 
 
 def test_odd_but_right() -> None:

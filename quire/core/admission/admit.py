@@ -115,7 +115,7 @@ def _fit_tokens(registry: Registry, claims: Claims, step: Step) -> tuple[list[in
         prepared = claim.prepared
         end = step.end(start, prepared.stop_after(start, stop) if setup.bounded else stop, prepared)
         if end is None:
-            return ends, _refuse(claims, place, "tokens", (claim.num_tokens, left or 0))
+            return ends, _refuse(claims, place, "tokens", step.lack(start, claim.num_tokens, left, prepared))
         ends.append(end)
     return ends, []
 

@@ -116,8 +116,9 @@ class Found(Handle[HeldHit]):
 def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> Found:
     """Hold the hit of a request behind its first `from_` tokens."""
     setup = registry.setup
-    if type(from_) is not int or from_ < 0:
-        raise InputError(say(f"find from token {shown(from_)}", "that is no place in a request", "pass 0 or more"))
+    if type(from_) is not int or not 0 <= from_ <= setup.config.max_length:
+        fact = "that is no place in a request"
+        raise InputError(say(f"find from token {shown(from_)}", fact, f"pass 0 to {setup.config.max_length}"))
     (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
     return Found(registry, held, lambda kept: _mark_used(registry, kept))

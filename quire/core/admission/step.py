@@ -46,6 +46,13 @@ class Step:
             self.left -= limit
         return start + limit
 
+    def lack(self, start: int, num_tokens: int, left: int | None, prepared: Prepared) -> tuple[int, int]:
+        """What a request that got no part needs and what there was: of one in parts, the uncut span it begins in."""
+        span = next((one for one in prepared.request.uncut if one.start <= start < one.end), None)
+        if self.max_chunk is None or span is None or left == 0:
+            return num_tokens, left or 0
+        return span.end - start, self.max_chunk if left is None else min(self.max_chunk, left)
+
 
 def _check_budget(name: str, value: int, least: int) -> None:
     if type(value) is not int or value < least:

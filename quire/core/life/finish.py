@@ -6,13 +6,12 @@ Of a background plan what has come is there from now on; a copy down that failed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.life.setbacks import Finished, LostPage, give_up
-from quire.core.records.errors import InputError, StateError, listed, say, shown
+from quire.core.records.errors import InputError, StateError, listed, say, shown, whole_numbers
 from quire.core.records.plan import Kind, MoveColumn, Moves, Plan
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
@@ -28,7 +27,8 @@ def finish_plan(registry: Registry, plan: Plan, failed: Iterable[int]) -> Finish
     if not isinstance(plan, Plan):
         raise InputError(say(f"finish of a {type(plan).__name__}", "it is no Plan", "pass a plan of this cache"))
     named = listed("failed moves", failed)
-    places = sorted({int(place) for place in named}) if all(isinstance(p, SupportsIndex) for p in named) else [-1]
+    numbers = whole_numbers(named)
+    places = [-1] if numbers is None else sorted(set(numbers))
     known = plan in (registry.plans.get(plan.number), registry.background.get(plan.number))
     if not known and (len(plan) or plan.number >= registry.next_plan):
         raise StateError(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import SupportsIndex
 
 from quire.core.life.setbacks import Finished, LostPage, give_up
-from quire.core.records.errors import InputError, UnknownError, listed, say, shown
+from quire.core.records.errors import InputError, UnknownError, listed, say, shown, whole_numbers
 from quire.core.state.registry import Registry
 
 
@@ -15,9 +14,10 @@ def lose_pages(registry: Registry, group: int, slots: Iterable[int], tier: int) 
     setup = registry.setup
     store, place = setup.pools[group]
     named = listed("slots of bad pages", slots)
-    if not all(isinstance(slot, SupportsIndex) and not isinstance(slot, bool) for slot in named):
+    told = whole_numbers(named)
+    if told is None:
         raise InputError(say(f"slots {shown(named)} of bad pages", "they are no whole numbers", "pass slot numbers"))
-    numbers, capacity = sorted({int(slot) for slot in named}), setup.config.tiers[tier].of_group(group)
+    numbers, capacity = sorted(set(told)), setup.config.tiers[tier].of_group(group)
     wrong = [number for number in numbers if not 0 <= number < capacity]
     if wrong:
         fact = f"group {group} has {capacity} slots in tier {tier}"

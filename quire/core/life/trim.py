@@ -21,12 +21,14 @@ def trim_tail(registry: Registry, sequence: Sequence, num_tokens: int) -> int:
     final = sequence.computed if setup.state_groups else sequence.committed
     if sequence._received:
         final = max(final, sequence.prompt_end)  # a transfer brought what is read from there on
-    open_tokens = sequence.length - final
+    open_tokens = sequence.length - max(final, 1)  # what has no token could not be claimed again
     if not isinstance(num_tokens, int) or not 0 <= num_tokens <= open_tokens:
         fact = f"{open_tokens} tokens of sequence {shown(sequence.id)} can be taken back"
         cure = "trim before they are committed"
         if setup.state_groups:
             cure = "trim before they are computed: a recurrent state cannot be taken back"
+        if final == 0:
+            cure = "leave it its first token, or release it"
         raise InputError(say(f"trim of {shown(num_tokens)} tokens", fact, cure))
     _check_private(setup, sequence, sequence.length - num_tokens)
     if num_tokens:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from quire.core.admission.prepare import ready_for
-from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown
+from quire.core.records.errors import InputError, StateError, UnknownError, listed, say, shown, whole_numbers
 from quire.core.records.plan import Plan
 from quire.core.records.request import Int32, Request, check_tokens
 from quire.core.state.claim import Refusal
@@ -172,10 +172,16 @@ def _left_out(registry: Registry, skip: Skip) -> LeftOut:
     if not isinstance(skip, Mapping) or any(type(group) is not int or group not in own for group in skip):
         fact = f"it writes {len(own)} groups"
         raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
-    return {
-        group: blocks if type(blocks) is range else set(listed(f"blocks left out of group {group}", blocks))
-        for group, blocks in skip.items()
-    }
+    return {group: blocks if type(blocks) is range else _blocks(group, blocks) for group, blocks in skip.items()}
+
+
+def _blocks(group: int, blocks: Iterable[int]) -> set[int]:
+    named = listed(f"blocks left out of group {group}", blocks)
+    numbers = whole_numbers(named)
+    if numbers is None:
+        ask = f"blocks {shown(named)} left out of group {group}"
+        raise InputError(say(ask, "they are no whole numbers", "pass numbers of blocks"))
+    return set(numbers)
 
 
 def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Refusal | None:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.groups import LayerGroup
+from quire.core.records.groups import LARGEST, LayerGroup
 from quire.core.records.tuples import keep_tuples
 
 MAX_TIERS = 8
-LARGEST = 1 << 31  # the store counts in 32 bits
 MOST_SLOTS = 0x7FFFFF00  # of a group, in all tiers
 LOWEST, HIGHEST, DEFAULT_PRIORITY = 0, 100, 35
 MOST_GHOSTS = 64  # of a slot
@@ -72,6 +71,7 @@ class CacheConfig:
     def __post_init__(self) -> None:
         keep_tuples(self, "tiers", "groups")
         self._check_sizes()
+        self._check_switches()
         self._check_groups()
         self._check_tiers()
         self._check_pools()
@@ -88,7 +88,7 @@ class CacheConfig:
             fact = f"eviction '{self.eviction}' is called '{name}' since 0.2; the old name goes with 0.3"
             warnings.warn(fact, DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "eviction", name)
-        if self.eviction not in get_args(Eviction):
+        if not isinstance(self.eviction, str) or self.eviction not in get_args(Eviction):
             cure = "use 'lru', 'adaptive' or 'release_order'"
             raise InputError(say(f"eviction {shown(self.eviction)}", "it is no known order", cure))
         if type(self.ghosts) is not int or not 0 <= self.ghosts <= MOST_GHOSTS:
@@ -135,6 +135,12 @@ class CacheConfig:
             fact = "it must be a whole number of at least 1"
             raise InputError(say(f"max_chunk {shown(self.max_chunk)}", fact, "pass a positive int, or None"))
 
+    def _check_switches(self) -> None:
+        for name in ("reuse", "partial_reuse", "copy_on_partial_reuse", "shadows", "events"):
+            value = getattr(self, name)
+            if type(value) is not bool:
+                raise InputError(say(f"{name} {shown(value)}", "it is on or off", "pass True or False"))
+
     def _check_groups(self) -> None:
         cross = [group.cross for group in self.groups]
         if all(cross):
@@ -155,6 +161,8 @@ class CacheConfig:
                 say(f"{len(self.tiers)} tiers", f"a cache has 1 to {MAX_TIERS}", "start with TierConfig('device', n)")
             )
         names = [tier.name for tier in self.tiers]
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise InputError(say(f"a tier named {shown(wrong[0])}", "its name is no string", "pass a string"))
         if len(set(names)) != len(names):
             raise InputError(say(f"tiers {names}", "two tiers have one name", "name each tier apart"))
         for place, tier in enumerate(self.tiers):

@@ -13,8 +13,9 @@ A ConfigWarning is no error: the configuration works, but some of it can never t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -82,3 +83,13 @@ def listed(what: str, things: Iterable[T]) -> list[T]:
         return list(things)
     except TypeError:
         raise InputError(say(what, f"it is a {type(things).__name__}", "pass a list or another iterable")) from None
+
+
+def whole_numbers(things: Sequence[SupportsIndex]) -> list[int] | None:
+    """The things as ints; None if one is no whole number. A mask is none: its truth values would pass for 0 and 1."""
+    if any(isinstance(thing, bool | np.bool_) for thing in things):
+        return None
+    try:
+        return [index(thing) for thing in things]
+    except TypeError:
+        return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+LARGEST = 1 << 31  # the store counts in 32 bits
 ALL = -1  # as a tail or a keep: every block up to here
 Kind = Literal["full", "window", "state", "cross"]
 
@@ -67,12 +68,7 @@ class LayerGroup:
     snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
 
     def __post_init__(self) -> None:
-        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "snapshot_decoding", "extra_tokens"):
-            number = getattr(self, name)
-            if number is None and name in ("snapshot_every", "snapshot_decoding", "extra_tokens"):
-                continue
-            if type(number) is not int or number < 0:
-                raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
+        self._check_values()
         if self.window is not None and (type(self.window) is not int or self.window < 1):
             raise self._wrong(f"its window is {shown(self.window)}", "a query reads at least itself: give 1 or more")
         if self.planes and self.page_bytes % self.planes:
@@ -90,6 +86,21 @@ class LayerGroup:
             raise self._wrong(fact, "pass True or False, and True only with snapshot_every")
         if self.extra_tokens is not None and self.kind in ("state", "cross"):
             raise self._wrong("extra_tokens have no meaning for it", "leave them at None")
+
+    def _check_values(self) -> None:
+        if not isinstance(self.name, str):
+            raise self._wrong(f"its name is a {type(self.name).__name__}", "pass a string")
+        for name in ("page_bytes", "planes", "sinks", "snapshot_every", "snapshot_decoding", "extra_tokens"):
+            number = getattr(self, name)
+            if number is None and name in ("snapshot_every", "snapshot_decoding", "extra_tokens"):
+                continue
+            if type(number) is not int or number < 0:
+                raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
+            if number >= LARGEST and name not in ("page_bytes", "planes"):
+                raise self._wrong(f"{name} {shown(number)} is beyond {LARGEST:,} tokens", "give fewer")
+        for name in ("cross", "snapshot_at_end"):
+            if type(getattr(self, name)) is not bool:
+                raise self._wrong(f"{name} is {shown(getattr(self, name))}", "pass True or False")
 
     def _wrong(self, fact: str, cure: str) -> InputError:
         return InputError(say(f"layer group {shown(self.name)}", fact, cure))

@@ -58,8 +58,12 @@ class Request:
             )
         if not len(self.tokens):
             raise InputError(say(f"request {shown(self.id)}", "it has no tokens", "pass at least one token"))
-        if self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
+        plain = type(self.beams) is type(self.extra_tokens) is type(self.max_new_tokens) is int
+        if not plain or self.length is not None or self.beams != 1 or self.extra_tokens or self.max_new_tokens:
             self._check_numbers()
+        if type(self.reuse) is not bool:
+            fact = f"its reuse is {shown(self.reuse)}"
+            raise InputError(say(f"request {shown(self.id)}", fact, "pass True or False"))
         if self.reuse_limit is not None and (type(self.reuse_limit) is not int or self.reuse_limit < 0):
             fact = "it must be a whole number of at least 0"
             raise InputError(
@@ -119,7 +123,9 @@ class Request:
     def _check_numbers(self) -> None:
         for name, least in (("length", 1), ("beams", 1), ("extra_tokens", 0), ("max_new_tokens", 0)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
+            if value is None and name == "length":
+                continue
+            if not isinstance(value, int) or value < least:
                 fact = f"it must be a whole number of at least {least}"
                 raise InputError(say(f"request {shown(self.id)} with {name} {shown(value)}", fact, "correct it"))
 

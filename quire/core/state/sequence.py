@@ -119,9 +119,9 @@ class Sequence:
 
     def held(self, group: int = 0) -> tuple[Span, ...]:
         """Computed tokens that its pages hold; of a state group none: its state stands for all of them."""
-        if 0 <= group < len(self._setup.groups) and self._setup.layers[group].current:
-            return ()
         row, (store, place) = self._live_row(), self._pool(group)
+        if self._setup.layers[group].current:
+            return ()
         size, computed = self._setup.block_size, int(store.computed[row])
         blocks = np.flatnonzero(store.pages[place][row] >= 0).tolist()
         return merged(*(Span(min(b * size, computed), min((b + 1) * size, computed)) for b in blocks))

@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import Literal, cast
 
-from quire.core.records.errors import InputError, StateError, say
+from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.store.interface import StoreModule
 
 StoreName = Literal["auto", "compiled", "twin"]
@@ -18,9 +18,11 @@ _MODULES = {"compiled": "quire.core.store._compiled", "twin": "quire.core.store.
 
 def open_store(name: StoreName = "auto") -> StoreModule:
     """The module that provides Chain, Ledger and Store."""
+    if not isinstance(name, str):
+        raise InputError(say(f"store {shown(name)}", "it is no name", "use 'auto', 'compiled' or 'twin'"))
     wanted = os.environ.get("QUIRE_STORE", "auto") if name == "auto" else name
     if wanted not in ("auto", *_MODULES):
-        raise InputError(say(f"store {wanted!r}", "there is no such module", "use 'auto', 'compiled' or 'twin'"))
+        raise InputError(say(f"store {shown(wanted)}", "there is no such module", "use 'auto', 'compiled' or 'twin'"))
     if wanted != "twin":
         try:
             return cast(StoreModule, importlib.import_module(_MODULES["compiled"]))
