@@ -12,7 +12,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from quire.core.records.config import LARGEST, MAX_TIERS, SEED_BYTES
+from quire.core.records.config import MAX_TIERS, SEED_BYTES
+from quire.core.records.groups import LARGEST
 
 VERSION = 2
 MAX_GROUPS, MAX_BLOCK_SIZE = 64, 65535  # of a ledger, of a chain
