@@ -178,7 +178,7 @@ class Cache(ColderTiers):
     def finish(self, plan: Plan, failed: Iterable[int] = ()) -> Finished:
         """A plan has run; `failed` names the moves that did not happen. Returns whose start had to drop.
 
-        A move that read what a failed one should have written has failed too, in this plan or a later one.
+        A move that read what a failed one should have written has failed too, in this plan or a later one: name it.
         """
         with self._asked():
             return finish_plan(self._registry, plan, failed)
