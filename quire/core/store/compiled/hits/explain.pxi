@@ -21,6 +21,7 @@ cdef enum:                    # causes, as `causes.py` numbers them
     LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
     LACK_SLOW
     RUN_FIELDS = 6
+    SMALL_ROOM = 16           # runs that a claim may keep room for, whatever it has
     MOST_UNKNOWN = 2          # blocks in a row that are no ghosts: behind them nobody looks for more, but for snapshots
 
 cdef struct Cause:            # of one block
@@ -82,7 +83,7 @@ cdef int walk_on(Look *look, Path *path) noexcept nogil:
 
 cdef inline int32_t ghost_at(Look *look, Pool *g, int32_t block) noexcept nogil:
     """The place of a block's ghost, or -1; keys have been made."""
-    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys[block] ^ look.seed)
+    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys, block, look.seed)
 
 
 cdef bint is_remembered(Look *look, int32_t block) noexcept nogil:
@@ -157,8 +158,8 @@ cdef void find_row(Look *look) noexcept nogil:
     cdef State *s = look.s
     cdef int32_t row = -1, i, shared, least
     while look.root >= 0 and look.shared < look.whole:
-        row = next_of(s.length, row + 1, s.num_rows, (look.shared + 1) * s.block_size)
-        if row >= s.num_rows:
+        row = next_of(s.length, row + 1, s.most_rows, (look.shared + 1) * s.block_size)
+        if row >= s.most_rows:
             return
         if s.rows[row].root != look.root or not s.rows[row].keep or s.rows[row].tip < 0:
             continue
@@ -348,32 +349,34 @@ cdef void count_tokens(State *s, Path *path, int64_t *found) noexcept nogil:
             tiers[hottest(g, page_at(g, at(&s.tree, path.source).page[i]))] += path.matched
 
 
-cdef object explain_hit(State *s, Text *text, Path *path, int32_t root, uint64_t scope, Py_ssize_t usable):
-    """(runs, tokens by group and tier, row)."""
+cdef int explain_hit(State *s, Text *text, Path *path, int32_t root, uint64_t scope,
+                     Py_ssize_t usable) noexcept nogil:
+    """Into the path: tokens by group and tier, then runs, and the row. -1 without memory."""
     cdef Look look
-    cdef int64_t *runs
+    cdef int64_t *told
     cdef int64_t *end
     cdef Py_ssize_t room, tiers = s.num_groups * s.num_tiers
     look.s, look.text, look.root, look.nodes, look.blocks = s, text, root, path.nodes, path.blocks
     look.whole = <int32_t> (max(<Py_ssize_t> 0, min(usable, text.length)) // s.block_size)
     look.seed = seed_of(&s.tree, root) if root >= 0 else seed_of_scope(scope)
     if walk_on(&look, path) or recall(&look):
-        raise MemoryError("no memory for an explanation")
+        return -1
     look.row, look.shared = -1, look.blocks
     if look.blocks < look.whole:
         find_row(&look)
     look.told = min(look.whole, max(look.known, look.shared))
     room = max(0, look.told - look.blocks) + 3
-    runs = <int64_t *> malloc(8 * tiers + room * (8 * RUN_FIELDS + sizeof(Cause)))
-    if runs == NULL:
-        raise MemoryError("no memory for an explanation")
-    look.causes = <Cause *> (runs + tiers + room * RUN_FIELDS)
-    count_tokens(s, path, runs)
-    end = runs + tiers
+    told = <int64_t *> realloc(path.told, 8 * tiers + room * (8 * RUN_FIELDS + sizeof(Cause)))
+    if told == NULL:
+        return -1
+    look.causes = <Cause *> (told + tiers + room * RUN_FIELDS)
+    count_tokens(s, path, told)
+    end = told + tiers
     if look.blocks < look.whole:
         explain_blocks(&look)
         end = put_runs(&look, end, path.blocks * <int64_t> s.block_size + path.matched)
-    try:
-        return ((<char *> (runs + tiers))[:8 * (end - runs - tiers)], (<char *> runs)[:8 * tiers], look.row)
-    finally:
-        free(runs)
+    path.told, path.num_told, path.computing = told, end - told, look.row
+    if room > SMALL_ROOM:
+        told = <int64_t *> realloc(told, 8 * path.num_told)
+        path.told = told if told != NULL else path.told
+    return 0

@@ -55,6 +55,7 @@ cdef struct State:
     int64_t seats             # seats so far
     int64_t now               # the last tick a caller gave
     uint32_t admissions       # rows settled so far
+    int32_t most_rows         # one after the last row that was ever live
     int32_t min_uses          # of a page that is copied down early, in the adaptive order
     Pool *pools
     Row *rows
