@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quire import Cache, CacheConfig, Miss, Request, Scope, TierConfig, check
+from quire import Cache, CacheConfig, Miss, Request, Scope, Sequence, TierConfig, check
 from quire.core.store import StoreName
 
 Int32 = NDArray[np.int32]
@@ -140,4 +140,108 @@ def test_a_page_that_goes_again_is_remembered_again_and_the_last_time_is_told(st
     serve(cache, Request(20, prompt), 0)  # what is cut off is remembered no more, however often it went
     _, misses, ghosts = told(cache, Request("asked", ask))
     assert ghosts == 12 - 6 and {miss.cause for miss in misses} == {"new", "last_token"}
+    check(cache)
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_a_block_that_was_asked_for_before_it_ever_went_is_remembered(store: StoreName) -> None:
+    """What a search has found out counts until the next page goes."""
+    config = CacheConfig((TierConfig("device", 4),), 1, max_length=8, eviction="adaptive")
+    cache = Cache(config, clock=lambda: 0.0, store=store)
+
+    def run(*text: int) -> None:
+        (sequence,) = (batch := cache.add_sequence_batch([Request("run", np.array(text, np.int32))])).sequences
+        cache.finish(batch.plan)
+        cache.commit(sequence)
+        cache.release(sequence)
+
+    ask = Request("asked", np.array([1, 2, 3, 9], np.int32))
+    run(10, 11, 12, 13)
+    run(20, 21, 22, 23)
+    assert told(cache, ask)[1][0].cause == "new"
+    run(1, 2, 3)
+    run(30, 31, 32, 33)
+    run(1, 2)  # their ghosts are met; that of the third block is not
+    reused, misses, _ = told(cache, ask)
+    assert (reused, misses[0].cause, misses[0].start, misses[0].stop) == (2, "evicted", 2, 3)
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_what_a_row_computes_is_known_whatever_the_row_was_before(store: StoreName) -> None:
+    config = CacheConfig((TierConfig("device", 40),), 2, max_sequences=2, max_length=16)
+    cache = Cache(config, clock=lambda: 0.0, store=store)
+
+    def computing(*text: int) -> list[object]:
+        misses = cache.explain(Request("asked", np.array([*text, 9], np.int32))).misses
+        return [miss.request for miss in misses if miss.cause == "under_way"]
+
+    def admit(name: str, *text: int) -> Sequence:
+        return cache.add_sequence_batch([Request(name, np.array(text, np.int32))]).sequences[0]
+
+    first = admit("first", 1, 2, 3, 4, 5)
+    assert (computing(1, 2, 3, 4), computing(5, 6)) == (["first"], [])
+    cache.release(first)
+    second = admit("second", 5, 6, 7)
+    assert (computing(1, 2), computing(5, 6)) == ([], ["second"])
+    cache.trim(second, 2)
+    assert computing(5, 6) == []
+    cache.grow(second, np.array([8], np.int32))
+    cache.grow(second, np.array([9], np.int32))
+    assert (computing(5, 6), computing(5, 8)) == ([], ["second"])
+    cache.release(second)
+    third = admit("third", 1, 2, 3)
+    assert computing(1, 2) == ["third"]
+    cache.commit(third, 3)
+    assert cache.fork(third, ["fourth"]) is not None
+    cache.release(third)
+    cache.grow(cache.sequence("fourth"), np.array([4], np.int32))
+    assert computing(1, 2, 3, 4) == ["fourth"]
+    check(cache)
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_a_block_whose_parent_is_remembered_no_more_is(store: StoreName) -> None:
+    config = CacheConfig((TierConfig("device", 4),), 1, max_length=8, receipts=True)
+    cache = Cache(config, clock=lambda: 0.0, store=store)
+    serve(cache, Request(0, np.array([1, 2, 3], np.int32)), None)
+    serve(cache, Request(1, np.array([30, 31, 32, 33], np.int32)), None)
+    serve(cache, Request(2, np.array([1, 2], np.int32)), 1)  # the second block is cut off, and its ghost is forgotten
+    reused, misses, _ = told(cache, Request("asked", np.array([1, 2, 3, 9], np.int32)))
+    assert (reused, [miss.cause for miss in misses]) == (1, ["forgotten", "evicted", "last_token"])
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_the_last_time_counts_also_of_what_went_since_somebody_asked(store: StoreName) -> None:
+    """Nobody claims in between: blocks come and go while sequences grow."""
+    now = 0.0
+    config = CacheConfig((TierConfig("device", 16),), 1, max_length=40, receipts=True)
+    cache = Cache(config, clock=lambda: now, store=store)
+
+    def grow(name: str, *text: int) -> None:
+        for token in text:
+            plan = cache.grow(cache.sequence(name), np.array([token], np.int32))
+            assert plan is not None
+            cache.finish(plan)
+            cache.commit(cache.sequence(name))
+
+    names = {"one": 50, "other": 80, "a": 1, "b": 1}
+    batch = cache.add_sequence_batch([Request(name, np.array([first], np.int32)) for name, first in names.items()])
+    cache.finish(batch.plan)
+    serve(cache, Request("c", np.array([1, 2, 3], np.int32)), None)
+    now = 10.0
+    serve(cache, Request("tells the time", np.array([70], np.int32)), None)
+    grow("one", *range(100, 111))  # 3, 2 and 1 go
+    before = told(cache, Request("asked", np.array([1, 2, 9], np.int32)))[1]
+    assert [(miss.cause, miss.seconds) for miss in before[:2]] == [("under_way", None), ("evicted", 0.0)]
+    cache.release(cache.sequence("one"))
+    grow("a", 2, 3)
+    cache.release(cache.sequence("a"))
+    now = 20.0
+    serve(cache, Request("tells the time", np.array([71], np.int32)), None)
+    grow("other", *range(200, 213))  # and again, behind what "one" had
+    cache.release(cache.sequence("other"))
+    grow("b", 2)
+    now = 25.0
+    reused, misses, _ = told(cache, Request("asked", np.array([1, 2, 3, 9], np.int32)))
+    assert (reused, misses[0].cause, misses[0].seconds) == (2, "evicted", 5.0)
     check(cache)

@@ -3,19 +3,14 @@
 
 cdef extern from *:
     """
-    /* The first number from `at` on that is at least `least`, or n: sixteen at a time, most are smaller. */
-    static inline int32_t quire_next_of(const int32_t *numbers, int32_t at, int32_t n, int32_t least) {
-        while (at + 16 <= n) {
-            int32_t any = 0;
-            for (int i = 0; i < 16; i++) any |= numbers[at + i] >= least;
-            if (any) break;
-            at += 16;
-        }
-        while (at < n && numbers[at] < least) at++;
+    /* The first row from `at` on that begins alike, or of which nobody knows how it begins; or n. */
+    static inline int32_t quire_next_alike(const uint32_t *openings, int32_t at, int32_t n, uint32_t opening) {
+        while (at < n && openings[at] != opening && openings[at]) at++;
         return at;
     }
     """
-    int32_t next_of "quire_next_of"(const int32_t *numbers, int32_t at, int32_t n, int32_t least) noexcept nogil
+    int32_t next_alike "quire_next_alike"(const uint32_t *openings, int32_t at, int32_t n,
+                                          uint32_t opening) noexcept nogil
 
 cdef enum:                    # causes, as `causes.py` numbers them
     LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
@@ -153,14 +148,27 @@ cdef int32_t common_blocks(Text *one, Text *other, int32_t most) noexcept nogil:
     return block
 
 
+cdef inline uint32_t opening_of(Text *text) noexcept nogil:
+    """What the first block of a text can be told from others by; 0: it has none yet."""
+    return 0 if text.length < text.block_size or text_keys(text, 1) else <uint32_t> text.keys[0] | 1
+
+
 cdef void find_row(Look *look) noexcept nogil:
-    """The running row that has most of the prompt behind the hit and will make it findable; the first of equals."""
+    """The running row that has most of the prompt behind the hit and will make it findable; the first of equals. Most
+    begin otherwise: that is seen without a look at their texts, which lie far from each other."""
     cdef State *s = look.s
     cdef int32_t row = -1, i, shared, least
+    cdef uint32_t opening = opening_of(look.text)
     while look.root >= 0 and look.shared < look.whole:
-        row = next_of(s.length, row + 1, s.most_rows, (look.shared + 1) * s.block_size)
+        row = next_alike(s.opening, row + 1, s.most_rows, opening)
         if row >= s.most_rows:
             return
+        if s.length[row] < (look.shared + 1) * s.block_size:
+            continue
+        if s.opening[row] == 0:
+            s.opening[row] = opening_of(s.rows[row].text)
+        if s.opening[row] != opening:
+            continue
         if s.rows[row].root != look.root or not s.rows[row].keep or s.rows[row].tip < 0:
             continue
         if not same_block(s.rows[row].text, look.text, look.shared):

@@ -34,6 +34,9 @@ cdef struct Ghosts:
     uint32_t turn             # of the ring
     int32_t hidden            # of the last ghosts, in a row
     int32_t found             # the newest ghost of its block that was found last, if none was made since, or -1
+    bint absent               # none was made since a block was looked for that has neither ghosts nor gaps:
+    uint64_t missed           # its key
+    bint seen                 # a ghost or a gap of the block that is looked for
     int32_t steps             # along links of ancestors, in the last search
     bint all_linked           # nothing is hidden any more
     int32_t room
@@ -114,8 +117,10 @@ cdef int32_t find_from(Ghosts *e, uint32_t link, int32_t up, uint64_t key, int32
     cdef int32_t place = follow(e, link), before = -1, found
     while place >= 0 and (before < 0 or is_older(e, place, before)) and (best < 0 or is_older(e, best, place)):
         found = place - up
-        if found >= 0 and e.ring[found].key == key and e.ring[found].facts and (best < 0 or is_older(e, best, found)):
-            return found
+        if found >= 0 and e.ring[found].key == key:
+            e.seen = True
+            if e.ring[found].facts and (best < 0 or is_older(e, best, found)):
+                return found
         e.steps += up > 0
         before, place = place, follow(e, e.ring[place].older)
     return best
@@ -124,10 +129,11 @@ cdef int32_t find_from(Ghosts *e, uint32_t link, int32_t up, uint64_t key, int32
 cdef int32_t num_above(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t seed) noexcept nogil:
     """How many ancestors of a block may have links that lead to its ghosts; what is known of them is fetched."""
     cdef int32_t up, count = 0 if e.all_linked else min(block, <int32_t> MAX_HIDDEN)
+    if count and e.absent and e.missed == keys[block - 1] ^ seed:
+        return 0              # of what is hidden the parent lies right behind it
     link_ghosts(e)
     for up in range(count + 1):
         touch(newest_of(e, keys[block - up] ^ seed))
-    e.steps = 0
     return count
 
 
@@ -151,12 +157,15 @@ cdef int32_t find_ghost(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t
     if place >= 0:
         place = find_from(e, newest_of(e, key)[0], 0, key, place)
     else:
+        e.steps, e.seen = 0, False
         for up in range(num_above(e, keys, block, seed) + 1):
             place = find_from(e, newest_of(e, keys[block - up] ^ seed)[0], up, key, place)
+        e.absent, e.missed = not e.seen, key
         if e.steps > MAX_STEPS:
             link_all(e)
     e.found = place
     return place
+
 
 cdef void fetch_ghosts(Ghosts *e, const uint64_t *keys, int64_t n, uint64_t seed) noexcept nogil:
     """The ghosts of so many keys, each xor the seed, will be looked for."""
@@ -199,6 +208,7 @@ cdef int32_t take_ghost(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t
     cdef int32_t place = -1, up
     if e.count == 0:
         return -1
+    e.steps = 0
     for up in range(num_above(e, keys, block, seed) + 1):
         place = take_from(e, newest_of(e, keys[block - up] ^ seed)[0], up, key, place)
     if e.steps > MAX_STEPS:
@@ -223,7 +233,7 @@ cdef inline Ghost *make_ghost(Ghosts *e, uint64_t key, uint64_t above) noexcept 
     e.hidden = e.hidden + 1 if hides else 0
     e.count += ghost.facts == 0
     ghost.key, ghost.older, e.above = key, 0, above
-    e.next, e.found = e.next + 1, -1
+    e.next, e.found, e.absent = e.next + 1, -1, False
     if e.next == e.room or e.next - e.linked == MAX_UNLINKED:
         link_ghosts(e)
         if e.next == e.room:
@@ -249,7 +259,7 @@ cdef void ghosts_clear(Ghosts *e) noexcept nogil:
     for place in range(e.room if e.turn > 1 else e.next):
         e.ring[place].facts = 0
     memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
-    e.next, e.linked, e.count, e.turn, e.found, e.all_linked = 0, 0, 0, 1, -1, False
+    e.next, e.linked, e.count, e.turn, e.found, e.absent, e.all_linked = 0, 0, 0, 1, -1, False, False
 
 
 cdef inline uint32_t rest_of(int64_t used, int64_t now) noexcept nogil:
