@@ -113,12 +113,14 @@ def test_a_few_blocks_that_go_again_and_again_are_remembered_alike(eviction: Lit
     for cache in pair:
         cache.add_sequence_batch([Request("stays", np.arange(100, 120, dtype=np.int32))])
     head = np.arange(8, dtype=np.int32)
-    for turn in range(300):
+    for turn in range(340):
         now += 0.5
         new, others = np.append(head, 1000 + turn).astype(np.int32), np.arange(10, dtype=np.int32) + 10_000 + 10 * turn
-        first, second = ([serve(cache, Request(turn, text), None) for text in (new, others)] for cache in pair)
+        texts = (new, others) if turn >= 200 else (others,)  # by then the ring has gone round once
+        first, second = ([serve(cache, Request(turn, text), None) for text in texts] for cache in pair)
         assert first == second
-        for asked in (new, np.append(head, [2000 + turn, 1, 1]).astype(np.int32), others - 30):
+        parting = np.append(head, [2000 + turn, 1, 1]).astype(np.int32)
+        for asked in (new, parting, others - 30, others - 900) if turn >= 200 else (others - 30,):
             assert told(pair[0], Request("asked", asked)) == told(pair[1], Request("asked", asked))
 
 
@@ -244,4 +246,32 @@ def test_the_last_time_counts_also_of_what_went_since_somebody_asked(store: Stor
     now = 25.0
     reused, misses, _ = told(cache, Request("asked", np.array([1, 2, 3, 9], np.int32)))
     assert (reused, misses[0].cause, misses[0].seconds) == (2, "evicted", 5.0)
+    check(cache)
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_the_last_time_counts_also_where_the_parent_went_earlier(store: StoreName) -> None:
+    """What grows meets no ghosts, and what is cut off leaves none: the parent's last one is older than the block's."""
+    now = 0.0
+    config = CacheConfig((TierConfig("device", 7),), 1, max_length=16, receipts=True, eviction="adaptive")
+    cache = Cache(config, clock=lambda: now, store=store)
+    ask = Request("asked", np.array([1, 2, 3, 9], np.int32))
+    (sequence,) = cache.add_sequence_batch([Request("grows", np.array([1], np.int32))]).sequences
+    serve(cache, Request("first", np.array([1, 2, 3], np.int32)), None)
+    now = 10.0
+    serve(cache, Request("others", np.arange(100, 106, dtype=np.int32)), None)
+    for token in (2, 3):
+        assert cache.grow(sequence, np.array([token], np.int32)) is not None
+        cache.commit(sequence)
+    cache.release(sequence)
+    assert cache.explain(ask).reused == 3
+    now = 20.0
+    for number in range(20):
+        if cache.explain(ask).reused == 3:
+            serve(cache, Request(number, np.array([200 + number], np.int32)), None)
+    assert cache.explain(ask).reused == 2  # the third has gone again
+    cache.truncate(Request("cut", np.array([1, 2], np.int32)), 1)
+    now = 25.0
+    reused, misses, _ = told(cache, ask)
+    assert (reused, [(miss.cause, miss.seconds) for miss in misses[:2]]) == (1, [("evicted", 15.0), ("evicted", 5.0)])
     check(cache)
