@@ -133,7 +133,7 @@ INNER = {  # names of the twin that only its own parts use
     "Hit": {
         "blocks_for", "end_of", "front", "frozen", "groups", "has_needs", "held_blocks", "mark", "nodes", "num_cold",
         "pages_for", "pages_held", "pages_of_source", "row", "seated", "set_coming", "set_source", "settled",
-        "source_node", "source_pages", "stays",
+        "source_node", "source_pages", "stays", "told",
     },
     "Ledger": set(),
     "Store": set(),

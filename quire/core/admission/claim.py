@@ -30,14 +30,18 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     check_ids(registry, ready)
     now = setup.now() if setup.config.receipts else None  # before the first change: a caller's clock may raise
     batch = Claims(setup.lock, registry.open_claims, registry.abandoned)
+    usual = None if now is None or setup.config.receipt_scopes else (now, None, None)
     try:
         for prepared in ready:
             never = never_fits(setup, prepared, purpose)
             if never is None:
-                claim = claim_one(setup, prepared, purpose, now is not None)
+                claim = Claim(prepared, purpose)
+                row = make_promise(setup, claim, now is not None)
                 batch._claims.append(claim)
-                if now is not None:
-                    note_facts(registry, claim, now)
+                if row < 0 and usual is not None:
+                    claim._noted = usual
+                elif now is not None:
+                    note_facts(registry, claim, row, now)
                 registry.timed = registry.timed or prepared._timed
             else:
                 batch.refused.append(never)
@@ -47,20 +51,13 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     return batch
 
 
-def claim_one(setup: Setup, prepared: Prepared, purpose: Purpose, explains: bool = False) -> Claim:
-    """Find and hold what the cache has for one request."""
-    claim = Claim(prepared, purpose)
-    make_promise(setup, claim, explains)
-    return claim
-
-
-def note_facts(registry: Registry, claim: Claim, now: int) -> None:
-    """What else its receipt will say: later calls change the tree, and rows get other sequences."""
-    runs, _, row = claim._explained
+def note_facts(registry: Registry, claim: Claim, row: int, now: int) -> None:
+    """What else its receipt will say, where a row computes what it lacks or other scopes are asked: later calls change
+    the tree, and rows get other sequences."""
     computing = registry.sequence_in(row) if row >= 0 else None
     scopes = registry.setup.config.receipt_scopes
-    claim._noted = now, computing, look_elsewhere(claim.prepared, runs, scopes) if scopes else None
-    claim._receipt = None  # of what it found before it had to look again
+    elsewhere = look_elsewhere(claim.prepared, claim._hit.explained()[0], scopes) if scopes else None
+    claim._noted = now, computing, elsewhere
 
 
 def never_fits(setup: Setup, prepared: Prepared, purpose: Purpose) -> Refusal | None:

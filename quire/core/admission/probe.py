@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quire.core.admission.claim import claim_one, note_facts
+from quire.core.admission.claim import note_facts
 from quire.core.admission.dry import spared
 from quire.core.admission.prepare import check_device, ready_for
+from quire.core.admission.promise import make_promise
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
 from quire.core.state.claim import Claim, Spans, let_go
@@ -50,9 +51,10 @@ def explain_request(registry: Registry, request: Request | Prepared, purpose: Pu
     """Why a claim would miss what it would miss now: claim, look, give back."""
     (prepared,) = ready_for(registry.setup, [request], purpose)
     now = registry.setup.now()
-    claim = claim_one(registry.setup, prepared, purpose, True)
+    claim = Claim(prepared, purpose)
+    row = make_promise(registry.setup, claim, True)
     try:
-        note_facts(registry, claim, now)
+        note_facts(registry, claim, row, now)
     finally:
         let_go(claim)
     return claim.receipt
@@ -71,7 +73,8 @@ def _look(setup: Setup, prepared: Prepared, purpose: Purpose) -> _Look:
     """Claim, count, give back."""
     groups = setup.groups
     free = [setup.available(group) for group in groups]
-    claim = claim_one(setup, prepared, purpose)
+    claim = Claim(prepared, purpose)
+    make_promise(setup, claim)
     hit, in_hit = claim._hit, int(np.count_nonzero(claim._hit.tiers(0) == 0))
     idle = [free[group] - setup.available(group) for group in groups]
     leaf, held, num_claims, tiers = setup.store.source_state(hit)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from quire.core.store.interface import Hit
 
 
-def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> None:
-    """Find the hit of a claim's request, hold it, and fill in its numbers; `explains`: and why there is no more."""
+def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> int:
+    """Find the hit of a claim's request, hold it, and fill in its numbers; `explains`: and note in it why there is no
+    more. The row that computes what of it is under way, as far as that was looked for, -1: none."""
     prepared, store, computes = claim.prepared, setup.store, claim.purpose == "compute"
     claim._cut = claim._cross_cut = False
     root = setup.roots.find(prepared._scope_key) if prepared._keep else NO_ROOT
@@ -43,9 +44,10 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> None:
     claim.num_tokens = prepared.end - hit.start if computes else 0
     claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
     claim.onboards = _from_below(setup, claim) if len(setup.config.tiers) > 1 else claim._cold
-    if explains:
-        name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
-        claim._explained = store.explain(hit, prepared._chain, root, name, usable)
+    if not explains:
+        return -1
+    name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
+    return store.explain(hit, prepared._chain, root, name, usable)
 
 
 def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:

@@ -186,7 +186,8 @@ def _recut(registry: Registry, row: int, cut: int) -> Setback:
 def _reclaim(registry: Registry, claim: Claim, now: int) -> Setback:
     old = claim.start
     explains = claim._explains
-    make_promise(registry.setup, claim, explains)
+    row = make_promise(registry.setup, claim, explains)
     if explains:
-        note_facts(registry, claim, now)
+        note_facts(registry, claim, row, now)
+        claim._receipt = None  # of what it found before
     return Setback(claim, old, claim.start)

@@ -16,7 +16,7 @@ from quire.core.state.explained import Noted, receipt_of
 from quire.core.state.prepared import Prepared, Purpose
 
 if TYPE_CHECKING:
-    from quire.core.store.interface import Explained, Hit
+    from quire.core.store.interface import Hit
 
 Spans = tuple[Span, ...]
 RECEIPTS_OFF = say("a receipt", "this cache makes none", "build it with CacheConfig(receipts=True), or ask explain")
@@ -48,8 +48,8 @@ class Claim:
     """
 
     __slots__ = (
-        "_cold", "_cross_cut", "_cross_hit", "_cut", "_explained", "_hit", "_noted", "_receipt", "_takes", "junction",
-        "num_tokens", "onboards", "prepared", "purpose",
+        "_cold", "_cross_cut", "_cross_hit", "_cut", "_hit", "_noted", "_receipt", "_takes", "junction", "num_tokens",
+        "onboards", "prepared", "purpose",
     )  # fmt: skip
 
     prepared: Prepared
@@ -64,9 +64,8 @@ class Claim:
     _cold: tuple[int, ...]  # whole hit pages per group that need a slot on the device
     _takes: tuple[int, ...]  # slots per group at the peak; a partial hit's copy is one of them
 
-    _explained: Explained  # what its receipt says, of the store; set, as the next two are, where receipts are made
-    _noted: Noted  # and what else
-    _receipt: Receipt | None  # made when somebody asks for it
+    _noted: Noted  # what its receipt says besides what the hit has noted; set where receipts are made
+    _receipt: Receipt | None  # set when somebody asks for it
 
     def __init__(self, prepared: Prepared, purpose: Purpose) -> None:
         self.prepared = prepared
@@ -105,9 +104,11 @@ class Claim:
         """Why it missed what it missed, as things were when it was claimed; for the operator."""
         if not self._explains:
             raise StateError(RECEIPTS_OFF)
-        if self._receipt is None:
-            self._receipt = receipt_of(self.prepared, self.purpose, self.start, self._explained, self._noted)
-        return self._receipt
+        receipt: Receipt | None = getattr(self, "_receipt", None)
+        if receipt is None:
+            explained = self._hit.explained()
+            self._receipt = receipt = receipt_of(self.prepared, self.purpose, self.start, explained, self._noted)
+        return receipt
 
     @property
     def encoder_start(self) -> int:

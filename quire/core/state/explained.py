@@ -65,7 +65,7 @@ def look_elsewhere(prepared: Prepared, runs: bytes, most: int) -> Elsewhere | No
 
 def receipt_of(prepared: Prepared, purpose: Purpose, reused: int, explained: Explained, noted: Noted) -> Receipt:
     """The receipt of a claim."""
-    config, (runs, tokens, _), (now, computing, elsewhere) = prepared._setup.config, explained, noted
+    config, (runs, tokens), (now, computing, elsewhere) = prepared._setup.config, explained, noted
     misses: list[Miss] = []
     for code, start, stop, group, gone, admission in _rows(runs) if prepared._keep else ():
         miss = Miss(NAMES[code], start, stop, None if group < 0 else group)

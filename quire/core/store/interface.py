@@ -25,7 +25,7 @@ GroupNumbers = tuple[int, int, int, int, int, int, Sequence[int]]  # tail, sink,
 AskNumbers = tuple[int, int, int, int]  # of one group: columns from first to stop, peak, spare
 Need = tuple[int, int, int]  # of one group: blocks before sink, and from first to stop
 SourceState = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # leaf; per group: held, claims, tier
-Explained = tuple[bytes, bytes, int]  # runs of causes, tokens by group and tier, the row that computes them (-1: none)
+Explained = tuple[bytes, bytes]  # runs of causes, tokens by group and tier
 Changes = (
     tuple[  # freed (group, slot); blocks (number, parent), where their tokens start, tokens, words, where those are;
         Int32Array, Int64Array, Int64Array, Int32Array, UInt64Array, Int64Array, list[int], Int64Array  # roots; pages
@@ -103,6 +103,9 @@ class Hit(Protocol):
     @property
     def claimed(self) -> bool:
         """Whether a claim is on it."""
+
+    def explained(self) -> Explained:
+        """What `explain` noted: int64 runs (`causes.py`), and tokens of the pages it reads, int64 [groups, tiers]."""
 
     def node(self, block: int) -> int:
         """Node of a walked block, -1 out of range; of a frozen hit it means nothing any more."""
@@ -245,9 +248,9 @@ class Store(Protocol):
     def source_state(self, hit: Hit) -> SourceState:
         """Of the source now: is a leaf; and per group: its page is held, its claims, its hottest tier."""
 
-    def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> Explained:
-        """Why the whole blocks before `usable` behind a hit, just found, are missing: int64 runs (`causes.py`); and
-        tokens of the pages it reads, int64 [groups, tiers]. `scope` is the event hash of a scope without root."""
+    def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> int:
+        """Note in a hit, just found, why the whole blocks before `usable` behind it are missing; the row that computes
+        those that are under way, -1: none are. `scope` is the event hash of a scope without root."""
 
     # Phase 2
 

@@ -117,11 +117,14 @@ cdef class Store:
         return source_state(&self.state, &hit.path)
 
     def explain(self, Hit hit not None, Chain chain not None, int32_t root, uint64_t scope, Py_ssize_t usable):
-        """Why the whole blocks before `usable` behind a hit, just found, are missing; `interface.py` says more."""
+        """Note in a hit, just found, why the whole blocks before `usable` behind it are missing; the row that computes
+        them, -1: none. `interface.py` says more."""
         check_chain(&self.state, chain, root)
         if hit.store is not self or hit.chain is not chain:
             raise ValueError("explain: the hit is not of this chain, or not of this store")
-        return explain_hit(&self.state, &chain.text, &hit.path, root, scope, usable)
+        if explain_hit(&self.state, &chain.text, &hit.path, root, scope, usable):
+            raise MemoryError("no memory for an explanation")
+        return hit.path.computing
 
     # rows and what they get
 

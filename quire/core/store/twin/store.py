@@ -15,7 +15,6 @@ from quire.core.store.interface import (
     BoolArray,
     Changes,
     EventArrays,
-    Explained,
     GroupNumbers,
     Int16Array,
     Int32Array,
@@ -143,8 +142,8 @@ class Store:
     def source_state(self, hit: Hit) -> SourceState:
         return claim.source_state(hit)
 
-    def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> Explained:
-        """Why what lies behind a hit that was just found is missing."""
+    def explain(self, hit: Hit, chain: Chain, root: int, scope: int, usable: int) -> int:
+        """Note in a hit that was just found why what lies behind it is missing."""
         check_chain(self._state, chain)
         top = None if root == seat.NO_ROOT else self._state.tree.root(root)
         return explain.explain(self._state, hit, chain, top, scope, usable)

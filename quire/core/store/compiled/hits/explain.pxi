@@ -3,24 +3,20 @@
 
 cdef extern from *:
     """
-    /* The first number from `at` on that is at least `least`, or n: sixteen at a time, most are smaller. */
-    static inline int32_t quire_next_of(const int32_t *numbers, int32_t at, int32_t n, int32_t least) {
-        while (at + 16 <= n) {
-            int32_t any = 0;
-            for (int i = 0; i < 16; i++) any |= numbers[at + i] >= least;
-            if (any) break;
-            at += 16;
-        }
-        while (at < n && numbers[at] < least) at++;
+    /* The first row from `at` on that begins alike, or of which nobody knows how it begins; or n. */
+    static inline int32_t quire_next_alike(const uint32_t *openings, int32_t at, int32_t n, uint32_t opening) {
+        while (at < n && openings[at] != opening && openings[at]) at++;
         return at;
     }
     """
-    int32_t next_of "quire_next_of"(const int32_t *numbers, int32_t at, int32_t n, int32_t least) noexcept nogil
+    int32_t next_alike "quire_next_alike"(const uint32_t *openings, int32_t at, int32_t n,
+                                          uint32_t opening) noexcept nogil
 
 cdef enum:                    # causes, as `causes.py` numbers them
     LACK_UNDER_WAY, LACK_EVICTED, LACK_FAILED, LACK_FORGOTTEN, LACK_WINDOW, LACK_SNAPSHOT, LACK_SHORT, LACK_NEW
     LACK_SLOW
     RUN_FIELDS = 6
+    SMALL_ROOM = 16           # runs that a claim may keep room for, whatever it has
     MOST_UNKNOWN = 2          # blocks in a row that are no ghosts: behind them nobody looks for more, but for snapshots
 
 cdef struct Cause:            # of one block
@@ -82,7 +78,7 @@ cdef int walk_on(Look *look, Path *path) noexcept nogil:
 
 cdef inline int32_t ghost_at(Look *look, Pool *g, int32_t block) noexcept nogil:
     """The place of a block's ghost, or -1; keys have been made."""
-    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys[block] ^ look.seed)
+    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys, block, look.seed)
 
 
 cdef bint is_remembered(Look *look, int32_t block) noexcept nogil:
@@ -152,14 +148,27 @@ cdef int32_t common_blocks(Text *one, Text *other, int32_t most) noexcept nogil:
     return block
 
 
+cdef inline uint32_t opening_of(Text *text) noexcept nogil:
+    """What the first block of a text can be told from others by; 0: it has none yet."""
+    return 0 if text.length < text.block_size or text_keys(text, 1) else <uint32_t> text.keys[0] | 1
+
+
 cdef void find_row(Look *look) noexcept nogil:
-    """The running row that has most of the prompt behind the hit and will make it findable; the first of equals."""
+    """The running row that has most of the prompt behind the hit and will make it findable; the first of equals. Most
+    begin otherwise: that is seen without a look at their texts, which lie far from each other."""
     cdef State *s = look.s
     cdef int32_t row = -1, i, shared, least
+    cdef uint32_t opening = opening_of(look.text)
     while look.root >= 0 and look.shared < look.whole:
-        row = next_of(s.length, row + 1, s.num_rows, (look.shared + 1) * s.block_size)
-        if row >= s.num_rows:
+        row = next_alike(s.opening, row + 1, s.most_rows, opening)
+        if row >= s.most_rows:
             return
+        if s.length[row] < (look.shared + 1) * s.block_size:
+            continue
+        if s.opening[row] == 0:
+            s.opening[row] = opening_of(s.rows[row].text)
+        if s.opening[row] != opening:
+            continue
         if s.rows[row].root != look.root or not s.rows[row].keep or s.rows[row].tip < 0:
             continue
         if not same_block(s.rows[row].text, look.text, look.shared):
@@ -348,32 +357,34 @@ cdef void count_tokens(State *s, Path *path, int64_t *found) noexcept nogil:
             tiers[hottest(g, page_at(g, at(&s.tree, path.source).page[i]))] += path.matched
 
 
-cdef object explain_hit(State *s, Text *text, Path *path, int32_t root, uint64_t scope, Py_ssize_t usable):
-    """(runs, tokens by group and tier, row)."""
+cdef int explain_hit(State *s, Text *text, Path *path, int32_t root, uint64_t scope,
+                     Py_ssize_t usable) noexcept nogil:
+    """Into the path: tokens by group and tier, then runs, and the row. -1 without memory."""
     cdef Look look
-    cdef int64_t *runs
+    cdef int64_t *told
     cdef int64_t *end
     cdef Py_ssize_t room, tiers = s.num_groups * s.num_tiers
     look.s, look.text, look.root, look.nodes, look.blocks = s, text, root, path.nodes, path.blocks
     look.whole = <int32_t> (max(<Py_ssize_t> 0, min(usable, text.length)) // s.block_size)
     look.seed = seed_of(&s.tree, root) if root >= 0 else seed_of_scope(scope)
     if walk_on(&look, path) or recall(&look):
-        raise MemoryError("no memory for an explanation")
+        return -1
     look.row, look.shared = -1, look.blocks
     if look.blocks < look.whole:
         find_row(&look)
     look.told = min(look.whole, max(look.known, look.shared))
     room = max(0, look.told - look.blocks) + 3
-    runs = <int64_t *> malloc(8 * tiers + room * (8 * RUN_FIELDS + sizeof(Cause)))
-    if runs == NULL:
-        raise MemoryError("no memory for an explanation")
-    look.causes = <Cause *> (runs + tiers + room * RUN_FIELDS)
-    count_tokens(s, path, runs)
-    end = runs + tiers
+    told = <int64_t *> realloc(path.told, 8 * tiers + room * (8 * RUN_FIELDS + sizeof(Cause)))
+    if told == NULL:
+        return -1
+    look.causes = <Cause *> (told + tiers + room * RUN_FIELDS)
+    count_tokens(s, path, told)
+    end = told + tiers
     if look.blocks < look.whole:
         explain_blocks(&look)
         end = put_runs(&look, end, path.blocks * <int64_t> s.block_size + path.matched)
-    try:
-        return ((<char *> (runs + tiers))[:8 * (end - runs - tiers)], (<char *> runs)[:8 * tiers], look.row)
-    finally:
-        free(runs)
+    path.told, path.num_told, path.computing = told, end - told, look.row
+    if room > SMALL_ROOM:
+        told = <int64_t *> realloc(told, 8 * path.num_told)
+        path.told = told if told != NULL else path.told
+    return 0

@@ -31,6 +31,9 @@ cdef struct Path:
     int32_t coming            # blocks of the hit if what is in the slow tier only had been brought up
     int32_t stays             # the claim keeps pages where they are
     int32_t parts             # texts went on behind the last walked block, at the walk
+    int32_t computing         # the row that computes what is under way, -1: none; and
+    int64_t *told             # why there is no more: tokens by group and tier, then runs; NULL: nobody has asked
+    Py_ssize_t num_told
 
 cdef struct Run:
     int32_t first             # the present run: [first, last)
@@ -223,6 +226,13 @@ cdef class Hit:
         free(self.path.present)
         free(self.path.needs)
         free(self.path.pages)
+        free(self.path.told)
+
+    def explained(self):
+        """(runs, tokens by group and tier), as `explain` found them."""
+        cdef Py_ssize_t tiers = self.state.num_groups * self.state.num_tiers if self.path.told != NULL else 0
+        cdef char *told = <char *> self.path.told
+        return told[8 * tiers:8 * self.path.num_told], told[:8 * tiers]
 
     @property
     def blocks(self):

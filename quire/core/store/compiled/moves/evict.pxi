@@ -50,18 +50,22 @@ cdef inline void lift(Pool *g, int32_t t, int32_t p) noexcept nogil:
 cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
     """What is known of a page that leaves the tree is kept; of a partial block nothing is."""
     cdef int32_t node = page_at(g, p).node
+    cdef uint64_t key = key_at(&s.tree, node), above = key_at(&s.tree, at(&s.tree, node).parent)
     if g.ghosts == NULL or at(&s.tree, node).size != s.block_size:
         return
     if g.cells != NULL:
-        remember(g.cells, p, key_at(&s.tree, node), s.admissions, why)
+        remember(g.cells, p, key, above, s.admissions, why)
     else:
-        add_ghost(g.ghosts, key_at(&s.tree, node), s.now, s.admissions, why)
+        add_ghost(g.ghosts, key, above, s.now, s.admissions, why)
 
 
 cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
     """The page of a node goes for another reason: what is remembered of an older one is not so any more."""
-    if g.cells == NULL and g.ghosts != NULL and at(&s.tree, node).size == s.block_size:
-        drop_ghost(g.ghosts, key_at(&s.tree, node))
+    cdef uint64_t[MAX_HIDDEN + 1] keys
+    cdef int32_t count
+    if g.cells == NULL and g.ghosts != NULL and g.ghosts.count and at(&s.tree, node).size == s.block_size:
+        count = keys_above(&s.tree, node, keys, MAX_HIDDEN + 1)
+        drop_ghost(g.ghosts, keys + MAX_HIDDEN + 1 - count, count - 1, 0)
 
 
 cdef inline void fetch_key(State *s, int32_t node) noexcept nogil:

@@ -208,10 +208,10 @@ cdef void use(Cells *c, int32_t p) noexcept nogil:
     begin(c, p, min(memory_at(c, p).uses + 1, MAX_USES))
 
 
-cdef bint meet(Cells *c, int32_t column, uint64_t key) noexcept nogil:
+cdef bint meet(Cells *c, const uint64_t *keys, int32_t column, uint64_t seed) noexcept nogil:
     """An admission will make a page for a column: whether its block was there before; noted if so."""
     cdef Ghosts *e = &c.ghosts
-    cdef int32_t place = take_ghost(e, key)
+    cdef int32_t place = take_ghost(e, keys, column, seed)
     cdef Ghost *ghost
     if place < 0:
         return False
@@ -231,14 +231,14 @@ cdef inline void forget_met(Cells *c) noexcept nogil:
     c.met_first = c.met_last = 0
 
 
-cdef void remember(Cells *c, int32_t p, uint64_t key, uint32_t admission, int32_t why) noexcept nogil:
+cdef void remember(Cells *c, int32_t p, uint64_t key, uint64_t above, uint32_t admission, int32_t why) noexcept nogil:
     """A page is gone for good."""
     cdef Ghosts *e = &c.ghosts
     cdef Memory *memory = memory_at(c, p)
     cdef Ghost *ghost
     if e.room == 0:
         return
-    ghost = make_ghost(e, key)
+    ghost = make_ghost(e, key, above)
     if ghost.facts:
         c.lost[reuse_of(ghost) * NUM_AGES + bin_of(c, ghost.used)] += 1     # they come and fall out together
     ghost.used, ghost.admission = memory.used, admission

@@ -18,9 +18,10 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.written = <int32_t *> calloc(stakes, 4)
     s.edge = <int32_t *> calloc(rows, 4)
     s.due = <int32_t *> calloc(rows, 4)
+    s.opening = <uint32_t *> calloc(rows, 4)
     s.crossing = <int32_t *> malloc(4 * rows)
     if not (s.pools and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
-            and s.wants and s.stakes and s.written and s.edge and s.due):
+            and s.wants and s.stakes and s.written and s.edge and s.due and s.opening):
         raise MemoryError("no memory for the rows")
     if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
         raise MemoryError("no memory for the tree")
@@ -55,6 +56,7 @@ cdef void state_close(State *s) noexcept:
     free(s.written)
     free(s.edge)
     free(s.due)
+    free(s.opening)
     free(s.crossing)
 
 

@@ -3,6 +3,10 @@
 # of those. A page that goes a second time leaves a second ghost, and the newest is the one that is found. A ghost that
 # is taken leaves a gap in the ring. For one that falls out nothing is done: by the turn of the ring in which a link was
 # made, and since links lead to older ghosts only, whoever follows one knows that another is there now.
+# A text goes leaf first: mostly the ghost behind a block's is its parent's. Then the block has no link, up to MAX_HIDDEN
+# in a row: it is *hidden*, and found from the first ancestor's that has one, as many places before that. Nothing has to
+# be true of an ancestor's place but its key: a gap keeps it, and it never falls out before what is hidden there. A link
+# is a line of far memory; so most pages that go cost none.
 # Links are made late: ghosts between `linked` and `next` are in the ring alone, until somebody looks for one or there
 # are MAX_UNLINKED. Far memory is slow, but comes at once to whoever asks for much of it.
 # Does not know: pages that are there, what a ghost is remembered for.
@@ -13,10 +17,12 @@ cdef enum:
     TURN_SHIFT = 30
     MAX_REST = 0xFFFFF
     MAX_UNLINKED = 512        # ghosts
+    MAX_HIDDEN = 7            # in a row
+    MAX_STEPS = 64            # along the links of a block's ancestors, before all ghosts get links of their own
 
 cdef packed struct Ghost:
     uint64_t key              # of the block under its parents and its scope
-    uint32_t older            # link to the one before it whose key begins alike
+    uint32_t older            # link to the one before it whose key begins alike; until links are made: whether it is hidden
     uint32_t facts            # quarters of a second that it rested until it went << 12 | uses << 4 | why << 2 | class
     int64_t used              # when an admission last used it
     uint32_t admission        # admissions so far, the one it made room for included
@@ -24,7 +30,15 @@ cdef packed struct Ghost:
 cdef struct Ghosts:
     Ghost *ring               # without facts: a gap
     uint32_t *newest          # links, by the beginnings of keys; one that never was is taken for one that fell out
+    uint64_t above            # the key of the parent of the block that went last
     uint32_t turn             # of the ring
+    int32_t hidden            # of the last ghosts, in a row
+    int32_t found             # the newest ghost of its block that was found last, if none was made since, or -1
+    bint absent               # none was made since a block was looked for that has neither ghosts nor gaps:
+    uint64_t missed           # its key
+    bint seen                 # a ghost or a gap of the block that is looked for
+    int32_t steps             # along links of ancestors, in the last search
+    bint all_linked           # nothing is hidden any more
     int32_t room
     int32_t next
     int32_t linked            # places from here to `next` are in the ring alone
@@ -34,7 +48,7 @@ cdef struct Ghosts:
 cdef int ghosts_open(Ghosts *e, int64_t room) noexcept nogil:
     """-1 without memory."""
     cdef Py_ssize_t n = <Py_ssize_t> min(room, <int64_t> MOST_GHOSTS)
-    e.room, e.turn = <int32_t> n, 1
+    e.room, e.turn, e.found = <int32_t> n, 1, -1
     e.ring = <Ghost *> table_alloc(n * sizeof(Ghost) + 1)
     e.newest = <uint32_t *> table_alloc(4 * n + 1)
     write_to(e.ring, n * sizeof(Ghost))
@@ -66,35 +80,91 @@ cdef inline bint is_older(Ghosts *e, int32_t place, int32_t other) noexcept nogi
     return (place - e.room if place >= e.next else place) < (other - e.room if other >= e.next else other)
 
 
-cdef int32_t find_from(Ghosts *e, uint32_t link, int32_t before, uint64_t key) noexcept nogil:
-    """The place of the newest ghost of a key from a link on, that of the ghost at `before` (-1: of none), or -1."""
-    cdef int32_t place = follow(e, link)
-    while place >= 0 and (before < 0 or is_older(e, place, before)):
-        if e.ring[place].key == key and e.ring[place].facts:
-            return place
-        before, place = place, follow(e, e.ring[place].older)
-    return -1
-
-
 cdef void link_ghosts(Ghosts *e) noexcept nogil:
     """All ghosts can be found."""
-    cdef int32_t i, n = e.next - e.linked
-    cdef uint32_t link = e.turn << TURN_SHIFT | <uint32_t> e.linked
-    cdef Ghost *ghosts = e.ring + e.linked
+    cdef int32_t[MAX_UNLINKED] places
+    cdef int32_t i, place, count = 0
+    cdef uint32_t turn = e.turn << TURN_SHIFT
     cdef uint32_t *newest
-    for i in range(n):
-        touch(newest_of(e, ghosts[i].key))
-    for i in range(n):
-        newest = newest_of(e, ghosts[i].key)
-        ghosts[i].older = newest[0]
-        newest[0] = link + <uint32_t> i
+    for place in range(e.linked, e.next):
+        places[count] = place
+        count += 1 - e.ring[place].older
+    for i in range(count):
+        touch(newest_of(e, e.ring[places[i]].key))
+    for i in range(count):
+        newest = newest_of(e, e.ring[places[i]].key)
+        e.ring[places[i]].older = newest[0]
+        newest[0] = turn | <uint32_t> places[i]
     e.linked = e.next
 
 
-cdef int32_t find_ghost(Ghosts *e, uint64_t key) noexcept nogil:
-    """The place of the newest ghost of a key, or -1."""
+cdef void link_all(Ghosts *e) noexcept nogil:
+    """From now on every ghost has a link: some block went so often that those hidden behind it are searched for long."""
+    cdef int32_t i, place
+    cdef uint32_t *newest
+    memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
+    for i in range(e.room):
+        place = i + e.next if i + e.next < e.room else i + e.next - e.room     # the oldest first
+        if e.ring[place].facts:
+            newest = newest_of(e, e.ring[place].key)
+            e.ring[place].older = newest[0]
+            newest[0] = e.turn - (place >= e.next) << TURN_SHIFT | <uint32_t> place
+    e.all_linked = True
+
+
+cdef int32_t find_from(Ghosts *e, uint32_t link, int32_t up, uint64_t key, int32_t best) noexcept nogil:
+    """The newest ghost of a key that lies `up` places before one from a link on; `best` if there is none, or none newer."""
+    cdef int32_t place = follow(e, link), before = -1, found
+    while place >= 0 and (before < 0 or is_older(e, place, before)) and (best < 0 or is_older(e, best, place)):
+        found = place - up
+        if found >= 0 and e.ring[found].key == key:
+            e.seen = True
+            if e.ring[found].facts and (best < 0 or is_older(e, best, found)):
+                return found
+        e.steps += up > 0
+        before, place = place, follow(e, e.ring[place].older)
+    return best
+
+
+cdef int32_t num_above(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t seed) noexcept nogil:
+    """How many ancestors of a block may have links that lead to its ghosts; what is known of them is fetched."""
+    cdef int32_t up, count = 0 if e.all_linked else min(block, <int32_t> MAX_HIDDEN)
+    if count and e.absent and e.missed == keys[block - 1] ^ seed:
+        return 0              # of what is hidden the parent lies right behind it
     link_ghosts(e)
-    return find_from(e, newest_of(e, key)[0], -1, key) if e.count else -1
+    for up in range(count + 1):
+        touch(newest_of(e, keys[block - up] ^ seed))
+    return count
+
+
+cdef inline int32_t find_below(Ghosts *e, uint64_t parent, uint64_t key) noexcept nogil:
+    """The place before the ghost that was found last, if that is the parent's and this a block's own, or -1. Of those of
+    the block that are hidden none is newer: it would lie before a newer one of the parent's."""
+    cdef int32_t place = e.found - 1
+    if place < 0 or e.ring[place].key != key or not e.ring[place].facts:
+        return -1
+    return place if e.ring[e.found].key == parent and e.ring[e.found].facts else -1
+
+
+cdef int32_t find_ghost(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t seed) noexcept nogil:
+    """The place of the newest ghost of a block, or -1. Of its text the keys, each xor the seed, up to its own."""
+    cdef uint64_t key = keys[block] ^ seed
+    cdef int32_t place = -1, up
+    if e.count == 0:
+        return -1
+    if block and e.found > 0:
+        place = find_below(e, keys[block - 1] ^ seed, key)
+    if place >= 0:
+        place = find_from(e, newest_of(e, key)[0], 0, key, place)
+    else:
+        e.steps, e.seen = 0, False
+        for up in range(num_above(e, keys, block, seed) + 1):
+            place = find_from(e, newest_of(e, keys[block - up] ^ seed)[0], up, key, place)
+        e.absent, e.missed = not e.seen, key
+        if e.steps > MAX_STEPS:
+            link_all(e)
+    e.found = place
+    return place
 
 
 cdef void fetch_ghosts(Ghosts *e, const uint64_t *keys, int64_t n, uint64_t seed) noexcept nogil:
@@ -117,29 +187,53 @@ cdef inline void leave_place(Ghosts *e, int32_t place) noexcept nogil:
     e.count -= 1
 
 
-cdef int32_t take_ghost(Ghosts *e, uint64_t key) noexcept nogil:
-    """The place of the newest ghost of a key, whose facts the caller has to erase, or -1; the key has none any more."""
-    cdef int32_t place = find_ghost(e, key), older = place
-    while older >= 0:
-        older = find_from(e, e.ring[older].older, older, key)
-        if older >= 0:
-            leave_place(e, older)
+cdef int32_t take_from(Ghosts *e, uint32_t link, int32_t up, uint64_t key, int32_t newest) noexcept nogil:
+    """Of the ghosts of a key that lie `up` places before those from a link on, and `newest`, only the newest is left."""
+    cdef int32_t place = follow(e, link), before = -1, found
+    while place >= 0 and (before < 0 or is_older(e, place, before)):
+        found = place - up
+        if found >= 0 and found != newest and e.ring[found].key == key and e.ring[found].facts:
+            if newest < 0 or is_older(e, newest, found):
+                newest, found = found, newest
+            if found >= 0:
+                leave_place(e, found)
+        e.steps += up > 0
+        before, place = place, follow(e, e.ring[place].older)
+    return newest
+
+
+cdef int32_t take_ghost(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t seed) noexcept nogil:
+    """The place of the newest ghost of a block, whose facts the caller has to erase, or -1; it has none any more."""
+    cdef uint64_t key = keys[block] ^ seed
+    cdef int32_t place = -1, up
+    if e.count == 0:
+        return -1
+    e.steps = 0
+    for up in range(num_above(e, keys, block, seed) + 1):
+        place = take_from(e, newest_of(e, keys[block - up] ^ seed)[0], up, key, place)
+    if e.steps > MAX_STEPS:
+        link_all(e)
     e.count -= place >= 0
     return place
 
 
-cdef void drop_ghost(Ghosts *e, uint64_t key) noexcept nogil:
-    """The ghosts of a key are none any more."""
-    cdef int32_t place = take_ghost(e, key)
+cdef void drop_ghost(Ghosts *e, const uint64_t *keys, int32_t block, uint64_t seed) noexcept nogil:
+    """The ghosts of a block are none any more."""
+    cdef int32_t place = take_ghost(e, keys, block, seed)
     if place >= 0:
         e.ring[place].facts = 0
 
 
-cdef inline Ghost *make_ghost(Ghosts *e, uint64_t key) noexcept nogil:
+cdef inline Ghost *make_ghost(Ghosts *e, uint64_t key, uint64_t above) noexcept nogil:
+    """The next place for a block, with the key of its parent."""
     cdef Ghost *ghost = e.ring + e.next
+    cdef bint hides = key == e.above and e.next > e.linked and e.hidden < MAX_HIDDEN and not e.all_linked
+    if hides:                 # the one before it, which nobody needs a link to
+        e.ring[e.next - 1].older = 1
+    e.hidden = e.hidden + 1 if hides else 0
     e.count += ghost.facts == 0
-    ghost.key = key
-    e.next += 1
+    ghost.key, ghost.older, e.above = key, 0, above
+    e.next, e.found, e.absent = e.next + 1, -1, False
     if e.next == e.room or e.next - e.linked == MAX_UNLINKED:
         link_ghosts(e)
         if e.next == e.room:
@@ -148,21 +242,24 @@ cdef inline Ghost *make_ghost(Ghosts *e, uint64_t key) noexcept nogil:
     return ghost
 
 
-cdef inline void add_ghost(Ghosts *e, uint64_t key, int64_t now, uint32_t admission, int32_t why) noexcept nogil:
+cdef inline void add_ghost(Ghosts *e, uint64_t key, uint64_t above, int64_t now, uint32_t admission,
+                           int32_t why) noexcept nogil:
     """A page is gone now; no order learns from it."""
     cdef Ghost *ghost
     if e.room:
-        ghost = make_ghost(e, key)
+        ghost = make_ghost(e, key, above)
         ghost.facts, ghost.used, ghost.admission = <uint32_t> why << 2, now, admission
 
 
 cdef void ghosts_clear(Ghosts *e) noexcept nogil:
     """Forget all, as if none had ever been."""
     cdef int32_t place
-    for place in range(e.room):
+    if e.turn == 1 and e.next == 0:
+        return                # there is none
+    for place in range(e.room if e.turn > 1 else e.next):
         e.ring[place].facts = 0
     memset(e.newest, 0, 4 * <Py_ssize_t> e.room)
-    e.next, e.linked, e.count, e.turn = 0, 0, 0, 1
+    e.next, e.linked, e.count, e.turn, e.found, e.absent, e.all_linked = 0, 0, 0, 1, -1, False, False
 
 
 cdef inline uint32_t rest_of(int64_t used, int64_t now) noexcept nogil:

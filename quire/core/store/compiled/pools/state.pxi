@@ -55,6 +55,7 @@ cdef struct State:
     int64_t seats             # seats so far
     int64_t now               # the last tick a caller gave
     uint32_t admissions       # rows settled so far
+    int32_t most_rows         # one after the last row that was ever live
     int32_t min_uses          # of a page that is copied down early, in the adaptive order
     Pool *pools
     Row *rows
@@ -65,6 +66,7 @@ cdef struct State:
                               # only current pages have such
     int32_t *edge             # per row: the longest it can be without another column; NO_LENGTH: a prompt is under way
     int32_t *due              # per row: computed tokens that make another block; NO_LENGTH: a commit has more to do
+    uint32_t *opening         # per row: what its first block can be told from others' by, 0: nobody has looked yet
     int32_t *length           # NumPy memory, per row
     int32_t *handed           # tokens that were handed out to be computed: from `computed` up to `length`
     int32_t *computed

@@ -81,6 +81,7 @@ cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nog
     cdef int32_t i, k, more, taken = 0
     s.rows[target], s.sights[target] = s.rows[source], s.sights[source]
     s.rows[target].chain, s.rows[target].text, s.rows[target].tip, s.rows[target].seat = NULL, text, -1, 0
+    s.most_rows, s.opening[target] = max(s.most_rows, target + 1), 0
     s.length[target], s.computed[target] = s.length[source], s.computed[source]
     s.committed[target], s.handed[target] = s.committed[source], s.handed[source]
     set_tip(s, target, s.rows[source].tip)

@@ -141,6 +141,7 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
     cdef Pool *g
     text_truncate(s.rows[row].text, length)
     s.rows[row].seat = 0      # it is not as it was seated
+    s.opening[row] = 0
     s.length[row] = length
     s.rows[row].reached = max(s.rows[row].reached, s.handed[row])
     s.handed[row] = min(s.handed[row], length)

@@ -104,6 +104,7 @@ cdef void forget_ghosts(State *s) noexcept nogil:
 cdef int32_t clear(State *s) noexcept nogil:
     """Remove everything, roots too; the number of pages detached."""
     cdef int32_t row, count = 0
+    forget_ghosts(s)          # first: what is removed then has none to be looked for
     for row in range(s.num_rows):
         s.rows[row].tip = -1
     while s.tree.first_root >= 0:
@@ -111,7 +112,6 @@ cdef int32_t clear(State *s) noexcept nogil:
         while at(&s.tree, s.tree.first_root).child >= 0:
             count += remove_subtree(s, leftmost(&s.tree, at(&s.tree, s.tree.first_root).child), False)
         free_root(&s.tree, s.tree.first_root)
-    forget_ghosts(s)
     if s.log.batches != NULL:
         log_cleared(&s.log)
     return count
@@ -134,12 +134,12 @@ cdef bint lose(State *s, Pool *g, int32_t p) noexcept nogil:
 cdef int32_t forget_below(State *s, int32_t root) noexcept nogil:
     """Remove all below a root, and all ghosts, which do not tell whose they are; the number of pages detached."""
     cdef int32_t row, count = 0
+    forget_ghosts(s)
     for row in range(s.num_rows):
         if is_live(s, row) and s.rows[row].root == root and s.rows[row].tip >= 0:
             set_tip(s, row, -1)
     while at(&s.tree, root).child >= 0:
         count += remove_branch(s, leftmost(&s.tree, at(&s.tree, root).child))
-    forget_ghosts(s)
     return count
 
 

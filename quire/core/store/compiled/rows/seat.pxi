@@ -104,6 +104,7 @@ cdef void seat(State *s, Path *path, int32_t row, Text *text, int32_t root, bint
     r.text, r.root, r.keep, r.tip, r.twins, r.reached = text, root, keep, -1, 0, 0
     r.ahead = path.needs != NULL
     r.priority, r.duration = DEFAULT_PRIORITY, -1
+    s.most_rows, s.opening[row] = max(s.most_rows, row + 1), 0
     s.length[row] = <int32_t> text.length
     s.handed[row] = s.computed[row] = path.blocks * s.block_size + path.matched
     s.committed[row] = path.blocks

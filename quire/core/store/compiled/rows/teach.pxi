@@ -34,7 +34,7 @@ cdef bint teach_span(State *s, Pool *g, int32_t row, int32_t first, int32_t last
         if b >= fetched:      # the first was one: so are others, mostly
             fetched = min(whole, b + MAX_RUN)
             fetch_ghosts(g.ghosts, text.keys + b, fetched - b, seed)
-        if not meet(g.cells, b, text.keys[b] ^ seed):
+        if not meet(g.cells, text.keys, b, seed):
             return False
         known[0] = b + 1
     return True
@@ -115,7 +115,7 @@ cdef void use_span(State *s, Pool *g, int32_t first, int32_t last, bint again) n
 cdef void meet_behind(State *s, Pool *g, Text *text, int32_t root, int32_t block, int32_t last) noexcept nogil:
     """The ghosts of a text from a block on, up to the first block that is none."""
     cdef uint64_t seed = seed_of(&s.tree, root)
-    while block < last and meet(g.cells, block, text.keys[block] ^ seed):
+    while block < last and meet(g.cells, text.keys, block, seed):
         block += 1
     forget_met(g.cells)
 

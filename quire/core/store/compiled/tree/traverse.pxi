@@ -57,6 +57,16 @@ cdef void climb(Tree *t, int32_t node, int32_t low, int32_t depth, int32_t *path
         node = at(t, node).parent
 
 
+cdef int32_t keys_above(Tree *t, int32_t node, uint64_t *keys, int32_t most) noexcept nogil:
+    """The keys of a block and those above it, at most so many, to the end of as much room; how many."""
+    cdef int32_t count = 0
+    while count < most and not at(t, node).flags & ROOT:
+        count += 1
+        keys[most - count] = key_at(t, node)
+        node = at(t, node).parent
+    return count
+
+
 cdef int32_t depth_of(Tree *t, int32_t n) noexcept nogil:
     """Blocks from the root to a node. The tip of a row that keeps nothing is not as deep as what it has committed."""
     cdef int32_t depth = 0

@@ -25,7 +25,6 @@ from quire.core.store.causes import (
     UNDER_WAY,
     WINDOW,
 )
-from quire.core.store.interface import Explained
 from quire.core.store.reuse import SPOILT
 from quire.core.store.twin.hits.partial import nearest_common
 from quire.core.store.twin.hits.walk_result import Hit
@@ -84,8 +83,8 @@ class Look:
         return offered(self.state, self.row, group)
 
 
-def explain(state: State, hit: Hit, chain: Chain, root: Node | None, scope: int, usable: int) -> Explained:
-    """Why what lies behind a hit is missing; `scope` names the scope where it has no root."""
+def explain(state: State, hit: Hit, chain: Chain, root: Node | None, scope: int, usable: int) -> int:
+    """Note in a hit why what lies behind it is missing; the row that computes it. `scope` names one without root."""
     look = Look(state, chain, root, scope, usable)
     walk_on(look, hit.nodes)
     recall(look)
@@ -95,7 +94,8 @@ def explain(state: State, hit: Hit, chain: Chain, root: Node | None, scope: int,
         explain_part = snapshots_missed if state.groups[group].current else pages_missed
         causes += explain_part(look, group, first, stop)
     runs = runs_of_causes(look, hit, causes)
-    return np.array(runs, np.int64).tobytes(), tokens_by_tier(state, hit), look.row
+    hit.told = np.array(runs, np.int64).tobytes(), tokens_by_tier(state, hit)
+    return look.row
 
 
 def walk_on(look: Look, nodes: Sequence[Node]) -> None:

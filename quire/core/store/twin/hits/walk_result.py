@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quire.core.store.interface import BoolArray, Int32Array, Need
+from quire.core.store.interface import BoolArray, Explained, Int32Array, Need
 from quire.core.store.twin.pools.group import ALL, Group
 from quire.core.store.twin.pools.listing import is_near
 from quire.core.store.twin.tree.node import Node, Page
@@ -20,7 +20,7 @@ class Hit:
 
     __slots__ = (
         "_blocks", "_claimed", "_coming", "_first", "_matched", "_needs", "_present", "_size", "_slow",
-        "frozen", "groups", "nodes", "pages_held", "parts", "row", "source_node", "source_pages", "stays",
+        "frozen", "groups", "nodes", "pages_held", "parts", "row", "source_node", "source_pages", "stays", "told",
     )  # fmt: skip
 
     def __init__(self, groups: Sequence[Group], nodes: list[Node], blocks: int, size: int, first: int = 0) -> None:
@@ -42,11 +42,16 @@ class Hit:
         self._coming = blocks
         self.frozen = False  # its claim would outlive its blocks
         self.stays = False  # its claim keeps pages where they are
+        self.told: Explained = b"", b""  # why there is no more: runs of causes, tokens by group and tier
 
     @property
     def blocks(self) -> int:
         """Full blocks that can be reused."""
         return self._blocks
+
+    def explained(self) -> Explained:
+        """What `explain` noted."""
+        return self.told
 
     @property
     def coming(self) -> int:
