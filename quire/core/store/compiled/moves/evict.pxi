@@ -66,7 +66,8 @@ cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
 
 cdef inline void fetch_key(State *s, int32_t node) noexcept nogil:
     """Fetch what finds a block."""
-    touch(s.tree.index + home_of(&s.tree, at(&s.tree, node).key))
+    if not is_behind(&s.tree, node):
+        touch(s.tree.index + home_of(&s.tree, at(&s.tree, node).key))
 
 
 cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
