@@ -32,15 +32,18 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     batch = Claims(setup.lock, registry.open_claims, registry.abandoned)
     try:
         for prepared in ready:
-            never = never_fits(setup, prepared, purpose)
-            if never is None:
-                claim = claim_one(setup, prepared, purpose, now is not None)
-                batch._claims.append(claim)
-                if now is not None:
-                    note_facts(registry, claim, now)
-                registry.timed = registry.timed or prepared._timed
-            else:
-                batch.refused.append(never)
+            if prepared._fits != purpose:  # asked once, however often it is claimed
+                never = never_fits(setup, prepared, purpose)
+                if never is not None:
+                    batch.refused.append(never)
+                    continue
+                prepared._fits = purpose
+            claim = claim_one(setup, prepared, purpose, now is not None)
+            batch._claims.append(claim)
+            if now is not None:
+                note_facts(registry, claim, now)
+            if prepared._timed:
+                registry.timed = True
     except BaseException:  # an interrupt, no memory: all of them or none
         batch.drop()
         raise
