@@ -48,4 +48,5 @@ class Step:
 
 
 def _no_budget(name: str, value: object) -> InputError:
-    return InputError(say(f"{name} {shown(value)}", "nothing fits into it", "pass a whole number of at least 1, or None"))
+    cure = "pass a whole number of at least 1, or None"
+    return InputError(say(f"{name} {shown(value)}", "nothing fits into it", cure))

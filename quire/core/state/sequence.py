@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.records.errors import StateError, UnknownError, say, shown
-from quire.core.records.reports.stats import Counts, counts
+from quire.core.records.reports.stats import Counts, Reuse, counts, reuse
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
 from quire.core.state.prepared import Prepared
@@ -129,6 +129,11 @@ class Sequence:
         (store, place), config = self._pool(group), self._setup.config
         numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = store.row_counters[place][self._live_row()]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
+
+    def _reuse(self, group: int) -> Reuse:
+        """The part of it that says where its prompt came from."""
+        store, place = self._setup.pools[group]
+        return reuse(store.row_counters[place][self._live_row()], len(self._setup.config.tiers))
 
     def _live_row(self) -> int:
         """Its row, or an error after release."""

@@ -25,6 +25,7 @@ class AdmissionResult:
     """What one step was told to compute, and what had been estimated for it when it was chosen."""
 
     spans: list[PromptSpan] = field(default_factory=list)
+    num_tokens: int = 0  # of those spans
     admitted: list[Live] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     estimate: int = 0  # tokens to compute, of those that were admitted and those that continue
@@ -32,10 +33,10 @@ class AdmissionResult:
     lost: int = 0  # prompt tokens that were estimated to be there, and were not
     receipts: dict[Hashable, Receipt] = field(default_factory=dict)  # of those admitted, where receipts are made
 
-    @property
-    def num_tokens(self) -> int:
-        """Prompt tokens that the step computes."""
-        return sum([span.end - span.start for span in self.spans])
+    def add(self, sequence: Live, start: int, end: int) -> None:
+        """The step computes these tokens of it."""
+        self.spans.append(PromptSpan(sequence, start, end))
+        self.num_tokens += end - start
 
     def take(self, batch: Batch, start: int, tokens: int, explains: bool) -> None:
         """Add a batch of one request, for which so many tokens from `start` on were estimated."""
@@ -44,7 +45,7 @@ class AdmissionResult:
             self.receipts.update(receipts_of(batch))
         for sequence in batch.sequences:
             self.admitted.append(sequence)
-            self.spans.append(PromptSpan(sequence, sequence.computed, batch.spans[sequence].end))
+            self.add(sequence, sequence.computed, batch.spans[sequence].end)
             self.estimate += tokens
             self.lost += max(0, start - sequence.computed)
 
@@ -108,7 +109,7 @@ class TwoPhase:
             result.receipts = receipts_of(batch)
         for sequence, start, end in batch._parts:
             computed, promised = sequence.computed, starts.get(sequence.id, start)
-            result.spans.append(PromptSpan(sequence, computed, end))
+            result.add(sequence, computed, end)
             result.estimate += end - promised
             if computed < promised:
                 result.lost += promised - computed
