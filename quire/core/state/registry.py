@@ -98,8 +98,9 @@ class Registry:
             self._trust(True)
 
     def _trust(self, copies: bool) -> None:
-        for stream in self.setup.streams:
-            stream.store.inherit = copies
+        self.setup.store.inherit = copies
+        if self.setup.cross is not None:
+            self.setup.cross.store.inherit = copies
 
 
 def _take_moves(setup: Setup) -> Moves:

@@ -4,26 +4,6 @@
 # Does not know: whose pages are made; callers have made sure that something is available and that the log has room.
 
 
-cdef int32_t run_length(Pool *g, int32_t t, int32_t wanted, int32_t *slots, int32_t *pages) noexcept nogil:
-    """The next victims of tier t, up to `wanted`: what follows its first one in one class, to the first slot whose page
-    must stay or has a copy below. How many; none if the first is empty or a shadow's."""
-    cdef Order *o = g.tiers + t
-    cdef int32_t slot = pick(g, t), count = 0, i
-    cdef Page *page
-    while count < wanted and 0 <= slot < o.size and o.slots[slot].page >= 0:
-        slots[count], pages[count] = slot, o.slots[slot].page
-        prefetch(page_at(g, pages[count]))
-        if t:
-            prefetch(g.stays + pages[count])
-        slot = o.slots[slot].next
-        count += 1
-    for i in range(count):
-        page = page_at(g, pages[i])
-        if claims_of(page) or hottest(g, page) != t or (t == 0 and page.slot[1] >= 0) or is_kept(g, o, pages[i]):
-            return i
-    return count
-
-
 cdef void cut_list(Order *o, const int32_t *slots, int32_t count, int32_t kind) noexcept nogil:
     """Take slots that follow each other out of their class, the first of them being where its cursor is."""
     cdef int32_t before = o.slots[slots[0]].prev, after = o.slots[slots[count - 1]].next, i
@@ -34,23 +14,46 @@ cdef void cut_list(Order *o, const int32_t *slots, int32_t count, int32_t kind) 
         o.filled[kind >> 6] &= ~(<uint64_t> 1 << (kind & 63))
 
 
+cdef inline bint is_filled(Order *o, int32_t slot) noexcept nogil:
+    return 0 <= slot < o.size and o.slots[slot].page >= 0
+
+
+cdef int32_t find_pairs(Pool *g, int32_t wanted, int32_t *pages) noexcept nogil:
+    """Of a device and a host, what goes next and follows each other in one class of each tier: slots of both, and the
+    host's pages. How many pairs, up to the first page that must stay, or is on the device and has a copy below."""
+    cdef Order *o = g.tiers
+    cdef Order *below = g.tiers + 1
+    cdef int32_t slot = pick(g, 0), room = pick(g, 1), count = 0, i
+    cdef Page *page
+    cdef Page *dropped
+    while count < wanted and is_filled(o, slot) and is_filled(below, room):
+        g.run[count], g.rooms[count], pages[count] = slot, room, below.slots[room].page
+        prefetch(page_at(g, o.slots[slot].page))
+        prefetch(page_at(g, pages[count]))
+        prefetch(g.stays + pages[count])
+        slot, room = o.slots[slot].next, below.slots[room].next
+        count += 1
+    for i in range(count):
+        page, dropped = page_at(g, o.slots[g.run[i]].page), page_at(g, pages[i])
+        if claims_of(page) or page.slot[1] >= 0 or claims_of(dropped) or dropped.slot[0] >= 0 or stays_of(g, pages[i]):
+            return i
+        prefetch(at(g.tree, dropped.node))
+    return count
+
+
 cdef int32_t cut_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
     """Of a device and a host: take up to `wanted` slots whose pages go down, and as many slots there whose pages are
     dropped for them; how many. None where the next page goes another way."""
     cdef int32_t[MAX_RUN] pages
-    cdef int32_t count = run_length(g, 0, wanted, g.run, pages), kind, i
-    if count == 0 or priority_of(page_at(g, pages[0])) < s.offload_min:
+    cdef int32_t count = find_pairs(g, wanted, pages), kind, below
+    if count == 0:
         return 0
-    kind = class_of_idle(page_at(g, pages[0]))
-    count = run_length(g, 1, count, g.rooms, pages)
-    if count == 0 or class_of_idle(page_at(g, pages[0])) > kind:
+    kind = class_of_idle(page_at(g, g.tiers.slots[g.run[0]].page))
+    below = class_of_idle(page_at(g, pages[0]))
+    if below > kind or (kind - FIRST) >> 1 < s.offload_min:
         return 0
-    for i in range(count):
-        prefetch(at(&s.tree, page_at(g, pages[i]).node))
     cut_list(g.tiers, g.run, count, kind)
-    cut_list(g.tiers + 1, g.rooms, count, class_of_idle(page_at(g, pages[0])))
-    for i in range(count):
-        fetch_key(s, page_at(g, pages[i]).node)
+    cut_list(g.tiers + 1, g.rooms, count, below)
     g.tiers.num_idle -= count
     g.available -= count
     g.counters[TOTAL] += count
