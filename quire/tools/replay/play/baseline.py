@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from quire import Prepared, Probe
 from quire import Sequence as Live
+from quire.core.admission.batch import SequenceSpan
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.token_budget import part_of
@@ -40,7 +41,7 @@ class OneAtATime:
         if continuing:
             batch = self._cache.admit(self._cache.claim([]), continuing)
             for sequence, span in batch.spans.items():
-                result.add(sequence, span.start, span.end)
+                result.add(SequenceSpan(sequence, span.start, span.end))
             result.estimate = result.num_tokens
             if left is not None:
                 left -= result.num_tokens

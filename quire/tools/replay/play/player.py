@@ -26,7 +26,7 @@ from quire.tools.replay.setup.pace import check_clock
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.token_ids import TokenIds
-from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, shared
+from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, share_token
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn
@@ -54,9 +54,7 @@ class HeadShortage(NamedTuple):
 
     def is_helped_by(self, other: TraceRequest) -> bool:
         """Whether it may need less, now that another prompt is computed."""
-        return part_at(other, self.start) == part_at(self.request, self.start) and (
-            shared(other, self.request) > self.start
-        )
+        return share_token(self.request, other, self.start)
 
 
 class PlayedTrace(NamedTuple):

@@ -52,7 +52,7 @@ class TimedCache:
         groups, tiers = self.config.groups, self.config.tiers
         self._plain = len(groups) == 1 and not groups[0].current and len(tiers) == 2 and not tiers[1].slow
         self._page_size = groups[0].page_bytes
-        self._pages_moved = memoryview(self.inner._setup.store.counters[0])[UP_AND_DOWN]
+        self._pages_moved = self.inner._setup.store.counters[0].data[UP_AND_DOWN]
         self.ns = 0
         self._up = [0] * len(self.config.tiers)  # bytes since take_moved, by the colder tier
         self._down = [0] * len(self.config.tiers)
