@@ -18,6 +18,7 @@ TWIN = STORE / "twin"
 ALONE = {  # parts that only the compiled store has
     "memory": "Python grows its lists by itself",
     "construct": "C memory and the NumPy views of it are made by hand; the twin's classes make their own",
+    "runs": "slots taken many at a time, for the processor's sake; the twin takes them one by one",
     "holders": "a published page's holders in as few bytes as they need; the twin has a dict per worker",
     "holder_table": "a hash table of those; the twin has a dict per worker",
 }

@@ -349,8 +349,9 @@ class Cache(ColderTiers):
     def num_free(self, group: int = 0) -> int:
         """Device slots that can be had now: empty, or cached and neither held nor claimed."""
         self._check(group)
+        store, place = self._setup.pools[group]
         with self._asked():
-            return self._setup.available(group)
+            return store.available(place)
 
     def slots_to_completion(self, sequence: Sequence) -> tuple[int, ...]:
         """Slots a live sequence may still take, per group."""

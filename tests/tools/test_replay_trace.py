@@ -14,7 +14,7 @@ import pytest
 from quire import InputError, Scope
 from quire.tools.replay.workload.lines import TraceError
 from quire.tools.replay.workload.token_ids import TokenIds
-from quire.tools.replay.workload.trace import SAMPLE, Trace, TraceRequest, read_trace, shared
+from quire.tools.replay.workload.trace import SAMPLE, Trace, TraceRequest, read_trace, share_token, shared
 
 GOOD = {"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}
 OWN = {"time_ms": 0, "prompt": [["system", 100], [None, 20]], "output_tokens": 5}
@@ -69,6 +69,14 @@ def test_parts_of_one_name_begin_alike_and_private_ones_are_like_no_other(tmp_pa
     ]
     assert shared(trace[0], trace[2]) == 100 and shared(trace[0], trace[1]) == 0  # another scope
     assert shared(trace[0], trace[0]) == 120
+    assert [share_token(trace[0], trace[2], token) for token in (0, 99, 100, 119, 120)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert not share_token(trace[0], trace[1], 0)
 
 
 def test_what_two_prompts_of_hash_ids_share_ends_with_the_shorter(tmp_path: Path) -> None:
@@ -80,6 +88,9 @@ def test_what_two_prompts_of_hash_ids_share_ends_with_the_shorter(tmp_path: Path
     trace = read_trace(written(tmp_path, *lines))
     assert [shared(trace[0], other) for other in trace] == [1100, 1100, 512, 0, 300]
     assert [shared(other, trace[0]) for other in trace] == [1100, 1100, 512, 0, 300]
+    for other in trace:
+        for token in (0, 299, 300, 511, 512, 599, 600, 1023, 1024, 1099, 1100, 1999, 2000):
+            assert share_token(trace[0], other, token) == (shared(trace[0], other) > token)
 
 
 def test_a_seed_changes_token_ids_and_nothing_else(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     """Admit the longest prefix that fits (or all, or none) of open claims; the rest is given back."""
     setup = registry.setup
     now = setup.now() if registry.timed else 0  # before the first change: a caller's clock may raise
-    parts = _parts_of(step, continuing) if continuing else []
+    parts = _parts_of(setup, step, continuing) if continuing else []
     if setup.state_groups:
         for claim in claims._claims:  # another claim of the same request may have parted elsewhere
             claim.prepared.part_at(claim.junction or 0)
@@ -41,7 +41,7 @@ def admit_batch(registry: Registry, claims: Claims, step: Step, continuing: tupl
     out, lacked = _fit_slots(setup, claims)
     if parts:
         parts = [part for part in parts if _extend_prompt(registry, part)]
-    waiting = _left_out(continuing, parts) if continuing else []
+    waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     sequences = _seat(registry, claims._claims)
     if registry.timed and sequences:  # a batch that is refused leaves everything as it was
         for stream in setup.streams:
@@ -66,7 +66,7 @@ def continue_batch(registry: Registry, step: Step, continuing: tuple[Sequence, .
     setup = registry.setup
     if registry.timed:
         setup.now()  # a caller's clock may raise, before the first change
-    parts = [part for part in _parts_of(step, continuing) if _extend_prompt(registry, part)]
+    parts = [part for part in _parts_of(setup, step, continuing) if _extend_prompt(registry, part)]
     waiting = _left_out(continuing, parts) if len(parts) < len(continuing) else []
     snapshots = open_inside(setup, parts) if setup.inside_groups else None
     admitted: list[Claim] | None = [] if setup.config.receipts else None
@@ -86,16 +86,18 @@ def check_open(registry: Registry, claims: Claims) -> None:
             raise StateError(say(f"admit of request {shown(name)}", fact, "drop these claims and use another id"))
 
 
-def _parts_of(step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
+def _parts_of(setup: Setup, step: Step, continuing: Iterable[Sequence]) -> list[SequenceSpan]:
     parts: list[SequenceSpan] = []
     seen: set[Sequence] = set()
     for sequence in continuing:
-        start, end = sequence.computed, sequence.length
+        start, end = setup.store.computed.item(sequence.row), setup.store.length.item(sequence.row)
         if sequence in seen or start >= sequence.prompt_end:
             fact = "it is given twice" if sequence in seen else "its prompt is computed"
             raise StateError(say(f"continuing {shown(sequence.id)}", fact, "pass each unfinished prompt once"))
         seen.add(sequence)
-        stop = step.end(start, sequence.prepared.stop_after(start, end), sequence.prepared)
+        if setup.bounded:
+            end = sequence.prepared.stop_after(start, end)
+        stop = step.end(start, end, sequence.prepared)
         if stop is None:
             step.left = 0  # it waits, and so does every request behind it
             break
@@ -130,7 +132,7 @@ def _fit_slots(setup: Setup, claims: Claims) -> tuple[list[Claim], Shortage | No
     """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
     out: list[Claim] = []
     lacked: Shortage | None = None  # what the last claim given back was short of
-    while claims._claims and (short := shortage(setup, claims._claims)) is not None:
+    while claims._claims and (short := shortage(setup, claims._claims, first=False)) is not None:
         out = drop_from(claims, len(claims) - 1) + out
         lacked = short
     return out, lacked
@@ -170,13 +172,15 @@ def _extend_prompt(registry: Registry, part: SequenceSpan) -> bool:
     """Pages for the next part of a prompt, as reserved at its admission; only claims still open can be in the way."""
     setup, (sequence, start, end) = registry.setup, part
     prepared = sequence.prepared
-    if sequence.length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
-        sequence._granted = sequence.prompt_end = sequence.length
+    length = setup.store.length.item(sequence.row)
+    if length > sequence.prompt_end:  # what was generated meanwhile has pages, and is computed again too
+        sequence._granted = sequence.prompt_end = length
     if setup.bounded and end > sequence._granted:  # else it has them already
         asks = charge.later_asks(setup, prepared, sequence.start, (start, end), sequence._owned)
         if setup.store.extend(sequence.row, asks, prepared._priorities, prepared._ticks) < 0:
             return False
-    sequence._granted = max(sequence._granted, end)
+    if end > sequence._granted:
+        sequence._granted = end
     setup.store.hand_out(sequence.row, end)
     if setup.bounded:
         registry.check_commits(sequence)

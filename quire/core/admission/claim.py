@@ -33,18 +33,21 @@ def claim_batch(registry: Registry, requests: Iterable[Request | Prepared], purp
     usual = None if now is None or setup.config.receipt_scopes else (now, None, None)
     try:
         for prepared in ready:
-            never = never_fits(setup, prepared, purpose)
-            if never is None:
-                claim = Claim(prepared, purpose)
-                row = make_promise(setup, claim, now is not None)
-                batch._claims.append(claim)
-                if row < 0 and usual is not None:
-                    claim._noted = usual
-                elif now is not None:
-                    note_facts(registry, claim, row, now)
-                registry.timed = registry.timed or prepared._timed
-            else:
-                batch.refused.append(never)
+            if prepared._fits != purpose:  # asked once, however often it is claimed
+                never = never_fits(setup, prepared, purpose)
+                if never is not None:
+                    batch.refused.append(never)
+                    continue
+                prepared._fits = purpose
+            claim = Claim(prepared, purpose)
+            row = make_promise(setup, claim, now is not None)
+            batch._claims.append(claim)
+            if row < 0 and usual is not None:
+                claim._noted = usual
+            elif now is not None:
+                note_facts(registry, claim, row, now)
+            if prepared._timed:
+                registry.timed = True
     except BaseException:  # an interrupt, no memory: all of them or none
         batch.drop()
         raise

@@ -60,27 +60,19 @@ def explain_request(registry: Registry, request: Request | Prepared, purpose: Pu
     return claim.receipt
 
 
-class _Look(NamedTuple):
-    """What a claim found and took off the free count, before it was given back."""
+class _Taken(NamedTuple):
+    """What a claim takes off the free count, it and its admission."""
 
-    claim: Claim
     slots_now: list[int]  # by group
-    device_blocks: int  # of the hit, in the first group
-    idle_blocks: int  # of those, idle before the claim
+    idle_blocks: int  # of its hit, in the first group: idle on the device before the claim
 
 
-def _look(setup: Setup, prepared: Prepared, purpose: Purpose) -> _Look:
-    """Claim, count, give back."""
-    groups = setup.groups
-    free = [setup.available(group) for group in groups]
-    claim = Claim(prepared, purpose)
-    make_promise(setup, claim)
-    hit, in_hit = claim._hit, int(np.count_nonzero(claim._hit.tiers(0) == 0))
+def _taken(setup: Setup, claim: Claim, free: list[int]) -> _Taken:
+    """Of a claim that is open; so many slots were free before it."""
+    hit, groups, partial = claim._hit, setup.groups, claim._hit.source >= 0
     idle = [free[group] - setup.available(group) for group in groups]
     leaf, held, num_claims, tiers = setup.store.source_state(hit)
     more = {group: len(setup.store.promised(hit, group)) - spared(setup, claim, group) for group in setup.windows}
-    let_go(claim)
-    partial = hit.source >= 0
     source = _source_takes(leaf, held, num_claims, tiers) if partial else []
     source_idle = partial and not held[0] and num_claims[0] == 1 and tiers[0] == 0
     copied = [setup.layers[group].current and not partial for group in groups]  # a snapshot is given back at once
@@ -89,18 +81,27 @@ def _look(setup: Setup, prepared: Prepared, purpose: Purpose) -> _Look:
         now[group] += claim._cold[group] + claim._takes[group] + more.get(group, 0)
         if group < len(source):
             now[group] += source[group] - 1
-    return _Look(claim, now, in_hit, idle[0] - source_idle)
+    return _Taken(now, idle[0] - source_idle)
 
 
 def slots_now(setup: Setup, prepared: Prepared, purpose: Purpose) -> list[int]:
-    """Slots per group that admitting a request would take off the free count now."""
-    return _look(setup, prepared, purpose).slots_now
+    """Slots per group that admitting a request would take off the free count now: claim, count, give back."""
+    free = [setup.available(group) for group in setup.groups]
+    claim = Claim(prepared, purpose)
+    make_promise(setup, claim)
+    taken = _taken(setup, claim, free)
+    let_go(claim)
+    return taken.slots_now
 
 
 def _probe(setup: Setup, prepared: Prepared, purpose: Purpose) -> Probe:
     config, groups, block = setup.config, setup.groups, setup.block_size
-    claim, now, in_hit, idle = _look(setup, prepared, purpose)
-    hit = claim._hit
+    free = [setup.available(group) for group in groups]
+    claim = Claim(prepared, purpose)
+    make_promise(setup, claim)
+    hit, (now, idle) = claim._hit, _taken(setup, claim, free)
+    in_hit = int(np.count_nonzero(hit.tiers(0) == 0))
+    let_go(claim)
     ahead = hit.blocks if (hit.blocks + 1) * block <= prepared.end and prepared._scope is not None else None
     later = [_later(setup, prepared, group, claim._takes[group]) for group in groups]
     return Probe(

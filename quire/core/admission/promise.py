@@ -34,7 +34,8 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> int:
             claim._hit = hit = store.walk(prepared._chain, root, usable, 0)
             claim._cold = store.claim(hit)
         claim.junction = _junction(setup, hit, usable) if setup.state_groups and prepared._keep else None
-        prepared.part_at(claim.junction or 0)
+        if prepared._marks is not None:
+            prepared.part_at(claim.junction or 0)
         claim._takes = charge.takes(setup, prepared, hit)
     else:
         claim.junction = None
@@ -43,7 +44,8 @@ def make_promise(setup: Setup, claim: Claim, explains: bool = False) -> int:
         claim._takes = charge.decode_takes(setup, prepared, hit)
     claim.num_tokens = prepared.end - hit.start if computes else 0
     claim._cross_hit = _look_across(setup, claim) if setup.cross is not None else None
-    claim.onboards = _from_below(setup, claim) if len(setup.config.tiers) > 1 else claim._cold
+    copies = hit.source >= 0 or setup.state_groups
+    claim.onboards = _from_below(setup, claim) if copies and len(setup.config.tiers) > 1 else claim._cold
     if not explains:
         return -1
     name = setup.roots.name(prepared._scope) if root == NO_ROOT and prepared._keep else 0
@@ -88,8 +90,6 @@ def _from_below(setup: Setup, claim: Claim) -> tuple[int, ...]:
     They are claimed, so that nothing moves them down; what another request brings up meanwhile need not be read.
     """
     counts, hit = list(claim._cold), claim._hit
-    if hit.source < 0 and not setup.state_groups:
-        return claim._cold
     _, _, _, tiers = setup.store.source_state(hit)
     for group, tier in enumerate(tiers):
         counts[group] += tier > 0

@@ -15,10 +15,10 @@ class Step:
     def __init__(
         self, token_budget: int | None, max_chunk: int | None, all_or_nothing: bool, config: CacheConfig
     ) -> None:
-        if token_budget is not None:
-            _check_budget("token_budget", token_budget, 1)
-        if max_chunk is not None:
-            _check_budget("max_chunk", max_chunk, 1)
+        if token_budget is not None and (type(token_budget) is not int or token_budget < 1):
+            raise _no_budget("token_budget", token_budget)
+        if max_chunk is not None and (type(max_chunk) is not int or max_chunk < 1):
+            raise _no_budget("max_chunk", max_chunk)
         if not isinstance(all_or_nothing, bool):
             fact = f"it is a {type(all_or_nothing).__name__}"
             raise InputError(say("all_or_nothing", fact, "pass True or False"))
@@ -54,7 +54,6 @@ class Step:
         return span.end - start, self.max_chunk if left is None else min(self.max_chunk, left)
 
 
-def _check_budget(name: str, value: int, least: int) -> None:
-    if type(value) is not int or value < least:
-        cure = f"pass a whole number of at least {least}, or None"
-        raise InputError(say(f"{name} {shown(value)}", "nothing fits into it", cure))
+def _no_budget(name: str, value: object) -> InputError:
+    cure = "pass a whole number of at least 1, or None"
+    return InputError(say(f"{name} {shown(value)}", "nothing fits into it", cure))

@@ -19,27 +19,41 @@ def commit_batch(registry: Registry, sequences: Sequences, computed: int | Int32
     told = computed is not None
     rows = rows_of(registry.setup, sequences)
     numbers = np.full(len(rows), _bounded(computed), np.int32) if isinstance(computed, int) else computed
-    if numbers is not None:
-        _check_computed(registry, rows, numbers)
+    if numbers is not None and (
+        not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape
+    ):
+        cure = "pass an int32 array with one number per sequence"
+        raise InputError(say("commit", f"computed is {shown(numbers)}", cure))
     return _commit_rows(registry, rows, numbers, told)
 
 
 def _commit_rows(registry: Registry, rows: Int32, numbers: Int32 | None, told: bool) -> int:
     setup, checked = registry.setup, registry.commit_checked
-    for place, row in enumerate(rows.tolist() if checked else ()):
-        if row in checked:
-            asked = int(setup.store.handed[row]) if numbers is None else int(numbers[place])
-            _check_handed_out(checked[row], asked)
+    if checked:
+        _check_rows(registry, rows, numbers)
     _tell_time(registry)
-    readers = _readers(setup, rows, numbers, told)
+    readers = None if setup.cross is None else _readers(setup, rows, numbers, told)
     try:
         added = setup.store.commit(rows, numbers)
     except LookupError:
         raise wrong_rows(registry, "commit", rows) from None
+    except ValueError:
+        raise _too_much(registry, rows, numbers) from None
     for row in rows.tolist() if checked else ():
         if row in checked:
             registry.check_commits(checked[row])
-    return added + _commit_across(setup, readers)
+    return added if readers is None else added + _commit_across(setup, readers)
+
+
+def _check_rows(registry: Registry, rows: Int32, numbers: Int32 | None) -> None:
+    """Of rows whose commits are checked: those are no more than was handed out."""
+    store, checked = registry.setup.store, registry.commit_checked
+    for place, row in enumerate(rows.tolist()):
+        if row in checked:
+            asked = store.handed.item(row) if numbers is None else numbers.item(place)
+            if asked > store.length.item(row):
+                raise _not_computed(asked, store.length.item(row))
+            _check_handed_out(checked[row], asked)
 
 
 def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) -> int:
@@ -47,7 +61,7 @@ def _commit_one(registry: Registry, sequence: Sequence, computed: int | None) ->
     row = sequence.row if sequence.row >= 0 and sequence._setup is setup else own_row(setup, sequence)
     told = computed is not None
     if computed is None:
-        computed = int(setup.store.handed[row])
+        computed = setup.store.handed.item(row)
     elif type(computed) is not int or not 0 <= computed <= setup.config.max_length:
         raise _not_computed(computed, sequence.length)
     if setup.cross is not None:
@@ -116,16 +130,9 @@ def _bounded(computed: int) -> int:
     return max(min(computed, 2**31 - 1), -1)
 
 
-def _check_computed(registry: Registry, rows: Int32, numbers: Int32) -> None:
-    setup = registry.setup
-    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int32 or numbers.shape != rows.shape:
-        raise InputError(
-            say("commit", f"computed is {shown(numbers)}", "pass an int32 array with one number per sequence")
-        )
-    if len(rows) and not (rows.min() >= 0 and rows.max() < setup.config.max_sequences):
-        raise wrong_rows(registry, "commit", rows)
-    wrong = (numbers > setup.store.length[rows]) | (numbers < 0)
-    if wrong.any():
-        place = int(np.flatnonzero(wrong)[0])
-        have = int(setup.store.length[rows[place]])
-        raise _not_computed(int(numbers[place]), have)
+def _too_much(registry: Registry, rows: Int32, numbers: Int32 | None) -> InputError:
+    """The first row that has not so many tokens; the store has refused one."""
+    length = registry.setup.store.length[rows]
+    asked = registry.setup.store.handed[rows] if numbers is None else numbers
+    place = int(np.flatnonzero((asked > length) | (asked < 0))[0])
+    return _not_computed(asked.item(place), length.item(place))

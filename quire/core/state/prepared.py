@@ -31,8 +31,8 @@ class Prepared:
     """
 
     __slots__ = (
-        "_blocks", "_chain", "_decode_priority", "_decode_ticks", "_encoder", "_keep", "_length", "_marks", "_peaks",
-        "_priorities", "_reaches", "_scope", "_scope_key", "_seated", "_setup", "_spare", "_ticks", "_timed",
+        "_blocks", "_chain", "_decode_priority", "_decode_ticks", "_encoder", "_fits", "_keep", "_length", "_marks",
+        "_peaks", "_priorities", "_reaches", "_scope", "_scope_key", "_seated", "_setup", "_spare", "_ticks", "_timed",
         "end", "request",
     )  # fmt: skip
 
@@ -41,6 +41,7 @@ class Prepared:
         self._setup = setup
         self.request = request
         self._seated = False
+        self._fits: Purpose | None = None  # it was seen that the whole cache has room for it, for this
         self._length = num_tokens if request.length is None else request.length
         self.end = min(self._length, num_tokens)  # first token that is not computed here
         if request.uncut:

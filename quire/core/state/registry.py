@@ -74,8 +74,9 @@ class Registry:
             return Plan(number, NO_MOVES)
         moves = _take_moves(setup)
         moves.flags.writeable = False
+        if not self.plans:
+            self._trust(False)
         plan = self.plans[number] = Plan(number, moves)
-        self._trust(False)
         return plan
 
     def take_background(self, moves: Moves) -> Plan:
@@ -93,11 +94,13 @@ class Registry:
         """A plan is finished; when none is under way the stores may trust every copy again."""
         self.plans.pop(number, None)
         self.background.pop(number, None)
-        self._trust(not self.plans)
+        if not self.plans:
+            self._trust(True)
 
     def _trust(self, copies: bool) -> None:
-        for stream in self.setup.streams:
-            stream.store.inherit = copies
+        self.setup.store.inherit = copies
+        if self.setup.cross is not None:
+            self.setup.cross.store.inherit = copies
 
 
 def _take_moves(setup: Setup) -> Moves:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.records.errors import StateError, UnknownError, say, shown
-from quire.core.records.reports.stats import Counts, counts
+from quire.core.records.reports.stats import Counts, Reuse, counts, reuse
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
 from quire.core.state.prepared import Prepared
@@ -24,8 +24,9 @@ RELEASED = -1
 class Sequence:
     """A live request: tokens so far and pages held.
 
-    `row` is its line in every block table, `start` the first token that had to be computed, `prompt_end` where its
-    prompt ends: what is to be computed before it can grow. `request` is what was asked, `prepared` the same made ready.
+    `id` is its request's; `row` is its line in every block table, `start` the first token that had to be computed,
+    `prompt_end` where its prompt ends: what is to be computed before it can grow. `request` is what was asked,
+    `prepared` the same made ready.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Sequence:
         "_owned",
         "_received",
         "_setup",
+        "id",
         "prepared",
         "prompt_end",
         "request",
@@ -44,6 +46,7 @@ class Sequence:
     def __init__(self, setup: Setup, prepared: Prepared, row: int, start: int) -> None:
         self._setup = setup
         self.request: Request = prepared.request
+        self.id: Hashable = prepared.request.id
         self.prepared = prepared
         self.prompt_end = prepared.end
         self._granted = start  # furthest end of a span handed out: pages are there up to it
@@ -54,11 +57,6 @@ class Sequence:
         self.start = start  # first token that had to be computed
 
     @property
-    def id(self) -> Hashable:
-        """The request's id."""
-        return self.request.id
-
-    @property
     def live(self) -> bool:
         """Not released yet."""
         return self.row != RELEASED
@@ -66,22 +64,22 @@ class Sequence:
     @property
     def length(self) -> int:
         """Tokens known."""
-        return int(self._setup.store.length[self._live_row()])
+        return self._setup.store.length.item(self._live_row())
 
     @property
     def computed(self) -> int:
         """Leading tokens whose KV exists."""
-        return int(self._setup.store.computed[self._live_row()])
+        return self._setup.store.computed.item(self._live_row())
 
     @property
     def committed(self) -> int:
         """Leading tokens that are final, whole blocks: what the tree may have of it, what trimming never takes."""
-        return int(self._setup.store.committed[self._live_row()]) * self._setup.config.block_size
+        return self._setup.store.committed.item(self._live_row()) * self._setup.block_size
 
     @property
     def ran(self) -> int:
         """Leading tokens that were handed out to be computed: those with KV once the step has run."""
-        return int(self._setup.store.handed[self._live_row()])
+        return self._setup.store.handed.item(self._live_row())
 
     @property
     def encoder_computed(self) -> int:
@@ -132,6 +130,11 @@ class Sequence:
         numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = store.row_counters[place][self._live_row()]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
 
+    def _reuse(self, group: int) -> Reuse:
+        """The part of it that says where its prompt came from."""
+        store, place = self._setup.pools[group]
+        return reuse(store.row_counters[place][self._live_row()], len(self._setup.config.tiers))
+
     def _live_row(self) -> int:
         """Its row, or an error after release."""
         if self.row == RELEASED:
@@ -141,7 +144,7 @@ class Sequence:
     def _forked(self, id: Hashable, row: int) -> Sequence:
         """The handle of a fork that the store has put into `row`."""
         twin = object.__new__(Sequence)
-        twin._setup, twin.request = self._setup, replace(self.request, id=id, beams=1)
+        twin._setup, twin.id, twin.request = self._setup, id, replace(self.request, id=id, beams=1)
         twin.prompt_end, twin.row, twin.start = self.prompt_end, row, self.start
         twin._granted, twin._kept = self._granted, self._kept
         twin.prepared, twin._received = self.prepared, self._received

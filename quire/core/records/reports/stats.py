@@ -6,11 +6,13 @@ The store counts where the work happens; this file gives the numbers their names
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 NUM_COUNTERS = 32
+_REUSED_FULL, _REUSED_PARTIAL, _MISSED = 2, 3, 4
 _REUSED_FROM, _PARTIAL_FROM, _SKIPPED, _BEHIND, _COPIED_DOWN, _PREFETCHED = 12, 20, 28, 29, 30, 31
 
 
@@ -103,6 +105,22 @@ def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
         partial_from=partial,
         **named,
     )
+
+
+class Reuse(NamedTuple):
+    """Of those counts what was there for one request and what was not: for whoever asks of every admission."""
+
+    reused: int
+    missed: int
+    reused_from: list[int]  # by tier
+    partial_from: list[int]  # by tier
+
+
+def reuse(row: NDArray[np.int64], num_tiers: int) -> Reuse:
+    """Names for that part of one row of the store's counters."""
+    numbers: list[int] = row.tolist()
+    came, partly = numbers[_REUSED_FROM : _REUSED_FROM + num_tiers], numbers[_PARTIAL_FROM : _PARTIAL_FROM + num_tiers]
+    return Reuse(numbers[_REUSED_FULL] + numbers[_REUSED_PARTIAL], numbers[_MISSED], came, partly)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from quire import Batch, Claim, Prepared, Receipt, Refusal
 from quire import Sequence as Live
+from quire.core.admission.batch import SequenceSpan
 from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.token_budget import part_of
-
-
-class PromptSpan(NamedTuple):
-    """Prompt tokens that a sequence computes in one step."""
-
-    sequence: Live
-    start: int
-    end: int
 
 
 @dataclass(slots=True)
 class AdmissionResult:
     """What one step was told to compute, and what had been estimated for it when it was chosen."""
 
-    spans: list[PromptSpan] = field(default_factory=list)
+    spans: list[SequenceSpan] = field(default_factory=list)
+    num_tokens: int = 0  # of those spans
     admitted: list[Live] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     estimate: int = 0  # tokens to compute, of those that were admitted and those that continue
@@ -32,10 +26,10 @@ class AdmissionResult:
     lost: int = 0  # prompt tokens that were estimated to be there, and were not
     receipts: dict[Hashable, Receipt] = field(default_factory=dict)  # of those admitted, where receipts are made
 
-    @property
-    def num_tokens(self) -> int:
-        """Prompt tokens that the step computes."""
-        return sum([span.end - span.start for span in self.spans])
+    def add(self, span: SequenceSpan) -> None:
+        """The step computes these tokens."""
+        self.spans.append(span)
+        self.num_tokens += span.end - span.start
 
     def take(self, batch: Batch, start: int, tokens: int, explains: bool) -> None:
         """Add a batch of one request, for which so many tokens from `start` on were estimated."""
@@ -44,7 +38,7 @@ class AdmissionResult:
             self.receipts.update(receipts_of(batch))
         for sequence in batch.sequences:
             self.admitted.append(sequence)
-            self.spans.append(PromptSpan(sequence, sequence.computed, batch.spans[sequence].end))
+            self.add(SequenceSpan(sequence, sequence.computed, batch.spans[sequence].end))
             self.estimate += tokens
             self.lost += max(0, start - sequence.computed)
 
@@ -106,9 +100,10 @@ class TwoPhase:
         result = AdmissionResult(admitted=batch.sequences, refused=batch.refused, found=starts)
         if self._explains:
             result.receipts = receipts_of(batch)
-        for sequence, start, end in batch._parts:
+        for span in batch._parts:
+            sequence, start, end = span
             computed, promised = sequence.computed, starts.get(sequence.id, start)
-            result.spans.append(PromptSpan(sequence, computed, end))
+            result.add(span if computed == start else SequenceSpan(sequence, computed, end))
             result.estimate += end - promised
             if computed < promised:
                 result.lost += promised - computed

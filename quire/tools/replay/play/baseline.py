@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from quire import Prepared, Probe
 from quire import Sequence as Live
-from quire.tools.replay.play.admission import AdmissionResult, PromptSpan
+from quire.core.admission.batch import SequenceSpan
+from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.timed_cache import TimedCache
 from quire.tools.replay.play.token_budget import part_of
 
@@ -39,7 +40,8 @@ class OneAtATime:
         left = self._budget
         if continuing:
             batch = self._cache.admit(self._cache.claim([]), continuing)
-            result.spans += [PromptSpan(sequence, span.start, span.end) for sequence, span in batch.spans.items()]
+            for sequence, span in batch.spans.items():
+                result.add(SequenceSpan(sequence, span.start, span.end))
             result.estimate = result.num_tokens
             if left is not None:
                 left -= result.num_tokens

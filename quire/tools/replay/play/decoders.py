@@ -29,7 +29,9 @@ NEVER = 1 << 62
 class RunningRequest:
     """An admitted request. The numbers are of one that decodes; turns are those of `Decoders`."""
 
-    __slots__ = ("began", "decodes", "done", "length", "order", "row", "sequence", "token", "told", "until", "waiting")
+    __slots__ = (
+        "began", "decodes", "done", "left", "length", "order", "row", "sequence", "token", "told", "until", "waiting",
+    )  # fmt: skip
 
     began: int  # turn before its first decoded token
     done: int  # turn in which its last one has run
@@ -44,6 +46,7 @@ class RunningRequest:
         self.waiting = waiting
         self.order = order  # of admission: the youngest is preempted first
         self.length = waiting.request.length
+        self.left = sequence.prompt_end - sequence.start  # of its prompt, to be computed
 
 
 class Decoders:
@@ -65,14 +68,14 @@ class Decoders:
         self._ramp = np.arange(2 * self._size + self._stride, dtype=np.int32)
         self._fresh: list[RunningRequest] = []  # that have begun since
         self._ends: list[tuple[int, int, int, RunningRequest]] = []  # a heap: turn it is done in, row, order, who
-        self._running: dict[int, RunningRequest] = {}  # by row
+        self.running: dict[int, RunningRequest] = {}  # by row
         self._tails: list[tuple[int, int, RunningRequest]] = []  # turn in which the prompt's last block is full, tokens
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self.running)
 
     def __iter__(self) -> Iterator[RunningRequest]:
-        return iter(self._running.values())
+        return iter(self.running.values())
 
     def begin(self, run: RunningRequest) -> None:
         """Its prompt is computed: the first token is there, and is run in the next turn."""
@@ -81,7 +84,7 @@ class Decoders:
         run.decodes, run.began, run.until, run.told = True, turn - made, turn, computed
         run.done = turn - made + request.output - 1
         run.token = self._token_ids.first_of_answer(request) - made
-        self._running[run.row] = run
+        self.running[run.row] = run
         self._fresh.append(run)
         heappush(self._ends, (run.done, run.row, run.order, run))
         rest = -computed % self._size
@@ -100,7 +103,7 @@ class Decoders:
 
     def catch_up(self) -> None:
         """End who is done; at a stride commit full blocks; give slots to those who have too few."""
-        turn, running = self.turn, self._running
+        turn, running = self.turn, self.running
         while self._first_done() <= turn:
             self._finish(heappop(self._ends)[3])
         if running and turn >= self._next:
@@ -114,7 +117,7 @@ class Decoders:
     def _commit_full(self) -> None:
         """Blocks that are full by now; those of answers alone are not waited for by anybody who could tell."""
         if not self._lazy:
-            self._commit([(self._running[row], self._full(self._running[row])) for row in sorted(self._running)])
+            self._commit([(self.running[row], self._full(self.running[row])) for row in sorted(self.running)])
             return
         coming = []
         full: list[tuple[RunningRequest, int]] = []  # with its tokens
@@ -192,11 +195,11 @@ class Decoders:
 
     def made(self, row: int) -> int:
         """Tokens of the answer that have run."""
-        run = self._running[row]
+        run = self.running[row]
         return min(self.turn, run.until, run.done) - run.began
 
     def leave(self, row: int) -> RunningRequest:
         """It decodes no more."""
-        run = self._running.pop(row)
+        run = self.running.pop(row)
         run.decodes = False
         return run

@@ -26,7 +26,7 @@ from quire.tools.replay.setup.pace import check_clock
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.units import Int32
 from quire.tools.replay.workload.token_ids import TokenIds
-from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, shared
+from quire.tools.replay.workload.trace import Trace, TraceRequest, part_at, share_token
 
 Tell = Callable[[int], None]
 ROUNDING = 1e-6  # of a turn
@@ -54,9 +54,7 @@ class HeadShortage(NamedTuple):
 
     def is_helped_by(self, other: TraceRequest) -> bool:
         """Whether it may need less, now that another prompt is computed."""
-        return part_at(other, self.start) == part_at(self.request, self.start) and (
-            shared(other, self.request) > self.start
-        )
+        return share_token(self.request, other, self.start)
 
 
 class PlayedTrace(NamedTuple):
@@ -85,6 +83,7 @@ class Player:
         self.tally = Tally(trace, settings, self.cache.config, self._times, explain)
         self._admission: Admission = TwoPhase(self.cache) if settings.two_phase else OneAtATime(self.cache)
         self._decoders = Decoders(self.cache, self._token_ids, settings.decode_stride, self._make_room, self._end)
+        self._decoding = self._decoders.running
         self._queue = WaitingQueue()
         self._prompts: dict[int, RunningRequest] = {}  # admitted, prompt not computed yet, by request
         self._arrived = 0
@@ -102,7 +101,7 @@ class Player:
     def run(self) -> None:
         """Until every request is served or refused."""
         last, series = len(self._trace), self.tally.series
-        while self._arrived < last or self._queue or self._prompts or self._decoders:
+        while self._arrived < last or self._queue or self._prompts or self._decoding:
             self._go_on()
             if self._now >= series.next_look:
                 series.look(self._now, self.cache.inner)
@@ -148,7 +147,7 @@ class Player:
         if not self._prompts and (not self._queue or (self._shortage is not None and self._is_short())):
             return NOTHING_TO_DO
         continuing = [run.sequence for run in self._prompts.values()]
-        left = self._left(continuing)
+        left = self._left()
         looks = bool(self._queue) and (left is None or left > 0)
         if looks and continuing and self._shortage is not None:
             looks = not self._is_short()  # where nobody continues it was asked before
@@ -208,12 +207,12 @@ class Player:
         result.refused = never + result.refused
         return result
 
-    def _left(self, continuing: list[Live]) -> int | None:
+    def _left(self) -> int | None:
         """What the prompts under way leave of the token budget."""
         budget, chunk = self._settings.token_budget, self._settings.max_chunk
         if budget is None:
             return None
-        return budget - sum([min(chunk or budget, one.prompt_end - one.computed) for one in continuing])
+        return budget - sum([min(chunk or budget, run.left) for run in self._prompts.values()])
 
     def _forecast(self, left: int | None) -> Forecast | None:
         """Whom the budget will reach, where that can be known: with states a step may end at a snapshot."""
@@ -240,7 +239,7 @@ class Player:
     def _is_short(self) -> bool:
         """Whether the head of the queue is still short of slots."""
         shortage = self._shortage
-        if shortage is not None and (self._prompts or self._decoders):
+        if shortage is not None and (self._prompts or self._decoding):
             if shortage.group is None:
                 return self.cache.inner.num_sequences >= self._settings.max_sequences
             if self._gave or self._forgets:
@@ -258,7 +257,7 @@ class Player:
         first: Refusal | None = next((item for item in result.refused if not item.never), None)
         if first is None or result.spans:
             return out
-        if first.reason == "tokens" or not (self._prompts or self._decoders or self._waits_for_disk()):
+        if first.reason == "tokens" or not (self._prompts or self._decoding or self._waits_for_disk()):
             out.add(first.request.id)
         return out
 
@@ -271,7 +270,7 @@ class Player:
     def _compute(self, result: AdmissionResult) -> None:
         """The step runs: time passes, KV is there, prompts that are complete begin to decode."""
         moved = self.cache.take_moved()
-        decoding = len(self._decoders)
+        decoding = len(self._decoding)
         seconds = self._settings.pace.step(result.num_tokens, decoding, moved.up, moved.down)
         self._spend(seconds)
         self.tally.moved(self._now, moved)
@@ -279,11 +278,13 @@ class Player:
         ran = [span.sequence for span in result.spans]
         self.cache.commit(ran if len(ran) > 1 else ran[0])
         self._num_steps += 1
-        for span in result.spans:
+        for sequence, _, end in result.spans:
+            run = self._prompts[sequence.id]  # type: ignore[index]
+            run.left = sequence.prompt_end - end
             if self._queue:
-                self._computed[self._prompts[span.sequence.id].waiting.request.parts] = self._num_steps  # type: ignore[index]
-            if span.end == span.sequence.prompt_end:
-                run = self._prompts.pop(span.sequence.id)  # type: ignore[call-overload]
+                self._computed[run.waiting.request.parts] = self._num_steps
+            if not run.left:
+                del self._prompts[sequence.id]  # type: ignore[arg-type]
                 if self._shortage is not None and self._shortage.is_helped_by(run.waiting.request):
                     self._shortage = None
                 self.tally.first_token(self._now, run)
@@ -301,8 +302,8 @@ class Player:
     def _pass_time(self, result: AdmissionResult) -> None:
         """No prompt to compute: decode for a while, or wait for the next request."""
         coming = self._next_event()
-        if self._decoders:
-            pace, count = self._settings.pace, len(self._decoders)
+        if self._decoding:
+            pace, count = self._settings.pace, len(self._decoding)
             moved = self.cache.take_moved()
             turns = self._decoders.leap()
             if coming is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from quire import CacheConfig, Counts, Receipt
+from quire.core.records.reports.stats import Reuse
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
 from quire.tools.replay.play.misses import MissTally
@@ -101,13 +102,13 @@ class Tally:
             more = start - self._reached[request.number]
             if more > 0:
                 self._counts["saved"] += more
-                self._add_up(self._tier_tokens, self._in_proportion(more, sequence.counts(self.measure)))
+                self._add_up(self._tier_tokens, self._in_proportion(more, sequence._reuse(self.measure)))
                 self._reached[request.number] = start
             return
         self._reached[request.number] = start
         if receipt is not None:
             self._misses.add(now, request, receipt)
-        pages = [sequence.counts(group) for group in self._groups]
+        pages = [sequence._reuse(group) for group in self._groups]
         tiers = self._by_tier(start, pages[self.measure]) if start else self._no_tokens
         if run.waiting.brought:
             tiers = self._came_up(tiers, run.waiting.brought)
@@ -121,22 +122,22 @@ class Tally:
         counts["blocks"] += request.length // self._unit
         counts["blocks hit"] += start // self._unit
 
-    def _by_tier(self, start: int, counts: Counts) -> list[int]:
+    def _by_tier(self, start: int, pages: Reuse) -> list[int]:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
         if self._config.groups[self.measure].kind == "full":
             size, rest = self._config.block_size, start % self._config.block_size
-            both = zip(counts.reused_from, counts.partial_from, strict=True)
-            return [(pages - partial) * size + partial * rest for pages, partial in both]
-        return self._in_proportion(start, counts)
+            both = zip(pages.reused_from, pages.partial_from, strict=True)
+            return [(came - partly) * size + partly * rest for came, partly in both]
+        return self._in_proportion(start, pages)
 
     def _came_up(self, tiers: list[int], pages: int) -> list[int]:
         """Tokens by tier, those that a prefetch has brought counted where they were before it."""
         came = min(pages * self._config.block_size, tiers[-2])
         return [*tiers[:-2], tiers[-2] - came, tiers[-1] + came]
 
-    def _in_proportion(self, num_tokens: int, counts: Counts) -> list[int]:
-        pages = counts.reused_from if any(counts.reused_from) else (1, *counts.reused_from[1:])
-        tokens = [num_tokens * count // sum(pages) for count in pages]
+    def _in_proportion(self, num_tokens: int, pages: Reuse) -> list[int]:
+        came = pages.reused_from if any(pages.reused_from) else [1, *pages.reused_from[1:]]
+        tokens = [num_tokens * count // sum(came) for count in came]
         tokens[0] += num_tokens - sum(tokens)
         return tokens
 

@@ -52,7 +52,7 @@ class TimedCache:
         groups, tiers = self.config.groups, self.config.tiers
         self._plain = len(groups) == 1 and not groups[0].current and len(tiers) == 2 and not tiers[1].slow
         self._page_size = groups[0].page_bytes
-        self._counters = self.inner._setup.store.counters[0]
+        self._pages_moved = self.inner._setup.store.counters[0].data[UP_AND_DOWN]
         self.ns = 0
         self._up = [0] * len(self.config.tiers)  # bytes since take_moved, by the colder tier
         self._down = [0] * len(self.config.tiers)
@@ -100,8 +100,7 @@ class TimedCache:
         budget, chunk = self.budgets.token_budget, self.budgets.max_chunk
         began = perf_counter_ns()
         batch = self.inner.admit(claims, continuing=continuing, token_budget=budget, max_chunk=chunk)
-        self.ns += perf_counter_ns() - began
-        self._finish(batch.plan)
+        self._finish(batch.plan, began)
         return batch
 
     def go_on(self, continuing: Sequence[Live]) -> Batch:
@@ -109,16 +108,14 @@ class TimedCache:
         budget, chunk = self.budgets.token_budget, self.budgets.max_chunk
         began = perf_counter_ns()
         batch = self.inner.add_sequence_batch((), continuing=continuing, token_budget=budget, max_chunk=chunk)
-        self.ns += perf_counter_ns() - began
-        self._finish(batch.plan)
+        self._finish(batch.plan, began)
         return batch
 
     def add_one(self, ready: Prepared, max_chunk: int | None) -> Batch:
         """As Cache.add_sequence_batch of one request, without token budget; its plan is carried out."""
         began = perf_counter_ns()
         batch = self.inner.add_sequence_batch([ready], max_chunk=max_chunk)
-        self.ns += perf_counter_ns() - began
-        self._finish(batch.plan)
+        self._finish(batch.plan, began)
         return batch
 
     def commit(self, sequences: Live | Sequence[Live] | Int32, computed: Int32 | int | None = None) -> None:
@@ -140,10 +137,10 @@ class TimedCache:
         """As Cache.grow; its plan is carried out. False: no room."""
         began = perf_counter_ns()
         plan = self.inner.grow(rows, tokens)
-        self.ns += perf_counter_ns() - began
         if plan is None:
+            self.ns += perf_counter_ns() - began
             return False
-        self._finish(plan)
+        self._finish(plan, began)
         return True
 
     def release(self, sequence: Live) -> None:
@@ -200,15 +197,14 @@ class TimedCache:
         self.ns += perf_counter_ns() - began
         return free
 
-    def _finish(self, plan: Plan) -> None:
-        """Every move happens; bytes are counted."""
-        if not len(plan):
-            return
-        if not self._plain:
-            self._count_ways(plan.moves)
-        began = perf_counter_ns()
-        self.inner.finish(plan)
+    def _finish(self, plan: Plan, began: int) -> None:
+        """Every move of a call that began then happens; bytes are counted."""
+        moves = plan.moves
+        if len(moves):
+            self.inner.finish(plan)
         self.ns += perf_counter_ns() - began
+        if len(moves) and not self._plain:
+            self._count_ways(moves)
 
     def _count_ways(self, moves: Moves) -> None:
         """Bytes by the tiers that they go between."""
@@ -248,5 +244,4 @@ class TimedCache:
 
     def _pages_so_far(self) -> list[int]:
         """Pages brought up and pushed down since the beginning, of a device and a host with one group."""
-        numbers: list[int] = self._counters[UP_AND_DOWN].tolist()
-        return numbers
+        return self._pages_moved.tolist()

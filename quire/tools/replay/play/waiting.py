@@ -101,28 +101,24 @@ class QueueEntry(NamedTuple):
     waiting: WaitingRequest
 
 
-class WaitingQueue:
-    """A heap of waiting requests."""
+class WaitingQueue(list[QueueEntry]):
+    """A heap of waiting requests: a list, since every step asks whether it is empty."""
 
     def __init__(self) -> None:
-        self._heap: list[QueueEntry] = []
         self._front = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
     def put(self, waiting: WaitingRequest) -> None:
         """Behind those of its priority that arrived before."""
-        heapq.heappush(self._heap, QueueEntry(-waiting.request.priority, waiting.request.number, waiting))
+        heapq.heappush(self, QueueEntry(-waiting.request.priority, waiting.request.number, waiting))
 
     def put_first(self, waiting: WaitingRequest) -> None:
         """Before all others of its priority."""
         self._front -= 1
-        heapq.heappush(self._heap, QueueEntry(-waiting.request.priority, self._front, waiting))
+        heapq.heappush(self, QueueEntry(-waiting.request.priority, self._front, waiting))
 
     def outranks(self, request: TraceRequest) -> bool:
         """Whether it would come to the head."""
-        head = self._heap[0] if self._heap else None
+        head = self[0] if self else None
         return head is None or (-request.priority, request.number) < (head.rank, head.order)
 
     def take(self, count: int, now: float, budget: Forecast | None = None) -> list[QueueEntry]:
@@ -130,8 +126,8 @@ class WaitingQueue:
         prefetch is passed over."""
         taken: list[QueueEntry] = []
         passed: list[QueueEntry] = []
-        while self._heap and len(taken) < count:
-            entry = heapq.heappop(self._heap)
+        while self and len(taken) < count:
+            entry = heapq.heappop(self)
             if entry.waiting.not_before > now:
                 passed.append(entry)
                 continue
@@ -145,4 +141,4 @@ class WaitingQueue:
     def put_back(self, entries: list[QueueEntry]) -> None:
         """Where they were."""
         for entry in entries:
-            heapq.heappush(self._heap, entry)
+            heapq.heappush(self, entry)

@@ -168,7 +168,9 @@ class ReplaySettings:
 
     def retention(self, request: TraceRequest) -> Retention | None:
         """The request's own rules, or those of the settings, cut to its prompt."""
-        ranges = request.retain or tuple(rule for rule in self.retain if rule.start < request.length)
+        ranges = request.retain
+        if self.retain and not ranges:
+            ranges = tuple(rule for rule in self.retain if rule.start < request.length)
         if not ranges and self.decode_priority is None:
             return None
         if self.decode_priority is None:

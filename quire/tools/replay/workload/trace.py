@@ -190,10 +190,22 @@ def shared(one: TraceRequest, other: TraceRequest) -> int:
     return int(one.sizes[:whole].sum()) + rest
 
 
+def share_token(one: TraceRequest, other: TraceRequest, token: int) -> bool:
+    """Whether two prompts are alike up to a token, and it is the same one in both."""
+    if not one.unit or one.unit != other.unit:
+        return part_at(one, token) == part_at(other, token) and shared(one, other) > token
+    if token >= one.length or token >= other.length or one.scope != other.scope:
+        return False
+    last = token // one.unit
+    if one.parts.item(last) != other.parts.item(last):
+        return False  # the usual case
+    return one.parts[:last].tobytes() == other.parts[:last].tobytes()
+
+
 def part_at(request: TraceRequest, token: int) -> int:
     """The part of its prompt that a token is in; -1 behind the end."""
     if token >= request.length:
         return -1
     if request.counts is None:
-        return int(request.parts[token // request.unit])
+        return request.parts.item(token // request.unit)
     return int(request.parts[np.searchsorted(np.cumsum(request.counts), token, side="right")])

@@ -10,15 +10,7 @@ cdef int fill_columns(State *s, Pool *g, int32_t row, int32_t first, int32_t las
     for b in range(first, last):
         if g.run_at == g.run_end and cut_run(s, g):
             return -1
-        slot = g.run[g.run_at]
-        g.run_at += 1
-        p = g.tiers.slots[slot].page
-        if p >= 0:            # dropped: its id would be freed and handed out again at once
-            leave_node(s, g, p, 0)
-            g.counters[DROPPED] += 1
-        else:
-            p = g.free
-            g.free = page_at(g, p).node
+        p = next_in_run(s, g, &slot)
         if ask == NULL:
             renew_page(g, p, s.rows[row].priority, s.rows[row].duration)
         else:

@@ -70,7 +70,8 @@ cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
 
 cdef inline void fetch_key(State *s, int32_t node) noexcept nogil:
     """Fetch what finds a block."""
-    touch(s.tree.index + home_of(&s.tree, at(&s.tree, node).key))
+    if not is_behind(&s.tree, node):
+        touch(s.tree.index + home_of(&s.tree, at(&s.tree, node).key))
 
 
 cdef inline void drop_page(State *s, Pool *g, int32_t p, int32_t tier) noexcept nogil:
@@ -331,48 +332,6 @@ cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     g.available -= count
     g.counters[TOTAL] += count
     return count
-
-
-cdef void fetch_victims(State *s, Pool *g, int32_t t, int32_t wanted, bint dropped) noexcept nogil:
-    """The pages that tier t will give up next are needed soon, and where they are `dropped` their nodes, too: fetched
-    here, at once, and not one after the other. If others go instead, it was in vain."""
-    cdef Order *o = g.tiers + t
-    cdef int32_t[MAX_RUN] found
-    cdef int32_t slot = pick(g, t), count = 0, i
-    while count < wanted and 0 <= slot < o.size and o.slots[slot].page >= 0:
-        found[count] = o.slots[slot].page
-        prefetch(page_at(g, found[count]))
-        if g.stays != NULL:
-            prefetch(g.stays + found[count])
-        slot = o.slots[slot].next
-        count += 1
-    if not dropped:
-        return
-    for i in range(count):
-        if page_at(g, found[i]).node >= 0:
-            prefetch(at(&s.tree, page_at(g, found[i]).node))
-    for i in range(count):
-        if page_at(g, found[i]).node >= 0:
-            fetch_key(s, page_at(g, found[i]).node)
-
-
-cdef int cut_run(State *s, Pool *g) noexcept nogil:
-    """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none.
-    With colder tiers they are taken one by one: an eviction may change the order there."""
-    cdef int32_t wanted = <int32_t> min(g.to_cut, <int64_t> MAX_RUN), last = num_fast(g) - 1, t
-    g.run_at = 0
-    if g.num_tiers > 1:
-        if g.cells == NULL and g.to_cut % MAX_RUN == 0:
-            for t in range(last + 1):
-                fetch_victims(s, g, t, wanted, t == last)
-        g.run[0] = take(s, g)
-        g.run_end = g.run[0] >= 0
-    elif g.cells == NULL or g.tiers.filled[0] & 1:
-        g.run_end = cut_slots(s, g, wanted, g.run)
-    else:
-        g.run_end = cut_cells(s, g, wanted, g.run)
-    g.to_cut -= g.run_end
-    return 0 if g.run_end else -1
 
 
 cdef inline int32_t new_page(State *s, Pool *g, int32_t priority, int64_t duration) noexcept nogil:

@@ -15,7 +15,7 @@ cdef int commit_check(State *s, const int32_t *rows, const int32_t *computed, Py
         if not joins(s, row):
             return UNKNOWN_ROW
         c = computed[i] if computed != NULL else s.handed[row]
-        if computed != NULL and c > s.length[row]:
+        if computed != NULL and <uint32_t> c > <uint32_t> s.length[row]:      # or is below 0
             why, s.culprit = TOO_LONG, row
         if c < s.due[row]:
             continue

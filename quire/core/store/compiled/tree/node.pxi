@@ -55,7 +55,7 @@ cdef struct Tree:
     uint64_t seed[2]          # they are made with
     int32_t *roots            # the root above each node; NULL with events off
     int32_t num_tiers         # in which children are counted; 0: nobody asks
-    uint64_t *index           # key << 32 | node + 1; 0: free
+    uint64_t *index           # key << 32 | node + 1; 0: free. Of full blocks that do not lie right behind their parents
     uint64_t places           # in it
     Py_ssize_t stride         # bytes of a node
     Py_ssize_t room           # nodes there is memory for
@@ -66,7 +66,7 @@ cdef struct Tree:
     int32_t num_nodes         # without roots
     int32_t num_roots
     int32_t num_extras        # blocks that have extras, in tokens
-    int32_t num_full          # entries of the index
+    int32_t num_full          # full blocks, for each of which the index has room
     int64_t epoch             # changes when a page leaves its node
     int64_t drops             # nodes removed so far
     int64_t turns             # changes when a block with a child may have become a resume point, or ceased to be one
@@ -254,16 +254,24 @@ cdef void tree_close(Tree *t) noexcept nogil:
     free(t.noted)
 
 
+cdef inline bint is_behind(Tree *t, int32_t n) noexcept nogil:
+    """Whether a block lies right behind its parent, as blocks committed together mostly do: it is looked for there
+    first, and so needs no entry in the index."""
+    return n == at(t, n).parent + 1
+
+
 cdef inline void index_insert(Tree *t, uint32_t key, int32_t n) noexcept nogil:
     """Enter a node at the first free place from its home on; the first steps are taken without a branch to guess."""
     cdef uint64_t i = home_of(t, key)
     cdef uint64_t *index = t.index
+    t.num_full += 1
+    if is_behind(t, n):
+        return
     i = wrapped(t, i + (index[i] != 0))
     i = wrapped(t, i + (index[i] != 0))
     while index[i]:
         i = after(t, i)
     index[i] = <uint64_t> key << 32 | <uint32_t> (n + 1)
-    t.num_full += 1
 
 
 cdef inline uint64_t way(Tree *t, uint64_t from_, uint64_t to) noexcept nogil:
@@ -276,6 +284,9 @@ cdef inline void index_erase(Tree *t, uint32_t key, int32_t n) noexcept nogil:
     it is written without asking whether the entry may move there (no branch to guess), and it stays the gap if not."""
     cdef uint64_t i = home_of(t, key), j, entry
     cdef uint64_t *index = t.index
+    t.num_full -= 1
+    if is_behind(t, n):
+        return
     while <uint32_t> index[i] != <uint32_t> (n + 1):
         i = after(t, i)
     j = after(t, i)
@@ -286,7 +297,6 @@ cdef inline void index_erase(Tree *t, uint32_t key, int32_t n) noexcept nogil:
         j = after(t, j)
         entry = index[j]
     index[i] = 0
-    t.num_full -= 1
 
 
 cdef inline bint same_extras(Tree *t, int32_t n, const uint64_t *extras) noexcept nogil:
@@ -313,6 +323,8 @@ cdef inline int32_t find_block(Tree *t, int32_t parent, uint32_t key, const int3
                                const uint64_t *extras) noexcept nogil:
     """The full child of these tokens, or -1; a key alone proves nothing."""
     cdef uint64_t i = home_of(t, key), entry
+    if parent + 1 < t.used and follows(t, parent + 1, parent, tokens, extras):
+        return parent + 1
     while True:
         entry = t.index[i]
         if entry == 0:

@@ -12,12 +12,9 @@ cdef inline void fetch_entry(Tree *t, Text *text, uint64_t seed, Py_ssize_t bloc
 cdef int32_t make_path(Tree *t, Text *text, int32_t node, uint64_t seed, int32_t begin, int32_t last,
                        int32_t *path) noexcept nogil:
     """New nodes for the blocks [begin, last): below a new node there is nothing to find."""
-    cdef int32_t b, child, further, size = t.block_size
+    cdef int32_t b, child, size = t.block_size
     cdef uint64_t key
     for b in range(begin, last):
-        if (b - begin) % AHEAD == 0:              # at once: one between two blocks would be waited for
-            for further in range(b + AHEAD, min(last, b + 2 * AHEAD)):
-                fetch_entry(t, text, seed, further)
         child = new_block(t, node, text.tokens + <Py_ssize_t> b * size, extras_of(text, b), size)
         prefetch(tokens_at(t, child) + 8 * size)
         prefetch(at(t, child + 8))
@@ -36,16 +33,12 @@ cdef int32_t extend_path(Tree *t, Text *text, int32_t node, uint64_t seed, int32
                          int32_t *path) noexcept nogil:
     """Nodes of the blocks [first, last) below a node, found or made, go into `path`; the last of them."""
     cdef int32_t b, child
-    for b in range(first, min(last, first + AHEAD)):
-        fetch_entry(t, text, seed, b)
     for b in range(first, last):
         child = find_block(t, node, <uint32_t> (text.keys[b] ^ seed), text.tokens + <Py_ssize_t> b * t.block_size,
                            extras_of(text, b))
         if child < 0:
             return make_path(t, text, node, seed, b, last, path + b - first)
         path[b - first] = node = child
-        if b + AHEAD < last:
-            fetch_entry(t, text, seed, b + AHEAD)
     return node
 
 

@@ -23,7 +23,7 @@ def commit(state: State, rows: list[int], computed: Int32Array | None) -> int:
     chains = [table.row(number).chain for number in rows]
     marks = [int(mark) for mark in (table.handed[rows] if computed is None else computed)]
     for number, chain, mark in zip(rows, chains, marks, strict=True):
-        if mark > len(chain):
+        if not 0 <= mark <= len(chain):
             raise ValueError(f"row {number} has {len(chain)} tokens, {mark} cannot be computed")
     return sum(commit_row(state, number, mark) for number, mark in zip(rows, marks, strict=True))
 
