@@ -95,6 +95,7 @@ def step(player: Player) -> None:
 @recorded
 def grow_up(player: Player, name: str) -> None:
     """A sequence, and the beams it was charged for, generate all they said they would; then they end."""
+    step(player)  # what was handed out before has its slots until it is computed
     row, names = player.rows[name], [name]
     beams = row.ask.beams - 1
     if beams and player.is_charged(name, beams):
