@@ -132,7 +132,7 @@ def _fit_slots(setup: Setup, claims: Claims) -> tuple[list[Claim], Shortage | No
     """Give back claims from the end until the dry count holds; what they held becomes room for the others."""
     out: list[Claim] = []
     lacked: Shortage | None = None  # what the last claim given back was short of
-    while claims._claims and (short := shortage(setup, claims._claims, first=False)) is not None:
+    while claims._claims and (short := shortage(setup, claims._claims)) is not None:
         out = drop_from(claims, len(claims) - 1) + out
         lacked = short
     return out, lacked

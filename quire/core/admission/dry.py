@@ -31,19 +31,14 @@ class Shortage:
     group: int
 
 
-def shortage(setup: Setup, claims: list[Claim], first: bool = True) -> Shortage | None:
-    """Where slots run out; None when all fit. If nobody asks which claim is the first to lack them, it may be said of
-    the last: where it is plain that there are too few for all."""
+def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
+    """Where slots run out; None when all fit."""
     for group, (store, place) in enumerate(setup.pools):
         # as if every partial hit copied, gave nothing back, shared no onboard and kept from others what it has
         most = 0
         for claim in claims:
             most += claim._cold[group] + claim._takes[group] + setup.shared[group]
-        have = store.available(place)
-        if most > have:
-            least = sum([claim._takes[group] - 1 for claim in claims])  # a partial hit may save a page
-            if least > have and setup.only_full and not first:
-                return Shortage(len(claims) - 1, least, have, group)
+        if most > store.available(place):
             return _run_dry(setup, claims, _trades(setup, claims), _cold_once(setup, claims))
     return None  # the usual case
 
