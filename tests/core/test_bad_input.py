@@ -149,6 +149,11 @@ CASES: dict[str, tuple[Ask, type[QuireError], str]] = {
     "commit beyond the length": (lambda c, s: c.commit(s.live, 12), InputError, "the sequence has 11"),
     "commit beyond int32": (lambda c, s: c.commit([s.live, s.second], 1 << 40), InputError, "the sequence has"),
     "commit of less than nothing": (lambda c, s: c.commit(s.live, -1), InputError, "commit of -1 tokens"),
+    "commit of less than nothing, by row": (
+        lambda c, s: c.commit(toks(s.live.row), toks(-1)),
+        InputError,
+        "commit of -1 tokens",
+    ),
     "commit with a list": (lambda c, s: c.commit([s.live], [11]), InputError, "an int32 array"),
     "commit with a wrong dtype": (lambda c, s: c.commit([s.live], np.array([11])), InputError, "an int32 array"),
     "commit of a row that is not live": (lambda c, s: c.commit(toks(3)), UnknownError, "row 3"),

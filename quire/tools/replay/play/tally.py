@@ -15,7 +15,7 @@ from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
 from quire.tools.replay.play.misses import MissTally
 from quire.tools.replay.play.series import Series
-from quire.tools.replay.play.timed_cache import BytesMoved, TimedCache
+from quire.tools.replay.play.timed_cache import NONE_MOVED, BytesMoved, TimedCache
 from quire.tools.replay.setup.pace import NOTE
 from quire.tools.replay.setup.settings import ReplaySettings
 from quire.tools.replay.workload.trace import Trace
@@ -85,6 +85,7 @@ class Tally:
         self._last = 0.0
         full = [n for n, group in enumerate(config.groups) if group.kind == "full"]
         self.measure = full[0] if full else 0  # the group that says from which tiers a prompt came
+        self._is_exact = bool(full)  # token by token
         self._groups = range(len(config.groups))
         self._no_tokens = [0] * len(config.tiers)
         self._tier_tokens = [0] * len(config.tiers)
@@ -124,7 +125,7 @@ class Tally:
 
     def _by_tier(self, start: int, pages: Reuse) -> list[int]:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
-        if self._config.groups[self.measure].kind == "full":
+        if self._is_exact:
             size, rest = self._config.block_size, start % self._config.block_size
             both = zip(pages.reused_from, pages.partial_from, strict=True)
             return [(came - partly) * size + partly * rest for came, partly in both]
@@ -171,7 +172,8 @@ class Tally:
     def moved(self, now: float, moved: BytesMoved) -> None:
         """Bytes went between tiers."""
         self._last = now
-        self.series.moved(now, sum(moved.up), sum(moved.down))
+        if moved is not NONE_MOVED:
+            self.series.moved(now, sum(moved.up), sum(moved.down))
 
     def first_token(self, now: float, run: RunningRequest) -> None:
         """A prompt is computed; a resumed one may have had its first token before."""

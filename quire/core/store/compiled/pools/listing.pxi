@@ -41,9 +41,7 @@ cdef struct Pool:
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
     int32_t[MAX_RUN] rooms    # of the first `num_paired` of them: the slot in the host that the page goes down to
-    int32_t num_paired
-    int32_t run_at
-    int32_t run_end
+    int32_t num_paired, run_at, run_end
     int64_t to_cut            # slots the present call will still cut
     Order *tiers
     Expiries times
