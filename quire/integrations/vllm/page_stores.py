@@ -1,21 +1,22 @@
 """PageStores: which pages of what a step computes are copied to host memory, and with which step. Hears of no copies.
 
-A step stores at most so many blocks that it computes of a request. What is left of a long chunk is carried: stored
-before the steps after it run, from the blocks that the request had then. vLLM may take such blocks back in between
-(the request ends or is preempted, a window passes them), but writes none of them before the next step: what it has
-taken back is stored there and then, however much it is.
+A step stores at most so many pages of a request. What is left of a long chunk is carried: stored before the steps after
+it run, from the blocks that the request had then. vLLM may take such blocks back in between (the request ends, a
+window passes them, it is preempted), and what is in them stays until it hands them out again: then all that is left is
+stored before that step writes, however much it is. So is what is left of a request that comes back: it will look for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.connector_counts import ConnectorCounts
 from quire.integrations.vllm.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 
-MOST_BLOCKS = 64  # of a request in one step
+MOST_PAGES = 64  # of a request in one step, of all groups together
 Begin = Callable[[Stay, int, list[Part], dict[int, list[int]]], StoreJob]
 
 
@@ -25,12 +26,11 @@ class PageStores:
     def __init__(self, cache: Cache, counts: ConnectorCounts, begin: Begin) -> None:
         self._cache, self._counts, self._begin, self._size = cache, counts, begin, cache.config.block_size
         self._storing: list[set[int]] = [set() for _ in cache.config.groups]  # vLLM's blocks that are being stored
-        self._windowed = any(group.window is not None for group in cache.config.groups)
         self._carried: dict[Stay, None] = {}  # something of them is left; in the order in which they came
-        self.set_most_blocks(MOST_BLOCKS)
+        self.set_most_blocks(max(1, MOST_PAGES // len(self._storing)))
 
     def set_most_blocks(self, blocks: int) -> None:
-        """Store no more of a request in one step than so many."""
+        """Store no more of a request in one step than so many of each group."""
         self._most = blocks * self._size
 
     @property
@@ -43,16 +43,15 @@ class PageStores:
         """Stays of which something that was computed is left."""
         return len(self._carried)
 
-    def carry_on(self, orders: StepOrders, scheduled: Collection[str], tables: Callable[[str], Tables]) -> list[Stay]:
-        """Before a step: what is left of the steps before. Returns stays that are over, and of which nothing is now."""
+    def carry_on(self, orders: StepOrders, taken: AbstractSet[int]) -> list[Stay]:
+        """Before a step that writes the blocks `taken`: what is left of the steps before. Returns stays that are over,
+        and of which nothing is left now."""
         ended = []
         for stay in list(self._carried):
-            end = stay.due
-            if not stay.over:
-                name = stay.request.request_id
-                kept = self._kept(stay, tables(name)) if name in scheduled else True
-                end = min(end, stay.sent + self._portion(stay.due - stay.sent)) if kept else end
             if not stay.full:
+                end = min(stay.due, stay.sent + self._most)
+                if end < stay.due and (stay.comes_back or (taken and self._is_taken(stay, taken))):
+                    end = stay.due
                 self._order(stay, end, stay.tables, orders.early)
             if stay.is_behind:
                 continue
@@ -64,27 +63,21 @@ class PageStores:
             self._counts.add("carried_stores", len(orders.early))
         return ended
 
-    def _kept(self, stay: Stay, now: Tables) -> bool:
-        """Whether a request still has the blocks that are left of it."""
+    def _is_taken(self, stay: Stay, taken: AbstractSet[int]) -> bool:
+        """Whether some block that is left of a stay is somebody's again."""
         left = slice(stay.sent // self._size, stay.due // self._size)
-        return not self._windowed or all(
-            was[left] == has[left] for was, has in zip(stay.tables, now, strict=True)
-        )  # only windows let go of blocks
-
-    def _portion(self, left: int) -> int:
-        """Tokens that may be stored in one step, of so many; where windows pass, all is stored in two."""
-        half = (left // self._size + 1) // 2 * self._size if self._windowed else 0
-        return max(self._most, half)
+        return not all(taken.isdisjoint(table[left]) for table in stay.tables)
 
     def store(self, stay: Stay, end: int, tables: Tables, orders: StepOrders) -> None:
         """A step computes the whole blocks of a stay up to `end`: order a store of those that the cache has not."""
-        behind, stay.due = stay.sent < stay.due, end
-        had = max(stay.sent, stay.there)  # what was there before is mostly here: to look costs little
-        if not behind and end - had > self._most:
-            self._order(stay, min(end, had + self._portion(end - had)), tables, orders.stores)
-        elif not behind:  # mostly
-            self._order(stay, end, tables, orders.stores)
+        if stay.sent < stay.due:  # behind: what a window has passed since is in the tables from before
+            known = stay.due // self._size
+            stay.tables = [was[:known] + now[known:] for was, now in zip(stay.tables, tables, strict=True)]
+            stay.due = end
             return
+        stay.due = end
+        had = max(stay.sent, stay.there)  # what was there before is mostly here: to look costs little
+        self._order(stay, min(end, had + self._most), tables, orders.stores)
         if stay.is_behind:
             self._carried[stay] = None
             stay.tables = tables
@@ -127,11 +120,9 @@ class PageStores:
         stay.sent = end
         return True
 
-    def flush(self, orders: StepOrders, jobs: Iterable[StoreJob], fresh: Iterable[int]) -> None:
+    def flush(self, orders: StepOrders, jobs: Iterable[StoreJob], taken: AbstractSet[int]) -> None:
         """Stores whose blocks are written again in this step, by whom ever, must end before it."""
-        if any(self._storing):
-            taken = set(fresh)
-            taken.update(block for copy in orders.loads for part in copy.parts for block in part.blocks)
+        if taken and any(self._storing):
             orders.flush = [
                 job.number for job in jobs
                 if job.ordinals and any(not taken.isdisjoint(part.blocks) for part in job.parts)

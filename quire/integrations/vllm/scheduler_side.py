@@ -28,7 +28,7 @@ from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.page_stores import PageStores
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.request_tokens import RequestTokens
-from quire.integrations.vllm.stay import Stay, StoreJob, Tables
+from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -112,6 +112,7 @@ class SchedulerSide:
         """The one that waits; who had blocks and asks again was preempted, or his load failed."""
         stay = self._stays.get(request.request_id)
         if stay is not None and (stay.placed or stay.scope.epoch != (self._epoch or None)):
+            stay.comes_back = True
             self._end(stay)
             stay = None
         if stay is None:
@@ -187,12 +188,18 @@ class SchedulerSide:
         for request_id in preempted:
             stay = self._stays.get(request_id)
             if stay is not None and stay.placed and stay.born != self._step:
+                stay.comes_back = True
                 self._end(stay)
         orders, self._orders = self._orders, StepOrders()
         if self.stores.is_storing:
-            for stay in self.stores.carry_on(orders, scheduled, tables):
+            taken = set(fresh)
+            for load in orders.loads:
+                for part in load.parts:
+                    taken.update(part.blocks)
+            taken.discard(NULL)
+            for stay in self.stores.carry_on(orders, taken):
                 self._settle(stay)
-            self.stores.flush(orders, self._jobs.values(), fresh)
+            self.stores.flush(orders, self._jobs.values(), taken)
         for stay in self._asked.values():  # they wait on: nothing is held for who waits
             stay.let_go()
         self._asked.clear()

@@ -58,9 +58,8 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "due", "found", "full", "jobs", "load", "names",
-        "number", "over", "placed", "request", "scope", "sent", "tables", "there",
-        "writer",
+        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "comes_back", "due", "found", "full", "jobs",
+        "load", "names", "number", "over", "placed", "request", "scope", "sent", "tables", "there", "writer",
     )  # fmt: skip
 
     def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
@@ -78,6 +77,7 @@ class Stay:
         self.tables: Tables = ()  # its blocks when it had all that are due, while some are still to be stored
         self.placed = False  # vLLM has given it blocks
         self.over = False
+        self.comes_back = False  # it is over, and the request is not: it will look for what this one has
         self.full = False  # nothing more of it is stored
         self.names = BlockNames(request)  # for events
         self._wish: Request | None = None
