@@ -127,11 +127,6 @@ class Stay:
         length = writer.length
         return writer.extend(self.tokens()[length:] if end > length else None, end=end, skip=skip)
 
-    def taken(self, group: int) -> tuple[list[int], list[int]]:
-        """Blocks and slots of a group that were taken last."""
-        assert self.writer is not None
-        return self.writer.taken(group)
-
     def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
         """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
         found = self.found
@@ -139,21 +134,17 @@ class Stay:
             return None
         first, last, parts = found.start // size, found.end // size, []
         for group, table in enumerate(tables):
-            ids, slots = list(table[first:last]), found.slots(group).tolist()
-            if len(ids) == len(slots) == last - first and all(ids):  # NULL is 0
-                parts.append(Part(group, ids, slots))
-                continue
-            blocks = found.blocks(group)
-            passed = last - first - len(slots)  # by a window; what is there are mostly the last ones
-            lasts = bool(slots) and blocks[0] == first + passed and blocks[-1] == last - 1
-            if not lasts or len(ids) != last - first or ids.count(NULL) != passed or any(ids[:passed]):
-                at = dict(zip(blocks.tolist(), slots, strict=True))
-                wanted = [nth for nth, block in enumerate(ids, first) if block != NULL]
+            slots = found.slots(group).tolist()
+            edge = last - len(slots)  # what is there are mostly the last ones: a window has passed the others
+            ids = table[edge:last]
+            if edge < first or len(ids) != len(slots) or not all(ids) or any(table[first:edge]):  # NULL is 0
+                at = dict(zip(found.blocks(group).tolist(), slots, strict=True))
+                wanted = [nth for nth, block in enumerate(table[first:last], first) if block != NULL]
                 if not at.keys() >= set(wanted):
                     return None
-                ids, slots = [ids[nth - first] for nth in wanted], [at[nth] for nth in wanted]
-            elif passed:
-                ids = ids[passed:]
+                ids, slots = [table[nth] for nth in wanted], [at[nth] for nth in wanted]
+            elif edge > first and slots and found.blocks(group)[0] != edge:  # ascending, and none behind `last`
+                return None
             if ids:
                 parts.append(Part(group, ids, slots))
         return parts
