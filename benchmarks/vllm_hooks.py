@@ -134,11 +134,12 @@ class Rig:
         table = [list(blocks) for blocks in table]
         for windowed in table[1:]:
             windowed[: (len(prompt) - WINDOW) // self.block] = [0] * ((len(prompt) - WINDOW) // self.block)
-        fresh = [2 * self.tokens] * self.groups  # each has got a block for what is generated
+        row, fresh = "new prompt: the next step stores a part", [2 * self.tokens]  # a block for what is generated
+        self.timed(row, lambda: self.order(request, 1, table, fresh * self.groups))
+        stored += self.hear_of_a_part()
         while side.stores.num_carried:
-            self.timed("new prompt: a step that stores the rest", lambda: self.order(request, 1, table, fresh))
+            self.timed("new prompt: each step that stores the rest", lambda: self.order(request, 1, table))
             stored += self.hear_of_a_part()
-            fresh = []
         assert stored == self.groups * (len(prompt) // self.block)
         side.finish(request)
 
@@ -157,7 +158,7 @@ class Rig:
             self.timed(row, lambda: self.order(NOBODY, 0, table, [table[0][-1]]))
             self.timed("new prompt, over: hear of all that was left", self.hear)
         while side.stores.num_carried:
-            self.timed("new prompt, over: a step that stores the rest", lambda: self.order(NOBODY, 0, table, [0]))
+            self.timed("new prompt, over: each step that stores the rest", lambda: self.order(NOBODY, 0, table, [0]))
             self.timed("new prompt, over: hear of a part of it", self.hear)
 
     def hear_of_a_part(self) -> int:

@@ -3,7 +3,7 @@
 A step stores at most so many pages of a request. What is left of a long chunk is carried: stored before the steps after
 it run, from the blocks that the request had then. vLLM may take such blocks back in between (the request ends, a
 window passes them, it is preempted), and what is in them stays until it hands them out again: then all that is left is
-stored before that step writes, however much it is. So is what is left of a request that comes back: it will look for it.
+stored before that step writes, however much it is. So is what is left of a request that comes back, and looks for it.
 """
 
 from __future__ import annotations
