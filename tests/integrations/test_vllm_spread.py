@@ -15,7 +15,7 @@ from quire.integrations.vllm.identity import scope_of
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import Copy, StepOrders, WorkerReport
 from quire.integrations.vllm.scheduler_side import SchedulerSide
-from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
+from tests.integrations.test_vllm_contract import ask, filled, kept, stored
 from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE, ToyRequest, groups, requests
 
@@ -138,20 +138,6 @@ def test_a_step_stores_fewer_blocks_where_there_are_more_groups() -> None:
         (copy,) = side.order({"long": 800}, (), tables.__getitem__).stores
         most.append([len(part.blocks) for part in copy.parts])
     assert most == [[64], [25] * 2, [12] * 3, [8] * 6]
-
-
-def test_what_is_loaded_is_used_once_more() -> None:
-    engine = filled(host=10)
-    other = ask("other", [40] * 21)
-    go_on(engine, stored(engine, other))
-    engine.side.finish(other)
-    again = ask("again", [*PROMPT, 30])
-    assert engine.side.look(again, 0) == 20
-    engine.side.place(again, [list(range(1, 7))], 20)
-    go_on(engine, engine.side.order({}, (), lambda _: None))
-    engine.side.finish(again)
-    go_on(engine, stored(engine, ask("third", [50] * 21)))
-    assert kept(engine) == 20 and kept(engine, [40] * 21) < 20  # the first of them came first, and was used last
 
 
 def test_after_new_weights_nothing_is_left_of_the_old_ones() -> None:

@@ -28,7 +28,7 @@ from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.page_stores import PageStores
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.request_tokens import RequestTokens
-from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
+from quire.integrations.vllm.stay import Stay, StoreJob, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -201,7 +201,6 @@ class SchedulerSide:
             for load in orders.loads:
                 for part in load.parts:
                     taken.update(part.blocks)
-            taken.discard(NULL)
             self.stores.flush(orders, self._jobs.values(), taken)
             for stay in self.stores.carry_on(orders, taken):
                 self._settle(stay)
