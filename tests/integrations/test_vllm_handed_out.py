@@ -179,3 +179,21 @@ def test_blocks_that_are_somebodys_again_are_stored_for_him() -> None:
     assert orders.flush == [copy.job] and blocks_of(orders.stores) == [[1, 2, 3, 4, 5]]
     engine.side.hear(WorkerReport({copy.job: 1, orders.stores[0].job: 1}))
     assert kept(engine) == 20 and kept(engine, [40] * 21) == 20
+
+
+def test_a_store_that_is_heard_of_leaves_blocks_to_the_next_one_that_reads_them() -> None:
+    engine = ToyEngine(0, hybrid=False)
+    first, second, third = ask("first"), ask("second", [40] * 21), ask("third", [50] * 21)
+    (copy,) = stored(engine, first).stores
+    engine.side.finish(first)
+    jobs = [copy.job]
+    for request in (second, third):
+        engine.side.look(request, 0)
+        engine.side.place(request, (), 0)
+        tables = [list(range(1, 7))]
+        assert engine.side.is_storing  # else nobody asks which blocks a step hands out
+        orders = engine.side.order({request.request_id: 21}, (), {request.request_id: tables}.__getitem__, range(1, 7))
+        assert orders.flush == jobs
+        engine.side.hear(WorkerReport({jobs.pop(): 1}))  # only now
+        jobs.append(orders.stores[0].job)
+        engine.side.finish(request)

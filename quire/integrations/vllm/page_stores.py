@@ -145,13 +145,15 @@ class PageStores:
 
     def _hurry(self, job: StoreJob, orders: StepOrders, taken: AbstractSet[int]) -> None:
         orders.flush.append(job.number)
+        job.lost |= taken
         for part in job.parts:
             self._storing[part.group] -= taken  # what is in them from now on is something else
 
     def ended(self, job: StoreJob) -> None:
-        """Nobody reads the blocks of a store any more."""
+        """Nobody reads the blocks of a store any more; one that was handed out again may be another's by now."""
         for part in job.parts:
-            self._storing[part.group].difference_update(part.blocks)
+            ids = [block for block in part.blocks if block not in job.lost] if job.lost else part.blocks
+            self._storing[part.group].difference_update(ids)
 
 
 def _left_out(ids: Sequence[int], first: int, busy: set[int]) -> Sequence[int]:

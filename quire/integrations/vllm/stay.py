@@ -7,6 +7,7 @@ stay has its own number. Owns what is open for it in the cache; decides nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from quire.core.admission.find import Found
@@ -40,6 +41,7 @@ class StoreJob:
     ranks: int = 0  # that have ended it
     ended: bool = False
     bad: set[BadPage] = field(default_factory=set)
+    lost: AbstractSet[int] = frozenset()  # vLLM's blocks of a store that were handed out again before it was heard of
 
     def bad_blocks(self) -> dict[int, list[int]]:
         """Blocks of a store whose pages could not be copied, by group."""
