@@ -14,7 +14,7 @@ import argparse
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,8 +76,8 @@ class Rig:
         self.steps.append(self.step)
         self.step = 0.0
 
-    def order(self, request: Any, count: int, table: list[list[int]]) -> None:
-        self.last = self.side.order({request.request_id: count}, (), lambda _: table)
+    def order(self, request: Any, count: int, table: list[list[int]], fresh: Iterable[int] = ()) -> None:
+        self.last = self.side.order({request.request_id: count}, (), lambda _: table, fresh)
 
     def hear(self) -> None:
         jobs = [copy.job for copy in (*self.last.loads, *self.last.early, *self.last.stores)]
@@ -134,14 +134,17 @@ class Rig:
         table = [list(blocks) for blocks in table]
         for windowed in table[1:]:
             windowed[: (len(prompt) - WINDOW) // self.block] = [0] * ((len(prompt) - WINDOW) // self.block)
+        row, fresh = "new prompt: the next step stores a part", [2 * self.tokens]  # a block for what is generated
+        self.timed(row, lambda: self.order(request, 1, table, fresh * self.groups))
+        stored += self.hear_of_a_part()
         while side.stores.num_carried:
-            self.timed("new prompt: a step that stores the rest", lambda: self.order(request, 1, table))
+            self.timed("new prompt: each step that stores the rest", lambda: self.order(request, 1, table))
             stored += self.hear_of_a_part()
         assert stored == self.groups * (len(prompt) // self.block)
         side.finish(request)
 
-    def one_short_life(self, prompt: list[int]) -> None:
-        """The same, but it ends with that step: the next one stores all that is left."""
+    def one_short_life(self, prompt: list[int], taken: bool) -> None:
+        """The same, but it ends with that step; if its blocks are `taken`, the next one stores all that is left."""
         request, side = self.request(prompt), self.side
         table = [list(range(1, self.tokens // self.block + 1)) for _ in range(self.groups)]
         side.arrive(request)
@@ -150,8 +153,13 @@ class Rig:
         self.order(request, len(prompt), table)
         self.hear()
         self.timed("new prompt: finish with the step that computed it", lambda: side.finish(request))
-        self.timed("new prompt: the step after that stores all that is left", lambda: self.order(NOBODY, 0, table))
-        self.timed("new prompt: hear of all that was left", self.hear)
+        if taken:
+            row = "new prompt, over, its blocks somebody's again: a step that stores all that is left"
+            self.timed(row, lambda: self.order(NOBODY, 0, table, [table[0][-1]]))
+            self.timed("new prompt, over: hear of all that was left", self.hear)
+        while side.stores.num_carried:
+            self.timed("new prompt, over: each step that stores the rest", lambda: self.order(NOBODY, 0, table, [0]))
+            self.timed("new prompt, over: hear of a part of it", self.hear)
 
     def hear_of_a_part(self) -> int:
         """How many pages it stored."""
@@ -179,7 +187,9 @@ def run(args: argparse.Namespace, clock: Callable[[], int]) -> dict[str, list[fl
     for nth in range(args.rounds // 4):
         rig.one_cold_life([(nth + 2) * 60_000 + one for one in prompt])
     for nth in range(args.rounds // 4):
-        rig.one_short_life([(nth + 2) * 60_000 + 7 + one for one in prompt])
+        rig.one_short_life([(nth + 2) * 60_000 + 7 + one for one in prompt], taken=False)
+    for nth in range(args.rounds // 4):
+        rig.one_short_life([(nth + 2) * 60_000 + 9 + one for one in prompt], taken=True)
     gc.enable()
     return rig.spent | {"**all hooks of one step**": rig.steps}
 

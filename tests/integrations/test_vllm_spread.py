@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from quire import Request
-from quire.integrations.vllm.cache_groups import HOST
+from quire import Cache, Request
+from quire.integrations.vllm.cache_groups import HOST, cache_config
 from quire.integrations.vllm.identity import scope_of
-from quire.integrations.vllm.orders import Copy, Part, StepOrders, WorkerReport
-from quire.integrations.vllm.worker.worker_side import WorkerSide
+from quire.integrations.vllm.options import ConnectorOptions
+from quire.integrations.vllm.orders import Copy, StepOrders, WorkerReport
+from quire.integrations.vllm.scheduler_side import SchedulerSide
 from tests.integrations.test_vllm_contract import ask, filled, kept, stored
 from tests.integrations.toy_engine import ToyEngine
-from tests.integrations.toy_parts import SIZE, ToyRequest, requests
+from tests.integrations.toy_parts import SIZE, ToyRequest, groups, requests
 
 WORLDS: list[dict[str, Any]] = [
     {"hybrid": False, "host": 400, "blocks": 40},
@@ -120,78 +122,22 @@ def test_what_is_computed_meanwhile_waits_for_what_was_before() -> None:
     assert engine.pages_are_right() == 8
 
 
-@pytest.mark.parametrize("how", ["finish", "preempt", "ask again"])
-def test_what_is_left_of_who_ends_is_stored_before_the_next_step_writes(how: str) -> None:
-    engine, request, orders = begun(late=1.0)
-    first = orders.stores[0].job
-    go_on(engine, orders)
-    if how == "finish":
-        engine.side.finish(request)
-    elif how == "ask again":  # as who was preempted between two steps
-        engine.side.look(request, 0)
-    assert engine.side.is_pending and engine.side.is_storing
-    gone = {"spread"} if how == "preempt" else set()
-    orders = engine.side.order({}, gone, lambda _: None, [4, 9])
-    assert (blocks_of(orders.early), orders.stores) == ([[3, 4, 5]], [])
-    assert orders.early[0].job in orders.flush  # block 4 is somebody's again
-    engine.workers[0].flush(orders)
-    for layer in engine.kv[0][0]:
-        layer[4] = 77
-    engine.movers[0].flush([first])
-    engine.side.hear(WorkerReport({first: 1, orders.early[0].job: 1}))
-    assert kept(engine) == 20
-    engine.side.finish(request)
-    engine.texts.append(request)
-    assert engine.pages_are_right() == 5
-    engine.nothing_is_held()
-
-
-def test_an_early_store_that_could_not_end_in_time_counts_for_nothing() -> None:
-    class Stuck:
-        """A mover that cannot be waited for."""
-
-        def __init__(self) -> None:
-            self.begun: list[Copy] = []
-
-        def store(self, copy: Copy) -> None:
-            self.begun.append(copy)
-
-        load = store
-
-        def flush(self, jobs: Any) -> None:
-            assert self.begun  # it had begun before it is waited for
-            raise OSError("stuck")
-
-        def take_ended(self) -> list[Any]:
-            from quire.integrations.vllm.worker.host_pages import Ended
-
-            return [Ended(copy, is_load=False) for copy in self.begun]
-
-    worker, copy = WorkerSide(Stuck()), Copy(7, "spread", [Part(0, [3], [1])])
-    worker.flush(StepOrders(early=[copy], flush=[7]))
-    worker.received()
-    told = worker.report()
-    assert told is not None and told.bad == {7: copy.pages()}
-
-
-def test_what_a_window_passes_is_stored_from_where_it_was() -> None:
-    engine, request, orders = begun(1, hybrid=True)
-    assert blocks_of(orders.stores) == [[1, 2, 3], [1, 2, 3]]  # half of it: with windows all is stored in two steps
-    go_on(engine, orders)
-    passed = [[1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 5, 6]]
-    orders = engine.side.order({"spread": 1}, (), lambda _: passed)
-    assert blocks_of(orders.early) == [[4, 5], [4, 5]]
-    go_on(engine, orders)
-    assert kept(engine) == 20 and kept(engine, list(range(16))) == 16  # at 16 the window reads block 3, which was kept
-    engine.texts.append(request)
-    assert engine.pages_are_right() > 0
-
-
-def test_a_window_that_passes_nothing_of_it_leaves_it_spread() -> None:
-    engine, request, orders = begun(1, hybrid=True)
-    go_on(engine, orders)
-    orders = engine.side.order({"spread": 1}, (), lambda _: request.tables)
-    assert blocks_of(orders.early) == [[4], [4]]
+def test_a_step_stores_fewer_blocks_where_there_are_more_groups() -> None:
+    most = []
+    for count in (1, 2, 3, 6):
+        model = SimpleNamespace(
+            kv_cache_groups=groups(hybrid=False) * count, num_blocks=1, kv_cache_tensors=[SimpleNamespace(size=64)]
+        )
+        options = ConnectorOptions(host=1 << 22)
+        cache = Cache(cache_config(model, options, world_size=1, max_length=800, events=False))
+        side = SchedulerSide(cache, options, world_size=1)
+        request = ask("long", list(range(800)))
+        side.look(request, 0)
+        side.place(request, (), 0)
+        tables = {"long": [list(range(1, 201))] * count}
+        (copy,) = side.order({"long": 800}, (), tables.__getitem__).stores
+        most.append([len(part.blocks) for part in copy.parts])
+    assert most == [[64], [25] * 2, [12] * 3, [8] * 6]
 
 
 def test_after_new_weights_nothing_is_left_of_the_old_ones() -> None:
@@ -286,20 +232,7 @@ def test_the_rest_is_there_already() -> None:
         brought.written(20)
     engine.side.finish(request)
     assert len(engine.cache.open_writers()) == 1  # it is not over yet
-    orders = engine.side.order({}, (), lambda _: None)
-    assert orders.early == [] and kept(engine) == 20
+    for _ in range(2):
+        assert engine.side.order({}, (), lambda _: None).early == []
+    assert kept(engine) == 20
     engine.nothing_is_held()
-
-
-def test_blocks_that_are_somebodys_again_are_stored_for_him() -> None:
-    engine = ToyEngine(0, hybrid=False)
-    first, second = ask("first"), ask("second", [40] * 21)
-    (copy,) = stored(engine, first).stores
-    engine.side.finish(first)  # and its store was not heard of
-    engine.side.look(second, 0)
-    second.tables = [list(range(1, 7))]
-    engine.side.place(second, second.tables, 0)
-    orders = engine.side.order({"second": 21}, (), lambda _: second.tables, range(1, 7))
-    assert orders.flush == [copy.job] and blocks_of(orders.stores) == [[1, 2, 3, 4, 5]]
-    engine.side.hear(WorkerReport({copy.job: 1, orders.stores[0].job: 1}))
-    assert kept(engine) == 20 and kept(engine, [40] * 21) == 20

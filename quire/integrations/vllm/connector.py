@@ -37,6 +37,7 @@ from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
+from quire.integrations.vllm.page_stores import fresh_blocks
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.scheduler_side import SchedulerSide
 from quire.integrations.vllm.worker.host_pages import HostPages, RankMemory, group_layers, layer_form, part_bytes
@@ -136,7 +137,7 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         """The orders of this step."""
         state = scheduler_output.kv_connector_block_state
         preempted = scheduler_output.preempted_req_ids or ()
-        fresh = _fresh_blocks(scheduler_output) if self._scheduler.is_storing else ()
+        fresh = fresh_blocks(scheduler_output) if self._scheduler.is_storing else ()
         if self._scheduler.is_coming and not scheduler_output.total_num_scheduled_tokens:
             time.sleep(IDLE_STEP)  # nothing to compute: the threads that bring pages go first
         return self._scheduler.order(scheduler_output.num_scheduled_tokens, preempted, state.get_block_ids, fresh)
@@ -275,11 +276,3 @@ def _log_beside_vllm() -> None:
         if handler not in ours.handlers:
             ours.addHandler(handler)
     ours.setLevel(theirs.level)
-
-
-def _fresh_blocks(scheduler_output: Any) -> list[int]:
-    """Blocks that requests were given for this step; those of new requests with what they share."""
-    fresh = [block for new in scheduler_output.scheduled_new_reqs for ids in new.block_ids for block in ids]
-    for grown in scheduler_output.scheduled_cached_reqs.new_block_ids:
-        fresh += [block for ids in grown or () for block in ids]
-    return fresh

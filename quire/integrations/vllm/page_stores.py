@@ -1,21 +1,25 @@
 """PageStores: which pages of what a step computes are copied to host memory, and with which step. Hears of no copies.
 
-A step stores at most so many blocks that it computes of a request. What is left of a long chunk is carried: stored
-before the steps after it run, from the blocks that the request had then. vLLM may take such blocks back in between
-(the request ends or is preempted, a window passes them), but writes none of them before the next step: what it has
-taken back is stored there and then, however much it is.
+A step stores at most so many pages of a request. What is left of a long chunk is carried: stored before the steps after
+it run, from the blocks that the request had then. vLLM may take such blocks back in between (the request ends, a
+window passes them, it is preempted), and what is in them stays until it hands them out again: then all that is left is
+stored before that step writes, however much it is. So is what is left of a request that comes back, and looks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.connector_counts import ConnectorCounts
 from quire.integrations.vllm.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 
-MOST_BLOCKS = 64  # of a request in one step
+MOST_PAGES = 64  # of a request in one step, with one group
+GROUP_COST = 14  # pages that could be stored in the time that one more group takes, whether it has any or not
+LEAST_BLOCKS = 8
 Begin = Callable[[Stay, int, list[Part], dict[int, list[int]]], StoreJob]
 
 
@@ -25,12 +29,14 @@ class PageStores:
     def __init__(self, cache: Cache, counts: ConnectorCounts, begin: Begin) -> None:
         self._cache, self._counts, self._begin, self._size = cache, counts, begin, cache.config.block_size
         self._storing: list[set[int]] = [set() for _ in cache.config.groups]  # vLLM's blocks that are being stored
-        self._windowed = any(group.window is not None for group in cache.config.groups)
+        self._groups = range(len(self._storing))
+        self._windowed = [group for group in self._groups if cache.config.groups[group].window is not None]
         self._carried: dict[Stay, None] = {}  # something of them is left; in the order in which they came
-        self.set_most_blocks(MOST_BLOCKS)
+        groups = len(self._storing)
+        self.set_most_blocks(max(LEAST_BLOCKS, (MOST_PAGES - GROUP_COST * (groups - 1)) // groups))
 
     def set_most_blocks(self, blocks: int) -> None:
-        """Store no more of a request in one step than so many."""
+        """Store no more of a request in one step than so many of each group."""
         self._most = blocks * self._size
 
     @property
@@ -43,17 +49,22 @@ class PageStores:
         """Stays of which something that was computed is left."""
         return len(self._carried)
 
-    def carry_on(self, orders: StepOrders, scheduled: Collection[str], tables: Callable[[str], Tables]) -> list[Stay]:
-        """Before a step: what is left of the steps before. Returns stays that are over, and of which nothing is now."""
+    def drop_carried(self) -> None:
+        """Nothing of them is stored any more; the next step lets go of them."""
+        for stay in self._carried:
+            stay.full = True
+
+    def carry_on(self, orders: StepOrders, taken: AbstractSet[int]) -> list[Stay]:
+        """Before a step that writes the blocks `taken`: what is left of the steps before. Returns stays that are over,
+        and of which nothing is left now."""
         ended = []
         for stay in list(self._carried):
-            end = stay.due
-            if not stay.over:
-                name = stay.request.request_id
-                kept = self._kept(stay, tables(name)) if name in scheduled else True
-                end = min(end, stay.sent + self._portion(stay.due - stay.sent)) if kept else end
             if not stay.full:
-                self._order(stay, end, stay.tables, orders.early)
+                now = bool(taken) and self._is_taken(stay, taken)
+                end = stay.due if now or stay.comes_back else min(stay.due, stay.sent + self._most)
+                job = self._order(stay, end, stay.tables, orders.early)
+                if now and job is not None:
+                    self._hurry(job, orders, taken)
             if stay.is_behind:
                 continue
             del self._carried[stay]
@@ -64,59 +75,57 @@ class PageStores:
             self._counts.add("carried_stores", len(orders.early))
         return ended
 
-    def _kept(self, stay: Stay, now: Tables) -> bool:
-        """Whether a request still has the blocks that are left of it."""
+    def _is_taken(self, stay: Stay, taken: AbstractSet[int]) -> bool:
+        """Whether some block that is left of a stay is somebody's again; who runs lets go of none but by windows."""
         left = slice(stay.sent // self._size, stay.due // self._size)
-        return not self._windowed or all(
-            was[left] == has[left] for was, has in zip(stay.tables, now, strict=True)
-        )  # only windows let go of blocks
-
-    def _portion(self, left: int) -> int:
-        """Tokens that may be stored in one step, of so many; where windows pass, all is stored in two."""
-        half = (left // self._size + 1) // 2 * self._size if self._windowed else 0
-        return max(self._most, half)
+        for group in self._groups if stay.over else self._windowed:
+            if not taken.isdisjoint(stay.tables[group][left]):
+                return True
+        return False
 
     def store(self, stay: Stay, end: int, tables: Tables, orders: StepOrders) -> None:
         """A step computes the whole blocks of a stay up to `end`: order a store of those that the cache has not."""
-        behind, stay.due = stay.sent < stay.due, end
-        had = max(stay.sent, stay.there)  # what was there before is mostly here: to look costs little
-        if not behind and end - had > self._most:
-            self._order(stay, min(end, had + self._portion(end - had)), tables, orders.stores)
-        elif not behind:  # mostly
-            self._order(stay, end, tables, orders.stores)
+        if stay.sent < stay.due:  # behind: what a window has passed since is in the tables from before
+            known = stay.due // self._size
+            stay.tables = [was[:known] + now[known:] for was, now in zip(stay.tables, tables, strict=True)]
+            stay.due = end
             return
+        stay.due = end
+        had = max(stay.sent, stay.there)  # what was there before is mostly here: to look costs little
+        self._order(stay, min(end, had + self._most), tables, orders.stores)
         if stay.is_behind:
             self._carried[stay] = None
             stay.tables = tables
 
-    def _order(self, stay: Stay, end: int, tables: Tables, copies: list[Copy]) -> None:
+    def _order(self, stay: Stay, end: int, tables: Tables, copies: list[Copy]) -> StoreJob | None:
         """Order a store of the blocks up to `end` that are still to be stored."""
-        first, stop = stay.sent // self._size, end // self._size
-        if not self._take_slots(stay, end, tables):
-            return
-        parts, ordinals = [], {}
-        for group, table in enumerate(tables):
-            blocks, slots = stay.taken(group)
-            if blocks:
-                ordinals[group] = blocks
-                whole = len(blocks) == stop - first
-                ids = table[first:stop] if whole else [table[block] for block in blocks]
-                parts.append(Part(group, ids, slots))
-                self._storing[group].update(ids)
-        if parts:
-            job = self._begin(stay, stay.sent, parts, ordinals)
-            stay.jobs.append(job)
-            copies.append(Copy(job.number, stay.request.request_id, parts))
-            self._counts.add("stores")
-
-    def _take_slots(self, stay: Stay, end: int, tables: Tables) -> bool:
-        """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
         first, stop = stay.sent // self._size, end // self._size
         skip: dict[int, Sequence[int]] = {}
         for group, busy in enumerate(self._storing):
             ids = tables[group][first:stop]
             if not all(ids) or (busy and not busy.isdisjoint(ids)):  # NULL is 0
                 skip[group] = _left_out(ids, first, busy)
+        writer = stay.writer or stay.open_writer(self._cache)
+        if not self._take_slots(stay, end, skip):
+            return None
+        parts, ordinals = [], {}
+        for group, table in enumerate(tables):
+            blocks, slots = writer.taken(group)
+            if blocks:
+                ordinals[group] = blocks
+                ids = table[first:stop] if len(blocks) == stop - first else [table[block] for block in blocks]
+                parts.append(Part(group, ids, slots))
+                self._storing[group].update(ids)
+        if not parts:
+            return None
+        job = self._begin(stay, stay.sent, parts, ordinals)
+        stay.jobs.append(job)
+        copies.append(Copy(job.number, stay.request.request_id, parts))
+        self._counts.add("stores")
+        return job
+
+    def _take_slots(self, stay: Stay, end: int, skip: dict[int, Sequence[int]]) -> bool:
+        """Slots up to `end`, or for as much of it as there is room; then nothing more of this stay is stored."""
         lack = stay.take_slots(self._cache, end, skip)
         if lack is not None:
             stay.full = True
@@ -127,23 +136,24 @@ class PageStores:
         stay.sent = end
         return True
 
-    def flush(self, orders: StepOrders, jobs: Iterable[StoreJob], fresh: Iterable[int]) -> None:
-        """Stores whose blocks are written again in this step, by whom ever, must end before it."""
-        if any(self._storing):
-            taken = set(fresh)
-            taken.update(block for copy in orders.loads for part in copy.parts for block in part.blocks)
-            orders.flush = [
-                job.number for job in jobs
-                if job.ordinals and any(not taken.isdisjoint(part.blocks) for part in job.parts)
-            ]  # fmt: skip
-            if orders.flush:
-                for busy in self._storing:
-                    busy -= taken  # what is in them from now on is something else
+    def flush(self, orders: StepOrders, jobs: Iterable[StoreJob], taken: AbstractSet[int]) -> None:
+        """Stores of steps before whose blocks are written again in this one, by whom ever, must end before it."""
+        if taken and any(self._storing):
+            for job in jobs:
+                if job.ordinals and not all(taken.isdisjoint(part.blocks) for part in job.parts):
+                    self._hurry(job, orders, taken)
+
+    def _hurry(self, job: StoreJob, orders: StepOrders, taken: AbstractSet[int]) -> None:
+        orders.flush.append(job.number)
+        job.lost |= taken
+        for part in job.parts:
+            self._storing[part.group] -= taken  # what is in them from now on is something else
 
     def ended(self, job: StoreJob) -> None:
-        """Nobody reads the blocks of a store any more."""
+        """Nobody reads the blocks of a store any more; one that was handed out again may be another's by now."""
         for part in job.parts:
-            self._storing[part.group].difference_update(part.blocks)
+            ids = [block for block in part.blocks if block not in job.lost] if job.lost else part.blocks
+            self._storing[part.group].difference_update(ids)
 
 
 def _left_out(ids: Sequence[int], first: int, busy: set[int]) -> Sequence[int]:
@@ -152,3 +162,14 @@ def _left_out(ids: Sequence[int], first: int, busy: set[int]) -> Sequence[int]:
     if any(ids[:passed]) or not busy.isdisjoint(ids[passed:]):
         return [first + nth for nth, block in enumerate(ids) if block == NULL or block in busy]
     return range(first, first + passed)  # mostly the first ones
+
+
+def fresh_blocks(scheduler_output: Any) -> list[int]:
+    """Blocks that this step may write: those that requests were given for it, those of new ones with what they share,
+    and what vLLM fills itself, for a request that waits for its load too."""
+    fresh = [block for new in scheduler_output.scheduled_new_reqs for ids in new.block_ids for block in ids]
+    for grown in scheduler_output.scheduled_cached_reqs.new_block_ids:
+        fresh += [block for ids in grown or () for block in ids]
+    fresh += scheduler_output.new_block_ids_to_zero or ()
+    fresh += [copy.dst_block_id for copy in scheduler_output.kv_cache_block_copies or ()]
+    return fresh

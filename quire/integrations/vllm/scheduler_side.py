@@ -112,6 +112,7 @@ class SchedulerSide:
         """The one that waits; who had blocks and asks again was preempted, or his load failed."""
         stay = self._stays.get(request.request_id)
         if stay is not None and (stay.placed or stay.scope.epoch != (self._epoch or None)):
+            stay.comes_back = True
             self._end(stay)
             stay = None
         if stay is None:
@@ -162,7 +163,8 @@ class SchedulerSide:
                 told = receipt.client()
                 misses = [(miss.cause, miss.start, miss.stop) for miss in told.misses]
                 self._receipts[stay.request.request_id] = {"length": told.length, "kept": told.reused, "misses": misses}
-        stay.found.used()
+        if not external:
+            stay.found.used()  # what is loaded is used when its step is ordered, where little else is to do
         self.counts.add("lookups")
         self.counts.add("lookup_tokens", stay.request.num_tokens)
         self.counts.add("hit_tokens", external)
@@ -187,12 +189,21 @@ class SchedulerSide:
         for request_id in preempted:
             stay = self._stays.get(request_id)
             if stay is not None and stay.placed and stay.born != self._step:
+                stay.comes_back = True
                 self._end(stay)
         orders, self._orders = self._orders, StepOrders()
+        for load in orders.loads:
+            found = self._jobs[load.job].stay.found
+            if found is not None:
+                found.used()
         if self.stores.is_storing:
-            for stay in self.stores.carry_on(orders, scheduled, tables):
+            taken = set(fresh)
+            for load in orders.loads:
+                for part in load.parts:
+                    taken.update(part.blocks)
+            self.stores.flush(orders, self._jobs.values(), taken)
+            for stay in self.stores.carry_on(orders, taken):
                 self._settle(stay)
-            self.stores.flush(orders, self._jobs.values(), fresh)
         for stay in self._asked.values():  # they wait on: nothing is held for who waits
             stay.let_go()
         self._asked.clear()
@@ -309,8 +320,9 @@ class SchedulerSide:
         self._asked.clear()
         self._epoch = self._epoch + 1 if self.outer is None else randbits(62)  # no other process means these weights
         self.cache.clear()
-        for stay in self._stays.values():  # what is left of others has been forgotten with their texts
+        for stay in self._stays.values():
             stay.full = True
+        self.stores.drop_carried()  # of those that are over too
         return all(job is not job.stay.load for job in self._jobs.values())
 
     @property

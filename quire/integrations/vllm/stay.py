@@ -7,6 +7,7 @@ stay has its own number. Owns what is open for it in the cache; decides nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from quire.core.admission.find import Found
@@ -40,6 +41,7 @@ class StoreJob:
     ranks: int = 0  # that have ended it
     ended: bool = False
     bad: set[BadPage] = field(default_factory=set)
+    lost: AbstractSet[int] = frozenset()  # vLLM's blocks of a store that were handed out again before it was heard of
 
     def bad_blocks(self) -> dict[int, list[int]]:
         """Blocks of a store whose pages could not be copied, by group."""
@@ -58,9 +60,8 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "due", "found", "full", "jobs", "load", "names",
-        "number", "over", "placed", "request", "scope", "sent", "tables", "there",
-        "writer",
+        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "comes_back", "due", "found", "full", "jobs",
+        "load", "names", "number", "over", "placed", "request", "scope", "sent", "tables", "there", "writer",
     )  # fmt: skip
 
     def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
@@ -78,6 +79,7 @@ class Stay:
         self.tables: Tables = ()  # its blocks when it had all that are due, while some are still to be stored
         self.placed = False  # vLLM has given it blocks
         self.over = False
+        self.comes_back = False  # it is over, and the request is not: it will look for what this one has
         self.full = False  # nothing more of it is stored
         self.names = BlockNames(request)  # for events
         self._wish: Request | None = None
@@ -127,11 +129,6 @@ class Stay:
         length = writer.length
         return writer.extend(self.tokens()[length:] if end > length else None, end=end, skip=skip)
 
-    def taken(self, group: int) -> tuple[list[int], list[int]]:
-        """Blocks and slots of a group that were taken last."""
-        assert self.writer is not None
-        return self.writer.taken(group)
-
     def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
         """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
         found = self.found
@@ -139,21 +136,17 @@ class Stay:
             return None
         first, last, parts = found.start // size, found.end // size, []
         for group, table in enumerate(tables):
-            ids, slots = list(table[first:last]), found.slots(group).tolist()
-            if len(ids) == len(slots) == last - first and all(ids):  # NULL is 0
-                parts.append(Part(group, ids, slots))
-                continue
-            blocks = found.blocks(group)
-            passed = last - first - len(slots)  # by a window; what is there are mostly the last ones
-            lasts = bool(slots) and blocks[0] == first + passed and blocks[-1] == last - 1
-            if not lasts or len(ids) != last - first or ids.count(NULL) != passed or any(ids[:passed]):
-                at = dict(zip(blocks.tolist(), slots, strict=True))
-                wanted = [nth for nth, block in enumerate(ids, first) if block != NULL]
+            slots = found.slots(group).tolist()
+            edge = last - len(slots)  # what is there are mostly the last ones: a window has passed the others
+            ids = table[edge:last]
+            if edge < first or len(ids) != len(slots) or not all(ids) or any(table[first:edge]):  # NULL is 0
+                at = dict(zip(found.blocks(group).tolist(), slots, strict=True))
+                wanted = [nth for nth, block in enumerate(table[first:last], first) if block != NULL]
                 if not at.keys() >= set(wanted):
                     return None
-                ids, slots = [ids[nth - first] for nth in wanted], [at[nth] for nth in wanted]
-            elif passed:
-                ids = ids[passed:]
+                ids, slots = [table[nth] for nth in wanted], [at[nth] for nth in wanted]
+            elif edge > first and slots and found.blocks(group)[0] != edge:  # ascending, and none behind `last`
+                return None
             if ids:
                 parts.append(Part(group, ids, slots))
         return parts

@@ -1,0 +1,68 @@
+"""Loads of the vLLM connector: which page goes into which block, and that the eviction order hears of it."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from quire.core.admission.find import Found
+from quire.core.records.request import PLAIN
+from quire.integrations.vllm.orders import Part
+from quire.integrations.vllm.request_tokens import RequestTokens
+from quire.integrations.vllm.stay import Stay
+from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
+from tests.integrations.test_vllm_spread import go_on
+from tests.integrations.toy_parts import SIZE
+
+
+@pytest.mark.parametrize("own", [0, 20])
+def test_what_is_loaded_or_was_on_the_device_is_used_once_more(own: int) -> None:
+    engine = filled(host=10)
+    other = ask("other", [40] * 21)
+    go_on(engine, stored(engine, other))
+    engine.side.finish(other)
+    again = ask("again", [*PROMPT, 30])
+    assert engine.side.look(again, own) == 20 - own
+    engine.side.place(again, [list(range(1, 7))], 20 - own)
+    go_on(engine, engine.side.order({}, (), lambda _: None))
+    engine.side.finish(again)
+    go_on(engine, stored(engine, ask("third", [50] * 21)))
+    assert kept(engine) == 20 and kept(engine, [40] * 21) < 20  # the first of them came first, and was used last
+
+
+def held(rng: random.Random, first: int, last: int) -> list[int]:
+    """Blocks that were found: mostly the last ones."""
+    if rng.random() < 0.3:
+        return [block for block in range(first, last) if rng.random() < 0.8]
+    return list(range(rng.randrange(first, last + 1) if rng.random() < 0.7 else max(0, first - 2), last))
+
+
+def test_pages_go_where_vllm_has_blocks_or_the_load_is_refused() -> None:
+    rng, ends = random.Random(3), set()
+    for _ in range(3000):
+        first = rng.randrange(4)
+        last = first + rng.randrange(1, 6)
+        blocks = held(rng, first, last)
+        passed = last - len(blocks) if rng.random() < 0.7 else rng.randrange(last + 1)
+        table = [0 if nth < passed or rng.random() < 0.05 else 100 + nth for nth in range(last + rng.randrange(2))]
+        slots = [7 * block + 1 for block in blocks]
+        stay = Stay(ask("load"), RequestTokens(), 1, 0, PLAIN)
+        found: Any = SimpleNamespace(
+            start=first * SIZE, end=last * SIZE, slots=lambda _, slots=slots: np.array(slots, np.int32),
+            blocks=lambda _, blocks=blocks: np.array(blocks, np.int32),
+        )  # fmt: skip
+        stay.found = cast(Found, found)
+        wanted = [nth for nth in range(first, last) if table[nth]]
+        right: list[Part] | None = [Part(0, [table[nth] for nth in wanted], [7 * nth + 1 for nth in wanted])]
+        if not wanted:
+            right = []
+        if not set(wanted) <= set(blocks):
+            right = None
+        assert stay.parts_to_load([table], (last - first) * SIZE, SIZE) == right, (first, last, blocks, table)
+        ends.add((right is None, bool(right), len(wanted) == last - first))
+        assert stay.parts_to_load([table], (last - first) * SIZE + SIZE, SIZE) is None
+    assert len(ends) == 5
