@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.core.records.errors import StateError, UnknownError, say, shown
-from quire.core.records.reports.stats import Counts, Reuse, counts, reuse
+from quire.core.records.reports.stats import Counts, ReuseCounts, counts, reuse
 from quire.core.records.request import Int32, Request
 from quire.core.records.span import Span, merged
 from quire.core.state.prepared import Prepared
@@ -130,7 +130,7 @@ class Sequence:
         numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = store.row_counters[place][self._live_row()]
         return counts(numbers, config.groups[group].page_bytes, len(config.tiers))
 
-    def _reuse(self, group: int) -> Reuse:
+    def _reuse(self, group: int) -> ReuseCounts:
         """The part of it that says where its prompt came from."""
         store, place = self._setup.pools[group]
         return reuse(store.row_counters[place][self._live_row()], len(self._setup.config.tiers))

@@ -107,7 +107,7 @@ def counts(row: NDArray[np.int64], page_bytes: int, num_tiers: int) -> Counts:
     )
 
 
-class Reuse(NamedTuple):
+class ReuseCounts(NamedTuple):
     """Of those counts what was there for one request and what was not: for whoever asks of every admission."""
 
     reused: int
@@ -116,11 +116,11 @@ class Reuse(NamedTuple):
     partial_from: list[int]  # by tier
 
 
-def reuse(row: NDArray[np.int64], num_tiers: int) -> Reuse:
+def reuse(row: NDArray[np.int64], num_tiers: int) -> ReuseCounts:
     """Names for that part of one row of the store's counters."""
     numbers: list[int] = row.tolist()
     came, partly = numbers[_REUSED_FROM : _REUSED_FROM + num_tiers], numbers[_PARTIAL_FROM : _PARTIAL_FROM + num_tiers]
-    return Reuse(numbers[_REUSED_FULL] + numbers[_REUSED_PARTIAL], numbers[_MISSED], came, partly)
+    return ReuseCounts(numbers[_REUSED_FULL] + numbers[_REUSED_PARTIAL], numbers[_MISSED], came, partly)
 
 
 @dataclass(frozen=True, slots=True)

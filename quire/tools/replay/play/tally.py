@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from quire import CacheConfig, Counts, Receipt
-from quire.core.records.reports.stats import Reuse
+from quire.core.records.reports.stats import ReuseCounts
 from quire.tools.replay.play.admission import AdmissionResult
 from quire.tools.replay.play.decoders import RunningRequest
 from quire.tools.replay.play.misses import MissTally
@@ -123,7 +123,7 @@ class Tally:
         counts["blocks"] += request.length // self._unit
         counts["blocks hit"] += start // self._unit
 
-    def _by_tier(self, start: int, pages: Reuse) -> list[int]:
+    def _by_tier(self, start: int, pages: ReuseCounts) -> list[int]:
         """Tokens of a hit by the tier they came from: exact for full attention, in proportion otherwise."""
         if self._is_exact:
             size, rest = self._config.block_size, start % self._config.block_size
@@ -136,7 +136,7 @@ class Tally:
         came = min(pages * self._config.block_size, tiers[-2])
         return [*tiers[:-2], tiers[-2] - came, tiers[-1] + came]
 
-    def _in_proportion(self, num_tokens: int, pages: Reuse) -> list[int]:
+    def _in_proportion(self, num_tokens: int, pages: ReuseCounts) -> list[int]:
         came = pages.reused_from if any(pages.reused_from) else [1, *pages.reused_from[1:]]
         tokens = [num_tokens * count // sum(came) for count in came]
         tokens[0] += num_tokens - sum(tokens)
