@@ -28,7 +28,7 @@ class Engine:
     def __init__(self, device_pages: int, host_pages: int, budget: int) -> None:
         tiers = (TierConfig("device", device_pages), TierConfig("host", host_pages))
         self.cache = Cache(CacheConfig(tiers, BLOCK, max_sequences=SEQUENCES, max_length=256, events=True))
-        memory = [ArenaTier(tier.name, [tier.of_group(0)], [8 * BLOCK]) for tier in tiers]
+        memory = [ArenaTier(tier.name, [tier.of_pool(0)], [8 * BLOCK]) for tier in tiers]
         self.pages = memory[0].view(0).view(np.int64)  # what kernels read and write: [slot, token in the block]
         self.mover = Mover(memory, [PageLayout(8 * BLOCK, planes=1)], BLOCK)
         self.budget = SEQUENCES + budget  # one token for everybody who decodes, the rest for prompts

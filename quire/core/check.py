@@ -61,7 +61,7 @@ class GroupView:
         self.layer = setup.layers[group]
         self.facts: DumpedGroup = self.dump.groups[self.place]
         self.pages, self.orders = self.facts.pages, self.facts.orders
-        self.slots = [tier.of_group(group) for tier in setup.config.tiers]
+        self.slots = [setup.config.slots_of(tier, group) for tier in range(len(setup.config.tiers))]
         self.rows = {row: self.store.pages[self.place][row].tolist() for row in self.dump.rows}  # page ids by column
 
     def check(self) -> None:

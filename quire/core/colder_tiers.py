@@ -53,7 +53,7 @@ class ColderTiers:
             raise InputError(say(f"offload of {shown(num_pages)} pages", "that is no number", "pass 0 or more"))
         with self._asked():
             store, place = self._registry.setup.pools[group]
-            store.offload(place, min(num_pages, self.config.tiers[0].of_group(group)))
+            store.offload(place, min(num_pages, self.config.slots_of(0, group)))
             return self._registry.take_plan()
 
     def copy_down(self, limit: int) -> Plan:
@@ -69,7 +69,7 @@ class ColderTiers:
             if registry.setup.config._slow_tier < 0:
                 raise StateError(say("copy_down", "this cache has no slow tier", "give the coldest tier slow=True"))
             for group, (store, place) in enumerate(registry.setup.pools):
-                taken = store.copy_down(place, min(limit, registry.setup.config.tiers[-1].of_group(group)))
+                taken = store.copy_down(place, min(limit, registry.setup.config.slots_of(-1, group)))
                 taken[:, MoveColumn.GROUP] = group
                 moves.append(taken)
             return registry.take_background(self._sound(np.concatenate(moves)))

@@ -44,7 +44,7 @@ class SequenceMap:
 
 def slots_of_pool(cache: Cache, tier: int, group: int) -> Int32Array:
     """[slots, 4], by SlotColumn."""
-    size, (store, place) = cache.config.tiers[tier].of_group(group), cache._setup.pools[group]
+    size, (store, place) = cache.config.slots_of(tier, group), cache._setup.pools[group]
     found = [np.empty((0, len(SlotColumn)), np.int32)]
     for first in range(0, size, PART):
         with cache._lock:

@@ -110,10 +110,17 @@ def _pages(blocks: int, group: LayerGroup, load: Load) -> int:
     return min(blocks, 2 * load.sequences * group.running(size) + group.tail(size) + 2 * -(-load.chunk // size))
 
 
+def _groups_of_pools(config: CacheConfig) -> list[str]:
+    """Who lives in each pool."""
+    homes = list(zip(config.pool_of, config.groups, strict=True))
+    pools = range(config.num_pools)
+    return [" or ".join(repr(group.name) for home, group in homes if home == pool) for pool in pools]
+
+
 def memory_in_words(config: CacheConfig) -> str:
-    """Pages per tier and layer group."""
+    """Pages per tier and pool."""
     tiers = []
     for tier in config.tiers:
-        pages = [f"{tier.of_group(nth):,} of {group.name!r}" for nth, group in enumerate(config.groups)]
+        pages = [f"{tier.of_pool(pool):,} of {names}" for pool, names in enumerate(_groups_of_pools(config))]
         tiers.append(f"{' and '.join(pages)} in {tier.name} memory")
     return f"pages: {', '.join(tiers)}; {config.block_size} tokens each"

@@ -31,10 +31,10 @@ def memory_of(config: CacheConfig) -> tuple[TierMemory, ...]:
     """Room in blocks of the layer groups that read all tokens; all bytes count, so a GB is divided as it is now."""
     full = [nth for nth, group in enumerate(config.groups) if group.kind == "full"]
     found = []
+    sizes = dict(zip(config.pool_of, (group.page_bytes for group in config.groups), strict=True))
     for tier in config.tiers:
-        pages = [tier.of_group(nth) for nth in range(len(config.groups))]
-        blocks = min((pages[nth] for nth in full), default=0)
-        num_bytes = sum(count * group.page_bytes for count, group in zip(pages, config.groups, strict=True))
+        blocks = min((tier.of_pool(config.pool_of[nth]) for nth in full), default=0)
+        num_bytes = sum(tier.of_pool(pool) * page_bytes for pool, page_bytes in sizes.items())
         found.append(TierMemory(tier.name, blocks, num_bytes))
     return tuple(found)
 

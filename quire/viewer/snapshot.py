@@ -129,7 +129,7 @@ class Snapshots:
     def _pools(self, colour: Colour) -> list[dict[str, Any]]:
         config = self.cache.config
         pairs = [(tier, group) for tier in range(len(config.tiers)) for group in range(len(config.groups))]
-        pairs = [(tier, group) for tier, group in pairs if config.tiers[tier].of_group(group)]
+        pairs = [(tier, group) for tier, group in pairs if config.slots_of(tier, group)]
         return [self._pool(tier, group, colour) for tier, group in pairs[:MOST_POOLS]]
 
     def _pool(self, tier: int, group: int, colour: Colour) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def otherwise(config: CacheConfig, cause: str, group: int) -> CacheConfig:
 
 
 def slots_of(config: CacheConfig) -> tuple[int, ...]:
-    return tuple(config.tiers[0].of_group(group) for group in range(len(config.groups)))
+    return tuple(config.slots_of(0, group) for group in range(len(config.groups)))
 
 
 def is_saved(token: int, miss: Miss, then: Receipt | None) -> bool:

@@ -420,12 +420,12 @@ def test_when_everyone_has_let_go_every_slot_is_free(store: StoreName, options: 
     life.end()
     config = life.cache.config
     for group in life.groups:
-        assert life.cache.num_free(group) == config.tiers[0].of_group(group)
+        assert life.cache.num_free(group) == config.slots_of(0, group)
         for tier in range(len(config.tiers)):
             usage = life.cache.usage(tier, group)
             assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity
     life.cache.clear()
-    assert all(life.cache.usage(0, group).empty == config.tiers[0].of_group(group) for group in life.groups)
+    assert all(life.cache.usage(0, group).empty == config.slots_of(0, group) for group in life.groups)
     assert not life.dump.nodes
 
 

@@ -131,7 +131,7 @@ def assert_clean(engine: Engine) -> None:
     assert not engine.runs and not holders(engine) and not scheduler.waiting
     assert engine.num_lingering == 0 and pages.num_sequences == 0
     for group in range(len(pages.config.groups)):
-        assert pages.num_free(group) == pages.config.tiers[0].of_group(group)
+        assert pages.num_free(group) == pages.config.slots_of(0, group)
         for tier in range(len(pages.config.tiers)):
             usage = pages.usage(tier, group)
             assert usage.held == 0 and usage.empty + usage.idle + usage.shadows == usage.capacity

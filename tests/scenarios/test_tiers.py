@@ -28,7 +28,7 @@ class Machine:
     def __init__(self, cache: Cache) -> None:
         layout = PageLayout(PAGE.page_bytes, PAGE.planes)
         self.cache, self.size = cache, cache.config.block_size
-        self.tiers = [ArenaTier(t.name, [t.of_group(0)], [PAGE.page_bytes]) for t in cache.config.tiers]
+        self.tiers = [ArenaTier(t.name, [t.of_pool(0)], [PAGE.page_bytes]) for t in cache.config.tiers]
         self.mover = Mover(self.tiers, [layout], self.size)
 
     def memory(self, tier: int) -> NDArray[np.uint16]:

@@ -137,7 +137,7 @@ class Hosted:
         tiers = (TierConfig("device", 8), TierConfig("host", 16))
         self.cache = Cache(CacheConfig(tiers, SIZE, (FULL,), 4, 64))
         self.view = QuireView(self.cache, self.run)
-        self.pages = [ArenaTier(tier.name, [tier.of_group(0)], [64]).view(0) for tier in tiers]
+        self.pages = [ArenaTier(tier.name, [tier.of_pool(0)], [64]).view(0) for tier in tiers]
         self.fails = False
 
     def run(self, plan: Plan) -> Finished:

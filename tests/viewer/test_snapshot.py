@@ -168,7 +168,7 @@ def test_the_lock_is_given_back_between_parts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(traffic.cache, "_lock", counted)
     blocks = traffic.cache._setup.store.num_nodes
     snapshots.make("age")
-    slots = sum(tier.of_group(group) for tier in traffic.cache.config.tiers for group in range(2))
+    slots = sum(tier.of_pool(group) for tier in traffic.cache.config.tiers for group in range(2))
     assert counted.taken > slots / 50 + blocks / 50 > 20
 
 

@@ -167,7 +167,7 @@ def _lack(registry: Registry, request: Request, pages: list[Int32]) -> Refusal |
     for group, some in enumerate(pages):
         if not len(some):
             continue
-        most = int(config.prefetch_share * config.tiers[config._slow_tier - 1].of_group(group))
+        most = int(config.prefetch_share * config.slots_of(config._slow_tier - 1, group))
         held = held_pages(registry, group)
         new = len(set(some.tolist()) - held)
         if new and len(held) + new > most:
@@ -181,7 +181,7 @@ def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None
     for group, ((store, place), some) in enumerate(zip(setup.pools, far, strict=True)):
         have = store.room_in(place, tier) if len(some) else 0
         if len(some) > have:
-            never = len(some) > setup.config.tiers[tier].of_group(group)
+            never = len(some) > setup.config.slots_of(tier, group)
             return Refusal(request, "slots", len(some), have, never=never, group=group)
     return None
 

@@ -186,7 +186,7 @@ def _check_pages(setup: Setup, nodes: BlockNodes, pages: LastingPages) -> Int64:
     if not len(pages.group) == len(pages.slot) == len(pages.node):
         raise _refuse("pages", "their arrays do not fit each other")
     tier = setup.config.tiers[setup.config._slow_tier]
-    capacity = np.array([tier.of_group(group) for group in setup.groups], np.int64)
+    capacity = np.array([setup.config.slots_of(setup.config._slow_tier, group) for group in setup.groups], np.int64)
     if len(pages.group) and not 0 <= pages.group.min() <= pages.group.max() < len(capacity):
         raise _refuse("pages", f"there are {len(capacity)} groups")
     if (pages.slot < 0).any() or (pages.slot >= capacity[pages.group]).any():

@@ -17,7 +17,7 @@ def lose_pages(registry: Registry, group: int, slots: Iterable[int], tier: int) 
     told = whole_numbers(named)
     if told is None:
         raise InputError(say(f"slots {shown(named)} of bad pages", "they are no whole numbers", "pass slot numbers"))
-    numbers, capacity = sorted(set(told)), setup.config.tiers[tier].of_group(group)
+    numbers, capacity = sorted(set(told)), setup.config.slots_of(tier, group)
     wrong = [number for number in numbers if not 0 <= number < capacity]
     if wrong:
         fact = f"group {group} has {capacity} slots in tier {tier}"

@@ -206,7 +206,7 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Ref
     made = setup.store.write(root, writing.chain, writing.tier, wanted, priorities, durations, now=now)
     if isinstance(made, tuple):
         group, need, have = made
-        never = need > setup.config.tiers[writing.tier].of_group(group)
+        never = need > setup.config.slots_of(writing.tier, group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
     writing.fresh, writing.taken = made, stop
     for group, (blocks, pages, _) in enumerate(made):

@@ -29,15 +29,15 @@ class TierConfig:
     """One kind of memory; the first tier of a cache is the device, later ones are colder."""
 
     name: str
-    slots: int | Sequence[int]  # pages it can hold, for each group alike or one number per group; kept as a tuple
+    slots: int | Sequence[int]  # pages it can hold, for each pool alike or one number per pool; kept as a tuple
     slow: bool = False  # no step waits for it: pages go down ahead and come up by prefetch; only the coldest tier
 
     def __post_init__(self) -> None:
         keep_tuples(self, "slots")
 
-    def of_group(self, group: int) -> int:
-        """Slots of this tier for one group."""
-        return self.slots if isinstance(self.slots, int) else self.slots[group]
+    def of_pool(self, pool: int) -> int:
+        """Slots of this tier for one pool."""
+        return self.slots if isinstance(self.slots, int) else self.slots[pool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +171,15 @@ class CacheConfig:
                 raise InputError(
                     say(f"tier {shown(tier.name)} slots {shown(tier.slots)}", "they are no whole numbers", "use ints")
                 )
-            if not isinstance(tier.slots, int) and len(tier.slots) != len(self.groups):
-                fact = f"{len(tier.slots)} numbers for {len(self.groups)} groups"
-                raise InputError(say(f"tier {shown(tier.name)} slots", fact, "give one number per group"))
+            pools = self.num_pools
+            if not isinstance(tier.slots, int) and len(tier.slots) != pools:
+                each = "groups" if pools == len(self.groups) else f"pools of {len(self.groups)} groups"
+                fact, cure = f"{len(tier.slots)} numbers for {pools} {each}", "give one number per pool"
+                raise InputError(say(f"tier {shown(tier.name)} slots", fact, cure))
             least = 1 if place == 0 and not self._has_no_device else 0
             for group in range(len(self.groups)):
-                if tier.of_group(group) < least:
-                    fact = f"{tier.of_group(group)} slots for group {shown(self.groups[group].name)}"
+                if self.slots_of(place, group) < least:
+                    fact = f"{self.slots_of(place, group)} slots for group {shown(self.groups[group].name)}"
                     raise InputError(say(f"tier {shown(tier.name)}", fact, f"give at least {least}"))
 
     def _check_slow(self) -> None:
@@ -201,10 +203,31 @@ class CacheConfig:
 
     def _check_pools(self) -> None:
         for group, layer in enumerate(self.groups):
-            total = sum(tier.of_group(group) for tier in self.tiers)
+            first = self.groups[self.pool_of.index(self.pool_of[group])]
+            if layer.page_bytes != first.page_bytes:
+                names = f"groups {shown(first.name)} and {shown(layer.name)} in pool {shown(layer.pool)}"
+                fact = f"their pages have {first.page_bytes} and {layer.page_bytes} bytes, a slot holds either"
+                raise InputError(say(names, fact, "give them pages of one size, or pools of their own"))
+            total = sum(tier.of_pool(self.pool_of[group]) for tier in self.tiers)
             if total > MOST_SLOTS:
                 fact = f"it has {shown(total)} slots in all tiers, the store counts to {MOST_SLOTS:,}"
                 raise InputError(say(f"group {shown(layer.name)}", fact, "give it fewer"))
+
+    @property
+    def pool_of(self) -> tuple[int, ...]:
+        """By group: the number of its pool. Pools are counted in the order in which groups first name them."""
+        names = [number if group.pool is None else group.pool for number, group in enumerate(self.groups)]
+        found = list(dict.fromkeys(names))
+        return tuple(found.index(name) for name in names)
+
+    @property
+    def num_pools(self) -> int:
+        """Pools that the groups have, shared ones counted once."""
+        return max(self.pool_of) + 1
+
+    def slots_of(self, tier: int, group: int) -> int:
+        """Slots of a tier in the pool of a group."""
+        return self.tiers[tier].of_pool(self.pool_of[group])
 
     @property
     def _slow_tier(self) -> int:
@@ -233,10 +256,9 @@ class CacheConfig:
     @property
     def _has_no_device(self) -> bool:
         """Pages come and go only by writers and finds: the first tier has no slots, and colder ones have."""
-        groups = range(len(self.groups))
+        pools = range(self.num_pools)
         return all(
-            self.tiers[0].of_group(group) == 0 and sum(tier.of_group(group) for tier in self.tiers) > 0
-            for group in groups
+            self.tiers[0].of_pool(pool) == 0 and sum(tier.of_pool(pool) for tier in self.tiers) > 0 for pool in pools
         )
 
     @property
@@ -251,7 +273,7 @@ class CacheConfig:
             return reasons
         if self.reuse:
             for nth, group in enumerate(self.groups):
-                layer, slots = group.clamped(self.max_length), self.tiers[0].of_group(nth)
+                layer, slots = group.clamped(self.max_length), self.slots_of(0, nth)
                 if why := layer._hopeless(slots, self.block_size, self.max_length):
                     reasons.append(f"group {shown(group.name)} {why}")
             if self.max_length <= self.block_size and not self._partial_hits:
@@ -259,7 +281,7 @@ class CacheConfig:
                     f"no prompt can be reused: blocks of {self.block_size} tokens are never full before the last token "
                     f"of max_length {self.max_length}, and hits inside a block are off; use smaller blocks"
                 )
-        colder = [tier for tier in self.tiers[1:] if any(tier.of_group(nth) for nth in range(len(self.groups)))]
+        colder = [tier for tier in self.tiers[1:] if any(tier.of_pool(pool) for pool in range(self.num_pools))]
         if colder and (not self.reuse or self.offload_min_priority > HIGHEST):
             why = "reuse is off" if not self.reuse else f"offload_min_priority is {self.offload_min_priority}"
             reasons.append(f"tier {shown(colder[0].name)} stays empty: {why}; leave the tier out or change that")

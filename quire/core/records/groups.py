@@ -66,6 +66,7 @@ class LayerGroup:
     extra_tokens: int | None = None  # room it always has behind a sequence (a draft model's); None: the request's
     snapshot_decoding: int | None = None  # snapshots while decoding: every so many tokens; 0: none; None: as in prompts
     snapshot_inside: bool = False  # a step writes the states inside its span itself: prompts are not cut for them
+    pool: str | None = None  # groups that name the same pool share its slots; None: a pool of its own
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -84,6 +85,9 @@ class LayerGroup:
         if type(self.snapshot_inside) is not bool or (self.snapshot_inside and self.kind != "state"):
             fact = f"snapshot_inside is {shown(self.snapshot_inside)}"
             raise self._wrong(fact, "pass True or False, and True only with snapshot_every")
+        if self.cross and self.pool is not None:
+            fact = f"it names pool {shown(self.pool)}, and the encoder's pages come and go by rules of their own"
+            raise self._wrong(fact, "leave pool at None: a cross group has a pool of its own")
         if self.extra_tokens is not None and self.kind in ("state", "cross"):
             raise self._wrong("extra_tokens have no meaning for it", "leave them at None")
 
@@ -98,6 +102,8 @@ class LayerGroup:
                 raise self._wrong(f"{name} {shown(number)} is no size", "give a whole number >= 0")
             if number >= LARGEST and name not in ("page_bytes", "planes"):
                 raise self._wrong(f"{name} {shown(number)} is beyond {LARGEST:,} tokens", "give fewer")
+        if self.pool is not None and not isinstance(self.pool, str):
+            raise self._wrong(f"its pool is {shown(self.pool)}", "pass the pool's name, or None for one of its own")
         for name in ("cross", "snapshot_at_end"):
             if type(getattr(self, name)) is not bool:
                 raise self._wrong(f"{name} is {shown(getattr(self, name))}", "pass True or False")

@@ -65,7 +65,7 @@ class Setup:
 
     def usage(self, tier: int, group: int) -> Usage:
         """Where the slots of one tier and group are."""
-        (store, place), capacity = self.pools[group], self.config.tiers[tier].of_group(group)
+        (store, place), capacity = self.pools[group], self.config.slots_of(tier, group)
         empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
         shadows = store.num_shadow(place, tier)
         ghosts = store.ghost_room(place) if tier == 0 else (0, 0)
@@ -83,7 +83,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     layers = tuple(group.clamped(config.max_length) for group in config.groups)
     groups = range(len(layers))
     own_groups = range(len(layers) - sum(group.cross for group in layers))
-    device_slots = tuple(config.tiers[0].of_group(group) for group in groups)
+    device_slots = tuple(config.slots_of(0, group) for group in groups)
     bounded = any(group.bounded for group in layers)
     roomy = any(group.extra_tokens is not None for group in layers)
     own = open_stream(module.Store, config, layers, own_groups, config._columns)

@@ -39,13 +39,18 @@ def open_stream(
 ) -> TokenStream:
     """An empty stream for some of the layer groups."""
     size = config.block_size
-    facts = [_numbers(layers[group], size, [tier.of_group(group) for tier in config.tiers]) for group in groups]
+    facts = [_numbers(layers[group], size, _slots(config, group)) for group in groups]
     store = make(
         size, facts, config.max_sequences, columns, ORDERS[config.eviction], config.shadows,
         config.offload_min_priority, config.events, config.max_events, config._partial_hits,
         config.event_seed, config._remembered, config.min_uses, config._slow_tier >= 0, config.lasting,
     )  # fmt: skip
     return TokenStream(store, groups.start, Roots(store, config.events, config.event_seed))
+
+
+def _slots(config: CacheConfig, group: int) -> list[int]:
+    """Slots per tier, of its pool."""
+    return [config.slots_of(tier, group) for tier in range(len(config.tiers))]
 
 
 def _numbers(layer: LayerGroup, size: int, slots: list[int]) -> tuple[int, int, int, int, int, int, list[int]]:

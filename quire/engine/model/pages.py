@@ -34,7 +34,7 @@ class Pages:
 
     def __init__(self, model: Model, config: CacheConfig, colder: Sequence[Tier] | None = None) -> None:
         sizes = [group.page_bytes for group in config.groups]
-        slots = [config.tiers[0].of_group(group) for group in range(len(sizes))]
+        slots = [config.slots_of(0, group) for group in range(len(sizes))]
         with _memory("device", slots, sizes):
             self.arenas = [
                 torch.zeros(number, size, dtype=torch.uint8, device=model.device)
@@ -91,10 +91,10 @@ def _device_tier(arenas: list[Any]) -> Tier:
 def _host_tiers(config: CacheConfig, sizes: list[int], device: torch.device) -> list[Tier]:
     """Arenas in host memory; beside a GPU pinned, so that it can read and write them itself."""
     tiers: list[Tier] = []
-    for tier in config.tiers[1:]:
+    for place, tier in enumerate(config.tiers[1:], 1):
         if tier.slow:  # no step touches it, and its bytes are somebody else's
             continue
-        slots = [tier.of_group(group) for group in range(len(sizes))]
+        slots = [config.slots_of(place, group) for group in range(len(sizes))]
         with _memory(tier.name, slots, sizes):
             if device.type == "cpu":
                 tiers.append(ArenaTier(tier.name, slots, sizes))

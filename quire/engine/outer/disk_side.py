@@ -81,7 +81,7 @@ class DiskSide:
         self._cache, self._config, self._carry = cache, config, carry
         self._late: deque[Finished] = deque()
         groups = cache.config.groups
-        slots = [cache.config.tiers[-1].of_group(nth) for nth in range(len(groups))]
+        slots = [cache.config.slots_of(-1, nth) for nth in range(len(groups))]
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
         limits = DiskLimits(page_index=page_index(cache.config))
         folder = DiskFolder(config.folder, name, [group.page_bytes for group in groups], slots, limits=limits)

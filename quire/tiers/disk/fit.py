@@ -30,7 +30,7 @@ def check_fit(cache: Cache, folder: DiskFolder, tiers: Sequence[Tier]) -> None:
         fact = f"slow={config.tiers[-1].slow}, lasting={config.lasting}"
         cure = "give the last tier slow=True and the cache lasting=True"
         raise InputError(say("a keeper for this cache", fact, cure))
-    slots = tuple(config.tiers[-1].of_group(group) for group in range(len(config.groups)))
+    slots = tuple(config.slots_of(-1, group) for group in range(len(config.groups)))
     above = 0 if isinstance(folder.tier, RankedTier) else len(config.tiers) - 1  # ranks have their own
     if slots != info.num_slots or len(tiers) != above:
         fact = f"the cache has {slots} slots in it, the folder {info.num_slots}; tiers above it: {len(tiers)}"

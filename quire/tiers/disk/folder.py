@@ -205,7 +205,7 @@ class DiskFolder:
 
 def check_index(config: CacheConfig) -> None:
     """Refuse a slow tier whose index may not fit into half of the free memory. Ask before the cache takes it."""
-    slots = [config.tiers[-1].of_group(group) for group in range(len(config.groups))]
+    slots = [config.slots_of(-1, group) for group in range(len(config.groups))]
     _check_index(slots, DiskLimits(page_index=page_index(config)))
 
 

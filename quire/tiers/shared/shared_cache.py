@@ -78,7 +78,7 @@ class SharedCache:
         self.finds = OpenFinds(cache)
         self._ranks = Ranks(ranks or [TiersRank(tiers, self.client)])
         self._ground = SharedGround(cache, self._ranks, into, self.client, prints, rank, batch, self.finds, turns)
-        slots = [cache.config.tiers[into].of_group(nth) for nth, _ in enumerate(self._ground.groups)]
+        slots = [cache.config.slots_of(into, nth) for nth, _ in enumerate(self._ground.groups)]
         self._room = HostRoom([int(number * config.host_share) for number in slots])
         self._uses, self._accounts = UseCounts(config.min_uses), QuotaAccounts(config.quotas)
         self._scopes: OrderedDict[bytes, Scope] = OrderedDict()
@@ -206,7 +206,7 @@ class SharedCache:
 
 def _check_states(cache: Cache, turns: Turns | None) -> None:
     """A state is copied by whatever plan comes next after its commit: that plan must run, in order."""
-    states = [n for n, group in enumerate(cache.config.groups) if group.current and cache.config.tiers[0].of_group(n)]
+    states = [n for n, group in enumerate(cache.config.groups) if group.current and cache.config.slots_of(0, n)]
     if states and turns is None:
         fact = f"sequences of {cache.config.groups[states[0]].name!r} have states, whose copies are part of later plans"
         raise InputError(say("a shared cache", fact, "give it turns=Turns(), and run them between two steps"))

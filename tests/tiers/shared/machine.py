@@ -55,7 +55,7 @@ class Machine:
             tiers, block_size=SIZE, groups=self.groups, max_length=128, max_chunk=64, partial_reuse=False
         )
         self.cache = Cache(config)
-        self.tiers = [ArenaTier(tier.name, [tier.of_group(0)] * len(sizes), sizes) for tier in tiers]
+        self.tiers = [ArenaTier(tier.name, [tier.of_pool(0)] * len(sizes), sizes) for tier in tiers]
         self.mover = Mover(self.tiers, [PageLayout(size) for size in sizes], SIZE)
         named = store if isinstance(store, str) else "given"
         config_ = SharedConfig(named, wait=PATIENT, **settings)  # type: ignore[arg-type]

@@ -148,8 +148,8 @@ class OuterPages:
         from quire.tiers.disk import DiskFolder, DiskKeeper
         from quire.tiers.disk.files import REAL_FILES
 
-        sizes, tier = self.memory.shape.whole_pages, self.cache.config.tiers[-1]
-        slots = [tier.of_group(group) for group in range(len(sizes))]
+        sizes, config = self.memory.shape.whole_pages, self.cache.config
+        slots = [config.slots_of(-1, group) for group in range(len(sizes))]
         opened = DiskFolder(folder, name, sizes, slots, files=self._files or REAL_FILES)
         try:
             return DiskKeeper(self.cache, opened, self._tiers(), [PageLayout(size) for size in sizes])

@@ -262,12 +262,13 @@ class Tally:
 
     def _load(self) -> dict[str, Any]:
         """Offered: what arrives each second. Capacity: what the modelled engine gets done in a second of work."""
-        span, slots = self._times[-1] if self._times else 0.0, self._config.tiers
+        span, tiers = self._times[-1] if self._times else 0.0, range(len(self._config.tiers))
+        blocks = sum(self._config.slots_of(tier, self.measure) for tier in tiers)
         return {
             "offered_tokens_per_second": round(self._counts["prompt"] / span, 3) if span else None,
             "capacity_tokens_per_second": round(self._counts["prompt"] / max(self.busy, 1e-9), 3),
             "load": round(self.busy / span, 4) if span else None,
-            "memory_tokens": sum(tier.of_group(self.measure) for tier in slots) * self._config.block_size,
+            "memory_tokens": blocks * self._config.block_size,
         }
 
     def _model(self) -> dict[str, Any]:
