@@ -388,10 +388,10 @@ class Player(View):
                 same("pages read from below", tuple(map(up.count, range(self.world.num_groups))), told.onboards)
                 inside = [one[1] for one in admission.snapshots]  # but for the last they are nobody's due
                 for some in self.trial.oracle.model.sharers():
-                    more = sum(max(0, inside.count(group) - 1) for group in some)
-                    now, then = spent[some[0]] - more, sum(told.slots[group] for group in some)
-                    most = any(self.world.kinds[group].kind == "state" for group in some)
-                    same("slots of an admission as its probe told", max(now, then) if most else now, then)
+                    now = spent[some[0]] - sum(max(0, inside.count(group) - 1) for group in some)
+                    then = sum(told.slots[group] for group in some)
+                    most = then if any(self.world.kinds[group].kind == "state" for group in some) else now
+                    same("slots of an admission as its probe told", max(now, most), then)
 
     @recorded
     def misuse(self, wrong: str, ask: Ask) -> None:
