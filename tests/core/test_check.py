@@ -77,7 +77,7 @@ def a_page_without_copy(bent: Bent) -> None:
 
 
 def a_page_id_twice(bent: Bent) -> None:
-    bent.pool.free_pages.append(bent.pool.free_pages[0])
+    bent.pool.room.free_pages.append(bent.pool.room.free_pages[0])
 
 
 def a_priority_that_is_not_listed(bent: Bent) -> None:
@@ -112,7 +112,7 @@ def a_holder_too_many(bent: Bent) -> None:
 
 
 def a_free_page_in_a_row(bent: Bent) -> None:
-    bent.table.pages[0][LIVE, 3] = bent.pool.free_pages[0]
+    bent.table.pages[0][LIVE, 3] = bent.pool.room.free_pages[0]
 
 
 def a_claim_of_nobody(bent: Bent) -> None:
@@ -120,13 +120,13 @@ def a_claim_of_nobody(bent: Bent) -> None:
 
 
 def a_free_slot_too_many(bent: Bent) -> None:
-    bent.pool.vacant += 1
+    bent.pool.room.vacant += 1
 
 
 def more_reserved_than_there_is(bent: Bent) -> None:
     stake = bent.table.row(LIVE).stakes[0]
     stake.peak = stake.own + 100
-    bent.pool.reserved += 100
+    bent.pool.room.reserved += 100
 
 
 def a_row_that_shows_another_slot(bent: Bent) -> None:

@@ -82,7 +82,7 @@ def test_a_mismatch_is_reported_with_its_calls(
 WITHOUT_ASSERTS = """
 from quire import Removed
 from fuzzing.driver import Driver
-driver = Driver("O/1", ("twin",), mix="mixed")
+driver = Driver("O/4", ("twin",), mix="mixed")
 driver.run(400)
 subject = driver.trial.subjects[0]
 print(len(driver.trial.known.meaning), len(subject.keys), len(subject.mirror.groups[0]))

@@ -174,7 +174,8 @@ class CacheConfig:
             pools = self.num_pools
             if not isinstance(tier.slots, int) and len(tier.slots) != pools:
                 each = "groups" if pools == len(self.groups) else f"pools of {len(self.groups)} groups"
-                fact, cure = f"{len(tier.slots)} numbers for {pools} {each}", "give one number per pool"
+                cure = f"give one number per {'group' if pools == len(self.groups) else 'pool'}"
+                fact = f"{len(tier.slots)} numbers for {pools} {each}"
                 raise InputError(say(f"tier {shown(tier.name)} slots", fact, cure))
             least = 1 if place == 0 and not self._has_no_device else 0
             for group in range(len(self.groups)):

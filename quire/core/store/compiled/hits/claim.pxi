@@ -50,8 +50,8 @@ cdef void unclaim(State *s, Path *path) noexcept nogil:
                 if path.stays:
                     unkeep_page(s.pools + i, node_page(s, s.pools + i, path, b))
                 unclaim_page(s.pools + i, node_page(s, s.pools + i, path, b))
-        if path.source >= 0:
-            unclaim_page(s.pools + i, source_page(s, s.pools + i, path))
+    for i in range(s.num_groups if path.source >= 0 else 0):      # last: where groups share a pool it is seen
+        unclaim_page(s.pools + i, source_page(s, s.pools + i, path))
     s.open_claims -= 1
     s.loose -= path.pages == NULL
     forget_needs(path)
