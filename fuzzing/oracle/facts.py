@@ -107,7 +107,7 @@ def usage(model: Model) -> tuple[int, ...]:
     for stream, place in model.groups():
         pools = stream.pools[place]
         for tier in range(len(pools.owner)):
-            numbers += (*pools.usage(tier), 0 if tier else num_remembered(pools))
+            numbers += (*pools.room.usage(tier), 0 if tier else num_remembered(pools))
     return tuple(numbers)
 
 

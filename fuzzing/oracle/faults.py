@@ -141,7 +141,7 @@ def recut(state: State, row: Row, cut: int) -> bool:
     shared = [[block for block in blocks if not private(pages, block)] for pages in row.pages]
     for some in state.sharers:
         freed = sum(freed_after(state.pools[group], shared[group], row) for group in some)
-        if sum(len(shared[group]) for group in some) > state.pools[some[0]].free() + freed:
+        if sum(len(shared[group]) for group in some) > state.pools[some[0]].room.free() + freed:
             return False
     for pools, lost in zip(state.pools, shared, strict=True):
         for block in reversed(lost):

@@ -109,25 +109,6 @@ class Pools:
                 best = (self.before(klass), self.stamp[tier][slot], slot)
         return None if best is None else best[2]
 
-    def free(self) -> int:
-        """Device slots that can be had: empty, or of an idle page nobody claims."""
-        count = 0
-        for page in self.owner[0]:
-            if page is None or (page.path is not None and not page.holders and not page.claims):
-                count += 1
-        return count
-
-    def usage(self, tier: int) -> tuple[int, int, int]:
-        """Empty slots, idle pages, shadows."""
-        pages = [page for page in self.owner[tier] if page is not None]
-        shadows = sum(tier > page.hottest for page in pages)
-        filling = sum(place == tier for place, _ in self.filling)
-        return (
-            len(self.owner[tier]) - len(pages) - filling,
-            sum(page.idle and tier == page.hottest for page in pages),
-            shadows,
-        )
-
     # -- slots -------------------------------------------------------------------------------------------------------
 
     def restamp(self, tier: int, slot: int, front: bool = False) -> None:

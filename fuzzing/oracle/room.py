@@ -31,3 +31,22 @@ class Room:
         self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
         self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
         self.reached: Counter[str] = Counter()  # how often what happened
+
+    def free(self) -> int:
+        """Device slots that can be had: empty, or of an idle page nobody claims."""
+        count = 0
+        for page in self.owner[0]:
+            if page is None or (page.path is not None and not page.holders and not page.claims):
+                count += 1
+        return count
+
+    def usage(self, tier: int) -> tuple[int, int, int]:
+        """Empty slots, idle pages, shadows."""
+        pages = [page for page in self.owner[tier] if page is not None]
+        shadows = sum(tier > page.hottest for page in pages)
+        filling = sum(place == tier for place, _ in self.filling)
+        return (
+            len(self.owner[tier]) - len(pages) - filling,
+            sum(page.idle and tier == page.hottest for page in pages),
+            shadows,
+        )

@@ -146,7 +146,7 @@ class State:
         """Device slots that can be had and are reserved for nobody."""
         mine = next(groups for groups in self.sharers if group in groups)
         reserved = sum(row.reserve(one) for one in mine for row in self.rows.values() if row.peaks[one])
-        return self.pools[group].free() - reserved
+        return self.pools[group].room.free() - reserved
 
     def offers(self, group: int) -> bool:
         """Whether final pages become findable at once: a state's are kept where it stands."""

@@ -52,14 +52,18 @@ def random_world(rng: Random, mix: str = "any") -> World:
     told = Random(text)  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
     kept = Random(f"{text} inside")
-    world = replace(world, groups=tuple(kept_otherwise(kept, group, size) for group in world.groups))
-    world = shared(Random(f"{text} pools"), world)
+    inside = replace(world, groups=tuple(kept_otherwise(kept, group, size) for group in world.groups))
+    world = shared(Random(f"{text} pools"), inside)
     if mix == "any" and rng.random() < HOST_ONLY:
-        tiers = (tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups))
-        world = replace(world, tiers=together(world, tiers))
+        world = replace(world, tiers=together(world, host_only(rng, len(groups))))
     elif rng.random() < 0.25:
         world = fitted(rng, world)
     return slowed(told, world) if mix == "slow" or told.random() < SLOW else world
+
+
+def host_only(rng: Random, groups: int) -> tuple[tuple[int, ...], ...]:
+    """No device."""
+    return (0,) * groups, tuple(rng.choice((5, 6, 8, 12)) for _ in range(groups))
 
 
 def shared(rng: Random, world: World) -> World:

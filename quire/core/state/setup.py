@@ -84,19 +84,14 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     """Stores and numbers for a config."""
     module = open_store(store)
     layers = tuple(group.clamped(config.max_length) for group in config.groups)
-    groups = range(len(layers))
-    own_groups = range(len(layers) - sum(group.cross for group in layers))
+    groups, own_groups = range(len(layers)), range(len(layers) - sum(group.cross for group in layers))
     device_slots = tuple(config.slots_of(0, group) for group in groups)
-    bounded = any(group.bounded for group in layers)
-    roomy = any(group.extra_tokens is not None for group in layers)
-    pool_of = config.pool_of
-    sharers = tuple(tuple(group for group in groups if pool_of[group] == pool) for pool in range(config.num_pools))
+    bounded, roomy = any(group.bounded for group in layers), any(group.extra_tokens is not None for group in layers)
+    sharers = _sharers(config)
     own = open_stream(module.Store, config, layers, own_groups, config._columns)
     across = range(own_groups.stop, groups.stop)
     cross = open_stream(module.Store, config, layers, across, config._encoder_columns) if across else None
-    pools = [GroupPool(own.store, group) for group in own_groups]
-    if cross is not None:
-        pools += [GroupPool(cross.store, group - cross.first) for group in across]
+    streams = (own,) if cross is None else (own, cross)
     return Setup(
         config=config,
         block_size=config.block_size,
@@ -109,9 +104,9 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         shared=tuple(_most_shared(group, config.block_size) for group in layers),
         device_slots=device_slots,
         smallest_pool=min(device_slots),
-        pool_of=pool_of,
+        pool_of=config.pool_of,
         sharers=sharers,
-        smallest_share=min(device_slots[some[0]] // len(some) for some in sharers),
+        smallest_share=min([device_slots[some[0]] // len(some) for some in sharers]),
         bounded=bounded,
         groups_differ=bounded or len(own_groups) > 1,
         only_full=not (bounded or across or roomy),
@@ -122,9 +117,14 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         store=own.store,
         roots=own.roots,
         cross=cross,
-        streams=(own,) if cross is None else (own, cross),
-        pools=tuple(pools),
+        streams=streams,
+        pools=tuple(GroupPool(one.store, place) for one in streams for place in range(len(one.store.pages))),
     )
+
+
+def _sharers(config: CacheConfig) -> tuple[tuple[int, ...], ...]:
+    homes = list(enumerate(config.pool_of))
+    return tuple(tuple(group for group, home in homes if home == pool) for pool in range(config.num_pools))
 
 
 def _most_shared(group: LayerGroup, size: int) -> int:

@@ -46,6 +46,7 @@ include "compiled/pools/expiry.pxi"           # durations, the heap of expiries
 include "compiled/pools/ghosts.pxi"           # pages that are gone
 include "compiled/pools/cells.pxi"            # what the adaptive order knows, and its lists
 include "compiled/pools/notes.pxi"            # changes in the slow tier, until somebody is told
+include "compiled/pools/room.pxi"             # per pool: what groups may share
 include "compiled/pools/listing.pxi"          # per group: where its slots are listed, which is taken next
 include "compiled/pools/pool.pxi"             # per group: pages, copies, holders, claims
 include "compiled/pools/group.pxi"            # columns and pages that a length takes

@@ -92,18 +92,16 @@ class Store:
         tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)
         moves = Moves(block_size)
         log = Log(len(groups), bool(events), max_events)
-        firsts = [groups[homes.index(home)] for home in range(max(homes) + 1)]
-        rooms = [_room(first[-1], order, ghosts, slow) for first in firsts]
+        rooms = [_room(groups[homes.index(home)][-1], order, ghosts, slow) for home in range(max(homes) + 1)]
         by_group = [Pool(nth, rooms[homes[nth]], group[0] == ALL) for nth, group in enumerate(groups)]
-        for room in rooms:
-            room.notes = Notes() if lasting else None
+        for room in rooms if lasting else ():
+            room.notes = Notes()
         for pool, window in zip(by_group, windows, strict=True):
             pool.window = window
             pool.overtakes = order != RELEASE_ORDER and pool.group in states
             if adaptive:
                 pool.set_rank(FIRST_RANK)
-        table = Table(block_size, rows, columns, by_group)
-        known = [Group(*numbers) for *numbers, _ in groups]
+        table, known = Table(block_size, rows, columns, by_group), [Group(*numbers) for *numbers, _ in groups]
         self._state = State(rules, known, tree, moves, log, by_group, rooms, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
         self.currents, self.current_slots = table.currents, table.current_slots

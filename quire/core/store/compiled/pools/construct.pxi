@@ -190,14 +190,6 @@ cdef int share_pool(State *s, int32_t index, int32_t first, list sizes) except -
     return 0
 
 
-cdef list check_homes(groups, pools):
-    """The pool of every group, by default its own: numbered from 0, none left out."""
-    homes = list(range(len(groups)) if pools is None else pools)
-    if len(homes) != len(groups) or sorted(set(homes)) != list(range(len(set(homes)))) or len(homes) > 0xFFFF:
-        raise ValueError(f"pools {homes} of {len(groups)} groups: number them from 0, one for each group")
-    return homes
-
-
 cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bint adaptive, bint shared) except -1:
     """Pages and slots of a group: so many slots per tier; `shared`: others will join."""
     cdef Pool *g = s.pools + index

@@ -24,3 +24,11 @@ cdef bint makes_sense(Pool *g) noexcept nogil:
     if min(g.tail, g.keep) < -1 or min(g.sink, min(g.every, g.extra)) < 0 or (g.tail < 0 and g.keep >= 0):
         return False
     return g.current == 0 or (g.current == 1 and g.tail == 1 and g.sink == 0 and g.keep == 0 and g.extra == 0)
+
+
+cdef list check_homes(groups, pools):
+    """The pool of every group, by default its own: numbered from 0, none left out."""
+    homes = list(range(len(groups)) if pools is None else pools)
+    if len(homes) != len(groups) or sorted(set(homes)) != list(range(len(set(homes)))) or len(homes) > 0xFFFF:
+        raise ValueError(f"pools {homes} of {len(groups)} groups: number them from 0, one for each group")
+    return homes

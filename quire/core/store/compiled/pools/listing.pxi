@@ -1,5 +1,4 @@
-# Owns: one group in its pool in one struct, and what groups of a pool share; where each slot is listed, and which is
-# taken next. In the adaptive order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child. In
+# Owns: one group in its pool in one struct; where each slot is listed, and which is taken next. In the adaptive order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child. In
 # a group with a window pages that are passed go before others.
 # Does not know: the tree beyond a page's node and what points say, who holds a page, rows.
 
@@ -18,14 +17,6 @@ cdef enum:
     MAX_RUN = 32
 
 cdef uint32_t COPYING = 1 << 31           # in `stays`: a background copy of the page is being made
-
-cdef struct Room:             # what is counted of a pool as a whole; groups may share it
-    int32_t free              # top of the free pages, or -1
-    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
-    int32_t reserved          # slots for rows alone
-    int64_t owed              # scratch: slots that the present call still takes, beyond what is reserved for the asker
-    int64_t net               # scratch: those it asks for, less what is reserved for it
-    Expiries times
 
 cdef struct Pool:             # the pages of one group: numbers of its own, and its pool's
     Room *room
@@ -389,25 +380,3 @@ cdef void set_rank(Pool *g, const int32_t *cells) noexcept nogil:
         g.cells.rank_of[cells[i] + 1] = i + 1
     for t in range(g.num_tiers):
         order_ranked(g.tiers + t, g.cells)
-
-
-cdef void count_pages(Pool *g, int64_t *census) noexcept nogil:
-    """Pages in the tree by cell."""
-    cdef int32_t p = 0, step = stride(g.num_pages)
-    while p < g.num_pages:
-        if page_at(g, p).holders >= 0 and page_at(g, p).node >= 0:
-            census[cell(g.cells, p)] += step
-        p += step
-
-
-cdef int level_open(Pool *g, int32_t priority) noexcept nogil:
-    """Lists for the cells of a priority, in every tier, if there are none yet; -1 without memory."""
-    cdef int32_t t
-    if g.cells == NULL or g.cells.level_of[priority] >= 0:
-        return 0
-    for t in range(g.num_tiers):
-        if order_widen(g.tiers + t, g.cells.num_levels, priority):
-            return -1
-    g.cells.level_of[priority] = g.cells.num_levels
-    g.cells.num_levels += 1
-    return 0

@@ -219,6 +219,28 @@ cdef inline bint is_short(Pool *g, int64_t wanted, int64_t more) noexcept nogil:
     return wanted > 0 and wanted > g.room.available + more
 
 
+cdef void count_pages(Pool *g, int64_t *census) noexcept nogil:
+    """Pages in the tree by cell."""
+    cdef int32_t p = 0, step = stride(g.num_pages)
+    while p < g.num_pages:
+        if page_at(g, p).holders >= 0 and page_at(g, p).node >= 0:
+            census[cell(g.cells, p)] += step
+        p += step
+
+
+cdef int level_open(Pool *g, int32_t priority) noexcept nogil:
+    """Lists for the cells of a priority, in every tier, if there are none yet; -1 without memory."""
+    cdef int32_t t
+    if g.cells == NULL or g.cells.level_of[priority] >= 0:
+        return 0
+    for t in range(g.num_tiers):
+        if order_widen(g.tiers + t, g.cells.num_levels, priority):
+            return -1
+    g.cells.level_of[priority] = g.cells.num_levels
+    g.cells.num_levels += 1
+    return 0
+
+
 cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adaptive) noexcept nogil:
     """All pages free, all slots empty; -1 without memory. In the adaptive order each page has its memory behind it."""
     cdef int32_t p, t, slot

@@ -194,6 +194,21 @@ class State:
                 room.cells.now = now
 
 
+def lacks_room(state: State, wanted: Sequence[int], own: Sequence[int] | None = None) -> bool:
+    """Whether a pool has fewer slots than are wanted of its groups together; `own`: reserved for the asker, per group.
+
+    What one group leaves of its own is not another's. While claims rest on reserved slots own room may not be there.
+    """
+    kept = [0] * len(state.pools) if own is None else own
+    for room in state.rooms:
+        asked = [(count, has) for pool, count, has in zip(state.pools, wanted, kept, strict=True)
+                 if pool.room is room and count > 0]  # fmt: skip
+        beyond = sum(max(0, count - has) for count, has in asked)
+        if asked and (beyond or sum(count - has for count, has in asked)) > room.available:
+            return True
+    return False
+
+
 def counters_now(state: State) -> list[Int64Array]:
     """What every group has counted so far."""
     return [pool.counters.copy() for pool in state.pools]

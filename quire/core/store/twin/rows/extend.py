@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from quire.core.store.twin.moves.columns import fill_holes
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.reserve import lacks_room, set_peak
-from quire.core.store.twin.pools.state import NO_ROOM, State, counters_now, note_counters
+from quire.core.store.twin.pools.reserve import set_peak
+from quire.core.store.twin.pools.state import NO_ROOM, State, counters_now, lacks_room, note_counters
 from quire.core.store.twin.rows.teach import teach_columns, teach_new
 
 
@@ -22,7 +22,7 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
         table.pages_in(pool.group, number, range(ask.first, ask.stop)).count(None)
         for pool, ask in zip(state.pools, asks, strict=True)
     ]
-    if lacks_room(state.pools, holes, [stake.reserve for stake in row.stakes]):
+    if lacks_room(state, holes, [stake.reserve for stake in row.stakes]):
         return NO_ROOM
     taken, before = 0, counters_now(state)
     for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):

@@ -7,8 +7,8 @@ nothing of hits.
 from quire.core.store.twin.moves.evict import copy_part, spare_or_new
 from quire.core.store.twin.pools.checks import check_vacant
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.reserve import Stake, lacks_room
-from quire.core.store.twin.pools.state import NO_ROOM, Row, State, counters_now, note_counters
+from quire.core.store.twin.pools.reserve import Stake
+from quire.core.store.twin.pools.state import NO_ROOM, Row, State, counters_now, lacks_room, note_counters
 from quire.core.store.twin.rows.current import fork_current
 from quire.core.store.twin.rows.teach import set_fresh
 
@@ -24,7 +24,7 @@ def fork(state: State, source: int, target: int) -> int:
         raise ValueError(f"a fork of row {source} does not fit into {table.columns} columns")
     wanted = fork_needs(state, source)
     missing = [max(0, count - len(spares)) for count, spares in zip(wanted, old.spares, strict=True)]
-    if lacks_room(state.pools, missing):
+    if lacks_room(state, missing):
         return NO_ROOM
     before = counters_now(state)
     for counters in table.row_counters:
