@@ -3,6 +3,8 @@ the cut of a page. Knows no plans, no blocks and no other tier.
 
     group 0   slot 0     slot 1     slot 2   ...      a slot is page_bytes bytes at an offset
             [ page   ] [ page   ] [ page   ]          a page is contiguous over all layers of its group
+
+Groups of one pool have the same slots: slot 5 of group 0 and slot 5 of group 1 are the same bytes then.
 """
 
 from __future__ import annotations
@@ -21,11 +23,41 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class TierInfo:
-    """What a tier is: its name, and per layer group its slots and their size; 0 slots where it holds no such pages."""
+    """What a tier is: its name, and per layer group its slots and their size; 0 slots where it holds no such pages.
+
+    Groups of one number in `pool_of` have the same slots, so they have as many, of one size.
+    """
 
     name: str
     num_slots: tuple[int, ...]
     page_bytes: tuple[int, ...]
+    pool_of: tuple[int, ...] = ()  # by group: its pool here; (): no group shares its slots
+
+    def __post_init__(self) -> None:
+        groups = range(len(self.num_slots))
+        if not self.pool_of:
+            object.__setattr__(self, "pool_of", tuple(groups))
+        if len(self.pool_of) != len(groups):
+            fact = f"pools of {len(self.pool_of)} groups, slots of {len(groups)}"
+            raise InputError(say(f"tier {self.name!r}", fact, "give one pool number per group"))
+        for group, first in enumerate(self.first_of):
+            slots, sizes = ([numbers[nth] for nth in (first, group)] for numbers in (self.num_slots, self.page_bytes))
+            if slots[0] != slots[1] or sizes[0] != sizes[1]:
+                fact = f"they have {slots[0]} and {slots[1]} slots of {sizes[0]} and {sizes[1]} bytes in one pool"
+                raise InputError(
+                    say(f"tier {self.name!r}, groups {first} and {group}", fact, "groups of a pool have the same slots")
+                )
+
+    @property
+    def first_of(self) -> tuple[int, ...]:
+        """By group: the first group that has the same slots; itself where it shares them with none before it."""
+        return tuple(map(self.pool_of.index, self.pool_of))
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all its slots, those of a pool counted once."""
+        owners = sorted(set(self.first_of))
+        return sum(self.num_slots[group] * self.page_bytes[group] for group in owners)
 
 
 class Tier(Protocol):
@@ -161,6 +193,24 @@ def check_distinct(info: TierInfo, group: int, slots: Sequence[int]) -> None:
     if len(set(slots)) != len(slots):
         fact = f"{len(slots)} slots, {len(set(slots))} of them different"
         raise InputError(say(f"a write to tier {info.name!r}, group {group}", fact, "write each slot once per call"))
+
+
+def pools_in(name: str, ends: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """By group: which of them have one memory. `ends`: address and length of each group's, in bytes.
+
+    Memory that two groups have only a part of in common is refused: whose slot is whose could not be told.
+    """
+    pools: list[int] = []
+    for group, (start, length) in enumerate(ends):
+        same = [nth for nth in range(group) if length and ends[nth] == (start, length)]
+        pools.append(pools[same[0]] if same else group)
+        for nth, (other, size) in enumerate(ends[:group]):
+            if pools[nth] != pools[group] and start < other + size and other < start + length:
+                fact = "their memory overlaps and is not the same"
+                raise InputError(
+                    say(f"tier {name!r}, groups {nth} and {group}", fact, "give them one array, or apart ones")
+                )
+    return tuple(pools)
 
 
 def runs(dst_slots: Sequence[int], src_slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:

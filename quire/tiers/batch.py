@@ -38,9 +38,11 @@ class MoveBatch:
 
 
 class Ground:
-    """What moves run on. Each (group, tier, slot) is one numbered *place*, so that no hazard mixes up two tiers."""
+    """What moves run on. Each slot of a tier's pool is one numbered *place*: no hazard mixes up two tiers, and none
+    is missed between two groups that have the same slots.
+    """
 
-    __slots__ = ("_base", "_limits", "_split", "block_size", "infos", "layouts")
+    __slots__ = ("_base", "_ends", "_limits", "_split", "block_size", "infos", "layouts")
 
     def __init__(self, infos: Sequence[TierInfo], layouts: Sequence[PageLayout], block_size: int) -> None:
         _check_layouts(layouts, block_size)
@@ -50,13 +52,20 @@ class Ground:
         self.layouts = tuple(layouts)
         self.block_size = block_size
         self._limits = np.array([info.num_slots for info in infos], np.int64).reshape(len(infos), len(layouts)).T
-        self._base = np.concatenate(([0], np.cumsum(self._limits)))[:-1].reshape(self._limits.shape)
+        first = np.array([info.first_of for info in infos], np.int64).reshape(len(infos), len(layouts)).T
+        owned = np.where(first == np.arange(len(layouts))[:, None], self._limits, 0)  # slots of a pool count once
+        self._ends = np.cumsum(owned)
+        starts = (self._ends - owned.ravel()).reshape(owned.shape)
+        self._base = np.take_along_axis(starts, first, axis=0)
         self._split = np.array([layout.planes > 0 for layout in layouts], bool)
 
     def name(self, place: int) -> str:
         """A place in words."""
-        group, tier = divmod(int(np.searchsorted(self._base.ravel(), place, side="right")) - 1, len(self.infos))
-        return f"slot {place - int(self._base[group, tier])} of tier {self.infos[tier].name!r}, group {group}"
+        group, tier = divmod(int(np.searchsorted(self._ends, place, side="right")), len(self.infos))
+        info = self.infos[tier]
+        sharing = [str(nth) for nth, first in enumerate(info.first_of) if first == group]
+        whose = f"group {group}" if len(sharing) == 1 else f"groups {' and '.join(sharing)}"
+        return f"slot {place - int(self._base[group, tier])} of tier {info.name!r}, {whose}"
 
     def check(self, plan: Plan) -> Moves:
         """The plan's moves, copied, when all of them make sense here; an error that names one that does not."""

@@ -71,6 +71,8 @@ class Ticket:
 class Mover:
     """Runs plans over tiers; the position of a tier in `tiers` is its number, that of a layout its group.
 
+    Which groups have the same slots, and so wait for each other, the tiers say (`TierInfo.pool_of`).
+
     A move that fails poisons its target (an exchange: both slots), and a move that reads a poisoned slot fails as well,
     in this plan or a later one, until a move fills the slot or the caller settles the plan that spoilt it.
     """

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from numpy.lib.stride_tricks import as_strided
 
 from quire.core.records.errors import InputError, MissingExtra, StateError, install_line, say
-from quire.tiers.base import Bytes, TierInfo, check_call, check_copy, check_distinct, runs
+from quire.tiers.base import Bytes, TierInfo, check_call, check_copy, check_distinct, pools_in, runs
 
 try:
     import torch
@@ -28,7 +28,8 @@ except ImportError as missing:
 class TorchTier:
     """A tier over memory the caller owns: uint8 [num_slots, page_bytes] per group, contiguous, all on one device.
 
-    It has no view, as a processor cannot address a device; for tensors on the CPU, ArenaTier.over is faster.
+    Groups of one pool are given the same memory. It has no view, as a processor cannot address a device; for tensors on
+    the CPU, ArenaTier.over is faster.
     """
 
     __slots__ = ("_arenas", "_info", "_stream")
@@ -42,7 +43,9 @@ class TorchTier:
         if len(devices) > 1:
             fact = f"its groups are on {', '.join(sorted(map(str, devices)))}"
             raise InputError(say(f"tier {name!r}", fact, "keep all groups of a tier on one device"))
-        self._info = TierInfo(name, tuple(len(arena) for arena in arenas), tuple(arena.shape[1] for arena in arenas))
+        pools = pools_in(name, [(arena.data_ptr(), arena.numel()) for arena in arenas])
+        slots, sizes = tuple(len(arena) for arena in arenas), tuple(arena.shape[1] for arena in arenas)
+        self._info = TierInfo(name, slots, sizes, pools)
         self._arenas: list[torch.Tensor] | None = list(arenas)
         on_cuda = [device for device in devices if device.type == "cuda"]
         self._stream = torch.cuda.Stream(on_cuda[0]) if on_cuda else None

@@ -26,10 +26,13 @@ def plan_of(number: int, *rows: Row) -> Plan:
 class FlakyTier:
     """Memory without a view, whose slots can be lost and whose writes can be refused."""
 
-    def __init__(self, name: str, num_slots: Sequence[int], page_bytes: Sequence[int]) -> None:
-        self.arena = ArenaTier(name, num_slots, page_bytes)
-        self.lost: set[tuple[int, int]] = set()  # (group, slot): reads fail until it is written
-        self.full: set[tuple[int, int]] = set()  # (group, slot): writes fail
+    def __init__(
+        self, name: str, num_slots: Sequence[int], page_bytes: Sequence[int], pool_of: Sequence[int] = ()
+    ) -> None:
+        self.arena = ArenaTier(name, num_slots, page_bytes, pool_of)
+        self._first_of = self.arena.info().first_of
+        self.lost: set[tuple[int, int]] = set()  # (first group of the pool, slot): reads fail until it is written
+        self.full: set[tuple[int, int]] = set()  # (first group of the pool, slot): writes fail
         self.bug: Exception | None = None  # raised by every read
         self.calls: list[tuple[str, int]] = []  # what was called, with how many slots
 
@@ -41,7 +44,7 @@ class FlakyTier:
         self.arena.read(group, slots, out)
         if self.bug:
             raise self.bug
-        wrong = {slot: "bad sector" for slot in slots if (group, slot) in self.lost}
+        wrong = {slot: "bad sector" for slot in slots if (self._first_of[group], slot) in self.lost}
         for slot, buffer in zip(slots, out, strict=True):
             if slot in wrong:
                 buffer[:] = 0xEE  # unspecified, so make it ugly
@@ -51,8 +54,8 @@ class FlakyTier:
     def write(self, group: int, slots: Sequence[int], data: Sequence[Bytes]) -> None:
         self.calls.append(("write", len(slots)))
         self.arena.write(group, slots, data)
-        wrong = {slot: "no space left" for slot in slots if (group, slot) in self.full}
-        self.lost -= {(group, slot) for slot in slots if slot not in wrong}
+        wrong = {slot: "no space left" for slot in slots if (self._first_of[group], slot) in self.full}
+        self.lost -= {(self._first_of[group], slot) for slot in slots if slot not in wrong}
         if wrong:
             raise TierError(self.info().name, group, wrong)
 
@@ -75,10 +78,20 @@ class GateTier(FlakyTier):
 
 
 class Meaning:
-    """What plans mean: one move after the other, on pages in a dict. A lost place cannot be read until written."""
+    """What plans mean: one move after the other, on pages in a dict. A lost place cannot be read until written.
 
-    def __init__(self, layouts: Sequence[PageLayout], block_size: int, pages: dict[Place, Bytes]) -> None:
+    `first_of`: by group the first of its pool, under which its pages are; each group itself without.
+    """
+
+    def __init__(
+        self,
+        layouts: Sequence[PageLayout],
+        block_size: int,
+        pages: dict[Place, Bytes],
+        first_of: Sequence[int] | None = None,
+    ) -> None:
         self.layouts = layouts
+        self.first_of = range(len(layouts)) if first_of is None else first_of
         self.block_size = block_size
         self.pages = {place: held.copy() for place, held in pages.items()}
         self.known = {place: np.ones(len(held), bool) for place, held in pages.items()}  # False: any byte will do
@@ -91,7 +104,8 @@ class Meaning:
 
     def _move(self, move: list[int]) -> bool:
         kind, group, src_tier, src_slot, dst_tier, dst_slot, tokens, *_ = move
-        source, target = (group, src_tier, src_slot), (group, dst_tier, dst_slot)
+        pool = self.first_of[group]
+        source, target = (pool, src_tier, src_slot), (pool, dst_tier, dst_slot)
         reads = {source, target} if kind == Kind.EXCHANGE else {source}
         writes = {source, target} if kind == Kind.EXCHANGE else {target}
         if reads & self.lost or writes & self.full:
