@@ -44,6 +44,7 @@ def open_stream(
         size, facts, config.max_sequences, columns, ORDERS[config.eviction], config.shadows,
         config.offload_min_priority, config.events, config.max_events, config._partial_hits,
         config.event_seed, config._remembered, config.min_uses, config._slow_tier >= 0, config.lasting,
+        [config.pool_of[group] - config.pool_of[groups.start] for group in groups],
     )  # fmt: skip
     return TokenStream(store, groups.start, Roots(store, config.events, config.event_seed))
 

@@ -170,6 +170,7 @@ class Store(Protocol):
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
         seed: bytes = ..., ghosts: int = 0, min_uses: int = 1, slow: bool = False, lasting: bool = False,
+        pools: Sequence[int] | None = None,
     ) -> None: ...  # fmt: skip
 
     # Arrays

@@ -68,11 +68,16 @@ def dump_page(page: Page, numbers: Numbers) -> DumpedPage:
     return DumpedPage(number_of(numbers, page.node), page.holders, page.claims, tuple(page.slots), *retention, *kept)
 
 
+def own_pages(pool: Pool) -> list[Page]:
+    """Pages in use that are of the group itself."""
+    return [page for page in pool.pages if page.group == pool.group and not page.is_free]
+
+
 def dump_group(pool: Pool, numbers: Numbers) -> DumpedGroup:
-    pages = {page.number: dump_page(page, numbers) for page in pool.pages if not page.is_free}
+    pages = {page.number: dump_page(page, numbers) for page in own_pages(pool)}
     orders = [dump_order(order) for order in pool.orders]
     cells = None if pool.cells is None else dump_cells(pool, pool.cells)
-    return DumpedGroup(pages, orders, list(pool.free_pages), pool.available, pool.counters.tolist(), cells)
+    return DumpedGroup(pages, orders, list(pool.room.free_pages), pool.available, pool.counters.tolist(), cells)
 
 
 def dump_order(order: Order) -> dict[int, list[int]]:
@@ -82,7 +87,7 @@ def dump_order(order: Order) -> dict[int, list[int]]:
 
 def dump_cells(pool: Pool, cells: Cells) -> DumpedCells:
     return DumpedCells(
-        pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in pool.pages if not page.is_free},
+        pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in own_pages(pool)},
         ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ghosts.places],
         hits=cells.hits.ravel().tolist(),
         lost=cells.lost.ravel().tolist(),

@@ -37,10 +37,11 @@ from quire.core.store.twin.pools.ask import Ask, Retention
 from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.checks import check_chain, check_end, check_frozen, check_vacant
 from quire.core.store.twin.pools.ghosts import Ghosts
-from quire.core.store.twin.pools.group import ALL, Group, check_groups
+from quire.core.store.twin.pools.group import ALL, Group, check_groups, check_homes
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.notes import Notes
 from quire.core.store.twin.pools.pool import Pool
+from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.pools.state import NO_PAGE, Rules, State, Table
 from quire.core.store.twin.rows import (
     commit,
@@ -73,8 +74,10 @@ class Store:
         self, block_size: int, groups: Sequence[GroupNumbers], rows: int, columns: int,
         order: int, shadows: bool, offload_min: int, events: bool, max_events: int, tails: bool = True,
         seed: bytes = bytes(16), ghosts: int = 0, min_uses: int = 1, slow: bool = False, lasting: bool = False,
+        pools: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         check_groups(groups)
+        homes = check_homes(groups, pools)
         if block_size < 1 or rows < 0 or columns < 0 or order not in (LRU, RELEASE_ORDER, ADAPTIVE) or ghosts < 0:
             raise ValueError(f"one of {block_size=}, {rows=}, {columns=}, {order=}, {ghosts=} is out of range")
         num_tiers = len(groups[0][-1])
@@ -89,17 +92,24 @@ class Store:
         tree = Tree(len(groups), bool(events), seed, num_tiers if adaptive else 0, adaptive or ghosts > 0)
         moves = Moves(block_size)
         log = Log(len(groups), bool(events), max_events)
-        pools = [_pool(number, group, order, ghosts, slow) for number, group in enumerate(groups)]
-        for pool, window in zip(pools, windows, strict=True):
-            pool.notes, pool.window = Notes() if lasting else None, window
+        firsts = [groups[homes.index(home)] for home in range(max(homes) + 1)]
+        rooms = [_room(first[-1], order, ghosts, slow) for first in firsts]
+        by_group = [Pool(nth, rooms[homes[nth]], group[0] == ALL) for nth, group in enumerate(groups)]
+        for room in rooms:
+            room.notes = Notes() if lasting else None
+        for pool, window in zip(by_group, windows, strict=True):
+            pool.window = window
             pool.overtakes = order != RELEASE_ORDER and pool.group in states
-        table = Table(block_size, rows, columns, pools)
-        self._state = State(rules, [Group(*numbers) for *numbers, _ in groups], tree, moves, log, pools, table)
+            if adaptive:
+                pool.set_rank(FIRST_RANK)
+        table = Table(block_size, rows, columns, by_group)
+        known = [Group(*numbers) for *numbers, _ in groups]
+        self._state = State(rules, known, tree, moves, log, by_group, rooms, table)
         self.pages, self.slots, self.capacity = table.pages, table.slots, table.capacity
         self.currents, self.current_slots = table.currents, table.current_slots
         self.length, self.handed = table.length, table.handed
         self.computed, self.committed = table.computed, table.committed
-        self.row_counters, self.counters = table.row_counters, [pool.counters for pool in pools]
+        self.row_counters, self.counters = table.row_counters, [pool.counters for pool in by_group]
         for number, (*_, slots) in enumerate(groups):
             log.log_created(number, slots)
 
@@ -405,7 +415,7 @@ class Store:
 
     def reserved(self, group: int) -> int:
         """Slots reserved for rows; `available` is net of them."""
-        return self._state.pools[group].reserved
+        return self._state.pools[group].room.reserved
 
     def num_empty(self, group: int, tier: int) -> int:
         return self._state.pools[group].orders[tier].num_empty
@@ -426,7 +436,7 @@ class Store:
         state = self._state
         tables = sum(array.nbytes for array in (*self.pages, *self.slots, *self.capacity))
         tables += sum(array.nbytes for array in self.row_counters)
-        pages = sum(len(pool.pages) for pool in state.pools)
+        pages = sum(len(room.pages) for room in state.rooms)
         return tables + 300 * pages + 600 * state.tree.num_nodes, state.tree.identity_bytes
 
     def page_info(self, group: int, page: int) -> PageInfo:
@@ -460,15 +470,11 @@ class Store:
         return maps.map_nodes(self._state, first, limit)
 
 
-def _pool(number: int, group: GroupNumbers, order: int, ghosts: int, slow: bool) -> Pool:
-    tail, *_, slots = group
+def _room(slots: Sequence[int], order: int, ghosts: int, slow: bool) -> Room:
     fast = sum(slots[:-1] if slow else slots)  # what an order learns from, and what is remembered, goes by them
-    if order != ADAPTIVE:
-        remembered = Ghosts(ghosts * fast) if ghosts else None
-        return Pool(number, slots, order == RELEASE_ORDER, None, remembered)
-    pool = Pool(number, slots, False, Cells(fast, ghosts, tail == ALL))
-    pool.set_rank(FIRST_RANK)
-    return pool
+    if order == ADAPTIVE:
+        return Room(slots, False, Cells(fast, ghosts))
+    return Room(slots, order == RELEASE_ORDER, None, Ghosts(ghosts * fast) if ghosts else None)
 
 
 def _window(numbers: GroupNumbers, block_size: int, states: tuple[int, ...]) -> Window | None:

@@ -64,7 +64,7 @@ class Look:
 
     def ghost(self, group: int, block: int) -> Ghost | None:
         ghosts = self.state.pools[group].ghosts
-        return None if ghosts is None else ghosts.find_ghost((self.scope, self.chain.key(block)))
+        return None if ghosts is None else ghosts.find_ghost((self.scope, self.chain.key(block), group))
 
     def is_remembered(self, block: int) -> bool:
         return any(self.ghost(pool.group, block) is not None for pool in self.state.pools)

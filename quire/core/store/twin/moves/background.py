@@ -42,7 +42,9 @@ def uncopied_pages(state: State, pool: Pool) -> Iterator[Page]:
     slow = state.rules.slow
     for tier in range(slow - 1, -1, -1):
         for page in reversed(list(pool.orders[tier].idle_pages(state.rules.offload_min))):
-            if page.slots[slow] >= 0 or page.copying or state.moves.is_pending(pool.group, page):
+            if page.group != pool.group or page.slots[slow] >= 0 or page.copying:
+                continue
+            if state.moves.is_pending(pool.group, page):
                 continue  # a snapshot that was just committed waits for the next plan
             if is_worth_copying(state, pool, page):
                 yield page

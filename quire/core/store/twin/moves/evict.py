@@ -93,6 +93,7 @@ def evict_copy(state: State, pool: Pool, tier: int, slot: int) -> None:
     victim = pool.owner(tier, slot)
     if victim is None or not victim.is_idle:
         raise BrokenInvariant(f"slot {slot} of tier {tier} is to be had, and its page is in use")
+    pool = state.pools[victim.group]  # another's, perhaps, in the same pool
     pool.remove_copy(victim, tier)
     slow = state.rules.slow
     if victim.hottest not in (NO_TIER, slow):
@@ -158,7 +159,7 @@ def bury(state: State, pool: Pool, page: Page, why: int) -> None:
     node = page.node
     if pool.ghosts is None or node is None or node.size != state.rules.block_size:
         return
-    key = (node.root.hash, node.key)
+    key = (node.root.hash, node.key, pool.group)
     if pool.cells is not None:
         pool.cells.remember(page, key, state.admissions, why)
     else:
@@ -168,7 +169,7 @@ def bury(state: State, pool: Pool, page: Page, why: int) -> None:
 def unbury(state: State, pool: Pool, node: Node) -> None:
     """The page of a node goes for another reason: what is remembered of an older one is not so any more."""
     if pool.cells is None and pool.ghosts is not None and node.size == state.rules.block_size:
-        pool.ghosts.take_ghost((node.root.hash, node.key))
+        pool.ghosts.take_ghost((node.root.hash, node.key, pool.group))
 
 
 def note_move(pool: Pool, page: Page, source: int, target: int) -> None:

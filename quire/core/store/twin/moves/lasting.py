@@ -16,17 +16,16 @@ def take_changes(state: State) -> Changes:
     freed: list[tuple[int, int]] = []
     pages: list[tuple[int, int, int]] = []
     fresh: list[Node] = []
-    for pool in state.pools:
-        for slot in pool.notes.take_changed() if pool.notes is not None else ():
-            assert pool.notes is not None
-            if slot in pool.notes.told:
-                pool.notes.told.discard(slot)
-                freed.append((pool.group, slot))
-            owner = pool.owner(state.rules.slow, slot)
+    for room in state.rooms:
+        for slot in room.notes.take_changed() if room.notes is not None else ():
+            assert room.notes is not None
+            if slot in room.notes.told:
+                freed.append((room.notes.told.pop(slot), slot))
+            owner = room.orders[state.rules.slow].owner[slot]
             if owner is not None and owner.node is not None:
-                pool.notes.told.add(slot)
+                room.notes.told[slot] = owner.group
                 number_blocks(state, owner.node, fresh)
-                pages.append((pool.group, slot, owner.node.lasting))
+                pages.append((owner.group, slot, owner.node.lasting))
     return _arrays(freed, fresh, pages)
 
 

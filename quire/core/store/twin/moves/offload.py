@@ -20,10 +20,10 @@ def has_shadow(state: State, pool: Pool, page: Page) -> bool:
 def early_pages(state: State, pool: Pool) -> Iterable[Page]:
     """Pages that may be copied down early: the next victims first. The adaptive order, which knows what is worth most,
     begins at its other end, with pages that were used often enough."""
-    pages = pool.orders[0].idle_pages(state.rules.offload_min)
+    pages = [page for page in pool.orders[0].idle_pages(state.rules.offload_min) if page.group == pool.group]
     if pool.cells is None:
         return pages
-    return [page for page in reversed(list(pages)) if page.uses >= state.rules.min_uses]
+    return [page for page in reversed(pages) if page.uses >= state.rules.min_uses]
 
 
 def offload(state: State, pool: Pool, limit: int) -> int:

@@ -20,11 +20,11 @@ def onboard(state: State, pool: Pool, page: Page) -> None:
     if victim is None:
         pool.unlist_slot(0, target)
         pool.count(NEW)
-    elif not clear_slot(state, pool, target, victim):
-        if not page.stays:
+    elif not clear_slot(state, state.pools[victim.group], target, victim):
+        if not page.stays and victim.group == page.group:
             exchange(state, pool, page, victim)
             return
-        evict_copy(state, pool, 0, target)  # somebody reads the page below: it stays there, and the victim makes way
+        evict_copy(state, pool, 0, target)  # somebody reads the page below, or a move would be of two groups
     state.moves.add(Kind.ONBOARD, pool.group, (tier, slot), (0, target), [page])
     pool.put_copy(page, 0, target)
     log_moved(state, pool, page, tier, 0)

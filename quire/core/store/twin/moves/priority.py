@@ -19,10 +19,10 @@ def set_priority(state: State, pool: Pool, page: Page, priority: int) -> None:
 def refresh(state: State, now: int) -> None:
     """Idle pages whose time is over fall back to the default priority; in the adaptive order all have become older."""
     state.tell_time(now)
-    for pool in state.pools:
-        while (page := pool.expiries.take_due(now)) is not None:
+    for room in state.rooms:
+        while (page := room.expiries.take_due(now)) is not None:
             if page.is_idle:
-                set_priority(state, pool, page, DEFAULT_PRIORITY)
-        if pool.cells is not None and pool.cells.is_aging(now):
-            for order in pool.orders:
+                set_priority(state, state.pools[page.group], page, DEFAULT_PRIORITY)
+        if room.cells is not None and room.cells.is_aging(now):
+            for order in room.orders:
                 order.age(now)

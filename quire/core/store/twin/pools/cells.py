@@ -25,15 +25,14 @@ from quire.core.store.twin.tree.node import Page
 
 
 class Cells:
-    """The memory of one group's order."""
+    """What the order of one pool has learned."""
 
-    __slots__ = ("_due_after", "aged", "fresh", "ghosts", "hits", "inserted", "leaves_only", "lost", "met", "now")
+    __slots__ = ("_due_after", "aged", "fresh", "ghosts", "hits", "inserted", "lost", "met", "now")
 
-    def __init__(self, num_slots: int, ghosts: int, leaves_only: bool) -> None:
+    def __init__(self, num_slots: int, ghosts: int) -> None:
         self.now = 0  # the last time the store was told
         self.aged = 0  # when pages last went on to their next bins
         self.fresh = ONCE  # class of the pages that are being made: that of the row they are for
-        self.leaves_only = leaves_only  # the group needs all blocks: a parent does not go before its child
         self.hits = np.zeros((NUM_REUSE_CLASSES, NUM_AGES), np.int64)
         self.lost = np.zeros((NUM_REUSE_CLASSES, NUM_AGES), np.int64)
         self.inserted = 0  # pages that took a place in the tree since the order was learned

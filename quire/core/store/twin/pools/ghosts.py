@@ -1,4 +1,4 @@
-"""Ghosts: what is known of pages that are gone, the last so many of a group.
+"""Ghosts: what is known of pages that are gone, the last so many of a pool.
 
 Owns the ring: first in, first out, found by key. A page that goes a second time leaves a second ghost, and the newest
 is the one that is found. Ghosts that are taken leave gaps that nobody fills before their turn. Knows nothing of pages
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from quire.core.store.reuse import AGING_TICKS
 
-Key = tuple[int, int]  # of a block: its scope's name, its chain key
+Key = tuple[int, int, int]  # of a page: its scope's name, its block's chain key, its group
 MOST_GHOSTS = 1 << 30
 MAX_REST = (1 << 20) - 1
 

@@ -67,6 +67,17 @@ def check_groups(groups: Sequence[GroupNumbers]) -> None:
             raise ValueError(f"group ({group}, slots {list(slots)}) has a number out of range")
 
 
+def check_homes(groups: Sequence[GroupNumbers], pools: Sequence[int] | None) -> list[int]:
+    """The pool of every group, by default its own; refuse numbers that leave one out, or sizes that differ in one."""
+    homes = list(range(len(groups)) if pools is None else pools)
+    if len(homes) != len(groups) or sorted(set(homes)) != list(range(len(set(homes)))):
+        raise ValueError(f"pools {homes} of {len(groups)} groups: number them from 0, one for each group")
+    for home, (*_, slots) in zip(homes, groups, strict=True):
+        if list(groups[homes.index(home)][-1]) != list(slots):
+            raise ValueError(f"pool {home} has slots {list(slots)} for one group and others for another")
+    return homes
+
+
 def _makes_sense(group: Group) -> bool:
     if min(group.tail, group.keep) < ALL or min(group.sink, group.every, group.extra) < 0:
         return False

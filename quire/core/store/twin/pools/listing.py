@@ -1,4 +1,4 @@
-"""The slots of one group: where each is listed, and which is taken next.
+"""The pages of one group in the order of its pool: where each slot is listed, and which is taken next.
 
 Owns that listing and the count of device slots that can be had. In the adaptive order a page waits in a cell, or is
 covered: in a group that needs all blocks a parent does not go before its child. In a group with a window pages that are
@@ -11,22 +11,30 @@ from quire.core.store.reuse import NUM_CELLS
 from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.log import Place
 from quire.core.store.twin.pools.order import COVERED, Order, cell_level, idle_level
+from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.tree.node import Node, Page
 from quire.core.store.twin.tree.points import Window, is_overtaken, is_passed
 
 
 class Listing:
-    """Orders of one group, one per tier."""
+    """What one group knows of the orders of its pool, one per tier; other groups may share them."""
 
-    __slots__ = ("cells", "group", "orders", "overtakes", "vacant", "window")
+    __slots__ = ("group", "leaves_only", "overtakes", "room", "window")
 
-    def __init__(self, group: int, slots: Sequence[int], release_order: bool, cells: Cells | None = None) -> None:
+    def __init__(self, group: int, room: Room, leaves_only: bool) -> None:
         self.group = group
-        self.cells = cells  # of the adaptive order
+        self.room = room
+        self.leaves_only = leaves_only  # it needs all blocks: in the adaptive order no parent goes before its child
         self.window: Window | None = None  # of a group that has one, in an order that ranks: its pages may be passed
         self.overtakes = False  # the same of one that has snapshots
-        self.orders = [Order(count, release_order, tier > 0) for tier, count in enumerate(slots)]
-        self.vacant = slots[0]  # device slots that are empty or hold an idle page nobody claims
+
+    @property
+    def orders(self) -> list[Order]:
+        return self.room.orders
+
+    @property
+    def cells(self) -> Cells | None:
+        return self.room.cells
 
     def owner(self, tier: int, slot: int) -> Page | None:
         return self.orders[tier].owner[slot]
@@ -47,13 +55,13 @@ class Listing:
     def unlist_slot(self, tier: int, slot: int) -> None:
         order = self.orders[tier]
         if tier == 0 and not order.is_claimed(slot):
-            self.vacant -= 1
+            self.room.vacant -= 1
         order.unlist(slot)
 
     def list_empty(self, tier: int, slot: int) -> None:
         self.orders[tier].push_empty(slot)
         if tier == 0:
-            self.vacant += 1
+            self.room.vacant += 1
 
     def list_idle(self, page: Page, released: bool = False) -> None:
         """The hottest copy of an idle page goes to the back of its class.
@@ -66,7 +74,7 @@ class Listing:
         first = order.first_page(level) if released else None
         order.push_idle(slot, level, released and (first is None or page.used <= first.used))
         if tier == 0 and page.claims == 0:
-            self.vacant += 1
+            self.room.vacant += 1
 
     def unlist_idle(self, page: Page) -> None:
         self.unlist_slot(*self.place(page))
@@ -82,14 +90,14 @@ class Listing:
 
     def has_child(self, page: Page, tier: int) -> bool:
         """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
-        if self.cells is None or not self.cells.leaves_only or page.node is None:
+        if self.cells is None or not self.leaves_only or page.node is None:
             return False
         return any(page.node.kids[self.group][: tier + 1])
 
     def child_moved(self, node: Node, source: int, target: int) -> None:
         """The page of a node went from one tier to another (-1: it was not there, is not any more)."""
         parent = node.parent
-        if self.cells is None or not self.cells.leaves_only or parent is None or parent.parent is None:
+        if self.cells is None or not self.leaves_only or parent is None or parent.parent is None:
             return
         kids = parent.kids[self.group]
         for tier, change in ((source, -1), (target, 1)):

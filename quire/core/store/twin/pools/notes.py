@@ -5,13 +5,13 @@ Owns what was told of each slot. Costs no more than the slots there are, however
 
 
 class Notes:
-    """Of one group."""
+    """Of one pool."""
 
     __slots__ = ("_changed", "told")
 
     def __init__(self) -> None:
         self._changed: dict[int, None] = {}
-        self.told: set[int] = set()  # slots that were told to hold a page
+        self.told: dict[int, int] = {}  # slots that were told to hold a page -> its group
 
     def mark_changed(self, slot: int) -> None:
         """What is in the slot may not be what was told of it."""

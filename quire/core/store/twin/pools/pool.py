@@ -1,20 +1,18 @@
-"""The pool of one group: its pages, their copies on every tier, and the state changes of a single page.
+"""The pages of one group in its pool: their copies on every tier, and the state changes of a single page.
 
 Owns page ids, copies, holders and claims; keeps the listing in step with them. Knows nothing of the tree beyond a
 page's node, of which slot to take for whom (evict does), nor of rows.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from quire.core.records.errors import BrokenInvariant
 from quire.core.store.interface import Int64Array
-from quire.core.store.twin.pools.cells import Cells
 from quire.core.store.twin.pools.expiry import Expiries
 from quire.core.store.twin.pools.ghosts import Ghosts
 from quire.core.store.twin.pools.listing import Listing
 from quire.core.store.twin.pools.notes import Notes
+from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Page
 
 TOTAL, NEW, REUSED_FULL, REUSED_PARTIAL, MISSED, ONBOARDED, OFFLOADED, COPIED, DROPPED, DEMOTED, GROWN = range(11)
@@ -29,31 +27,34 @@ NUM_COUNTERS = 32
 
 
 class Pool(Listing):
-    """Pages and slots of one group."""
+    """Pages of one group. Slots and page ids are its pool's, which other groups may share: a page has its group."""
 
-    __slots__ = ("counters", "expiries", "free_pages", "ghosts", "notes", "pages", "reserved")
+    __slots__ = ("counters",)
 
-    def __init__(
-        self,
-        group: int,
-        slots: Sequence[int],
-        release_order: bool,
-        cells: Cells | None = None,
-        ghosts: Ghosts | None = None,
-    ) -> None:
-        super().__init__(group, slots, release_order, cells)
-        self.ghosts = ghosts if cells is None else cells.ghosts  # None: what is gone is not remembered
-        self.pages = [Page(number, len(slots)) for number in range(sum(slots))]
-        self.free_pages = list(range(len(self.pages) - 1, -1, -1))  # a stack
-        self.notes: Notes | None = None  # of changes in the coldest tier, if somebody wants them
-        self.reserved = 0  # of the vacant slots: for rows
-        self.expiries = Expiries(self.pages)
+    def __init__(self, group: int, room: Room, leaves_only: bool) -> None:
+        super().__init__(group, room, leaves_only)
         self.counters: Int64Array = np.zeros(NUM_COUNTERS, np.int64)
 
     @property
+    def ghosts(self) -> Ghosts | None:
+        return self.room.ghosts
+
+    @property
+    def pages(self) -> list[Page]:
+        return self.room.pages
+
+    @property
+    def notes(self) -> Notes | None:
+        return self.room.notes
+
+    @property
+    def expiries(self) -> Expiries:
+        return self.room.expiries
+
+    @property
     def available(self) -> int:
-        """Device slots for whoever comes; below zero while claims rest on reserved slots."""
-        return self.vacant - self.reserved
+        """Device slots of its pool for whoever comes; below zero while claims rest on reserved slots."""
+        return self.room.available
 
     def is_short(self, pages: int, own: int = 0) -> bool:
         """Whether so many new pages cannot be had; `own`: room that only the asker has."""
@@ -111,7 +112,8 @@ class Pool(Listing):
 
     def open_page(self, slot: int, priority: int, duration: int, tier: int = 0) -> Page:
         """A new page in `slot` of a tier, which the caller has taken; its one holder is the caller."""
-        page = self.pages[self.free_pages.pop()]
+        page = self.pages[self.room.free_pages.pop()]
+        page.group = self.group
         page.stamp += 1
         page.holders = 1
         page.priority, page.duration = priority, duration
@@ -146,7 +148,7 @@ class Pool(Listing):
         """Only the id goes back: the copies are gone already."""
         page.priority, page.duration, page.expiry = DEFAULT_PRIORITY, NEVER, NEVER
         page.stays = 0
-        self.free_pages.append(page.number)
+        self.room.free_pages.append(page.number)
 
     def hold_page(self, page: Page) -> None:
         if page.is_idle:
@@ -181,7 +183,7 @@ class Pool(Listing):
     def claim_page(self, page: Page) -> None:
         page.claims += 1
         if page.claims == 1 and page.is_idle and page.slots[0] >= 0:
-            self.vacant -= 1
+            self.room.vacant -= 1
 
     def unclaim_page(self, page: Page) -> None:
         page.claims -= 1
@@ -189,6 +191,6 @@ class Pool(Listing):
             tier, slot = self.place(page)
             self.orders[tier].unpark(slot)
             if tier == 0:
-                self.vacant += 1
+                self.room.vacant += 1
         elif page.claims == 0 and page.node is None:
             self.free_unused(page)

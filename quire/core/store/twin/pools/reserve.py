@@ -2,7 +2,10 @@
 
 Owns what a row has of one group, and the reserve that follows from it: the pages of its own that it may have at once
 (`peak`) less those it has. A page that leaves the row is room for all and reserved again at once, so the sum stays.
+Groups that share a pool take from one count: what they ask for together is what it must have.
 """
+
+from collections.abc import Sequence
 
 from quire.core.store.reuse import ONCE
 from quire.core.store.twin.pools.pool import Pool
@@ -31,11 +34,26 @@ class Stake:
         return max(0, self.peak - self.own) if self.peak > 0 else 0
 
 
+def lacks_room(pools: Sequence[Pool], wanted: Sequence[int], own: Sequence[int] | None = None) -> bool:
+    """Whether some pool cannot give so many new pages per group; `own`: of those, room that only the asker's group has.
+
+    What one group leaves of its own is not another's. While claims rest on reserved slots own room may not be there.
+    """
+    kept = [0] * len(pools) if own is None else own
+    for room in dict.fromkeys(pool.room for pool in pools):
+        asked = [(count, has) for pool, count, has in zip(pools, wanted, kept, strict=True)
+                 if pool.room is room and count > 0]  # fmt: skip
+        beyond = sum(max(0, count - has) for count, has in asked)
+        if asked and (beyond or sum(count - has for count, has in asked)) > room.available:
+            return True
+    return False
+
+
 def count_own(pool: Pool, stake: Stake, change: int) -> None:
     """The row has so many more pages of its own."""
     before = stake.reserve
     stake.own += change
-    pool.reserved += stake.reserve - before
+    pool.room.reserved += stake.reserve - before
 
 
 def set_peak(pool: Pool, stake: Stake, peak: int) -> None:
@@ -43,7 +61,7 @@ def set_peak(pool: Pool, stake: Stake, peak: int) -> None:
     before = stake.reserve
     stake.kept = stake.kept if peak else 0
     stake.peak = peak + stake.kept
-    pool.reserved += stake.reserve - before
+    pool.room.reserved += stake.reserve - before
 
 
 def keep_more(pool: Pool, stake: Stake, pages: int) -> None:
@@ -51,4 +69,4 @@ def keep_more(pool: Pool, stake: Stake, pages: int) -> None:
     before = stake.reserve
     stake.kept += pages
     stake.peak += pages
-    pool.reserved += stake.reserve - before
+    pool.room.reserved += stake.reserve - before

@@ -14,6 +14,7 @@ from quire.core.store.twin.pools.group import Group
 from quire.core.store.twin.pools.log import Log, Moves
 from quire.core.store.twin.pools.pool import NUM_COUNTERS, Pool
 from quire.core.store.twin.pools.reserve import Stake
+from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.tree.node import DEFAULT_PRIORITY, NEVER, Node, Page
 from quire.core.store.twin.tree.tree import Tree
 
@@ -177,7 +178,8 @@ class State:
     tree: Tree
     moves: Moves
     log: Log
-    pools: Sequence[Pool]
+    pools: Sequence[Pool]  # by group
+    rooms: Sequence[Room]  # by pool
     table: Table
     now: int = 0
     inherit: bool = True  # a replaced page's copies may be trusted: no plan is under way
@@ -187,6 +189,17 @@ class State:
     def tell_time(self, now: int) -> None:
         """It is `now`."""
         self.now = now
-        for pool in self.pools:
-            if pool.cells is not None:
-                pool.cells.now = now
+        for room in self.rooms:
+            if room.cells is not None:
+                room.cells.now = now
+
+
+def counters_now(state: State) -> list[Int64Array]:
+    """What every group has counted so far."""
+    return [pool.counters.copy() for pool in state.pools]
+
+
+def note_counters(state: State, number: int, before: list[Int64Array]) -> None:
+    """What has happened since is a row's doing; in a shared pool also to pages of groups that it asked nothing of."""
+    for pool, old in zip(state.pools, before, strict=True):
+        state.table.row_counters[pool.group][number] += pool.counters - old

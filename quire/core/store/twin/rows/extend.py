@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from quire.core.store.twin.moves.columns import fill_holes
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.reserve import set_peak
-from quire.core.store.twin.pools.state import NO_ROOM, State
+from quire.core.store.twin.pools.reserve import lacks_room, set_peak
+from quire.core.store.twin.pools.state import NO_ROOM, State, counters_now, note_counters
 from quire.core.store.twin.rows.teach import teach_columns, teach_new
 
 
@@ -18,19 +18,21 @@ def extend(state: State, number: int, asks: Sequence[Ask], retention: Retention)
     """Give a row the columns of its next chunk; pages taken, -1 without room."""
     row, table = state.table.row(number), state.table
     check_asks(asks, retention, len(state.pools), table.columns)
+    holes = [
+        table.pages_in(pool.group, number, range(ask.first, ask.stop)).count(None)
+        for pool, ask in zip(state.pools, asks, strict=True)
+    ]
+    if lacks_room(state.pools, holes, [stake.reserve for stake in row.stakes]):
+        return NO_ROOM
+    taken, before = 0, counters_now(state)
     for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):
-        holes = table.pages_in(pool.group, number, range(ask.first, ask.stop)).count(None)
-        if pool.is_short(holes, stake.reserve):
-            return NO_ROOM
-    taken = 0
-    for pool, stake, ask in zip(state.pools, row.stakes, asks, strict=True):
-        before, capacity = pool.counters.copy(), table.capacity[pool.group]
+        capacity = table.capacity[pool.group]
         teach_columns(state, pool, number, range(ask.first, ask.stop))
         taken += fill_holes(state, pool, number, range(ask.first, ask.stop), retention)
         teach_new(state, pool, number)
         capacity[number] = max(int(capacity[number]), ask.stop)
         set_peak(pool, stake, ask.peak)
-        table.row_counters[pool.group][number] += pool.counters - before
+    note_counters(state, number, before)
     return taken
 
 
@@ -52,11 +54,11 @@ def open_snapshots(state: State, pool: Pool, number: int, columns: list[int], pe
     fresh = [column for column in columns if column >= stake.written]
     holes = [column for column in fresh if table.page(pool.group, number, column) is None]
     opened = holes[max(0, len(holes) - max(0, pool.available + stake.reserve)) :]
-    before = pool.counters.copy()
+    before = counters_now(state)
     teach_columns(state, pool, number, opened)
     fill_holes(state, pool, number, opened, retention)
     teach_new(state, pool, number)
     stake.written = max(stake.written, *(column + 1 for column in columns), 0)
     set_peak(pool, stake, peak)
-    table.row_counters[pool.group][number] += pool.counters - before
+    note_counters(state, number, before)
     return len(opened)

@@ -7,8 +7,8 @@ nothing of hits.
 from quire.core.store.twin.moves.evict import copy_part, spare_or_new
 from quire.core.store.twin.pools.checks import check_vacant
 from quire.core.store.twin.pools.pool import Pool
-from quire.core.store.twin.pools.reserve import Stake
-from quire.core.store.twin.pools.state import NO_ROOM, Row, State
+from quire.core.store.twin.pools.reserve import Stake, lacks_room
+from quire.core.store.twin.pools.state import NO_ROOM, Row, State, counters_now, note_counters
 from quire.core.store.twin.rows.current import fork_current
 from quire.core.store.twin.rows.teach import set_fresh
 
@@ -24,18 +24,20 @@ def fork(state: State, source: int, target: int) -> int:
         raise ValueError(f"a fork of row {source} does not fit into {table.columns} columns")
     wanted = fork_needs(state, source)
     missing = [max(0, count - len(spares)) for count, spares in zip(wanted, old.spares, strict=True)]
-    if any(pool.is_short(count) for count, pool in zip(missing, state.pools, strict=True)):
+    if lacks_room(state.pools, missing):
         return NO_ROOM
+    before = counters_now(state)
+    for counters in table.row_counters:
+        counters[target] = 0
     table.occupy(target, _second(old), int(table.computed[source]), int(table.committed[source]))
     table.handed[target] = table.handed[source]
     for pool in state.pools:
-        before = pool.counters.copy()
         set_fresh(state, pool, source)
         _share(state, pool, source, target)
         _mirror(state, pool, source, target)
         fork_current(state, pool, source, target)
         table.capacity[pool.group][target] = _num_columns(state, pool, source)
-        table.row_counters[pool.group][target] = pool.counters - before
+    note_counters(state, target, before)
     return sum(missing)
 
 

@@ -8,6 +8,7 @@ from quire.core.store.twin.moves.columns import clear_columns
 from quire.core.store.twin.moves.evict import new_page
 from quire.core.store.twin.pools.pool import GROWN, Pool
 from quire.core.store.twin.pools.reserve import count_own
+from quire.core.store.twin.pools.room import Room
 from quire.core.store.twin.pools.state import NO_ROOM, State
 from quire.core.store.twin.rows.teach import set_fresh
 
@@ -26,12 +27,12 @@ def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: i
     columns = max((_needed(state, pool, length) for pool in state.pools for length in lengths), default=0)
     if columns > table.columns:
         raise ValueError(f"{columns} columns needed, a row has {table.columns}")
+    owed = {room: 0 for room in state.rooms}  # pages that this call still takes; nobody is kept waiting for a snapshot
     for pool, group in zip(state.pools, state.groups, strict=True):
-        if group.current:
-            continue  # nobody is kept waiting for a snapshot
         new = (_new_columns(state, pool, number, length) for number, length in zip(rows, lengths, strict=True))
-        if pool.is_short(sum(map(len, new))):
-            return NO_ROOM
+        owed[pool.room] += 0 if group.current else sum(map(len, new))
+    if any(count > 0 and count > room.available for room, count in owed.items()):
+        return NO_ROOM
     taken = 0
     for place, (number, length) in enumerate(zip(rows, lengths, strict=True)):
         if tokens is not None:
@@ -39,7 +40,7 @@ def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: i
             table.length[number] = table.handed[number] = length
         else:  # a step may compute them before anybody tells what they are
             table.row(number).reached = max(table.row(number).reached, length)
-        taken += sum(grow_group(state, pool, number, length) for pool in state.pools)
+        taken += sum(grow_group(state, pool, number, length, owed) for pool in state.pools)
     return taken
 
 
@@ -57,11 +58,14 @@ def _new_columns(state: State, pool: Pool, number: int, length: int) -> list[int
     return [column for column in range(first, _needed(state, pool, length)) if group.takes_page(column, row.keep)]
 
 
-def grow_group(state: State, pool: Pool, number: int, length: int) -> int:
+def grow_group(state: State, pool: Pool, number: int, length: int, owed: dict[Room, int]) -> int:
+    """Pages of one group for a row of this length; snapshots only of what the call does not owe to others."""
     row, capacity = state.table.row(number), state.table.capacity[pool.group]
     new = _new_columns(state, pool, number, length)
     if state.groups[pool.group].current:
-        new = new[: max(0, pool.available)]
+        new = new[: max(0, pool.available - owed[pool.room])]
+    else:
+        owed[pool.room] -= len(new)
     set_fresh(state, pool, number)
     for column in new:
         state.table.set_column(pool.group, number, column, new_page(state, pool, row.priority, row.duration))

@@ -21,8 +21,12 @@ def recut(state: State, number: int, cut: int) -> int:
     if not 0 <= cut <= table.columns:
         raise ValueError(f"row {number} has {table.columns} columns, it cannot be cut at {cut}")
     wanted = [_not_own(state, pool, number, range(cut, committed)) for pool in state.pools]
-    if any(_short(state, pool, number, columns) for pool, columns in zip(state.pools, wanted, strict=True)):
-        return NO_ROOM
+    freed = [_freed(state, pool, number, columns) for pool, columns in zip(state.pools, wanted, strict=True)]
+    for room in state.rooms:
+        here = [nth for nth, pool in enumerate(state.pools) if pool.room is room]
+        pages = sum(len(wanted[nth]) for nth in here)
+        if pages and pages > room.available + sum(freed[nth] for nth in here):
+            return NO_ROOM
     for pool, columns in zip(state.pools, wanted, strict=True):
         for column in reversed(columns):
             old = table.take_column(pool.group, number, column)
@@ -56,8 +60,7 @@ def is_read_by_others(page: Page) -> bool:
     return not page.is_open or page.holders != 1 or page.claims > 0
 
 
-def _short(state: State, pool: Pool, number: int, columns: list[int]) -> bool:
-    """Whether these columns cannot be replaced: pages that become idle when given up are room as well."""
+def _freed(state: State, pool: Pool, number: int, columns: list[int]) -> int:
+    """Pages in these columns that become idle when given up: they are room as well."""
     pages = [state.table.page(pool.group, number, column) for column in columns]
-    freed = sum(page is not None and not page.is_open and page.holders == 1 and not page.claims for page in pages)
-    return pool.is_short(len(columns), freed)
+    return sum(page is not None and not page.is_open and page.holders == 1 and not page.claims for page in pages)

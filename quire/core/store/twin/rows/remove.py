@@ -51,9 +51,9 @@ def forget_below(state: State, root: Node) -> int:
 
 
 def _forget_ghosts(state: State) -> None:
-    for pool in state.pools:
-        if pool.ghosts is not None:
-            pool.ghosts.forget()
+    for room in state.rooms:
+        if room.ghosts is not None:
+            room.ghosts.forget()
 
 
 def _remove(state: State, tops: list[Node], quiet: bool = False) -> int:
@@ -85,8 +85,8 @@ def _untie(state: State, nodes: set[Node]) -> None:
 
 def lose(state: State, group: int, number: int, stamp: int) -> bool:
     """The bytes of a page never came: it leaves the tree; held, it lives on as an open page of its holders."""
-    pool = state.pools[group]
-    page = pool.page(number)
+    page = state.pools[group].page(number)
+    pool = state.pools[page.group]
     if page.stamp != stamp or page.is_free:
         return False
     idle = page.is_idle

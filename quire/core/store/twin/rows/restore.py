@@ -64,11 +64,11 @@ def restore_pages(state: State, nodes: Sequence[Node], pages: Int32Array, now: i
         attach(pool, page, nodes[place])
         made.append((pool, page))
         if pool.notes is not None:
-            pool.notes.told.add(slot)
+            pool.notes.told[slot] = group
     for pool, page in made:
         pool.let_go(page, now)
-    for pool in state.pools:
-        if pool.notes is not None:
-            pool.notes.take_changed()  # who restores knows
+    for room in state.rooms:
+        if room.notes is not None:
+            room.notes.take_changed()  # who restores knows
     drop_bare(state, nodes)
     log_restored(state, len(made))

@@ -14,7 +14,7 @@ from quire.core.store.twin.moves.priority import set_priority
 from quire.core.store.twin.pools.ask import Ask, Retention, check_asks
 from quire.core.store.twin.pools.pool import PARTIAL_FROM, REUSED_FROM, REUSED_FULL, REUSED_PARTIAL, Pool
 from quire.core.store.twin.pools.reserve import count_own, set_peak
-from quire.core.store.twin.pools.state import State
+from quire.core.store.twin.pools.state import State, counters_now, note_counters
 from quire.core.store.twin.rows.current import open_current, resume_current
 from quire.core.store.twin.rows.teach import teach_new, teach_prompt, teach_reuse
 
@@ -28,8 +28,11 @@ def settle(
     row.priority, row.duration = decode
     state.admissions += 1
     taken_over = retention.of_new(hit.blocks) if may_take_over(hit) else None
+    before = counters_now(state)
+    for counters in state.table.row_counters:
+        counters[number] = 0
     for pool, ask in zip(state.pools, asks, strict=True):
-        before, group = pool.counters.copy(), state.groups[pool.group]
+        group = state.groups[pool.group]
         teach_prompt(state, pool, number, hit, ask)
         reuse_full(state, pool, number, hit.held_blocks(pool.group), retention)
         if hit.source_pages:
@@ -43,7 +46,7 @@ def settle(
         held = 0 if group.current else hit.end_of(pool.group)
         state.table.capacity[pool.group][number] = max(ask.stop, held)
         set_peak(pool, row.stakes[pool.group], ask.peak)
-        state.table.row_counters[pool.group][number] = pool.counters - before
+    note_counters(state, number, before)
     hit.settled()
 
 

@@ -40,7 +40,7 @@ def teach_columns(state: State, pool: Pool, number: int, columns: Iterable[int])
             continue
         if column >= len(row.chain) // state.rules.block_size:
             break
-        if not pool.cells.meet(column, (row.tip.root.hash, row.chain.key(column))):
+        if not pool.cells.meet(column, (row.tip.root.hash, row.chain.key(column), pool.group)):
             break
         known = column + 1
     return known
@@ -79,7 +79,7 @@ def use_chain(state: State, root: Node, chain: Chain, blocks: int) -> None:
 def meet_behind(state: State, pool: Pool, root: Node, chain: Chain, block: int) -> None:
     """The ghosts of a chain from a block on, up to the first block that is none."""
     last = min(len(chain) // state.rules.block_size, state.table.columns)
-    while pool.cells is not None and block < last and pool.cells.meet(block, (root.hash, chain.key(block))):
+    while pool.cells is not None and block < last and pool.cells.meet(block, (root.hash, chain.key(block), pool.group)):
         block += 1
     if pool.cells is not None:
         pool.cells.met.clear()

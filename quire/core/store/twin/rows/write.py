@@ -46,7 +46,7 @@ def write_blocks(
         [block for block in some if block >= len(nodes) or not had[block]]
         for some, had in zip(blocks, there, strict=True)
     ]
-    lack = next((lack for pool in state.pools if (lack := _lack(pool, tier, missing[pool.group]))), None)
+    lack = next((lack for pool in state.pools if (lack := _lack(state, pool, tier, missing))), None)
     if not lack:
         refresh(state, now)
     fresh = fresh_class(len(nodes), len(chain) // state.rules.block_size)
@@ -64,9 +64,10 @@ def write_blocks(
     ]  # fmt: skip
 
 
-def _lack(pool: Pool, tier: int, missing: list[int]) -> Lack | None:
-    have = room_in(pool, tier)
-    return (pool.group, len(missing), have) if missing and len(missing) > have else None
+def _lack(state: State, pool: Pool, tier: int, missing: list[list[int]]) -> Lack | None:
+    """Whether a group's pool has not what its groups miss together."""
+    have, need = room_in(pool, tier), sum(len(missing[other.group]) for other in state.pools if other.room is pool.room)
+    return (pool.group, need, have) if missing[pool.group] and need > have else None
 
 
 def room_in(pool: Pool, tier: int) -> int:

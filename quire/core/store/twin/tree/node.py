@@ -16,12 +16,13 @@ class Page:
     """The KV of one block for one group: who holds it, where its copies are, how long it should stay."""
 
     __slots__ = (
-        "claims", "copying", "duration", "expiry", "holders", "node", "number", "priority", "reuse", "slots", "stamp",
+        "claims", "copying", "duration", "expiry", "group", "holders", "node", "number", "priority", "reuse", "slots", "stamp",
         "stays", "turn", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, number: int, num_tiers: int) -> None:
         self.number = number
+        self.group = 0  # whose page it is: groups may share a pool
         self.stamp = 0
         self.node: Node | None = None
         self.holders = 0
