@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from quire.core.records.config import MOST_SLOTS, CacheConfig, pools_of
+from quire.core.records.config import MOST_SLOTS, CacheConfig
 from quire.core.records.errors import InputError, say
-from quire.core.records.groups import LayerGroup
+from quire.core.records.groups import LayerGroup, pools_of
 from quire.core.records.memory import parse_bytes, say_bytes
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
@@ -68,8 +68,9 @@ def _tier_pages(
 def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], load: Load, ask: str = "") -> tuple[int, ...]:
     """Pages per pool, so that all groups hold about equally many tokens of context, and as many as fit.
 
-    A pool has the pages of all its groups; who has how many of them is not decided here, or ever. A window group holds what the sequences read at once, and the same again for reuse; a state group a current state
-    and a snapshot for each sequence, and then the regular ones.
+    A window group holds what the sequences read at once, and the same again for reuse; a state group a current state
+    and a snapshot for each sequence, and then the regular ones. A pool has the pages of all its groups together; which
+    of them has how many is not decided here.
     """
     blocks = _largest(_most_blocks(num_bytes, groups), lambda blocks: _bytes(blocks, groups, load) <= num_bytes)
     if blocks < 2:

@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
 @cache
 def model_of(name: str) -> Model:
     """A tiny model, for engines only."""
-    return of(families.build(name))
+    return of(families.build(name), share_pool=name in families.POOLED)
 
 
 @cache

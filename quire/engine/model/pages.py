@@ -125,5 +125,5 @@ def _memory(config: CacheConfig, tier: int) -> Iterator[None]:
         raise
     except (MemoryError, RuntimeError, ValueError) as wrong:
         total = sum(number * size for number, size in _pool_sizes(config, tier))
-        ask, fact = f"{config.tiers[tier].name} memory of {say_bytes(total)}", f"it cannot be had here ({first_line(wrong)})"
-        raise InputError(say(ask, fact, "give less")) from wrong
+        ask = f"{config.tiers[tier].name} memory of {say_bytes(total)}"
+        raise InputError(say(ask, f"it cannot be had here ({first_line(wrong)})", "give less")) from wrong
