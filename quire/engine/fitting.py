@@ -123,7 +123,8 @@ def _groups_of_pools(config: CacheConfig) -> list[str]:
     """Who lives in each pool."""
     homes = list(zip(config.pool_of, config.groups, strict=True))
     pools = range(config.num_pools)
-    return [" or ".join(repr(group.name) for home, group in homes if home == pool) for pool in pools]
+    names = [[repr(group.name) for home, group in homes if home == pool] for pool in pools]
+    return [" or ".join(filter(None, (", ".join(some[:-1]), some[-1]))) for some in names]
 
 
 def memory_in_words(config: CacheConfig) -> str:

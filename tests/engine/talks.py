@@ -25,6 +25,7 @@ from quire.engine.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
 from .families import FIRST_WORD, VOCAB
+from .steps import by_pool
 
 LONGEST_ANSWER = 16
 MOST_BEAMS = 4
@@ -150,8 +151,7 @@ class Talk:
             )
             for group in groups
         ]
-        pools = pools_of(groups)  # in one pool there is room for what each of its groups may hold
-        least = [sum(n for n, home in zip(most, pools, strict=True) if home == pool) for pool in range(max(pools) + 1)]
+        least = by_pool(most, groups)
         device = tuple(pages + int(dice.integers(0, 3 if self._one_in(2) else self.most_spare)) for pages in least)
         plenty = int(dice.integers(1, 5))
         host = (0,) * len(least) if self._one_in(3) else tuple(int(dice.integers(0, plenty * n)) for n in least)
