@@ -387,10 +387,11 @@ class Player(View):
                 up = [move[1] for move in admission.plan.moves if move[0] != OFFLOAD and move[2] + move[4] > 0]
                 same("pages read from below", tuple(map(up.count, range(self.world.num_groups))), told.onboards)
                 inside = [one[1] for one in admission.snapshots]  # but for the last they are nobody's due
-                due = (now - max(0, inside.count(group) - 1) for group, now in enumerate(spent))
-                kinds = zip(due, told.slots, self.world.kinds, strict=False)
-                wrong = [now - then for now, then, one in kinds if now > then or (now < then and one.kind != "state")]
-                same("slots of an admission beyond what its probe told", wrong, [])
+                for some in self.trial.oracle.model.sharers():
+                    more = sum(max(0, inside.count(group) - 1) for group in some)
+                    now, then = spent[some[0]] - more, sum(told.slots[group] for group in some)
+                    most = any(self.world.kinds[group].kind == "state" for group in some)
+                    same("slots of an admission as its probe told", max(now, then) if most else now, then)
 
     @recorded
     def misuse(self, wrong: str, ask: Ask) -> None:

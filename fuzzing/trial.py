@@ -222,7 +222,7 @@ class Trial:
         there: dict[tuple[int, int], Path] = {}
         for stream, place in self.oracle.model.groups():
             pools = stream.pools[place]
-            for page in pools.pages.values():
+            for page in pools.own_pages():
                 if page.path is not None and slow in page.copies:
                     digest = digest_of(page.path[0], stream is not self.oracle.state)
                     there[pools.number, page.copies[slow]] = (digest, *page.path[1:])
@@ -309,7 +309,7 @@ class Trial:
     def _check_copies(self, subject: Subject) -> None:
         for stream, place in self.oracle.model.groups():
             pools = stream.pools[place]
-            for page in pools.pages.values():
+            for page in pools.own_pages():
                 if page.path is not None:
                     slots = [page.copies.get(tier, -1) for tier in range(len(pools.owner))]
                     wrong = subject.content.wrong_copy(pools.number, self._numbers(stream, page.path), slots)

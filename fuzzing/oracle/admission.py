@@ -11,7 +11,7 @@ from fuzzing.oracle.model import Model
 from fuzzing.oracle.page import Page
 from fuzzing.oracle.seating import alone, in_use, promiser, takes_over
 from fuzzing.oracle.state import Batch, Claim, Row
-from fuzzing.world.plain import Ask, Budget, Misuse, RefusalFacts
+from fuzzing.world.plain import Ask, Budget, Misuse, RefusalFacts, World
 
 Spans = list[tuple[str, int, int]]
 NO_GROUP = -1
@@ -72,12 +72,17 @@ def never_fits(model: Model, ask: Ask, purpose: str) -> RefusalFacts | None:
         return ask.name, "tokens", together, world.max_chunk, True, NO_GROUP
     if ask.encoder is not None and len(ask.places) > (most := world.blocks(world.max_encoder) * world.block_size):
         return ask.name, "tokens", ask.encoder.length, most, True, world.num_own
-    for group, kind in enumerate(world.kinds):
-        cross = kind.kind == "cross"
-        own = len(ask.places) // world.block_size if cross else Charge(world, ask, kind).worst(purpose)
-        if own > world.tiers[0][group]:
-            return ask.name, "slots", own, world.tiers[0][group], True, group
+    for groups in model.sharers():
+        need, have = sum(most_of(world, ask, group, purpose) for group in groups), world.tiers[0][groups[0]]
+        if need > have:
+            return ask.name, "slots", need, have, True, groups[0]
     return None
+
+
+def most_of(world: World, ask: Ask, group: int, purpose: str) -> int:
+    """Pages of a group that a request may ever hold at once."""
+    kind = world.kinds[group]
+    return len(ask.places) // world.block_size if kind.kind == "cross" else Charge(world, ask, kind).worst(purpose)
 
 
 def fit(
@@ -145,7 +150,7 @@ def left_out(model: Model, out: list[Claim], lacked: Lack | None) -> list[Refusa
     if not out or lacked is None:
         return []
     costs = cost(model, model.find(out[0].ask, out[0].purpose))
-    lacks = [Lack(0, need, model.free(group), group) for group, need in enumerate(costs)]
+    lacks = [Lack(0, sum(costs[group] for group in some), model.free(some[0]), some[0]) for some in model.sharers()]
     short = max(lacks, key=lambda lack: lack.need - lack.have)
     if short.need <= short.have:  # only the block it would copy from is in its way
         short = lacked
@@ -155,25 +160,28 @@ def left_out(model: Model, out: list[Claim], lacked: Lack | None) -> list[Refusa
 
 def shortage(model: Model, claims: list[Claim]) -> Lack | None:
     """Count the slots a batch takes, one after the other: the first claim that lacks some."""
-    for group in range(model.world.num_groups):
-        have = model.free(group)
+    for groups in model.sharers():
+        have = model.free(groups[0])
         here: set[object] = set()  # onboarded by one before
-        left = {page: page.claims for claim in claims for page in claim.sources}
+        left = {group: {page: page.claims for claim in claims for page in claim.sources} for group in groups}
         kept: set[Page] = set()  # that rows were to give up
         for place, claim in enumerate(claims):
-            cold = model.cold(claim, group) - here
-            here |= cold
-            takes, gives = source_role(model, claims, claim, left, group)
-            new = model.takes(claim, group) - (claim.source is not None and group < model.world.num_own)
-            if lends(model, claim, group):
-                takes, gives, new = 1, 1, new - 1  # its own state first; then what that is copied from is room
-            keeps = promised(model, claim, group) - kept
-            kept |= keeps
-            takes += len(cold) + len(keeps)
-            new -= spared(model, claim, group)
-            if takes > have or new > have - takes + gives:
-                return Lack(place, takes + new, have, group)
-            have += gives - takes - new
+            total, there = 0, have
+            for group in groups:
+                cold = model.cold(claim, group) - here
+                here |= cold
+                takes, gives = source_role(model, claims, claim, left[group], group)
+                new = model.takes(claim, group) - (claim.source is not None and group < model.world.num_own)
+                if lends(model, claim, group):
+                    takes, gives, new = 1, 1, new - 1  # its own state first; then what that is copied from is room
+                keeps = promised(model, claim, group) - kept
+                kept |= keeps
+                takes += len(cold) + len(keeps)
+                new -= spared(model, claim, group)
+                total += takes + new
+                if takes > have or new > have - takes + gives:
+                    return Lack(place, total, there, group)
+                have += gives - takes - new
     return None
 
 

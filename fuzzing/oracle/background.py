@@ -32,7 +32,8 @@ def copy_down(model: Model, limit: int) -> PlanFacts:
     for stream, place in model.groups():
         pools, taken = stream.pools[place], 0
         for tier in reversed(model.world.fast):
-            waiting = [page for page in pools.owner[tier] if page and page.idle and page.hottest == tier]
+            mine = [page for page in pools.owner[tier] if page and page.group == place]
+            waiting = [page for page in mine if page.idle and page.hottest == tier]
             bare = [page for page in waiting if model.world.slow_tier not in page.copies and not page.copying]
             coming = [page for _, (page, *_) in stream.moves]  # snapshots that the next plan copies
             worthy = [page for page in bare if pools.is_worth_copying(page) and page not in coming]
@@ -48,17 +49,16 @@ def copy_down(model: Model, limit: int) -> PlanFacts:
             else:
                 continue
             break
-    doubtful = [
-        copy for copy in done if any(writes(other, copy[0]) for moves in model.plans.values() for other, _ in moves)
-    ]
+    open_moves = [move for plan in model.plans.values() for move, _ in plan]
+    doubtful = [copy for copy in done if any(writes(model, move, copy[0]) for move in open_moves)]
     land(model, doubtful, set(range(len(doubtful))))  # a step's plan may still fail to write what they would read
     return model.take_background([copy for copy in done if copy not in doubtful])
 
 
-def writes(move: Move, copy: Move) -> bool:
+def writes(model: Model, move: Move, copy: Move) -> bool:
     """Whether a step's move writes what a copy reads."""
     written = [move[4:6], move[2:4]] if move[0] == EXCHANGE else [move[4:6]]
-    return move[1] == copy[1] and copy[2:4] in written
+    return model.world.home(move[1]) == model.world.home(copy[1]) and copy[2:4] in written
 
 
 def slow_room(pools: Pools, page: Page) -> int | None:
@@ -160,13 +160,14 @@ def bring(pools: Pools, page: Page) -> Done:
 def over_share(model: Model, pages: list[list[Page]]) -> Lack | None:
     """Whether prefetches would hold more than their share."""
     host = model.world.tiers[model.world.slow_tier - 1]
-    for group, some in enumerate(pages):
-        held = {page for one in model.prefetches.values() for page in one.pages[group] if not page.gone}
-        coming = [(move, page) for done in model.background.values() for move, (page,) in done if move[1] == group]
+    for groups in model.sharers():
+        held = {p for one in model.prefetches.values() for group in groups for p in one.pages[group] if not p.gone}
+        coming = [(move, page) for done in model.background.values() for move, (page,) in done if move[1] in groups]
         held |= {page for move, page in coming if move[0] == ONBOARD}
-        most, new = int(model.world.share * host[group]), len(set(some) - held)
+        wanted = {page for group in groups for page in pages[group]}
+        most, new = int(model.world.share * host[groups[0]]), len(wanted - held)
         if new and len(held) + new > most:
-            return group, new, max(0, most - len(held))
+            return groups[0], new, max(0, most - len(held))
     return None
 
 
@@ -176,10 +177,10 @@ def no_room(model: Model, pages: list[list[Page]]) -> Lack | None:
         for page in some:
             page.stays += 1
     lacks = []
-    for group, some in enumerate(pages):
-        stream, place = model.place(group)
-        far = sum(is_far(model, page) for page in some)
-        lacks.append((group, far, writers.room(stream, place, model.world.slow_tier - 1)))
+    for groups in model.sharers():
+        stream, place = model.place(groups[0])
+        far = sum(is_far(model, page) for group in groups for page in pages[group])
+        lacks.append((groups[0], far, writers.room(stream, place, model.world.slow_tier - 1)))
     for some in pages:
         for page in some:
             page.stays -= 1

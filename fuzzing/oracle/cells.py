@@ -1,4 +1,4 @@
-"""The adaptive order of one group by definition: classes, ages, ghosts, which page is covered. No list is kept.
+"""The adaptive order of one pool by definition: classes, ages, ghosts, which page is covered. No list is kept.
 
 The learning step itself is the cache's: what it is given is counted here, page by page.
 """
@@ -26,6 +26,7 @@ class Ghost(NamedTuple):
     """A page that is gone."""
 
     path: Path
+    group: int
     used: int
     rest: int  # quarters of a second
     why: int
@@ -35,10 +36,10 @@ class Ghost(NamedTuple):
 
 
 class Cells:
-    """What is remembered of one group."""
+    """What is remembered of one pool."""
 
-    def __init__(self, num_slots: int, ghosts: int, leaves_only: bool) -> None:
-        self.num_slots, self.leaves_only = num_slots, leaves_only
+    def __init__(self, num_slots: int, ghosts: int) -> None:
+        self.num_slots = num_slots
         self.now = 0  # as the cache was last told
         self.aged = 0
         self.fresh = ONCE  # class of pages made now
@@ -72,20 +73,21 @@ class Cells:
         self.hits[self.cell(page.reuse, page.used)] += 1
         self.begin(page, page.uses + 1)
 
-    def meet(self, path: Path) -> int:
+    def meet(self, path: Path, group: int) -> int:
         """An admission asks for a block that is not there: how often it was used with this time, 0 if unknown."""
-        ghost = self.newest(path)
+        ghost = self.newest(path, group)
         if ghost is None:
             return 0
-        self.ring = [None if one and one.path == path else one for one in self.ring]
+        self.ring = [None if one and (one.path, one.group) == (path, group) else one for one in self.ring]
         self.reached["ghost met"] += 1
         self.hits[self.cell(ghost.reuse, ghost.used)] += 1
         return min(ghost.uses + 1, MOST_USES)
 
-    def newest(self, path: Path) -> Ghost | None:
+    def newest(self, path: Path, group: int) -> Ghost | None:
         """What is known of the last time that a block's page went."""
         in_turn = self.ring[self.turn :] + self.ring[: self.turn]
-        return next((ghost for ghost in reversed(in_turn) if ghost and ghost.path == path), None)
+        found = (ghost for ghost in reversed(in_turn) if ghost and (ghost.path, ghost.group) == (path, group))
+        return next(found, None)
 
     def bury(self, page: Page, admission: int, why: int) -> None:
         """A page is gone; the oldest ghost makes room for its own."""
@@ -96,7 +98,7 @@ class Cells:
             self.reached["ghost lost"] += 1
             self.lost[self.cell(old.reuse, old.used)] += 1
         rest = max(0, self.now - page.used) * 4 // TICKS
-        self.ring[self.turn] = Ghost(page.path, page.used, rest, why, page.uses, page.reuse, admission)
+        self.ring[self.turn] = Ghost(page.path, page.group, page.used, rest, why, page.uses, page.reuse, admission)
         self.turn = (self.turn + 1) % len(self.ring)
 
     def used_often(self, pages: list[Page], uses: int) -> list[Page]:

@@ -82,10 +82,11 @@ def in_the_way(state: State, claim: Claim) -> bool:
     """A block to copy from that could never stand beside its copy, and cannot become the copy either."""
     if claim.source is None:
         return False
-    rooms = [state.world.tiers[0][number] - len(held) for number, held in zip(state.groups, claim.pages, strict=True)]
+    rooms = [state.world.tiers[0][state.groups[some[0]]] - sum(2 + len(claim.pages[group]) for group in some)
+             for some in state.sharers]  # fmt: skip
     used = any(page.holders or page.claims or page.stays for page in claim.sources)
     mine = state.tree.is_leaf(claim.source) and not used
-    return min(rooms) < 2 and not mine
+    return min(rooms) < 0 and not mine
 
 
 def pages_along(state: State, path: Path, slow: bool = False) -> Found:

@@ -8,7 +8,8 @@ from fuzzing.oracle.pools import OFFLOAD, OFFLOADED, Pools
 
 def offload(pools: Pools, limit: int) -> None:
     """The next victims of the device get shadows, in empty slots only; in the adaptive order the last ones do."""
-    waiting = [page for page in pools.owner[0] if page and page.idle and not page.claims and not is_copied(pools, page)]
+    waiting = [page for page in pools.owner[0] if page and page.group == pools.group and page.idle and not page.claims]
+    waiting = [page for page in waiting if not is_copied(pools, page)]
     worthy = [page for page in waiting if page.priority >= pools.world.offload_min]
     if pools.cells is not None:
         worthy = pools.cells.used_often(worthy, pools.world.min_uses)

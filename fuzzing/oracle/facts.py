@@ -170,7 +170,7 @@ def dump_group(state: State, group: int, numbers: dict[Path, int]) -> DumpedGrou
                 order.setdefault(klass, []).append(slot)
         orders.append(order)
     pages = {}
-    for page in pools.pages.values():
+    for page in pools.own_pages():
         node = NONE if page.path is None else numbers[page.path]
         slots = tuple(page.copies.get(tier, -1) for tier in range(len(pools.owner)))
         duration, expiry = (-1 if value is None else value for value in (page.duration, page.expiry))
@@ -185,8 +185,8 @@ def dump_cells(pools: Pools) -> DumpedCells | None:
     if cells is None:
         return None
     return DumpedCells(
-        pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in pools.pages.values()},
-        ghosts=[None if ghost is None else DumpedGhost(*ghost[1:]) for ghost in cells.ring],
+        pages={page.number: DumpedReuse(page.uses, page.reuse, page.used) for page in pools.own_pages()},
+        ghosts=[None if ghost is None else DumpedGhost(*ghost[2:]) for ghost in cells.ring],
         hits=cells.hits,
         lost=cells.lost,
         inserted=cells.inserted,

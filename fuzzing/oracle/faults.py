@@ -139,8 +139,10 @@ def recut(state: State, row: Row, cut: int) -> bool:
     """The row gets pages of its own from block `cut` on; False when there is no room."""
     size, blocks = state.world.block_size, range(cut, row.committed)
     shared = [[block for block in blocks if not private(pages, block)] for pages in row.pages]
-    if any(len(lost) > room_after(pools, lost, row) for lost, pools in zip(shared, state.pools, strict=True)):
-        return False
+    for some in state.sharers:
+        freed = sum(freed_after(state.pools[group], shared[group], row) for group in some)
+        if sum(len(shared[group]) for group in some) > state.pools[some[0]].free() + freed:
+            return False
     for pools, lost in zip(state.pools, shared, strict=True):
         for block in reversed(lost):
             page = row.pages[pools.group][block]
@@ -161,10 +163,10 @@ def recut(state: State, row: Row, cut: int) -> bool:
     return True
 
 
-def room_after(pools: slots.Pools, lost: list[int], row: Row) -> int:
-    """Free slots once the row has let go of these blocks: those it alone held and nobody claims become free."""
+def freed_after(pools: slots.Pools, lost: list[int], row: Row) -> int:
+    """Slots that are free once the row has let go of these blocks: those that it alone held and nobody claims."""
     pages = [page for block in lost if (page := row.pages[pools.group][block]) is not None]
-    return pools.free() + sum(page.path is not None and page.holders == 1 and not page.claims for page in pages)
+    return sum(page.path is not None and page.holders == 1 and not page.claims for page in pages)
 
 
 def private(pages: list[Page | None], block: int) -> bool:

@@ -96,7 +96,7 @@ def use_in(state: State, hit: Claim) -> None:
         while (
             pools.cells is not None and behind + 1 < len(path) and behind < state.world.blocks(state.world.max_length)
         ):
-            if not pools.cells.meet(path[: behind + 2]):
+            if not pools.cells.meet(path[: behind + 2], pools.group):
                 break
             behind += 1
 

@@ -36,9 +36,10 @@ def fork_all(model: Model, name: str, names: list[str]) -> list[int] | None:
     if len(names) > len(model.free_rows):
         return None
     for stream, source in mine:
-        for group in range(len(stream.pools)):
-            missing = fork_needs(stream, source, group) * len(names) - len(source.spares[group])
-            if missing > 0 and missing > stream.free(group):
+        for some in stream.sharers:
+            lacks = [fork_needs(stream, source, group) * len(names) - len(source.spares[group]) for group in some]
+            missing = sum(max(0, lack) for lack in lacks)
+            if missing and missing > stream.free(some[0]):
                 return None
     commit(model.own, row, row.computed)
     numbers = [model.free_rows.pop() for _ in names]

@@ -23,22 +23,22 @@ class Gone:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.history: list[tuple[Path, Loss] | None] = []
+        self.history: list[tuple[tuple[int, Path], Loss] | None] = []  # by group and path
 
-    def note(self, path: Path, loss: Loss | None, size: int) -> None:
+    def note(self, group: int, path: Path, loss: Loss | None, size: int) -> None:
         """The page of a path is gone; None: for no reason to be remembered. Of partial blocks nothing is."""
         if len(path[-1]) != size or not self.room:
             return
         recent = self.history[-self.room :]
         if loss is None:
-            self.history = [None if entry and entry[0] == path else entry for entry in recent]
+            self.history = [None if entry and entry[0] == (group, path) else entry for entry in recent]
         else:
-            self.history = [*recent, (path, loss)]
+            self.history = [*recent, ((group, path), loss)]
 
     def forget(self) -> None:
         """Nothing was ever there."""
         self.history.clear()
 
-    def recent(self) -> list[tuple[Path, Loss] | None]:
+    def recent(self) -> list[tuple[tuple[int, Path], Loss] | None]:
         """What has not been crowded out, with the gaps."""
         return self.history[-self.room :] if self.room else []

@@ -29,9 +29,9 @@ def new_columns(state: State, row: Row, group: int, length: int) -> list[bool]:
     return [regular and column >= row.fronts[group] and (column + 1) * size % every == 0 for column in columns]
 
 
-def new_snapshots(state: State, row: Row, group: int, length: int) -> list[bool]:
-    """The same of a state group as far as there is room: nobody waits for a snapshot."""
-    left, got = state.free(group), list[bool]()
+def new_snapshots(state: State, row: Row, group: int, length: int, owed: int) -> list[bool]:
+    """The same of a state group as far as there is room, less what is owed to others: nobody waits for a snapshot."""
+    left, got = state.free(group) - owed, list[bool]()
     for wanted in new_columns(state, row, group, length):
         got.append(wanted and left > 0)
         left -= got[-1]
@@ -42,11 +42,12 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
     """Slots for coming tokens, for all rows or for none."""
     if any(any(row.peaks) or row.handed < len(row.tokens) for row in rows):
         raise Misuse("an unfinished prompt has tokens to come before these, and perhaps pages reserved")
-    for group, kind in enumerate(state.kinds):
-        if kind.kind == "state":
-            continue
-        missing = sum(sum(new_columns(state, row, group, len(row.tokens) + num_tokens)) for row in rows)
-        if missing and missing > state.free(group):
+    wanted = [sum(sum(new_columns(state, row, group, len(row.tokens) + num_tokens)) for row in rows)
+              if kind.kind != "state" else 0 for group, kind in enumerate(state.kinds)]  # fmt: skip
+    owed = {id(state.pools[some[0]].room): sum(wanted[group] for group in some) for some in state.sharers}
+    for some in state.sharers:
+        missing = owed[id(state.pools[some[0]].room)]
+        if missing and missing > state.free(some[0]):
             return False
     for place, row in enumerate(rows):
         length = len(row.tokens) + num_tokens
@@ -57,11 +58,16 @@ def grow(state: State, rows: list[Row], tokens: list[list[Identity]] | None, num
             row.reached = max(row.reached, length)
         for group, pools in enumerate(state.pools):
             set_fresh(pools, row)
-            new = new_snapshots if state.kinds[group].kind == "state" else new_columns
-            for wanted in new(state, row, group, length):
-                row.pages[group].append(pools.open_page(*row.decode) if wanted else None)
-                row.owns[group] += wanted
-                pools.count(slots.GROWN, int(wanted))
+            home = id(pools.room)
+            if state.kinds[group].kind == "state":
+                new = new_snapshots(state, row, group, length, owed[home])
+            else:
+                new = new_columns(state, row, group, length)
+                owed[home] -= sum(new)
+            for taken in new:
+                row.pages[group].append(pools.open_page(*row.decode) if taken else None)
+                row.owns[group] += taken
+                pools.count(slots.GROWN, int(taken))
     return True
 
 
@@ -156,12 +162,14 @@ def held_pages(state: State, row: Row, group: int, start: int, end: int) -> list
 
 def keeps_leaving(state: State, row: Row, start: int, end: int) -> bool:
     """Whether a hold would keep more pages that are to leave than there are slots to spare."""
-    for group, kind in enumerate(state.kinds):
-        if row.peaks[group] and kind.kind == "window":
-            pages = held_pages(state, row, group, start, end)
-            needed = sum(block >= row.bases[group] for block, _ in pages)
-            if needed and needed > state.free(group):
-                return True
+    for some in state.sharers:
+        needed = 0
+        for group in some:
+            if row.peaks[group] and state.kinds[group].kind == "window":
+                pages = held_pages(state, row, group, start, end)
+                needed += sum(block >= row.bases[group] for block, _ in pages)
+        if needed and needed > state.free(some[0]):
+            return True
     return False
 
 

@@ -51,6 +51,11 @@ class Model:
         """Stream of a group and its place there."""
         return self.places[group]
 
+    def sharers(self) -> list[list[int]]:
+        """Groups of the cache by pool."""
+        homes = [self.world.home(group) for group in range(self.world.num_groups)]
+        return [[group for group, one in enumerate(homes) if one == home] for home in dict.fromkeys(homes)]
+
     def take_plan(self) -> PlanFacts:
         """Everything decided since the last plan."""
         number = self.next_plan
@@ -73,9 +78,18 @@ class Model:
         waits = [
             plan
             for plan, moves in self.plans.items()
-            if any(collides(row, other) for row in rows for other, _ in moves)
+            if any(self.collides(row, other) for row in rows for other, _ in moves)
         ]
         return PlanFacts(number, rows, True, max(waits, default=-1))
+
+    def collides(self, copy: Move, move: Move) -> bool:
+        """Whether a background move writes what a step's move reads or writes, or reads what that writes."""
+        here, there = self.world.home(copy[1]), self.world.home(move[1])
+        source, target = (here, *copy[2:4]), (here, *copy[4:6])
+        read, written = {(there, *move[2:4])}, {(there, *move[4:6])}
+        if move[0] == EXCHANGE:
+            read, written = read | written, read | written
+        return source in written or target in read | written
 
     def trust(self) -> None:
         """Copies are trusted while no plan is under way that might fail to make them."""
@@ -136,12 +150,3 @@ def encoder_ask(ask: Ask) -> Ask:
         ask, tokens=tokens, identities=ask.places, root=ask.scope_root, length=None, ranges=(), reuse_limit=None,
         beams=1, extra_tokens=0,
     )  # fmt: skip
-
-
-def collides(copy: Move, move: Move) -> bool:
-    """Whether a background move writes what a step's move reads or writes, or reads what that writes."""
-    source, target = (copy[1], *copy[2:4]), (copy[1], *copy[4:6])
-    read, written = {(move[1], *move[2:4])}, {(move[1], *move[4:6])}
-    if move[0] == EXCHANGE:
-        read, written = read | written, read | written
-    return source in written or target in read | written

@@ -18,8 +18,8 @@ def onboard(pools: Pools, page: Page) -> None:
         pools.count(NEW)
     elif len(pools.fast_copies(victim)) > 1 or victim.priority < pools.world.offload_min:
         pools.evict(0, target)
-    elif not offload_softly(pools, victim):
-        if not page.stays:
+    elif not offload_softly(pools.of(victim), victim):
+        if not page.stays and victim.group == page.group:
             exchange(pools, page, victim)
             return
         pools.evict(0, target)

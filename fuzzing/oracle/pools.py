@@ -1,4 +1,4 @@
-"""The slots of one group in every tier. The next victim is the least of a list by (class, stamp); no order is kept.
+"""The pages of one group in the slots of its pool. The next victim is the least of a list by (class, stamp).
 
 A slot's stamp is renewed whenever it joins a class: becomes empty, a shadow, the hottest copy of an idle page.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from fuzzing.oracle import reach
 from fuzzing.oracle.cells import AGES, CLASSES, EVICTED, Cells
-from fuzzing.oracle.gone import Gone, Loss
+from fuzzing.oracle.gone import Loss
 from fuzzing.oracle.page import DEFAULT, Page
+from fuzzing.oracle.room import Room
 from fuzzing.oracle.tree import Tree
 from fuzzing.world.plain import TICKS, Move, Path, World
 
@@ -21,26 +22,18 @@ LISTS = 1 + CLASSES * AGES
 
 
 class Pools:
-    """One group: who is in which slot, since when."""
+    """One group, in a pool that others may share: a page has its group, and what is asked of it that group answers."""
 
     def __init__(
-        self, world: World, group: tuple[int, int], tree: Tree, moves: list[tuple[Move, tuple[Page, ...]]]
+        self, world: World, group: tuple[int, int], tree: Tree, moves: list[tuple[Move, tuple[Page, ...]]], room: Room
     ) -> None:
         self.group, self.number = group  # in its stream, and in the cache
-        sizes = [tier[self.number] for tier in world.tiers]
-        self.world, self.tree, self.moves = world, tree, moves
-        self.owner: list[list[Page | None]] = [[None] * size for size in sizes]
-        self.stamp = [list(range(size)) for size in sizes]
-        self.turn = sum(sizes)
-        self.front = -1  # the stamp of the next that goes to the front
-        self.numbers = list(range(sum(sizes) - 1, -1, -1))  # free page numbers, the next one last
-        self.pages: dict[int, Page] = {}
+        self.world, self.tree, self.moves, self.room = world, tree, moves, room
+        room.groups[self.group] = self
+        self.owner, self.stamp, self.numbers, self.pages = room.owner, room.stamp, room.numbers, room.pages
+        self.cells, self.gone, self.filling = room.cells, room.gone, room.filling
         self.counts = [0] * NUM_COUNTS
-        full = world.kinds[self.number].kind in ("full", "cross")
-        fast = sum(sizes[tier] for tier in world.fast)
-        self.cells = Cells(fast, world.ghosts, full) if world.adaptive else None
-        self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
-        self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
+        self.leaves_only = world.kinds[self.number].kind in ("full", "cross")
         self.now = 0  # as the cache was last told
         self.admissions = 0  # rows settled so far
 
@@ -72,8 +65,18 @@ class Pools:
         """Its cell; before all of them those that are passed."""
         return -1 if page.passed else page.cell
 
+    def of(self, page: Page) -> Pools:
+        """The group that a page of the pool belongs to."""
+        return self.room.groups[page.group]
+
+    def own_pages(self) -> list[Page]:
+        """Pages of the pool that are the group's."""
+        return [page for page in self.pages.values() if page.group == self.group]
+
     def is_passed(self, page: Page) -> bool:
         """Whether nobody can be expected to resume where its window reaches: at its block, or a few below."""
+        if page.group != self.group:
+            return self.of(page).is_passed(page)
         kind, size, path = self.world.kinds[self.number], self.world.block_size, page.path
         if self.world.release_order or path is None:
             return False
@@ -129,8 +132,9 @@ class Pools:
 
     def restamp(self, tier: int, slot: int, front: bool = False) -> None:
         """The slot goes to the back of its class, or to its front."""
-        self.stamp[tier][slot] = self.front if front else self.turn
-        self.turn, self.front = self.turn + (not front), self.front - front
+        room = self.room
+        self.stamp[tier][slot] = room.front if front else room.turn
+        room.turn, room.front = room.turn + (not front), room.front - front
         page = self.owner[tier][slot]
         if page is None or not page.idle or tier != page.hottest:
             return
@@ -143,7 +147,9 @@ class Pools:
 
     def has_child(self, page: Page, tier: int) -> bool:
         """Whether a child of its block is in that tier or a hotter one, where a child needs its parents."""
-        if self.cells is None or not self.cells.leaves_only or page.path is None:
+        if page.group != self.group:
+            return self.of(page).has_child(page, tier)
+        if self.cells is None or not self.leaves_only or page.path is None:
             return False
         children = [pages[self.group] for _, pages in self.tree.children(page.path)]
         return any(child is not None and child.seen is not None and child.seen <= tier for child in children)
@@ -185,7 +191,7 @@ class Pools:
         assert path is not None
         if self.cells is not None and why and len(path[-1]) == self.world.block_size:
             self.cells.bury(page, self.admissions, why)
-        self.gone.note(path, Loss(self.now, why, self.admissions) if why else None, self.world.block_size)
+        self.gone.note(self.group, path, Loss(self.now, why, self.admissions) if why else None, self.world.block_size)
         self.tree.detach(page)
         self.see(page, path)
 
@@ -266,7 +272,7 @@ class Pools:
             return
         self.restamp(page.hottest, page.copies[page.hottest])
         if page.duration is not None and page.priority != DEFAULT:
-            page.expiry, page.since = now + page.duration, self.turn
+            page.expiry, page.since = now + page.duration, self.room.turn
 
     def refresh(self, now: int) -> None:
         """Retention that has run out ends, the earliest first; pages that have become older join other cells."""
@@ -317,6 +323,9 @@ class Pools:
         """The idle page with its hottest copy here loses it: it is demoted to a colder copy, offloaded, or dropped."""
         page = self.owner[tier][slot]
         assert page is not None
+        if page.group != self.group:
+            self.of(page).evict(tier, slot)
+            return
         if self.cells is not None and page.covered:
             self.cells.reached["covered page evicted"] += 1
         self.lift(page, tier)

@@ -27,9 +27,10 @@ def num_remembered(pools: Pools) -> int:
 
 def loss_of(pools: Pools, path: Path) -> Loss | None:
     """What is known of a group's page that is gone."""
+    name = (pools.group, path)
     if pools.cells is None:
-        return next((entry[1] for entry in reversed(pools.gone.recent()) if entry and entry[0] == path), None)
-    one = pools.cells.newest(path)
+        return next((entry[1] for entry in reversed(pools.gone.recent()) if entry and entry[0] == name), None)
+    one = pools.cells.newest(path, pools.group)
     return None if one is None else Loss(one.used + one.rest * (TICKS // 4), one.why, one.admission)
 
 

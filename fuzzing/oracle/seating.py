@@ -13,6 +13,8 @@ from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.state import Claim, Row, State, decode_value, retention
 from fuzzing.oracle.tree import path_of
 
+Counted = tuple[tuple[int, ...], ...]  # by group
+
 
 def seat(state: State, claim: Claim, number: int) -> Row:
     """A row for the claim: its whole blocks are held now."""
@@ -96,15 +98,14 @@ def front(state: State, claim: Claim, group: int) -> int:
     return max(reach.sink(kind, size), claim.blocks - reach.keeps(kind, size))
 
 
-def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, ...], ...]:
+def settle(state: State, claim: Claim, row: Row, end: int) -> Counted:
     """All the row lacks: priorities, onboards, a state, the partial block, new pages. What that counted, per group."""
     left = {page: page.claims for page in claim.sources}
     over = claim.source is not None and takes_over(state, [], claim, left)
-    counted = []
     for pools in state.pools:
         pools.admissions += 1
+    before = [list(pools.counts) for pools in state.pools]
     for group, pools in enumerate(state.pools):
-        before = list(pools.counts)
         charge = Charge(state.world, claim.ask, state.kinds[group], claim.junction)
         asked = (
             charge.room()
@@ -125,8 +126,13 @@ def settle(state: State, claim: Claim, row: Row, end: int) -> tuple[tuple[int, .
         fill(state, row, pools, asked, sinks, met)
         for _ in range(asked.spare):
             row.spares[group].append(pools.open_page(*row.decode))
-        counted.append(tuple(now - then for now, then in zip(pools.counts, before, strict=True)))
-    return tuple(counted)
+    return counted_since(state, before)
+
+
+def counted_since(state: State, before: list[list[int]]) -> Counted:
+    """What happened to the pages of every group; in a shared pool also to those that nothing was asked of."""
+    pairs = zip(state.pools, before, strict=True)
+    return tuple(tuple(now - then for now, then in zip(pools.counts, old, strict=True)) for pools, old in pairs)
 
 
 def stretch(row: Row, group: int, stop: int) -> None:
@@ -154,7 +160,7 @@ def meet(state: State, row: Row, pools: slots.Pools, columns: list[int]) -> dict
             continue
         whole = (column + 1) * size <= len(row.tokens)
         path = path_of(row.ask.root, row.tokens, size)[: column + 2]
-        uses = pools.cells.meet(path) if pools.cells is not None and whole and row.tip is not None else 0
+        uses = pools.cells.meet(path, pools.group) if pools.cells is not None and whole and row.tip is not None else 0
         if not uses:
             break
         met[column] = uses
@@ -190,21 +196,25 @@ def extend(state: State, row: Row, end: int) -> bool:
         return True
     asks = [Charge(state.world, row.ask, kind, row.junction).fill(row.computed, end, row.start, row.held[group])
             if reach.bounded(kind) else Fill(0, 0) for group, kind in enumerate(state.kinds)]  # fmt: skip
-    for group, asked in enumerate(asks):
-        have = row.pages[group]
-        need = sum(column >= len(have) or have[column] is None for column in range(asked.first, asked.stop))
-        if need and need > state.free(group) + row.reserve(group):
+    for groups in state.sharers:
+        wanted: list[tuple[int, int]] = []
+        for group in groups:
+            have, asked = row.pages[group], asks[group]
+            need = sum(column >= len(have) or have[column] is None for column in range(asked.first, asked.stop))
+            wanted += [(need, row.reserve(group))] if need else []
+        beyond = sum(max(0, need - own) for need, own in wanted)  # what one group has reserved is not another's
+        if wanted and (beyond or sum(need - own for need, own in wanted)) > state.free(groups[0]):
             return False
     for pools, asked in zip(state.pools, asks, strict=True):
         fill(state, row, pools, asked, 0, meet(state, row, pools, list(range(asked.first, asked.stop))))
     return True
 
 
-def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tuple[int, int, int]], list[list[int]]]:
+def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tuple[int, int, int]], Counted]:
     """Pages for what a step writes itself, the last ones as far as there is room: where to, and what that counted."""
-    told, counted, size = list[tuple[int, int, int]](), list[list[int]](), state.world.block_size
+    told, size = list[tuple[int, int, int]](), state.world.block_size
+    before = [list(pools.counts) for pools in state.pools]
     for group, pools in enumerate(state.pools):
-        before = list(pools.counts)
         charge = Charge(state.world, row.ask, state.kinds[group], row.junction)
         columns = charge.inside(start, end)
         if charge.group.inside and row.peaks[group]:
@@ -218,8 +228,7 @@ def open_inside(state: State, row: Row, start: int, end: int) -> tuple[list[tupl
             row.peaks[group] = charge.peak(row.start) if end < row.ask.compute_end else 0
         told += [(group, (column + 1) * size, page.copies[0]) for column in range(start // size, end // size)
                  if charge.group.inside and (page := row.pages[group][column]) is not None]  # fmt: skip
-        counted.append([now - then for now, then in zip(pools.counts, before, strict=True)])
-    return told, counted
+    return told, counted_since(state, before)
 
 
 def reuse_whole(state: State, claim: Claim, pools: slots.Pools) -> None:

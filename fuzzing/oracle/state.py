@@ -8,6 +8,7 @@ from typing import Any
 
 from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.pools import Pools
+from fuzzing.oracle.room import Room
 from fuzzing.oracle.tree import Tree
 from fuzzing.world.plain import TICKS, Ask, Identity, Move, Path, ReceiptFacts, RefusalFacts, World
 
@@ -130,14 +131,22 @@ class State:
         self.moves: list[Done] = []
         self.rows: dict[str, Row] = {}
         self.tree = Tree(len(groups), self.tips)
-        self.pools = [Pools(world, (place, group), self.tree, self.moves) for place, group in enumerate(groups)]
+        homes = [world.home(group) for group in groups]
+        rooms = {home: Room(world, group) for home, group in zip(reversed(homes), reversed(groups), strict=True)}
+        self.pools = [
+            Pools(world, (place, group), self.tree, self.moves, rooms[homes[place]])
+            for place, group in enumerate(groups)
+        ]
+        self.sharers = [[place for place, one in enumerate(homes) if one == home] for home in dict.fromkeys(homes)]
         self.roots: list[int] = []  # numbers of the scopes, in the order they came up
         self.holds: dict[str, tuple[int, int, list[list[tuple[int, Page]]]]] = {}  # start, end; by group: block, page
         self.trusted = True  # no plan is under way that might fail
 
     def free(self, group: int) -> int:
         """Device slots that can be had and are reserved for nobody."""
-        return self.pools[group].free() - sum(row.reserve(group) for row in self.rows.values() if row.peaks[group])
+        mine = next(groups for groups in self.sharers if group in groups)
+        reserved = sum(row.reserve(one) for one in mine for row in self.rows.values() if row.peaks[one])
+        return self.pools[group].free() - reserved
 
     def offers(self, group: int) -> bool:
         """Whether final pages become findable at once: a state's are kept where it stands."""

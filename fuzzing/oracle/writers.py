@@ -48,8 +48,8 @@ def take(model: Model, writing: Writing, end: int, skip: Skip) -> Lack | None:
     for page in along:
         page.claims += 1
     missing = [[b for b in some if b not in have] for some, have in zip(asked, there, strict=True)]
-    lacks = [(group, len(some), room(state, group, writing.tier)) for group, some in enumerate(missing)]
-    lack = next((lack for lack in lacks if lack[1] and lack[1] > lack[2]), None)
+    found = (lacks(state, group, writing, missing) for group, some in enumerate(missing) if some)
+    lack = next((one for one in found if one is not None), None)
     for pools in state.pools if lack is None else ():
         pools.refresh(state.now())
     for group, some in enumerate(missing if lack is None else ()):
@@ -62,6 +62,13 @@ def take(model: Model, writing: Writing, end: int, skip: Skip) -> Lack | None:
     if lack is None:
         writing.taken = max(writing.taken, end // size)
     return lack
+
+
+def lacks(state: State, group: int, writing: Writing, missing: list[list[int]]) -> Lack | None:
+    """Whether its pool has not what its groups miss together."""
+    mine = next(some for some in state.sharers if group in some)
+    need, have = sum(len(missing[one]) for one in mine), room(state, group, writing.tier)
+    return (group, need, have) if need > have else None
 
 
 def room(state: State, group: int, tier: int) -> int:

@@ -35,7 +35,7 @@ def config(world: World) -> CacheConfig:
     """The cache of a world, with events on."""
     return CacheConfig(
         tiers=tuple(
-            TierConfig(f"tier{number}", slots, slow=number == world.slow_tier)
+            TierConfig(f"tier{number}", _of_pools(world, slots), slow=number == world.slow_tier)
             for number, slots in enumerate(world.tiers)
         ),
         prefetch_share=world.share,
@@ -61,6 +61,11 @@ def config(world: World) -> CacheConfig:
     )
 
 
+def _of_pools(world: World, slots: tuple[int, ...]) -> tuple[int, ...]:
+    """Slots by pool, of slots by group."""
+    return tuple(number for group, number in enumerate(slots) if world.home(group) == group)
+
+
 def layer_group(world: World, number: int) -> LayerGroup:
     """One group of a world."""
     group = world.groups[number] if world.groups else plain.FULL
@@ -76,6 +81,7 @@ def layer_group(world: World, number: int) -> LayerGroup:
         snapshot_inside=group.inside,
         cross=group.kind == "cross",
         extra_tokens=group.extra,
+        pool=f"pool{world.home(number)}" if world.pools.count(world.home(number)) > 1 else None,
     )
 
 

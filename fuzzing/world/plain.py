@@ -52,7 +52,7 @@ class World:
     """Sizes and rules of one small cache."""
 
     block_size: int
-    tiers: tuple[tuple[int, ...], ...]  # slots by tier, then by group
+    tiers: tuple[tuple[int, ...], ...]  # slots by tier, then by group; of a shared pool the same for all its groups
     rows: int = 6
     max_length: int = 40
     reuse: bool = True
@@ -74,6 +74,7 @@ class World:
     slow: bool = False  # no step waits for the coldest tier
     share: float = 1.0  # of the slots above it that prefetches may hold
     snug: Ask | None = None  # a request for which the device pools are just large enough
+    pools: tuple[int, ...] = ()  # by group: a group of the same pool, the first one; none given: each has its own
 
     kinds: tuple[Group, ...] = field(init=False, repr=False, compare=False)  # the rule of each group
     num_own: int = field(init=False, repr=False, compare=False)  # groups of the sequence's own tokens; cross come after
@@ -96,6 +97,10 @@ class World:
     def num_groups(self) -> int:
         """Layer groups."""
         return len(self.tiers[0])
+
+    def home(self, group: int) -> int:
+        """The first group of its pool."""
+        return self.pools[group] if self.pools else group
 
     @property
     def slow_tier(self) -> int:

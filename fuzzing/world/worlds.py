@@ -14,6 +14,7 @@ TIGHT = {"full": (4, 5, 6), "window": (4, 5, 6), "state": (2, 3, 4), "cross": (2
 HOSTS = ((1, 2), (2, 3, 4), (6, 8, 12))  # few slots: exchanges; many: onboards
 HOST_ONLY = 0.05  # share of worlds without a device
 SLOW = 0.25  # share of worlds with a slow tier, in mixes that do not name them
+SHARED = 0.4  # share of worlds with several groups in which some have one pool
 COLD = 0.4  # share of worlds in which pages come and go between tiers, in mixes that do not name them
 DEVICE = {"full": (5, 6, 7, 8, 10), "window": (4, 5, 6, 7, 8), "state": (2, 3, 4, 5, 6, 7), "cross": (2, 3, 4, 5, 6)}
 
@@ -47,25 +48,45 @@ def random_world(rng: Random, mix: str = "any") -> World:
         max_chunk=rng.choice((1, size - 1, size, 2 * size, 2 * size + 1, 3 * size)) if rng.random() < 0.35 else None,
         encoder_most=rng.choice((size, 2 * size)) if rng.random() < 0.1 else None,
     )
-    text = repr(world).replace("decoding=None, inside=False, ", "")
+    text = repr(world).replace("decoding=None, inside=False, ", "").replace(", pools=()", "")
     told = Random(text)  # of its own: receipts change nothing, and so not what a seed makes either
     world = replace(world, receipts=told.random() < 0.7, scopes=told.choice((0, 0, 8)))
     kept = Random(f"{text} inside")
     world = replace(world, groups=tuple(kept_otherwise(kept, group, size) for group in world.groups))
+    world = shared(Random(f"{text} pools"), world)
     if mix == "any" and rng.random() < HOST_ONLY:
-        world = replace(world, tiers=(tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups)))
+        tiers = (tuple(0 for _ in groups), tuple(rng.choice((5, 6, 8, 12)) for _ in groups))
+        world = replace(world, tiers=together(world, tiers))
     elif rng.random() < 0.25:
         world = fitted(rng, world)
     return slowed(told, world) if mix == "slow" or told.random() < SLOW else world
+
+
+def shared(rng: Random, world: World) -> World:
+    """In some worlds groups share pools: all of the sequence's own, or the first and another."""
+    own = world.num_own
+    if own < 2 or rng.random() > SHARED:
+        return world
+    partner = rng.randrange(1, own)
+    homes = [0] * own if rng.random() < 0.6 else [0 if group == partner else group for group in range(own)]
+    world = replace(world, pools=(*homes, *range(own, world.num_groups)))
+    return replace(world, tiers=together(world, world.tiers))
+
+
+def together(world: World, tiers: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Slots by tier and group, those of groups that share a pool put together."""
+    groups = range(world.num_groups)
+    sharers = [[one for one in groups if world.home(one) == world.home(group)] for group in groups]
+    return tuple(tuple(sum(slots[one] for one in some) for some in sharers) for slots in tiers)
 
 
 def slowed(rng: Random, world: World) -> World:
     """The same world with a slow tier below its host's."""
     host = world.tiers[1] if len(world.tiers) > 1 and all(world.tiers[1]) else None
     few = rng.random() < 0.5
-    host = host or tuple(rng.choice((1, 2, 3, 4) if few else (6, 8)) for _ in world.kinds)
+    more = tuple(rng.choice((1, 2, 3, 4) if few else (6, 8)) for _ in world.kinds) if host is None else ()
     slow = tuple(rng.choice((2, 4, 6, 12)) for _ in world.kinds)
-    tiers = (world.tiers[0], host, slow)
+    tiers = (world.tiers[0], host or together(world, (more,))[0], *together(world, (slow,)))
     return replace(
         world, tiers=tiers, slow=True, share=rng.choice((0.3, 1.0, 1.0)), offload_min=min(world.offload_min, 30)
     )
@@ -73,7 +94,8 @@ def slowed(rng: Random, world: World) -> World:
 
 def is_cold(world: World) -> bool:
     """Its device is so small, and its colder tiers so ready, that pages come and go between them."""
-    tight = all(slots <= max(TIGHT[one.kind]) for slots, one in zip(world.tiers[0], world.kinds, strict=True))
+    most = together(world, (tuple(max(TIGHT[one.kind]) for one in world.kinds),))[0]
+    tight = all(slots <= limit for slots, limit in zip(world.tiers[0], most, strict=True))
     return any(world.tiers[0]) and tight and len(world.tiers) > 1 and all(world.tiers[1]) and world.offload_min <= 30
 
 
@@ -87,7 +109,7 @@ def fitted(rng: Random, world: World) -> World:
     )  # fmt: skip
     purpose = rng.choice(("compute", "compute", "compute", "decode"))
     own = [Charge(world, ask, kind).worst(purpose) for kind in world.kinds[: world.num_own]]
-    device = (*own, *(2 for _ in world.kinds[world.num_own :]))
+    device = together(world, ((*own, *(2 for _ in world.kinds[world.num_own :])),))[0]
     return replace(world, tiers=(device, *world.tiers[1:]), snug=ask)
 
 

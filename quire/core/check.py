@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quire.core.cache import Cache
+from quire.core.check_pools import PoolView, hottest
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import NO_MOVES, MoveColumn, Moves
 from quire.core.records.reports.receipt import check_receipt
@@ -19,12 +20,10 @@ from quire.core.state.held_hit import hits_of
 from quire.core.state.registry import Registry
 from quire.core.state.setup import Setup
 from quire.core.state.stream import TokenStream
-from quire.core.store.dumped import COVERED, EMPTY, FIRST_PRIORITY, NONE, SHADOW, Dump, DumpedGroup, DumpedPage
+from quire.core.store.dumped import NONE, Dump, DumpedGroup
 
 if TYPE_CHECKING:
     from quire.core.store.interface import Hit
-
-EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 
 
 def check(cache: Cache) -> None:
@@ -33,8 +32,11 @@ def check(cache: Cache) -> None:
         registry, setup = cache._registry, cache._setup
         dumps = [stream.store.dump() for stream in setup.streams]
         for stream, dump in zip(setup.streams, dumps, strict=True):
-            for place in range(len(dump.groups)):
-                GroupView(registry, dump, stream.first + place).check()
+            views = [GroupView(registry, dump, stream.first + place) for place in range(len(dump.groups))]
+            for pool in dict.fromkeys(setup.pool_of[view.group] for view in views):
+                PoolView([view for view in views if setup.pool_of[view.group] == pool]).check()
+            for view in views:
+                view.check()
             the_tree_is_whole(dump, setup.block_size)
             lengths_are_ordered(setup, stream, dump)
         rows_belong_to_sequences(registry, dumps)
@@ -66,16 +68,10 @@ class GroupView:
 
     def check(self) -> None:
         """All of them."""
-        self.every_slot_is_in_one_place()
-        self.pages_have_copies()
-        self.order_lists_what_may_go()
-        self.cells_hold_their_class()
-        self.only_bounded_groups_pass()
         self.committed_pages_are_in_the_tree()
         self.holders_are_counted()
         self.claims_are_counted()
         self.stays_are_counted()
-        self.free_count_is_true()
         self.rows_show_their_pages()
         self.what_will_be_read_is_there()
         self.written_pages_are_private()
@@ -85,79 +81,11 @@ class GroupView:
         """Columns of a row."""
         return int(self.store.capacity[self.place][row])
 
-    def every_slot_is_in_one_place(self) -> None:
-        """A slot holds one copy of one page, or is empty and listed as such; nothing is lost, nothing is twice."""
-        for tier, capacity in enumerate(self.slots):
-            copies = Counter(page.slots[tier] for page in self.pages.values() if page.slots[tier] >= 0)
-            if not all(count == 1 for count in copies.values()):
-                raise BrokenInvariant(f"tier {tier}: a slot holds two pages: {copies}")
-            listed = Counter(slot for slots in self.orders[tier].values() for slot in slots)
-            if not all(count == 1 for count in listed.values()):
-                raise BrokenInvariant(f"tier {tier}: a slot is listed twice")
-            empty, coming = set(listed) - set(copies), self.filled(tier)
-            if coming & (set(listed) | set(copies)):
-                raise BrokenInvariant(f"tier {tier}: a slot that a background plan fills is in use")
-            if len(empty) + len(copies) + len(coming) != capacity:
-                raise BrokenInvariant(f"tier {tier}: {len(empty)} empty + {len(copies)} used != {capacity}")
-            if not all(0 <= slot < capacity for slot in [*copies, *listed]):
-                raise BrokenInvariant(f"tier {tier}: a slot is out of range")
-
-    def filled(self, tier: int) -> set[int]:
-        """Slots that background plans fill."""
-        moves = self.background()
-        return set(moves[moves[:, MoveColumn.DST_TIER] == tier, MoveColumn.DST_SLOT].tolist())
-
     def background(self) -> Moves:
         """Moves of this group in open background plans."""
         moves = np.concatenate([NO_MOVES, *(plan.moves for plan in self.registry.background.values())])
         mine: Moves = moves[moves[:, MoveColumn.GROUP] == self.group]
         return mine
-
-    def pages_have_copies(self) -> None:
-        """A page has at least one copy; page ids are all either in use or free, once."""
-        for number, page in self.pages.items():
-            if not any(slot >= 0 for slot in page.slots):
-                raise BrokenInvariant(f"page {number} has no copy")
-        ids = Counter([*self.pages, *self.facts.free_pages])
-        if sorted(ids) != list(range(sum(self.slots))) or max(ids.values()) != 1:
-            raise BrokenInvariant("page ids are lost or doubled")
-
-    def order_lists_what_may_go(self) -> None:
-        """Listed: empty slots, shadows, and the hottest copy of an idle page by its priority. Nothing else.
-
-        In the adaptive order a page whose child is there too waits for it, whatever the priorities.
-        """
-        expected = [Counter[tuple[int, int]]() for _ in self.slots]
-        owner: list[set[int]] = [set() for _ in self.slots]
-        covered = self.covered_pages()
-        for number, page in self.pages.items():
-            tiers = [tier for tier, slot in enumerate(page.slots) if slot >= 0]
-            for tier in tiers:
-                owner[tier].add(page.slots[tier])
-            for tier in tiers[1:]:
-                expected[tier][SHADOW, page.slots[tier]] += 1
-            if page.node != NONE and page.holders == 0:
-                klass = COVERED if number in covered else FIRST_PRIORITY + page.priority
-                expected[tiers[0]][klass, page.slots[tiers[0]]] += 1
-        empty_class = EMPTY_RELEASED if self.setup.config.eviction == "release_order" else EMPTY
-        for tier, capacity in enumerate(self.slots):
-            for slot in set(range(capacity)) - owner[tier] - self.filled(tier):
-                expected[tier][empty_class, slot] += 1
-            order = self.orders[tier].items()
-            listed = Counter((self.facts.plain_class(klass), slot) for klass, slots in order for slot in slots)
-            if listed != expected[tier]:
-                raise BrokenInvariant(f"tier {tier}: order {listed - expected[tier]} vs {expected[tier] - listed}")
-
-    def only_bounded_groups_pass(self) -> None:
-        """Passed are whole blocks of windows, behind the sinks, and snapshots; in the order of release nothing is."""
-        size = self.setup.block_size
-        may_be = self.layer.bounded and self.setup.config.eviction != "release_order"
-        owner = [{page.slots[tier]: page for page in self.pages.values()} for tier in range(len(self.slots))]
-        for tier, order in enumerate(self.orders):
-            for slot in [slot for klass, slots in order.items() if self.facts.is_passed(klass) for slot in slots]:
-                way = self.dump.way_to(owner[tier][slot].node)
-                if not may_be or way[-1].size < size or len(way) - 1 <= self.layer.sink(size):
-                    raise BrokenInvariant(f"slot {slot} of tier {tier} is listed as passed")
 
     def covered_pages(self) -> set[int]:
         """Of a group that needs all blocks, in the adaptive order: pages with a child in their tier or a hotter one."""
@@ -168,27 +96,9 @@ class GroupView:
             child, parent = node.pages[self.place], self.dump.nodes[node.parent].pages[self.place]
             if node.parent == NONE or child == NONE or parent == NONE:
                 continue
-            if _hottest(self.pages[child]) <= _hottest(self.pages[parent]):
+            if hottest(self.pages[child]) <= hottest(self.pages[parent]):
                 found.add(parent)
         return found
-
-    def cells_hold_their_class(self) -> None:
-        """A page waits in a cell of its class; what is remembered is not more than there is room for."""
-        cells = self.facts.cells
-        if cells is None:
-            return
-        owner = [{page.slots[tier]: number for number, page in self.pages.items()} for tier in range(len(self.slots))]
-        for tier, order in enumerate(self.orders):
-            for klass, slots in order.items():
-                for slot in slots if klass > COVERED else ():
-                    number = owner[tier][slot]
-                    if cells.place_of(klass)[1] not in (-1, cells.pages[number].reuse):
-                        raise BrokenInvariant(f"page {number} of class {cells.pages[number].reuse} waits in {klass}")
-        if sorted(cells.rank) != list(range(len(cells.hits))):
-            raise BrokenInvariant(f"the order of cells is {cells.rank}")
-        fast = self.slots if self.setup.config._slow_tier < 0 else self.slots[:-1]
-        if len(cells.ghosts) != self.setup.config.ghosts * sum(fast):
-            raise BrokenInvariant(f"{len(cells.ghosts)} ghosts have room")
 
     def committed_pages_are_in_the_tree(self) -> None:
         """A committed page is the page of exactly its node; an open page has no node and somebody holds it."""
@@ -264,21 +174,6 @@ class GroupView:
         hits += [hits_of(kept, self.group) for kept in self.registry.open_finds.values()]
         return [hit for hit in hits if hit is not None]
 
-    def free_count_is_true(self) -> None:
-        """Free = device slots that are empty or hold an idle page nobody claims, less what is reserved for rows."""
-        there = [page for page in self.pages.values() if page.slots[0] >= 0]
-        idle = sum(page.node != NONE and not page.holders and not page.claims for page in there)
-        reserved = 0
-        for facts in self.dump.rows.values():
-            own, peak = facts.owns[self.place], facts.peaks[self.place]
-            reserved += max(0, peak - own) if peak else 0
-        free = self.slots[0] - len(there) + idle - reserved
-        if self.store.available(self.place) != free or self.facts.available != free:
-            raise BrokenInvariant(f"free count is not {free}")
-        claimed = self.registry.open_claims or self.registry.open_finds or self.registry.background
-        if free < 0 and not claimed:
-            raise BrokenInvariant(f"{-free} reserved slots are not there")
-
     def rows_show_their_pages(self) -> None:
         """A row's slots are its pages' device slots; beyond its capacity there is nothing, and so in rows not live."""
         device = np.full(sum(self.slots) + 1, -1, np.int32)  # by page; the last is a hole's, whose number is -1
@@ -344,10 +239,6 @@ class GroupView:
                 return False
             number, block = node.parent, block - 1
         return number >= 0 and block < 0
-
-
-def _hottest(page: DumpedPage) -> int:
-    return next(tier for tier, slot in enumerate(page.slots) if slot >= 0)
 
 
 def the_tree_is_whole(dump: Dump, block_size: int) -> None:

@@ -160,7 +160,10 @@ def _slot_refusals(setup: Setup, out: list[Claim], lacked: Shortage | None) -> l
     if not out or lacked is None:
         return []
     now = slots_now(setup, out[0].prepared, out[0].purpose)
-    facts = [Shortage(0, now[group], setup.available(group), group) for group in setup.groups]
+    facts = [
+        Shortage(0, sum([now[group] for group in groups]), setup.available(groups[0]), groups[0])
+        for groups in setup.sharers
+    ]
     short = max(facts, key=lambda fact: fact.need - fact.have)
     if short.need <= short.have:  # what it lacks is room beside the page it would copy from: the dry count knows
         short = lacked

@@ -74,15 +74,16 @@ def never_fits(setup: Setup, prepared: Prepared, purpose: Purpose) -> Refusal | 
         if together > config.max_chunk:
             return Refusal(request, "tokens", together, config.max_chunk, never=True)
     longest = max(least, prepared._length + prepared._new_tokens) if request.max_new_tokens else least
-    if setup.only_full and request.beams == 1 and -(-longest // setup.block_size) <= setup.smallest_pool:
+    if setup.only_full and request.beams == 1 and -(-longest // setup.block_size) <= setup.smallest_share:
         return None  # the usual case: every group takes the same
     if places is not None and places.blocks > config._encoder_columns:
         most = config._encoder_columns * config.block_size
         return Refusal(request, "tokens", places.length, most, never=True, group=setup.own_groups.stop)
-    for group in setup.groups:
-        need = charge.worst(setup, prepared, group, purpose)
-        if need > setup.device_slots[group]:
-            return Refusal(request, "slots", need, setup.device_slots[group], never=True, group=group)
+    for groups in setup.sharers:
+        need = sum([charge.worst(setup, prepared, group, purpose) for group in groups])
+        have = setup.device_slots[groups[0]]
+        if need > have:
+            return Refusal(request, "slots", need, have, never=True, group=groups[0])
     return None
 
 

@@ -33,31 +33,35 @@ class Shortage:
 
 def shortage(setup: Setup, claims: list[Claim]) -> Shortage | None:
     """Where slots run out; None when all fit."""
-    for group, (store, place) in enumerate(setup.pools):
+    for groups in setup.sharers:
         # as if every partial hit copied, gave nothing back, shared no onboard and kept from others what it has
         most = 0
-        for claim in claims:
-            most += claim._cold[group] + claim._takes[group] + setup.shared[group]
-        if most > store.available(place):
+        for group in groups:
+            for claim in claims:
+                most += claim._cold[group] + claim._takes[group] + setup.shared[group]
+        if most > setup.available(groups[0]):
             return _run_dry(setup, claims, _trades(setup, claims), _cold_once(setup, claims))
     return None  # the usual case
 
 
 def _run_dry(setup: Setup, claims: list[Claim], trades: Trades, cold: list[tuple[int, ...]]) -> Shortage | None:
-    for group in setup.groups:
-        have = setup.available(group)
-        lent = _lent(setup, claims, group)
-        shared = _shared(setup, claims, group)
+    for groups in setup.sharers:
+        have = setup.available(groups[0])
+        lent = {group: _lent(setup, claims, group) for group in groups}
+        shared = {group: _shared(setup, claims, group) for group in groups}
         for place, claim in enumerate(claims):
-            takes, gives = trades[place][group] if place in trades else NO_TRADE
-            new = claim._takes[group] - (place in trades and group < setup.own_groups.stop)
-            if lent[place]:  # the state is copied into a slot of its own first; then the snapshot's slot is free
-                takes, gives, new = 1, 1, new - 1
-            need = cold[place][group] + takes + shared[place]
-            new -= spared(setup, claim, group)
-            if need > have or new > have - need + gives:
-                return Shortage(place, need + new, have, group)
-            have += gives - need - new
+            before, taken = have, 0
+            for group in groups:  # one after the other, as it will be
+                takes, gives = trades[place][group] if place in trades else NO_TRADE
+                new = claim._takes[group] - (place in trades and group < setup.own_groups.stop)
+                if lent[group][place]:  # the state is copied into a slot of its own; then the snapshot's slot is free
+                    takes, gives, new = 1, 1, new - 1
+                need = cold[place][group] + takes + shared[group][place]
+                new -= spared(setup, claim, group)
+                taken += need + new
+                if need > have or new > have - need + gives:
+                    return Shortage(place, taken, before, group)
+                have += gives - need - new
     return None
 
 

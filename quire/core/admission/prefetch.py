@@ -164,25 +164,27 @@ def under_way(registry: Registry, group: int) -> Int32:
 def _lack(registry: Registry, request: Request, pages: list[Int32]) -> Refusal | None:
     """Whether all prefetches together would hold more than their share."""
     config = registry.setup.config
-    for group, some in enumerate(pages):
-        if not len(some):
+    for groups in registry.setup.sharers:
+        wanted = {page for group in groups for page in pages[group].tolist()}  # numbers are the pool's
+        if not wanted:
             continue
-        most = int(config.prefetch_share * config.slots_of(config._slow_tier - 1, group))
-        held = held_pages(registry, group)
-        new = len(set(some.tolist()) - held)
+        most = int(config.prefetch_share * config.slots_of(config._slow_tier - 1, groups[0]))
+        held = set().union(*(held_pages(registry, group) for group in groups))
+        new = len(wanted - held)
         if new and len(held) + new > most:
-            return Refusal(request, "slots", new, max(0, most - len(held)), never=len(some) > most, group=group)
+            return Refusal(request, "slots", new, max(0, most - len(held)), never=len(wanted) > most, group=groups[0])
     return None
 
 
 def _no_room(setup: Setup, request: Request, far: list[Int32]) -> Refusal | None:
     """Whether there are not so many slots to be had above the slow tier."""
     tier = setup.config._slow_tier - 1
-    for group, ((store, place), some) in enumerate(zip(setup.pools, far, strict=True)):
-        have = store.room_in(place, tier) if len(some) else 0
-        if len(some) > have:
-            never = len(some) > setup.config.slots_of(tier, group)
-            return Refusal(request, "slots", len(some), have, never=never, group=group)
+    for groups in setup.sharers:
+        wanted, (store, place) = sum(len(far[group]) for group in groups), setup.pools[groups[0]]
+        have = store.room_in(place, tier) if wanted else 0
+        if wanted > have:
+            never = wanted > setup.config.slots_of(tier, groups[0])
+            return Refusal(request, "slots", wanted, have, never=never, group=groups[0])
     return None
 
 

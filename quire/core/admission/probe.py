@@ -14,7 +14,7 @@ from quire.core.admission.prepare import check_device, ready_for
 from quire.core.admission.promise import make_promise
 from quire.core.records.reports.receipt import Receipt
 from quire.core.records.request import Request
-from quire.core.state.claim import Claim, Spans, let_go
+from quire.core.state.claim import Claim, Spans, hit_of, let_go
 from quire.core.state.prepared import Prepared, Purpose
 from quire.core.state.registry import Registry
 from quire.core.state.sequence import Sequence
@@ -70,7 +70,7 @@ class _Taken(NamedTuple):
 def _taken(setup: Setup, claim: Claim, free: list[int]) -> _Taken:
     """Of a claim that is open; so many slots were free before it."""
     hit, groups, partial = claim._hit, setup.groups, claim._hit.source >= 0
-    idle = [free[group] - setup.available(group) for group in groups]
+    idle = _idle(setup, claim, free)
     leaf, held, num_claims, tiers = setup.store.source_state(hit)
     more = {group: len(setup.store.promised(hit, group)) - spared(setup, claim, group) for group in setup.windows}
     source = _source_takes(leaf, held, num_claims, tiers) if partial else []
@@ -82,6 +82,20 @@ def _taken(setup: Setup, claim: Claim, free: list[int]) -> _Taken:
         if group < len(source):
             now[group] += source[group] - 1
     return _Taken(now, idle[0] - source_idle)
+
+
+def _idle(setup: Setup, claim: Claim, free: list[int]) -> list[int]:
+    """Per group: pages that were idle on the device, and that the claim alone keeps from others."""
+    if len(setup.sharers) == len(setup.groups):
+        return [free[group] - setup.available(group) for group in setup.groups]
+    counts = []
+    for group in setup.groups:
+        (store, place), hit, pages = setup.pools[group], hit_of(claim, group), set[int]()
+        if hit is not None:
+            pages.update(hit.pages(place).tolist(), hit.sources()[place : place + 1])
+        infos = [store.page_info(place, page) for page in pages if store.page_slots(place, page)[0] >= 0]
+        counts.append(sum(info.holders == 0 and info.claims == 1 for info in infos))
+    return counts
 
 
 def slots_now(setup: Setup, prepared: Prepared, purpose: Purpose) -> list[int]:

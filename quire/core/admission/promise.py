@@ -61,9 +61,10 @@ def _junction(setup: Setup, hit: Hit, usable: int) -> int | None:
 
 def _source_in_the_way(setup: Setup, hit: Hit) -> bool:
     """The pool could never hold the source of a partial hit beside what the request takes: do without it."""
-    if setup.smallest_pool - hit.blocks >= 2:
+    if setup.smallest_share - hit.blocks >= 2:
         return False  # the usual case: there is far more room than that
-    if all(setup.device_slots[group] - len(hit.held(group)) >= 2 for group in setup.own_groups):
+    own = [groups for groups in setup.sharers if groups[0] in setup.own_groups]
+    if all(setup.device_slots[some[0]] >= sum(len(hit.held(group)) + 2 for group in some) for some in own):
         return False  # the source and its copy fit side by side; then the source makes room
     leaf, held, num_claims, _ = setup.store.source_state(hit)
     return not (leaf and not any(held) and all(claims == 1 for claims in num_claims))

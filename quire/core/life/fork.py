@@ -51,10 +51,10 @@ def _room_to_fork(setup: Setup, sequence: Sequence, num_forks: int) -> bool:
 
     Spares are enough even while less than nothing is available: they are not what open claims rest on.
     """
+    missing = [0] * len(setup.sharers)
     for stream in setup.streams:
         needs = stream.store.fork_needs(sequence.row) if stream.has(sequence.row) else ()
-        for group, need in enumerate(needs):
-            missing = need * num_forks - stream.store.num_spares(group, sequence.row)
-            if missing > 0 and missing > stream.store.available(group):
-                return False
-    return True
+        for place, need in enumerate(needs):
+            lacks = need * num_forks - stream.store.num_spares(place, sequence.row)
+            missing[setup.pool_of[stream.first + place]] += max(0, lacks)
+    return not any(more and more > setup.available(some[0]) for more, some in zip(missing, setup.sharers, strict=True))

@@ -45,14 +45,13 @@ def _takes_from_the_reserve(setup: Setup, sequence: Sequence, columns: tuple[int
     """Own pages of an unfinished prompt are to make room for its later ones; held, they need that much."""
     if not setup.bounded or sequence._granted >= sequence.prompt_end:
         return False
+    wanted = [0] * len(setup.sharers)
     for group in setup.windows:
         own = sequence.start // setup.block_size - sequence._owned[group]
         first = max(columns[0], own)
         pages = setup.store.pages[group][sequence.row, first : max(first, columns[1])]
-        needed = np.count_nonzero(pages >= 0)
-        if needed and needed > setup.available(group):
-            return True
-    return False
+        wanted[setup.pool_of[group]] += int(np.count_nonzero(pages >= 0))
+    return any(need and need > setup.available(some[0]) for need, some in zip(wanted, setup.sharers, strict=True))
 
 
 def _blocks(setup: Setup, group: int, row: int, columns: tuple[int, int]) -> Int32:

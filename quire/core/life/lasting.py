@@ -195,9 +195,11 @@ def _check_pages(setup: Setup, nodes: BlockNodes, pages: LastingPages) -> Int64:
     place = _places_of(order, nodes.number[order], pages.node)
     if (place < 0).any():
         raise _refuse("pages", "a block is unknown")
-    for what, numbers, most in (("slot", pages.slot, int(capacity.max())), ("block", place, len(nodes.number))):
-        if np.bincount(pages.group.astype(np.int64) * most + numbers, minlength=1).max() > 1:
-            raise _refuse("pages", f"a {what} stands twice among those of a group")
+    pools = np.array(setup.pool_of, np.int64)[pages.group]
+    if np.bincount(pools * int(capacity.max()) + pages.slot, minlength=1).max() > 1:
+        raise _refuse("pages", "a slot stands twice among those of a group, or of groups that share a pool")
+    if np.bincount(pages.group.astype(np.int64) * len(nodes.number) + place, minlength=1).max() > 1:
+        raise _refuse("pages", "a block stands twice among those of a group")
     of_stream = np.array([nth for nth, stream in enumerate(setup.streams) for _ in stream.store.pages], np.int64)
     if (of_stream[pages.group] != pages.node % len(setup.streams)).any():
         raise _refuse("pages", "a group does not read the stream of its block")

@@ -26,7 +26,8 @@ def lose_pages(registry: Registry, group: int, slots: Iterable[int], tier: int) 
     lost: list[LostPage] = []
     for page in [page for number in numbers if (page := store.page_in(place, tier, number)) >= 0]:
         if not store.drop_copy(place, page, tier):  # a shadow alone: its page is good where it is read
-            lost.append(LostPage(group, page, store.page_info(place, page).stamp))
+            info = store.page_info(place, page)  # of another group, perhaps, of the same pool
+            lost.append(LostPage(group - place + info.group, page, info.stamp))
     if not lost:
         return Finished(())
     if registry.timed:

@@ -1,4 +1,7 @@
-"""Usage: where the slots of one tier and group are, those that outsiders read or write included. Changes nothing."""
+"""Usage: where the slots of a tier are, in the pool of a group, what outsiders read or write included.
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,16 @@ def usage_of(registry: Registry, tier: int, group: int) -> Usage:
         usage = replace(usage, filling=_filling(registry, tier, group), prefetched=_prefetched(registry, tier, group))
     if not registry.open_finds and not registry.open_writers:
         return usage
-    place, read, filled = setup.pools[group].place, set[int](), 0
-    for kept in registry.open_finds.values():
-        hit = hits_of(kept, group)
-        if hit is not None:
-            read.update(hit.pages(place)[kept.places[group][0] == tier].tolist())
-    for writing in registry.open_writers.values():
-        if writing.tier == tier and group in setup.own_groups:
-            filled += len(writing.pages[group])
+    read, filled = set[int](), 0
+    for nth in setup.sharers[setup.pool_of[group]]:
+        place = setup.pools[nth].place
+        for kept in registry.open_finds.values():
+            hit = hits_of(kept, nth)
+            if hit is not None:
+                read.update(hit.pages(place)[kept.places[nth][0] == tier].tolist())
+        for writing in registry.open_writers.values():
+            if writing.tier == tier and nth in setup.own_groups:
+                filled += len(writing.pages[nth])
     return replace(usage, found=len(read), writing=filled)
 
 
@@ -45,17 +50,19 @@ def _index_bytes(registry: Registry, group: int, usage: Usage) -> int:
 
 def _filling(registry: Registry, tier: int, group: int) -> int:
     """Slots that background plans fill."""
-    plans = [plan.moves for plan in registry.background.values()]
+    plans, groups = [plan.moves for plan in registry.background.values()], registry.setup.sharers
+    mine = groups[registry.setup.pool_of[group]]
     return sum(
-        int(np.count_nonzero((moves[:, MoveColumn.GROUP] == group) & (moves[:, MoveColumn.DST_TIER] == tier)))
+        int(np.count_nonzero(np.isin(moves[:, MoveColumn.GROUP], mine) & (moves[:, MoveColumn.DST_TIER] == tier)))
         for moves in plans
     )
 
 
 def _prefetched(registry: Registry, tier: int, group: int) -> int:
     """Pages that prefetches hold in a tier below the device."""
-    store, place = registry.setup.pools[group]
+    (store, place), setup = registry.setup.pools[group], registry.setup
     found: set[int] = set()
     for kept in registry.open_prefetches.values() if tier else ():
-        found.update(page for page in kept.still_there(group) if store.page_slots(place, page)[tier] >= 0)
+        there = [page for nth in setup.sharers[setup.pool_of[group]] for page in kept.still_there(nth)]
+        found.update(page for page in there if store.page_slots(place, page)[tier] >= 0)
     return len(found)

@@ -60,13 +60,21 @@ class Plan:
     it is finished. It begins when the step plan `after`, and all before that, have run (-1: at once).
     """
 
-    __slots__ = ("after", "background", "moves", "number")
+    __slots__ = ("after", "background", "moves", "number", "pool_of")
 
-    def __init__(self, number: int, moves: Moves, background: bool = False, after: int = -1) -> None:
+    def __init__(
+        self,
+        number: int,
+        moves: Moves,
+        background: bool = False,
+        after: int = -1,
+        pool_of: tuple[int, ...] | None = None,
+    ) -> None:
         self.number = number
         self.moves = moves
         self.background = background
         self.after = after
+        self.pool_of = pool_of  # by group: slots of one pool are the same memory; None: every group has its own
 
     def __len__(self) -> int:
         return len(self.moves)
@@ -80,7 +88,8 @@ class Plan:
 
     def touches(self, group: int, slots: NDArray[np.int32]) -> bool:
         """Some move reads or writes one of these device slots."""
-        mine = self.moves[self.moves[:, MoveColumn.GROUP] == group]
+        home = group if self.pool_of is None else self.pool_of[group]
+        mine = self.moves[self._pools(self.moves) == home]
         read = mine[mine[:, MoveColumn.SRC_TIER] == 0, MoveColumn.SRC_SLOT]
         written = mine[mine[:, MoveColumn.DST_TIER] == 0, MoveColumn.DST_SLOT]
         return bool(np.isin(slots, np.concatenate([read, written])).any())
@@ -88,34 +97,36 @@ class Plan:
     def writes_source_of(self, background: Moves) -> NDArray[np.bool_]:
         """Which background moves would read what a move here writes, and may fail to."""
         swaps = self.moves[self.moves[:, MoveColumn.KIND] == Kind.EXCHANGE]
-        return np.isin(_sources(background), np.concatenate([_targets(self.moves), _sources(swaps)]))
+        return np.isin(self._sources(background), np.concatenate([self._targets(self.moves), self._sources(swaps)]))
 
     def collides(self, background: Moves) -> bool:
         """Some background move would write what a move here reads or writes, or read what one writes."""
         swaps = self.moves[self.moves[:, MoveColumn.KIND] == Kind.EXCHANGE]
-        read, written = _sources(self.moves), np.concatenate([_targets(self.moves), _sources(swaps)])
-        if np.isin(_sources(background), written).any():
+        read, written = self._sources(self.moves), np.concatenate([self._targets(self.moves), self._sources(swaps)])
+        if np.isin(self._sources(background), written).any():
             return True
-        return bool(np.isin(_targets(background), np.concatenate([read, written])).any())
+        return bool(np.isin(self._targets(background), np.concatenate([read, written])).any())
 
     def count(self, kind: Kind) -> int:
         """Moves of one kind."""
         return int(np.count_nonzero(self.moves[:, MoveColumn.KIND] == kind))
 
+    def _pools(self, moves: Moves) -> NDArray[np.int64]:
+        """Whose memory each move is in."""
+        groups = moves[:, MoveColumn.GROUP].astype(np.int64)
+        return groups if self.pool_of is None else np.array(self.pool_of, np.int64)[groups]
 
-def _sources(moves: Moves) -> NDArray[np.int64]:
-    return _places(moves, MoveColumn.SRC_TIER)
+    def _sources(self, moves: Moves) -> NDArray[np.int64]:
+        return self._places(moves, MoveColumn.SRC_TIER)
 
+    def _targets(self, moves: Moves) -> NDArray[np.int64]:
+        return self._places(moves, MoveColumn.DST_TIER)
 
-def _targets(moves: Moves) -> NDArray[np.int64]:
-    return _places(moves, MoveColumn.DST_TIER)
-
-
-def _places(moves: Moves, tier: MoveColumn) -> NDArray[np.int64]:
-    """Group, tier and slot as one number."""
-    wide = moves.astype(np.int64)
-    found: NDArray[np.int64] = (wide[:, MoveColumn.GROUP] << 40) | (wide[:, tier] << 32) | wide[:, tier + 1]
-    return found
+    def _places(self, moves: Moves, tier: MoveColumn) -> NDArray[np.int64]:
+        """Pool, tier and slot as one number."""
+        wide = moves.astype(np.int64)
+        found: NDArray[np.int64] = (self._pools(moves) << 40) | (wide[:, tier] << 32) | wide[:, tier + 1]
+        return found
 
 
 NO_MOVES: Moves = np.empty((0, COLUMNS), np.int32)

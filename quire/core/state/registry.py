@@ -49,7 +49,7 @@ class Registry:
         self.background: dict[int, Plan] = {}  # those that no step waits for
         self.next_plan = 0
         adaptive = setup.config.eviction == "adaptive"
-        self.learners = tuple((pool, Learner()) for pool in setup.pools) if adaptive else ()
+        self.learners = tuple((setup.pools[some[0]], Learner()) for some in setup.sharers) if adaptive else ()
         # the stores must know the time: some page may have a duration, all grow older, or are remembered when they go
         self.timed = adaptive or setup.config.receipts
         self.commit_checked: dict[int, Sequence] = {}  # by row: whose commits are checked against what was handed out
@@ -76,7 +76,7 @@ class Registry:
         moves.flags.writeable = False
         if not self.plans:
             self._trust(False)
-        plan = self.plans[number] = Plan(number, moves)
+        plan = self.plans[number] = Plan(number, moves, pool_of=setup.pool_of)
         return plan
 
     def take_background(self, moves: Moves) -> Plan:
@@ -85,7 +85,7 @@ class Registry:
         self.next_plan = number + 1
         after = max((plan.number for plan in self.plans.values() if plan.collides(moves)), default=-1)
         moves.flags.writeable = False
-        plan = Plan(number, moves, background=True, after=after)
+        plan = Plan(number, moves, background=True, after=after, pool_of=self.setup.pool_of)
         if len(plan):
             self.background[number] = plan
         return plan

@@ -39,8 +39,11 @@ class Setup:
     inside_groups: tuple[int, ...]  # of those whose states a step writes inside its span
     windows: tuple[int, ...]  # of those with a window
     shared: tuple[int, ...]  # by group: pages of a hit that somebody else may count on, at most
-    device_slots: tuple[int, ...]  # by group
+    device_slots: tuple[int, ...]  # by group: of its pool
     smallest_pool: int  # the least of them
+    pool_of: tuple[int, ...]  # by group: the number of its pool
+    sharers: tuple[tuple[int, ...], ...]  # by pool: the groups whose pages are in it
+    smallest_share: int  # slots of a pool for each of its groups, where that is least
     bounded: bool  # some group forgets
     groups_differ: bool  # groups may hold different parts of one prompt
     only_full: bool  # every group takes the same pages: neither bounded nor cross, without room of its own
@@ -59,12 +62,12 @@ class Setup:
         return int(self.clock() * TICKS_PER_SECOND)
 
     def available(self, group: int) -> int:
-        """Device slots that can be had now, less what is reserved for running prompts."""
+        """Device slots of a group's pool that can be had now, less what is reserved for running prompts."""
         store, place = self.pools[group]
         return store.available(place)
 
     def usage(self, tier: int, group: int) -> Usage:
-        """Where the slots of one tier and group are."""
+        """Where the slots of one tier are, in the pool of a group."""
         (store, place), capacity = self.pools[group], self.config.slots_of(tier, group)
         empty, idle = store.num_empty(place, tier), store.num_idle(place, tier)
         shadows = store.num_shadow(place, tier)
@@ -86,6 +89,8 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     device_slots = tuple(config.slots_of(0, group) for group in groups)
     bounded = any(group.bounded for group in layers)
     roomy = any(group.extra_tokens is not None for group in layers)
+    pool_of = config.pool_of
+    sharers = tuple(tuple(group for group in groups if pool_of[group] == pool) for pool in range(config.num_pools))
     own = open_stream(module.Store, config, layers, own_groups, config._columns)
     across = range(own_groups.stop, groups.stop)
     cross = open_stream(module.Store, config, layers, across, config._encoder_columns) if across else None
@@ -104,6 +109,9 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         shared=tuple(_most_shared(group, config.block_size) for group in layers),
         device_slots=device_slots,
         smallest_pool=min(device_slots),
+        pool_of=pool_of,
+        sharers=sharers,
+        smallest_share=min(device_slots[some[0]] // len(some) for some in sharers),
         bounded=bounded,
         groups_differ=bounded or len(own_groups) > 1,
         only_full=not (bounded or across or roomy),

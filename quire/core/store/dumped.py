@@ -164,4 +164,5 @@ class PageInfo(NamedTuple):
     priority: int
     duration: int
     expiry: int
+    group: int  # whose page it is: groups may share a pool
     stamp: int

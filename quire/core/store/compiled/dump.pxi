@@ -89,7 +89,7 @@ cdef object dump_cells(Pool *g):
     cdef Ghosts *e = &c.ghosts
     cdef int32_t p, i
     pages = {p: DumpedReuse(memory_at(c, p).uses, memory_at(c, p).reuse, memory_at(c, p).used)
-             for p in range(g.num_pages) if page_at(g, p).holders >= 0}
+             for p in range(g.num_pages) if page_at(g, p).holders >= 0 and is_mine(g, p)}
     ghosts = [None if e.ring[i].facts == 0 else dump_ghost(e.ring + i) for i in range(e.room)]
     return DumpedCells(pages, ghosts, [c.hits[i] for i in range(NUM_CELLS)], [c.lost[i] for i in range(NUM_CELLS)],
                        c.inserted, c.aged, [c.list_at[i + 1] - 1 for i in range(NUM_CELLS)])
@@ -97,7 +97,7 @@ cdef object dump_cells(Pool *g):
 
 cdef object dump_page(Pool *g, int32_t p, dict numbers):
     cdef Page *page = page_at(g, p)
-    expiry = -1 if g.times.expiry == NULL else g.times.expiry[p]
+    expiry = -1 if g.room.times.expiry == NULL else g.room.times.expiry[p]
     return DumpedPage(number_of(numbers, page.node), page.holders, claims_of(page), slots_tuple(g, p), priority_of(page),
                       duration_of(g, p), expiry, stays_of(g, p), bool(is_copying(g, p)))
 
@@ -107,15 +107,15 @@ cdef object dump_group(Pool *g, dict numbers):
     cdef list idle = []
     cdef int32_t p, t
     for p in range(g.num_pages):
-        if page_at(g, p).holders >= 0:
+        if page_at(g, p).holders >= 0 and is_mine(g, p):
             pages[p] = dump_page(g, p, numbers)
-    p = g.free
+    p = g.room.free
     while p >= 0:
         idle.append(p)
         p = page_at(g, p).node
     orders = [dump_order(g.tiers + t, g.cells) for t in range(g.num_tiers)]
     cells = None if g.cells == NULL else dump_cells(g)
-    return DumpedGroup(pages, orders, idle[::-1], g.available, [g.counters[t] for t in range(NUM_COUNTERS)], cells)
+    return DumpedGroup(pages, orders, idle[::-1], g.room.available, [g.counters[t] for t in range(NUM_COUNTERS)], cells)
 
 
 cdef tuple dump_stakes(State *s, int32_t row):
@@ -160,7 +160,10 @@ cdef tuple nbytes(State *s):
     total += t.room * (12 * (t.hashes != NULL) + 8 * (t.extras != NULL) + 8 * (t.lasting != NULL))
     for i in range(s.num_groups):
         g = s.pools + i
-        total += g.num_pages * (g.stride + (40 if g.times.duration != NULL else 0)) + g.num_tiers * sizeof(Order)
+        if g.first != i:
+            continue          # its pool has been counted
+        total += 2 * g.num_pages * (g.owners != NULL)
+        total += g.num_pages * (g.stride + (40 if g.room.times.duration != NULL else 0)) + g.num_tiers * sizeof(Order)
         total += 4 * g.num_pages * (g.stays != NULL) + (notes_bytes(g.notes) if g.notes != NULL else 0)
         for k in range(g.num_tiers):
             total += (g.tiers[k].size + NUM_CLASSES) * sizeof(Slot)
@@ -174,7 +177,9 @@ cdef tuple nbytes(State *s):
 cdef object page_info(Pool *g, int32_t p):
     """One page now."""
     cdef Page *page = page_at(g, p)
+    cdef int32_t group = g.index if g.owners == NULL else g.owners[p]
     if page.holders < 0:
-        return PageInfo(-1, 0, 0, DEFAULT_PRIORITY, -1, -1, page.stamp)
-    expiry = -1 if g.times.expiry == NULL else g.times.expiry[p]
-    return PageInfo(page.node, page.holders, claims_of(page), priority_of(page), duration_of(g, p), expiry, page.stamp)
+        return PageInfo(-1, 0, 0, DEFAULT_PRIORITY, -1, -1, group, page.stamp)
+    expiry = -1 if g.room.times.expiry == NULL else g.room.times.expiry[p]
+    return PageInfo(page.node, page.holders, claims_of(page), priority_of(page), duration_of(g, p), expiry,
+                    group, page.stamp)

@@ -22,7 +22,7 @@ cdef class Store:
 
     def __cinit__(self, int32_t block_size, groups, int32_t rows, int32_t columns, int order, bint shadows,
                   int offload_min, bint events, Py_ssize_t max_events, bint tails=True, seed=bytes(16),
-                  int32_t ghosts=0, int32_t min_uses=1, bint slow=False, bint lasting=False):
+                  int32_t ghosts=0, int32_t min_uses=1, bint slow=False, bint lasting=False, pools=None):
         cdef State *s = &self.state
         if (not 1 <= block_size <= 65535 or rows < 1 or columns < 1 or not groups or ghosts < 0
                 or order not in (LRU, RELEASE_ORDER, ADAPTIVE)):
@@ -41,10 +41,14 @@ cdef class Store:
         self.length, self.handed, self.computed, self.committed = row_arrays(s)
         self.pages, self.slots, self.capacity, self.currents, self.current_slots = column_arrays(s)
         self.counters, self.row_counters = counter_arrays(s)
+        homes = check_homes(groups, pools)
         for i, (*numbers, sizes) in enumerate(groups):
             set_group(s, i, numbers)
+            if homes.index(homes[i]) < i:
+                share_pool(s, i, homes.index(homes[i]), list(sizes))
+                continue
             make_pool(s, i, list(sizes), class_at(DEFAULT_PRIORITY, False) if order == RELEASE_ORDER else EMPTY,
-                      order == ADAPTIVE)
+                      order == ADAPTIVE, homes.count(homes[i]) > 1)
             if order == ADAPTIVE:
                 make_cells(s, i, ghosts)
             elif ghosts:
@@ -310,7 +314,7 @@ cdef class Store:
         cdef Pool *g = check_group(&self.state, group)
         if not 0 <= page < g.num_pages or page_at(g, page).holders < 0 or page_at(g, page).stamp != stamp:
             return False
-        return lose(&self.state, g, page)
+        return lose(&self.state, keeper(&self.state, g, page), page)
 
     def drop_copy(self, Py_ssize_t group, int32_t page, int32_t tier):
         """Give up a page's copy in a tier if it is a shadow; whether it was."""
@@ -460,11 +464,11 @@ cdef class Store:
 
     def available(self, Py_ssize_t group):
         """Slots of tier 0 that could be taken now and are not reserved; with open claims less than none, perhaps."""
-        return check_group(&self.state, group).available
+        return check_group(&self.state, group).room.available
 
     def reserved(self, Py_ssize_t group):
         """Slots reserved for rows; `available` is net of them."""
-        return check_group(&self.state, group).reserved
+        return check_group(&self.state, group).room.reserved
 
     def num_empty(self, Py_ssize_t group, Py_ssize_t tier):
         return check_tier(&self.state, group, tier).num_empty

@@ -128,4 +128,4 @@ def dump_row(state: State, number: int, numbers: Numbers) -> DumpedRow:
 def page_info(page: Page) -> PageInfo:
     """One page now."""
     node = NONE if page.node is None else page.node.number
-    return PageInfo(node, page.holders, page.claims, page.priority, page.duration, page.expiry, page.stamp)
+    return PageInfo(node, page.holders, page.claims, page.priority, page.duration, page.expiry, page.group, page.stamp)

@@ -19,7 +19,7 @@ cdef void claim_span(State *s, Pool *g, Path *path, int32_t first, int32_t last)
         if page.claimed < ONE_CLAIM and page.holders == 0 and page.slot[0] >= 0:
             taken += 1
         page.claimed += ONE_CLAIM
-    g.available -= taken
+    g.room.available -= taken
 
 
 cdef void claim(State *s, Path *path) noexcept nogil:

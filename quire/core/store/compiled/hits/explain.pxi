@@ -78,7 +78,7 @@ cdef int walk_on(Look *look, Path *path) noexcept nogil:
 
 cdef inline int32_t ghost_at(Look *look, Pool *g, int32_t block) noexcept nogil:
     """The place of a block's ghost, or -1; keys have been made."""
-    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys, block, look.seed)
+    return -1 if g.ghosts == NULL else find_ghost(g.ghosts, look.text.keys, block, look.seed ^ g.salt)
 
 
 cdef bint is_remembered(Look *look, int32_t block) noexcept nogil:
@@ -93,7 +93,8 @@ cdef void fetch_remembered(Look *look, int32_t first, int32_t stop) noexcept nog
     cdef int32_t i
     for i in range(look.s.num_groups):
         if look.s.pools[i].ghosts != NULL:
-            fetch_ghosts(look.s.pools[i].ghosts, look.text.keys + first, stop - first, look.seed)
+            fetch_ghosts(look.s.pools[i].ghosts, look.text.keys + first, stop - first,
+                         look.seed ^ look.s.pools[i].salt)
 
 
 cdef int recall(Look *look) noexcept nogil:

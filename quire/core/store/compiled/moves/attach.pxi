@@ -40,7 +40,7 @@ cdef inline void attach_next(State *s, Pool *g, int32_t p, int32_t node) noexcep
     page_at(g, p).node = node
     note_page(&s.tree, node, g.current)
     g.cells.inserted += 1
-    if g.cells.leaves_only:
+    if g.leaves_only:
         kids_at(&s.tree, at(&s.tree, node).parent, g.index)[hottest(g, page_at(g, p))] += 1
 
 

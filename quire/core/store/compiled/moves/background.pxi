@@ -46,7 +46,7 @@ cdef bint copy_list(State *s, Pool *g, int32_t t, int32_t kind, int32_t limit, i
     cdef int32_t slot = o.slots[o.size + kind].prev, p, room
     while slot < o.size:
         p = o.slots[slot].page
-        if (p >= 0 and page_at(g, p).slot[g.slow] < 0 and not is_copying(g, p) and is_worth_copying(s, g, p)
+        if (p >= 0 and is_mine(g, p) and page_at(g, p).slot[g.slow] < 0 and not is_copying(g, p) and is_worth_copying(s, g, p)
                 and not is_pending(&s.log, g.index, p)):   # a snapshot that was just committed waits for the next plan
             room = slow_room(s, g, p) if done[0] < limit else -1
             if room < 0:

@@ -75,7 +75,7 @@ cdef int32_t drop_columns(State *s, Pool *g, int32_t row, int32_t keep) noexcept
     """Let go of the row's pages from the last column down to `keep`; the number of them."""
     cdef int32_t *pages = pages_of(s, g, row)
     cdef int32_t b, p, known = UNKNOWN, dropped = 0, columns = g.capacity[row]
-    cdef bint covers = g.cells != NULL and g.cells.leaves_only
+    cdef bint covers = g.cells != NULL and g.leaves_only
     cdef Page *page
     if columns <= keep:
         return 0

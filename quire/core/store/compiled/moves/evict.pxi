@@ -54,9 +54,9 @@ cdef inline void bury(State *s, Pool *g, int32_t p, int32_t why) noexcept nogil:
     if g.ghosts == NULL or at(&s.tree, node).size != s.block_size:
         return
     if g.cells != NULL:
-        remember(g.cells, p, key, above, s.admissions, why)
+        remember(g.cells, p, key ^ g.salt, above ^ g.salt, s.admissions, why)
     else:
-        add_ghost(g.ghosts, key, above, s.now, s.admissions, why)
+        add_ghost(g.ghosts, key ^ g.salt, above ^ g.salt, s.now, s.admissions, why)
 
 
 cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
@@ -65,7 +65,7 @@ cdef void unbury(State *s, Pool *g, int32_t node) noexcept nogil:
     cdef int32_t count
     if g.cells == NULL and g.ghosts != NULL and g.ghosts.count and at(&s.tree, node).size == s.block_size:
         count = keys_above(&s.tree, node, keys, MAX_HIDDEN + 1)
-        drop_ghost(g.ghosts, keys + MAX_HIDDEN + 1 - count, count - 1, 0)
+        drop_ghost(g.ghosts, keys + MAX_HIDDEN + 1 - count, count - 1, g.salt)
 
 
 cdef inline void fetch_key(State *s, int32_t node) noexcept nogil:
@@ -152,6 +152,7 @@ cdef void evict_copy(State *s, Pool *g, int32_t t, int32_t slot) noexcept nogil:
     else drop the page."""
     cdef int32_t p = g.tiers[t].slots[slot].page
     cdef Page *page = page_at(g, p)
+    g = keeper(s, g, p)       # another group, perhaps, of the same pool
     lift(g, t, p)
     if hottest(g, page) < num_fast(g):
         demote(s, g, p, t)
@@ -246,7 +247,7 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
         bury_cut(s, g, slots, count)
     o.num_empty -= empty
     o.num_idle -= count - empty
-    g.available -= count
+    g.room.available -= count
     g.counters[TOTAL] += count
     g.counters[NEW] += empty
     return count
@@ -255,7 +256,7 @@ cdef int32_t cut_slots(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
 cdef int32_t parent_of(Pool *g, int32_t p) noexcept nogil:
     """The page of the parent's block if it is idle, and waits for p in a group that needs all blocks; or -1."""
     cdef int32_t parent = at(g.tree, page_at(g, p).node).parent, q
-    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+    if not g.leaves_only or at(g.tree, parent).flags & ROOT:
         return -1
     q = at(g.tree, parent).page[g.index]
     return q if q >= 0 and page_at(g, q).holders == 0 else -1
@@ -289,7 +290,7 @@ cdef int32_t cut_page(Pool *g, int32_t p, int32_t kind) noexcept nogil:
     cdef Order *o = g.tiers
     cdef Page *page
     leave_idle(g, 0, page_at(g, p))
-    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+    if not g.leaves_only or at(g.tree, parent).flags & ROOT:
         return -1
     kids_at(g.tree, parent, g.index)[0] -= 1
     q = at(g.tree, parent).page[g.index]
@@ -329,7 +330,7 @@ cdef int32_t cut_cells(State *s, Pool *g, int32_t wanted, int32_t *slots) noexce
     for i in range(count):
         bury(s, g, pages[i], EVICTED)
     o.num_idle -= count
-    g.available -= count
+    g.room.available -= count
     g.counters[TOTAL] += count
     return count
 

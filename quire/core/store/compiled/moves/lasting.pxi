@@ -65,16 +65,16 @@ cdef tuple take_changes(State *s):
     try:
         for i in range(s.num_groups):
             g = s.pools + i
-            for slot in take_changed(g.notes) if g.notes != NULL else ():
+            for slot in take_changed(g.notes) if g.notes != NULL and g.first == i else ():
                 if is_told(g.notes, slot):
                     set_told(g.notes, slot, False)
-                    freed.append((i, slot))
+                    freed.append((told_group(g.notes, slot, i), slot))
                 p = g.tiers[g.slow].slots[<int32_t> slot].page
                 if p >= 0 and page_at(g, p).node >= 0:
-                    set_told(g.notes, slot, True)
+                    tell_page(g.notes, slot, keeper(s, g, p).index)
                     if number_blocks(&s.tree, page_at(g, p).node, &fresh):
                         raise MemoryError("take_changes: no memory")
-                    pages.append((i, slot, s.tree.lasting[page_at(g, p).node]))
+                    pages.append((keeper(s, g, p).index, slot, s.tree.lasting[page_at(g, p).node]))
         return (np.array(freed, np.int32).reshape(-1, 2), *fresh_arrays(&s.tree, &fresh),
                 np.array(pages, np.int64).reshape(-1, 3))
     finally:

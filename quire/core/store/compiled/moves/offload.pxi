@@ -41,7 +41,7 @@ cdef bint offload_list(State *s, Pool *g, int32_t kind, int32_t limit, int32_t *
     cdef int32_t end = o.size + kind, slot = o.slots[end].next if g.cells == NULL else o.slots[end].prev, p, u = 0, room
     while slot < o.size:
         p = o.slots[slot].page
-        if p >= 0 and is_early(s, g, page_at(g, p)):
+        if p >= 0 and is_mine(g, p) and is_early(s, g, page_at(g, p)):
             room = empty_below(g, &u) if done[0] < limit else -1
             if room < 0:
                 return False

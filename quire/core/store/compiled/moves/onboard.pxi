@@ -25,6 +25,7 @@ cdef bint clear_slot(State *s, Pool *g, int32_t slot) noexcept nogil:
     """Free a picked slot of tier 0 without displacing idle pages below; False: only an exchange will do."""
     cdef int32_t p = g.tiers[0].slots[slot].page, u, room
     cdef Page *page = page_at(g, p)
+    g = keeper(s, g, p)
     if priority_of(page) < s.offload_min or has_shadow(g, page):
         evict_copy(s, g, 0, slot)
         return True
@@ -47,10 +48,10 @@ cdef int onboard(State *s, Pool *g, int32_t p) noexcept nogil:
         unlist_empty(g, 0, slot)
         g.counters[NEW] += 1
     elif not clear_slot(s, g, slot):
-        if stays_of(g, p) == 0:
+        if stays_of(g, p) == 0 and is_mine(g, g.tiers[0].slots[slot].page):
             exchange(s, g, p, t, slot)
             return 0
-        evict_copy(s, g, 0, slot)     # somebody reads the page below: it stays there, and the victim makes way
+        evict_copy(s, g, 0, slot)     # somebody reads the page below, or a move would be of two groups
     log_copy(s, g, ONBOARD, p, t, cold, 0, slot)
     put_copy(g, p, 0, slot)
     log_page(s, g, page_at(g, p), MOVED, t, 0)

@@ -23,15 +23,15 @@ cdef void refresh(State *s, int64_t now) noexcept nogil:
     tell_time(s, now)
     for i in range(s.num_groups):
         g = s.pools + i
-        while g.times.duration != NULL:
-            p = heap_due(&g.times, now)
+        while g.room.times.duration != NULL:
+            p = heap_due(&g.room.times, now)
             if p < 0:
                 break
-            if g.times.expiry[p] != g.times.noted[p]:
+            if g.room.times.expiry[p] != g.room.times.noted[p]:
                 continue
-            g.times.expiry[p] = -1
+            g.room.times.expiry[p] = -1
             if page_at(g, p).holders == 0:
-                set_priority(s, g, p, DEFAULT_PRIORITY)
+                set_priority(s, keeper(s, g, p), p, DEFAULT_PRIORITY)
         if g.cells != NULL and is_aging(g.cells, now):
             for t in range(g.num_tiers):
                 age_order(g.tiers + t, g.cells)
@@ -60,6 +60,6 @@ cdef int retention_check(State *s, Ask *ask) except -1:
             levels_check(s, ask.priorities[b])
     levels_check(s, ask.priority)
     for b in range(s.num_groups if timed else 0):
-        if expiry_open(&s.pools[b].times, s.pools[b].num_pages):
+        if expiry_open(&s.pools[b].room.times, s.pools[b].num_pages):
             raise MemoryError("settle: no memory for durations")
     return 0

@@ -55,7 +55,7 @@ cdef int32_t cut_pairs(State *s, Pool *g, int32_t wanted) noexcept nogil:
     cut_list(g.tiers, g.run, count, kind)
     cut_list(g.tiers + 1, g.rooms, count, below)
     g.tiers.num_idle -= count
-    g.available -= count
+    g.room.available -= count
     g.counters[TOTAL] += count
     g.counters[OFFLOADED] += count
     g.counters[DROPPED] += count
@@ -78,15 +78,15 @@ cdef inline int32_t settle_pair(State *s, Pool *g, int32_t slot, int32_t room) n
 
 cdef inline bint has_pairs(Pool *g) noexcept nogil:
     """Whether what leaves the device goes down to a host, in an order that nothing changes meanwhile."""
-    return g.num_tiers == 2 and g.cells == NULL and not g.ranked and not g.overtakes
+    return g.num_tiers == 2 and g.owners == NULL and g.cells == NULL and not g.ranked and not g.overtakes
 
 
 cdef int cut_run(State *s, Pool *g) noexcept nogil:
     """Fill the pool's run with slots for the pages of the present call, at most `to_cut`; -1 when there are none. With
-    more tiers they are taken one by one: an eviction may change the order there."""
+    more tiers, or groups, they are taken one by one: an eviction may change the order there."""
     cdef int32_t wanted = <int32_t> min(g.to_cut, <int64_t> MAX_RUN)
     g.run_at = g.run_end = 0
-    if g.num_tiers > 1:
+    if g.num_tiers > 1 or g.owners != NULL:
         g.num_paired = cut_pairs(s, g, wanted) if has_pairs(g) else 0
         g.run_end = g.num_paired
         if g.run_end == 0:
@@ -113,6 +113,6 @@ cdef inline int32_t next_in_run(State *s, Pool *g, int32_t *slot) noexcept nogil
         leave_node(s, g, p, 0)
         g.counters[DROPPED] += 1
         return p
-    p = g.free
-    g.free = page_at(g, p).node
+    p = g.room.free
+    g.room.free = page_at(g, p).node
     return p

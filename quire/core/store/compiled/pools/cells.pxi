@@ -1,4 +1,4 @@
-# Owns: what the adaptive order knows of one group: the time, each page's uses, the counts it learns from, the order it
+# Owns: what the adaptive order knows of one pool: the time, each page's uses, the counts it learns from, the order it
 # has learned, ghosts; and the lists of cells: of each priority in use one for pages that are passed and one per
 # cell, their sentinels behind those of the classes, with a bitmap of those that are not empty, in the learned order.
 # Does not know: the tree, when a page is used.
@@ -15,7 +15,6 @@ cdef struct Cells:
     int64_t inserted          # pages that took a place in the tree since the order was learned
     int64_t due_after
     int32_t fresh             # class of the pages that are being made: that of the row they are for
-    int32_t leaves_only       # the group needs all blocks: a parent does not go before its child
     int32_t num_levels        # priorities that have lists
     int32_t[MAX_PRIORITY + 1] level_of    # -1: none yet
     int32_t[NUM_LISTS] list_at            # in the learned order
@@ -37,10 +36,10 @@ cdef inline Memory *memory_at(Cells *c, int32_t p) noexcept nogil:
     return <Memory *> (c.pages + p * c.stride)
 
 
-cdef int cells_open(Cells *c, int32_t num_pages, int32_t ghosts, int32_t columns, bint leaves_only) noexcept nogil:
+cdef int cells_open(Cells *c, int32_t num_pages, int32_t ghosts, int32_t columns) noexcept nogil:
     """-1 without memory."""
     cdef int32_t i
-    c.leaves_only, c.due_after = leaves_only, (<int64_t> num_pages + 1) // 2
+    c.due_after = (<int64_t> num_pages + 1) // 2
     for i in range(MAX_PRIORITY + 1):
         c.level_of[i] = -1
     c.list_at[0] = c.rank_of[0] = 0       # pages that are passed go first

@@ -1,12 +1,16 @@
 # Owns: how a store is made and taken down: its C memory, and the NumPy arrays of its rows, which only it writes.
 # Does not know: any act.
 
+cdef uint64_t GROUP_SALT = 0x9E3779B97F4A7C15
+
 
 cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     """Memory for the rows, the tree and the log."""
     cdef Py_ssize_t rows = s.num_rows, stakes = rows * s.num_groups
     cdef int32_t row
     s.pools = <Pool *> calloc(s.num_groups, sizeof(Pool))
+    s.rooms = <Room *> calloc(s.num_groups, sizeof(Room))
+    s.before = <int64_t *> malloc(8 * NUM_COUNTERS * s.num_groups)
     s.rows = <Row *> calloc(rows, sizeof(Row))
     s.sights = <Sight *> calloc(rows, sizeof(Sight))
     s.spares = <Spares *> calloc(stakes, sizeof(Spares))
@@ -20,7 +24,7 @@ cdef int state_open(State *s, bint events, Py_ssize_t max_events) except -1:
     s.due = <int32_t *> calloc(rows, 4)
     s.opening = <uint32_t *> calloc(rows, 4)
     s.crossing = <int32_t *> malloc(4 * rows)
-    if not (s.pools and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
+    if not (s.pools and s.rooms and s.before and s.rows and s.sights and s.spares and s.path and s.runs and s.needs and s.crossing
             and s.wants and s.stakes and s.written and s.edge and s.due and s.opening):
         raise MemoryError("no memory for the rows")
     if tree_open(&s.tree, s.block_size, s.num_groups, events) or log_open(&s.log, s.num_groups, events, max_events):
@@ -41,10 +45,13 @@ cdef void state_close(State *s) noexcept:
             free(s.spares[i].pages)
     if s.pools != NULL:
         for i in range(s.num_groups):
-            pool_close(s.pools + i)
+            if s.pools[i].first == i:
+                pool_close(s.pools + i)
     tree_close(&s.tree)
     log_close(&s.log)
     free(s.pools)
+    free(s.rooms)
+    free(s.before)
     free(s.rows)
     free(s.sights)
     free(s.spares)
@@ -102,6 +109,7 @@ cdef int set_group(State *s, int32_t index, numbers) except -1:
     g.tail, g.sink, g.keep, g.every, g.extra, g.current = numbers
     if not makes_sense(g):
         raise ValueError(f"group {index}: {numbers}: a number is out of range, or does not go with another")
+    g.leaves_only = g.tail < 0
     s.mixed = s.mixed or g.tail >= 0
     s.bounded = s.bounded or g.keep >= 0
     s.num_current += g.current
@@ -131,18 +139,18 @@ cdef int make_notes(State *s, int32_t index) except -1:
     """Room to note what changes in the slow tier."""
     cdef Pool *g = s.pools + index
     g.notes = <Notes *> calloc(1, sizeof(Notes))
-    if g.notes == NULL or notes_open(g.notes, g.tiers[g.slow].size):
+    if g.notes == NULL or notes_open(g.notes, g.tiers[g.slow].size, g.owners != NULL):
         raise MemoryError(f"group {index}: no memory for notes")
     return 0
 
 
 cdef int make_cells(State *s, int32_t index, int32_t ghosts) except -1:
-    """What the adaptive order knows of a group: nothing yet."""
+    """What the adaptive order knows of a pool: nothing yet."""
     cdef Pool *g = s.pools + index
     cdef int32_t[NUM_CELLS] rank
     cdef int32_t i
     g.cells = <Cells *> calloc(1, sizeof(Cells))
-    if (g.cells == NULL or cells_open(g.cells, num_near(g), ghosts, s.num_columns, g.tail < 0)
+    if (g.cells == NULL or cells_open(g.cells, num_near(g), ghosts, s.num_columns)
             or level_open(g, DEFAULT_PRIORITY)):
         raise MemoryError(f"group {g.index}: no memory for what its order learns")
     g.ghosts = &g.cells.ghosts
@@ -162,8 +170,36 @@ cdef int make_ghosts(State *s, int32_t index, int32_t ghosts) except -1:
     return 0
 
 
-cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bint adaptive) except -1:
-    """Pages and slots of a group: so many slots per tier."""
+cdef int share_pool(State *s, int32_t index, int32_t first, list sizes) except -1:
+    """A group joins the pool of an earlier one: all memory is the pool's, the rows' tables and numbers its own."""
+    cdef Pool *g = s.pools + index
+    cdef Pool *other = s.pools + first
+    cdef int32_t[MAX_TIERS] slots
+    cdef int32_t t
+    if sizes != [other.tiers[t].size for t in range(s.num_tiers)]:
+        raise ValueError(f"group {index}: slots {sizes}, and group {first} of its pool has others")
+    g.index, g.first, g.num_tiers, g.num_pages, g.slow = index, first, s.num_tiers, other.num_pages, s.slow
+    g.room, g.tree, g.pages, g.pages_memory, g.stride = other.room, other.tree, other.pages, other.pages_memory, other.stride
+    g.tiers, g.stays, g.owners, g.empty_class = other.tiers, other.stays, other.owners, other.empty_class
+    g.cells, g.ghosts, g.notes = other.cells, other.ghosts, other.notes
+    g.salt = <uint64_t> index * GROUP_SALT
+    for t in range(s.num_tiers):
+        slots[t] = sizes[t]
+    if s.log.batches != NULL:
+        log_created(&s.log, index, slots, s.num_tiers)
+    return 0
+
+
+cdef list check_homes(groups, pools):
+    """The pool of every group, by default its own: numbered from 0, none left out."""
+    homes = list(range(len(groups)) if pools is None else pools)
+    if len(homes) != len(groups) or sorted(set(homes)) != list(range(len(set(homes)))) or len(homes) > 0xFFFF:
+        raise ValueError(f"pools {homes} of {len(groups)} groups: number them from 0, one for each group")
+    return homes
+
+
+cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bint adaptive, bint shared) except -1:
+    """Pages and slots of a group: so many slots per tier; `shared`: others will join."""
     cdef Pool *g = s.pools + index
     cdef int32_t[MAX_TIERS] slots
     cdef int32_t t
@@ -173,7 +209,12 @@ cdef int make_pool(State *s, int32_t index, list sizes, int32_t empty_class, bin
         raise ValueError(f"group {index}: {sum(sizes)} slots are too many")
     for t in range(s.num_tiers):
         slots[t] = sizes[t]
-    g.index, g.num_tiers, g.num_pages, g.slow = index, s.num_tiers, sum(sizes), s.slow
+    g.index, g.first, g.num_tiers, g.num_pages, g.slow = index, index, s.num_tiers, sum(sizes), s.slow
+    g.room = s.rooms + index
+    if shared:
+        g.owners = <uint16_t *> calloc(g.num_pages, 2)
+        if g.owners == NULL:
+            raise MemoryError(f"group {index}: no memory for {g.num_pages} pages")
     g.tree = &s.tree
     if pool_open(g, slots, empty_class, adaptive):
         raise MemoryError(f"group {index}: no memory for {sum(sizes)} slots")

@@ -1,5 +1,5 @@
-# Owns: the pool of one group in one struct; where each slot of it is listed, and which is taken next. In the adaptive
-# order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child. In
+# Owns: one group in its pool in one struct, and what groups of a pool share; where each slot is listed, and which is
+# taken next. In the adaptive order a page waits in a cell, or is covered: in a group that needs all blocks a parent does not go before its child. In
 # a group with a window pages that are passed go before others.
 # Does not know: the tree beyond a page's node and what points say, who holds a page, rows.
 
@@ -19,7 +19,16 @@ cdef enum:
 
 cdef uint32_t COPYING = 1 << 31           # in `stays`: a background copy of the page is being made
 
-cdef struct Pool:
+cdef struct Room:             # what is counted of a pool as a whole; groups may share it
+    int32_t free              # top of the free pages, or -1
+    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
+    int32_t reserved          # slots for rows alone
+    int64_t owed              # scratch: slots that the present call still takes, beyond what is reserved for the asker
+    int64_t net               # scratch: those it asks for, less what is reserved for it
+    Expiries times
+
+cdef struct Pool:             # the pages of one group: numbers of its own, and its pool's
+    Room *room
     char *pages
     void *pages_memory        # where they were had
     Py_ssize_t stride         # bytes of a page
@@ -34,17 +43,17 @@ cdef struct Pool:
     int32_t current           # 1: a row has one page outside its columns, which it goes on writing
     int32_t ranked            # pages may be passed: it has a window, and its order ranks
     int32_t overtakes         # the same of one that has snapshots
-    int32_t free              # top of the free pages, or -1
-    int32_t available         # slots of tier 0 that are empty or hold an idle page nobody claims, less `reserved`
-    int32_t reserved          # slots for rows alone
-    int32_t num_peaks         # rows for which some are
+    int32_t leaves_only       # it needs all blocks: in the adaptive order a parent does not go before its child
+    int32_t first             # group of the pool; it gives the memory back
+    int32_t num_peaks         # rows for which slots are reserved
     int32_t empty_class
     int32_t[MAX_RUN] run      # slots cut out of the order for pages that are being made; empty between calls
     int32_t[MAX_RUN] rooms    # of the first `num_paired` of them: the slot in the host that the page goes down to
     int32_t num_paired, run_at, run_end
     int64_t to_cut            # slots the present call will still cut
+    uint64_t salt             # keeps its ghosts apart from those of other groups of the pool
+    uint16_t *owners          # per page: its group; NULL: the pool is one group's
     Order *tiers
-    Expiries times
     Cells *cells              # of the adaptive order; NULL in others
     Ghosts *ghosts            # its own, or those of an order that learns nothing; NULL: what is gone is not remembered
     Tree *tree
@@ -62,6 +71,11 @@ cdef struct Pool:
 
 cdef inline Page *page_at(Pool *g, int32_t p) noexcept nogil:
     return <Page *> (g.pages + p * g.stride)
+
+
+cdef inline bint is_mine(Pool *g, int32_t p) noexcept nogil:
+    """Whether a page of the pool is one of the group's."""
+    return g.owners == NULL or g.owners[p] == g.index
 
 
 cdef inline uint32_t stays_of(Pool *g, int32_t p) noexcept nogil:
@@ -95,21 +109,21 @@ cdef inline void list_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
     push_back(g.tiers + t, slot, g.empty_class)
     g.tiers[t].num_empty += 1
     if t == 0:
-        g.available += 1
+        g.room.available += 1
 
 
 cdef inline void unlist_empty(Pool *g, int32_t t, int32_t slot) noexcept nogil:
     unlist(g.tiers + t, slot, g.empty_class)
     g.tiers[t].num_empty -= 1
     if t == 0:
-        g.available -= 1
+        g.room.available -= 1
 
 
 cdef inline bint has_child(Pool *g, Page *page, int32_t t) noexcept nogil:
     """Whether a child of the page's block is in that tier or a hotter one, and would be of no use without it."""
     cdef int32_t *kids
     cdef int32_t u
-    if not g.cells.leaves_only or page.node < 0:
+    if not g.leaves_only or page.node < 0:
         return False
     kids = kids_at(g.tree, page.node, g.index)
     for u in range(t + 1):
@@ -199,14 +213,14 @@ cdef inline void list_idle(Pool *g, int32_t t, Page *page, int32_t known) noexce
         enter_idle(g, t, page, known)
     g.tiers[t].num_idle += 1
     if t == 0 and claims_of(page) == 0:
-        g.available += 1
+        g.room.available += 1
 
 
 cdef inline void unlist_idle(Pool *g, int32_t t, Page *page) noexcept nogil:
     leave_idle(g, t, page)
     g.tiers[t].num_idle -= 1
     if t == 0 and claims_of(page) == 0:
-        g.available -= 1
+        g.room.available -= 1
 
 
 cdef inline void list_shadow(Pool *g, int32_t t, Page *page) noexcept nogil:
@@ -249,7 +263,7 @@ cdef inline void child_moved(Pool *g, int32_t node, int32_t source, int32_t targ
     """The page of a node went from one tier to another (-1: it was not there, is not any more)."""
     cdef int32_t parent = at(g.tree, node).parent, p
     cdef int32_t *kids
-    if not g.cells.leaves_only or at(g.tree, parent).flags & ROOT:
+    if not g.leaves_only or at(g.tree, parent).flags & ROOT:
         return
     kids = kids_at(g.tree, parent, g.index)
     if source >= 0:

@@ -1,4 +1,4 @@
-# Owns: the pages of one group: copies, holders, claims, retention; what is available.
+# Owns: the pages of one group in its pool: copies, holders, claims, retention; what is available.
 # Does not know: the tree (a page's node is a number), rows, when to evict.
 
 
@@ -40,12 +40,12 @@ cdef inline void drop_shadows(Pool *g, Page *page, int32_t t) noexcept nogil:
 
 
 cdef inline int64_t duration_of(Pool *g, int32_t p) noexcept nogil:
-    return -1 if g.times.duration == NULL else g.times.duration[p]
+    return -1 if g.room.times.duration == NULL else g.room.times.duration[p]
 
 
 cdef inline void set_duration(Pool *g, int32_t p, int64_t duration) noexcept nogil:
-    if g.times.duration != NULL:
-        g.times.duration[p] = duration
+    if g.room.times.duration != NULL:
+        g.room.times.duration[p] = duration
 
 
 cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t duration) noexcept nogil:
@@ -59,17 +59,19 @@ cdef inline void renew_page(Pool *g, int32_t p, int32_t priority, int64_t durati
     page.slot[0] = -1         # apart, so that one tier does not cost a call of memset
     for t in range(1, g.num_tiers):
         page.slot[t] = -1
-    if g.times.duration != NULL:
-        g.times.duration[p] = duration
-        g.times.expiry[p] = -1
+    if g.room.times.duration != NULL:
+        g.room.times.duration[p] = duration
+        g.room.times.expiry[p] = -1
+    if g.owners != NULL:
+        g.owners[p] = <uint16_t> g.index
     if g.cells != NULL:
         begin(g.cells, p, 1)
 
 
 cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexcept nogil:
     """A free page, renewed. There is always one: as many pages as slots."""
-    cdef int32_t p = g.free
-    g.free = page_at(g, p).node
+    cdef int32_t p = g.room.free
+    g.room.free = page_at(g, p).node
     renew_page(g, p, priority, duration)
     return p
 
@@ -77,13 +79,13 @@ cdef inline int32_t pop_page(Pool *g, int32_t priority, int64_t duration) noexce
 cdef inline void push_page(Pool *g, int32_t p) noexcept nogil:
     """The page id is free; its copies are somebody else's, or none."""
     cdef Page *page = page_at(g, p)
-    page.node = g.free
+    page.node = g.room.free
     page.holders = -1
-    g.free = p
+    g.room.free = p
     if g.stays != NULL:
         g.stays[p] = 0
-    if g.times.expiry != NULL:
-        g.times.expiry[p] = -1
+    if g.room.times.expiry != NULL:
+        g.room.times.expiry[p] = -1
 
 
 cdef inline void free_page(Pool *g, int32_t p, bint listed) noexcept nogil:
@@ -110,8 +112,8 @@ cdef inline void hold_page(Pool *g, int32_t p) noexcept nogil:
     page.holders += 1
     if page.holders == 1:
         unlist_idle(g, hottest(g, page), page)
-        if g.times.expiry != NULL:
-            g.times.expiry[p] = -1
+        if g.room.times.expiry != NULL:
+            g.room.times.expiry[p] = -1
 
 
 cdef inline void let_go(Pool *g, int32_t p, int64_t now, int32_t known) noexcept nogil:
@@ -125,9 +127,9 @@ cdef inline void let_go(Pool *g, int32_t p, int64_t now, int32_t known) noexcept
             free_page(g, p, False)
         return
     list_idle(g, hottest(g, page), page, known)
-    if g.times.duration != NULL and g.times.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
-        g.times.expiry[p] = <int64_t> (<uint64_t> now + <uint64_t> g.times.duration[p])
-        heap_note(&g.times, p)
+    if g.room.times.duration != NULL and g.room.times.duration[p] >= 0 and priority_of(page) != DEFAULT_PRIORITY:
+        g.room.times.expiry[p] = <int64_t> (<uint64_t> now + <uint64_t> g.room.times.duration[p])
+        heap_note(&g.room.times, p)
 
 
 cdef int32_t rank_above(Pool *g, int32_t n, int32_t *below, int32_t *steps) noexcept nogil:
@@ -150,8 +152,8 @@ cdef void strand_page(Pool *g, int32_t p) noexcept nogil:
         free_page(g, p, True)
         return
     unlist_idle(g, hottest(g, page), page)
-    if g.times.expiry != NULL:
-        g.times.expiry[p] = -1
+    if g.room.times.expiry != NULL:
+        g.room.times.expiry[p] = -1
 
 
 cdef inline bint is_own(Pool *g, int32_t p) noexcept nogil:
@@ -162,7 +164,7 @@ cdef inline bint is_own(Pool *g, int32_t p) noexcept nogil:
 cdef inline void claim_page(Pool *g, int32_t p) noexcept nogil:
     cdef Page *page = page_at(g, p)
     if claims_of(page) == 0 and page.holders == 0 and page.slot[0] >= 0:
-        g.available -= 1
+        g.room.available -= 1
     page.claimed += ONE_CLAIM
 
 
@@ -184,7 +186,7 @@ cdef inline void unclaim_page(Pool *g, int32_t p) noexcept nogil:
             free_unused(g, p)
             return
         if page.slot[0] >= 0:
-            g.available += 1
+            g.room.available += 1
         rewind_idle(g, hottest(g, page), p)
 
 
@@ -214,7 +216,7 @@ cdef void unkeep_page(Pool *g, int32_t p) noexcept nogil:
 cdef inline bint is_short(Pool *g, int64_t wanted, int64_t more) noexcept nogil:
     """Whether so many slots are more than is available, and `more`. What is available may be less than nothing (claims
     rest on reserved slots), but who wants nothing is not short."""
-    return wanted > 0 and wanted > g.available + more
+    return wanted > 0 and wanted > g.room.available + more
 
 
 cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adaptive) noexcept nogil:
@@ -238,7 +240,7 @@ cdef int pool_open(Pool *g, const int32_t *sizes, int32_t empty_class, bint adap
             return -1
         for slot in range(sizes[t]):
             list_empty(g, t, slot)
-    g.free = -1
+    g.room.free = -1
     for p in range(g.num_pages - 1, -1, -1):
         for t in range(g.num_tiers):
             page_at(g, p).slot[t] = -1
@@ -256,11 +258,12 @@ cdef void pool_close(Pool *g) noexcept nogil:
     free(g.tiers)
     free(g.pages_memory)
     free(g.stays)
+    free(g.owners)
     if g.notes != NULL:
         notes_close(g.notes)
         free(g.notes)
-    free(g.times.duration)
-    free(g.times.heap)
+    free(g.room.times.duration)
+    free(g.room.times.heap)
     if g.cells != NULL:
         cells_close(g.cells)
         free(g.cells)

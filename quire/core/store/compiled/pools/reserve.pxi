@@ -16,8 +16,8 @@ cdef struct Stake:            # of a row in a group
 cdef inline void renew_reserve(Pool *g, Stake *stake) noexcept nogil:
     """Pages reserved and not yet had count as taken: they are not available to others."""
     cdef int32_t owed = max(0, stake.peak - stake.own) if stake.peak > 0 else 0
-    g.available -= owed - stake.reserve
-    g.reserved += owed - stake.reserve
+    g.room.available -= owed - stake.reserve
+    g.room.reserved += owed - stake.reserve
     stake.reserve = owed
 
 

@@ -57,7 +57,9 @@ cdef struct State:
     uint32_t admissions       # rows settled so far
     int32_t most_rows         # one after the last row that was ever live
     int32_t min_uses          # of a page that is copied down early, in the adaptive order
-    Pool *pools
+    Pool *pools               # by group
+    Room *rooms               # one for the first group of each pool
+    int64_t *before           # scratch: counters of all groups
     Row *rows
     Sight *sights             # per row
     Spares *spares            # [rows, groups]
@@ -91,6 +93,29 @@ cdef void tell_time(State *s, int64_t now) noexcept nogil:
             s.pools[i].cells.now = now
 
 
+cdef inline Pool *keeper(State *s, Pool *g, int32_t p) noexcept nogil:
+    """The group that a page of the pool belongs to."""
+    return g if g.owners == NULL else s.pools + g.owners[p]
+
+
+cdef void keep_counters(State *s) noexcept nogil:
+    """What every group has counted so far."""
+    cdef int32_t i
+    for i in range(s.num_groups):
+        memcpy(s.before + i * NUM_COUNTERS, s.pools[i].counters, 8 * NUM_COUNTERS)
+
+
+cdef void add_counters(State *s, int32_t row, bint anew) noexcept nogil:
+    """What has happened since is a row's doing, and (`anew`) all it has done; in a shared pool also to pages of groups
+    that it asked nothing of."""
+    cdef int64_t *total
+    cdef int32_t i, k
+    for i in range(s.num_groups):
+        total = s.pools[i].row_counters + <Py_ssize_t> row * NUM_COUNTERS
+        for k in range(NUM_COUNTERS):
+            total[k] = (0 if anew else total[k]) + s.pools[i].counters[k] - s.before[i * NUM_COUNTERS + k]
+
+
 cdef inline bint is_live(State *s, int32_t row) noexcept nogil:
     return <uint32_t> row < <uint32_t> s.num_rows and s.rows[row].chain != NULL
 
@@ -114,6 +139,27 @@ cdef inline int32_t *slots_of(State *s, Pool *g, int32_t row) noexcept nogil:
 
 cdef inline Stake *stake_of(State *s, Pool *g, int32_t row) noexcept nogil:
     return s.stakes + <Py_ssize_t> row * s.num_groups + g.index
+
+
+cdef bint lacks_room(State *s, int32_t row, bint snapshots) noexcept nogil:
+    """Whether a pool has fewer slots than `needs` says of its groups together. What is reserved for the row (-1: none)
+    is its group's own: what one leaves of it is not another's. While claims rest on reserved slots it may not be there.
+    Without `snapshots` no room is asked for them."""
+    cdef int32_t i
+    cdef int64_t own
+    for i in range(s.num_groups):
+        s.pools[i].room.owed = s.pools[i].room.net = 0
+    for i in range(s.num_groups):
+        if s.needs[i] and (snapshots or not s.pools[i].current):
+            own = stake_of(s, s.pools + i, row).reserve if row >= 0 else 0
+            s.pools[i].room.owed += max(<int64_t> 0, s.needs[i] - own)
+            s.pools[i].room.net += s.needs[i] - own
+    for i in range(s.num_groups):
+        if not s.needs[i] or not (snapshots or not s.pools[i].current):
+            continue
+        if (s.pools[i].room.owed if s.pools[i].room.owed else s.pools[i].room.net) > s.pools[i].room.available:
+            return True
+    return False
 
 
 cdef inline int32_t *written_of(State *s, Pool *g, int32_t row) noexcept nogil:

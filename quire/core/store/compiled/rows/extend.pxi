@@ -6,26 +6,19 @@
 cdef bint extend_check(State *s, Ask *ask) noexcept nogil:
     """Count the pages a later part of a prompt takes; False: more than is available to this row."""
     cdef int32_t i
-    cdef bint fits = True
-    cdef Pool *g
     for i in range(s.num_groups):
-        g = s.pools + i
-        s.needs[i] = count_holes(s, g, ask.row, ask.wants[i].first, ask.wants[i].stop)
-        if is_short(g, s.needs[i], stake_of(s, g, ask.row).reserve):
-            fits = False
-    return fits
+        s.needs[i] = count_holes(s, s.pools + i, ask.row, ask.wants[i].first, ask.wants[i].stop)
+    return not lacks_room(s, ask.row, True)
 
 
 cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
     """Pages for a later part of a prompt, counted before; how many, or -1 when nothing is available."""
-    cdef int64_t[NUM_COUNTERS] before
-    cdef int64_t *total
     cdef int64_t taken = 0
     cdef Pool *g
-    cdef int32_t i, k
+    cdef int32_t i
+    keep_counters(s)
     for i in range(s.num_groups):
         g = s.pools + i
-        memcpy(before, g.counters, sizeof(before))
         teach_columns(s, g, ask, 0, -1)
         g.to_cut = s.needs[i]
         g.counters[MISSED] += s.needs[i]
@@ -36,9 +29,7 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
         stake_of(s, g, ask.row).own += <int32_t> s.needs[i]
         set_peak(g, stake_of(s, g, ask.row), ask.wants[i].peak)
         taken += s.needs[i]
-        total = g.row_counters + <Py_ssize_t> ask.row * NUM_COUNTERS
-        for k in range(NUM_COUNTERS):
-            total[k] += g.counters[k] - before[k]
+    add_counters(s, ask.row, False)
     set_edge(s, ask.row)
     set_due(s, ask.row)
     return taken
@@ -47,7 +38,7 @@ cdef int64_t extend(State *s, Ask *ask) noexcept nogil:
 cdef int32_t snapshots_to_open(State *s, Pool *g, int32_t row, int32_t count) noexcept nogil:
     """Keep those of the columns in `path` that get a page: the last without one, as far as there is room; how many.
     None that was named before: a step that ran then has not written it."""
-    cdef int64_t room = max(0, g.available + stake_of(s, g, row).reserve)
+    cdef int64_t room = max(0, g.room.available + stake_of(s, g, row).reserve)
     cdef int32_t i, over, holes = 0
     for i in range(count):
         if s.path[i] >= written_of(s, g, row)[0] and pages_of(s, g, row)[s.path[i]] < 0:
@@ -61,10 +52,8 @@ cdef int32_t snapshots_to_open(State *s, Pool *g, int32_t row, int32_t count) no
 cdef int open_snapshots(State *s, Pool *g, Ask *ask, int32_t count, int32_t last) noexcept nogil:
     """New pages in the columns in `path`, counted before: a step writes those before `last` itself. -1: no slot."""
     cdef Stake *stake = stake_of(s, g, ask.row)
-    cdef int64_t[NUM_COUNTERS] before
-    cdef int64_t *total = g.row_counters + <Py_ssize_t> ask.row * NUM_COUNTERS
     cdef int32_t i, known = 0
-    memcpy(before, g.counters, sizeof(before))
+    keep_counters(s)
     set_fresh(s, g, ask.row)
     if g.cells != NULL and g.cells.ghosts.count and s.rows[ask.row].tip >= 0:
         i = 0
@@ -80,8 +69,7 @@ cdef int open_snapshots(State *s, Pool *g, Ask *ask, int32_t count, int32_t last
     stake.own += count
     set_peak(g, stake, ask.peak)
     set_edge(s, ask.row)
-    for i in range(NUM_COUNTERS):
-        total[i] += g.counters[i] - before[i]
+    add_counters(s, ask.row, False)
     return 0
 
 

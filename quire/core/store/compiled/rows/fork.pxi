@@ -20,9 +20,7 @@ cdef int fork_check(State *s, int32_t source) noexcept nogil:
     cdef int32_t i
     for i in range(s.num_groups):
         s.needs[i] = max(0, fork_pages(s, s.pools + i, source) - s.spares[source * s.num_groups + i].count)
-        if is_short(s.pools + i, s.needs[i], 0):
-            return -1
-    return 0
+    return -1 if lacks_room(s, -1, True) else 0
 
 
 cdef int fork_column(State *s, Pool *g, int32_t source, int32_t target, int32_t column) noexcept nogil:
@@ -76,26 +74,22 @@ cdef void fork_stake(State *s, Pool *g, int32_t source, int32_t target) noexcept
 
 cdef int fork(State *s, int32_t source, int32_t target, Text *text) noexcept nogil:
     """A second row with the source's tokens; the number of pages taken, -1 when nothing is available."""
-    cdef int64_t[NUM_COUNTERS] before
-    cdef int64_t *after
-    cdef int32_t i, k, more, taken = 0
+    cdef int32_t i, more, taken = 0
     s.rows[target], s.sights[target] = s.rows[source], s.sights[source]
     s.rows[target].chain, s.rows[target].text, s.rows[target].tip, s.rows[target].seat = NULL, text, -1, 0
     s.most_rows, s.opening[target] = max(s.most_rows, target + 1), 0
     s.length[target], s.computed[target] = s.length[source], s.computed[source]
     s.committed[target], s.handed[target] = s.committed[source], s.handed[source]
     set_tip(s, target, s.rows[source].tip)
+    keep_counters(s)
     for i in range(s.num_groups):
-        memcpy(before, s.pools[i].counters, sizeof(before))
         fork_stake(s, s.pools + i, source, target)
         set_fresh(s, s.pools + i, source)
         more = fork_group(s, s.pools + i, source, target)
         if more < 0:
             return -1
         taken += more
-        after = s.pools[i].row_counters + <Py_ssize_t> target * NUM_COUNTERS
-        for k in range(NUM_COUNTERS):
-            after[k] = s.pools[i].counters[k] - before[k]
+    add_counters(s, target, True)
     set_edge(s, target)
     set_due(s, target)
     return taken

@@ -90,7 +90,7 @@ cdef int32_t grow_snapshots(State *s, Pool *g, int32_t row, int32_t first, int32
     if not s.rows[row].keep or g.every == 0:
         return 0
     b = (first // g.every + 1) * g.every - 1
-    while b < columns and g.available > 0:
+    while b < columns and g.room.available > g.room.owed:
         p = new_page(s, g, s.rows[row].priority, s.rows[row].duration)
         set_column(s, g, row, b, p)
         more += 1
@@ -110,6 +110,7 @@ cdef inline int32_t grow_group(State *s, Pool *g, int32_t row, int32_t columns) 
         more = columns - first
         if fill_columns(s, g, row, first, columns, NULL):
             return -1
+        g.room.owed -= more
     g.capacity[row] = columns
     g.counters[GROWN] += more
     count_own(g, stake_of(s, g, row), more)
@@ -160,12 +161,10 @@ cdef int32_t trim(State *s, int32_t row, int32_t k) noexcept nogil:
 
 
 cdef object grow_batch(State *s, const int32_t *rows, Py_ssize_t n, const int32_t *tokens, Py_ssize_t k):
-    cdef int32_t i
     cdef int64_t grown
     refused(s, grow_check(s, rows, n, k), "grow")
-    for i in range(s.num_groups):
-        if not s.pools[i].current and is_short(s.pools + i, s.needs[i], 0):
-            return -1
+    if lacks_room(s, -1, False):
+        return -1
     check_needs(s)
     if append(s, rows, n, tokens, k):
         raise MemoryError("grow: no memory for tokens")

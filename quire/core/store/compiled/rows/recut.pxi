@@ -14,6 +14,8 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
     cdef Page *page
     cdef Pool *g
     for i in range(s.num_groups):
+        s.pools[i].room.owed = 0
+    for i in range(s.num_groups):
         g, back = s.pools + i, 0
         s.needs[i] = 0
         for b in range(cut, s.committed[row]):
@@ -22,7 +24,9 @@ cdef int recut_check(State *s, int32_t row, int32_t cut) noexcept nogil:
                 page = page_at(g, p)
                 s.needs[i] += 1
                 back += page.node >= 0 and page.holders == 1 and claims_of(page) == 0
-        if is_short(g, s.needs[i], back):
+        g.room.owed += s.needs[i] - back
+    for i in range(s.num_groups):
+        if s.needs[i] and s.pools[i].room.owed > s.pools[i].room.available:
             return -1
     return 0
 

@@ -75,7 +75,7 @@ cdef void restore_pages(State *s, Restored *r, const int32_t *pages, int64_t cou
         put_copy(g, p, g.slow, slot)
         attach(s, g, p, r.nodes[pages[3 * i + 2]])
         if g.notes != NULL:
-            set_told(g.notes, slot, True)
+            tell_page(g.notes, slot, g.index)
     for i in range(count):
         g = s.pools + pages[3 * i]
         let_go(g, g.tiers[g.slow].slots[pages[3 * i + 1]].page, s.now, UNKNOWN)

@@ -54,8 +54,8 @@ cdef void seat_span(State *s, Pool *g, Path *path, int32_t row, int32_t first, i
                 t = hottest(g, page)
                 leave_idle(g, t, page)
                 g.tiers[t].num_idle -= 1
-            if g.times.expiry != NULL:
-                g.times.expiry[p] = -1
+            if g.room.times.expiry != NULL:
+                g.room.times.expiry[p] = -1
         pages[b], slots[b] = p, page.slot[0]
     g.tiers.num_idle -= unlisted
 

@@ -18,7 +18,8 @@ cdef int64_t count_new(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
 
 
 cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_over) noexcept nogil:
-    """Slots of tier 0 that settling takes: onboardings, copies, new pages, spares; -1: more than there are."""
+    """Slots of tier 0 that settling takes: onboardings, copies, new pages, spares; -1: more than the groups before it
+    leave of its pool."""
     cdef int64_t cold = 0, new = count_new(s, g, path, ask) + ask.wants[g.index].spare
     cdef int32_t *pages = pages_of(s, g, ask.row)
     cdef int64_t back = 0     # what has been copied and nobody else wants is available right after the copy
@@ -35,7 +36,10 @@ cdef int64_t slots_wanted(State *s, Pool *g, Path *path, Ask *ask, bint take_ove
         source = page_at(g, source_page(s, g, path))
         cold += not take_over or source.slot[0] < 0
         back += not take_over and source.slot[0] >= 0 and source.holders == 0 and claims_of(source) == 1
-    return -1 if is_short(g, cold, 0) or is_short(g, cold + new, back) else cold + new
+    if is_short(g, cold, -g.room.owed) or is_short(g, cold + new, back - g.room.owed):
+        return -1
+    g.room.owed += cold + new - back
+    return cold + new
 
 
 cdef void reuse_full(State *s, Pool *g, Path *path, Ask *ask) noexcept nogil:
@@ -124,18 +128,14 @@ cdef int settle_group(State *s, Pool *g, Path *path, Ask *ask, bint take_over) n
 cdef int settle(State *s, Path *path, Ask *ask) noexcept nogil:
     """Give a seated row its pages, group by group, and count what that took; -1 when nothing is available."""
     cdef bint take_over = may_take_over(s, path)
-    cdef int64_t[NUM_COUNTERS] before
-    cdef int64_t *after
-    cdef int32_t i, k
+    cdef int32_t i
     s.rows[ask.row].priority, s.rows[ask.row].duration = ask.priority, ask.duration
     s.admissions += 1
+    keep_counters(s)
     for i in range(s.num_groups):
-        memcpy(before, s.pools[i].counters, sizeof(before))
         if settle_group(s, s.pools + i, path, ask, take_over):
             return -1
-        after = s.pools[i].row_counters + <Py_ssize_t> ask.row * NUM_COUNTERS
-        for k in range(NUM_COUNTERS):
-            after[k] = s.pools[i].counters[k] - before[k]
+    add_counters(s, ask.row, True)
     hand_out(s, ask.row, ask.handed)
     set_due(s, ask.row)
     forget_needs(path)
@@ -187,9 +187,11 @@ cdef int64_t settle_check(State *s, Path *path, Ask *ask) except -1:
     retention_check(s, ask)
     keys_check(s, ask.row)
     for i in range(s.num_groups):
+        s.pools[i].room.owed = 0
+    for i in range(s.num_groups):
         wanted = slots_wanted(s, s.pools + i, path, ask, take_over)
         if wanted < 0:
-            raise BrokenInvariant(f"settle: group {i} has only {s.pools[i].available} slots available")
+            raise BrokenInvariant(f"settle: group {i} has only {s.pools[i].room.available} slots available")
         total += wanted
     spares_reserve(s, ask.row)
     return total

@@ -24,7 +24,7 @@ cdef bint teach_span(State *s, Pool *g, int32_t row, int32_t first, int32_t last
     """Find the leading holes of [first, last) among the ghosts, but for column `skip`; False: one was none. The keys
     have room."""
     cdef Text *text = s.rows[row].text
-    cdef uint64_t seed = seed_of(&s.tree, s.rows[row].root)
+    cdef uint64_t seed = seed_of(&s.tree, s.rows[row].root) ^ g.salt
     cdef int32_t b, fetched = first + 1, whole = <int32_t> min(<Py_ssize_t> last, text.length // s.block_size)
     for b in range(first, last):
         if pages_of(s, g, row)[b] >= 0 or b == skip:
@@ -114,7 +114,7 @@ cdef void use_span(State *s, Pool *g, int32_t first, int32_t last, bint again) n
 
 cdef void meet_behind(State *s, Pool *g, Text *text, int32_t root, int32_t block, int32_t last) noexcept nogil:
     """The ghosts of a text from a block on, up to the first block that is none."""
-    cdef uint64_t seed = seed_of(&s.tree, root)
+    cdef uint64_t seed = seed_of(&s.tree, root) ^ g.salt
     while block < last and meet(g.cells, text.keys, block, seed):
         block += 1
     forget_met(g.cells)

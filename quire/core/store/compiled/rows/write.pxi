@@ -9,7 +9,7 @@ cdef int64_t room_in(Pool *g, int32_t t, int64_t wanted) noexcept nogil:
     cdef int32_t slot, p
     cdef int64_t count = 0
     if t == 0:
-        return g.available
+        return g.room.available
     for slot in range(o.size):
         if count == wanted:
             break
@@ -133,23 +133,27 @@ cdef bint is_next(State *s, Pool *g, Text *text, int32_t root, int32_t tier, int
 
 
 cdef bint is_spared(State *s, Text *text, int32_t root, int32_t tier, int32_t found) noexcept nogil:
-    """Whether what is taken is no page of the text itself, though nobody claims those: one slot of a group, and no
+    """Whether what is taken is no page of the text itself, though nobody claims those: one slot of a pool, and no
     other tier has to make room for it."""
     cdef int32_t i
     for i in range(s.num_groups):
-        if s.needs[i] and (s.needs[i] > 1 or tier == 0 or tier != num_fast(s.pools + i) - 1
+        if s.needs[i] and (s.needs[i] > 1 or s.pools[i].owners != NULL or tier == 0 or tier != num_fast(s.pools + i) - 1
                            or is_next(s, s.pools + i, text, root, tier, found)):
             return False
     return True
 
 
 cdef int32_t first_lack(State *s, int32_t tier, int64_t *have) noexcept nogil:
-    """The first group that has fewer slots than are wanted of it, and how many; -1: none."""
+    """The first group whose pool has fewer slots than its groups want together, and how many; -1: none."""
     cdef int32_t i
     for i in range(s.num_groups):
+        s.pools[i].room.owed = 0
+    for i in range(s.num_groups):
+        s.pools[i].room.owed += s.needs[i]
+    for i in range(s.num_groups):
         if s.needs[i]:
-            have[0] = room_in(s.pools + i, tier, s.needs[i])
-            if s.needs[i] > have[0]:
+            have[0] = room_in(s.pools + i, tier, s.pools[i].room.owed)
+            if s.pools[i].room.owed > have[0]:
                 return i
     return -1
 
@@ -180,7 +184,7 @@ cdef object fill_claimed(State *s, list wanted, int32_t tier, int32_t found, Ask
     try:
         lacks = first_lack(s, tier, &have)
         if lacks >= 0:
-            return lacks, s.needs[lacks], have
+            return lacks, s.pools[lacks].room.owed, have
         refresh(s, ask.now)
         return fill_groups(s, wanted, tier, found, ask)
     finally:

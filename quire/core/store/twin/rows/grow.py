@@ -27,7 +27,7 @@ def grow(state: State, rows: list[int], tokens: Int32Array | None, num_tokens: i
     columns = max((_needed(state, pool, length) for pool in state.pools for length in lengths), default=0)
     if columns > table.columns:
         raise ValueError(f"{columns} columns needed, a row has {table.columns}")
-    owed = {room: 0 for room in state.rooms}  # pages that this call still takes; nobody is kept waiting for a snapshot
+    owed = dict.fromkeys(state.rooms, 0)  # pages that this call still takes; nobody is kept waiting for a snapshot
     for pool, group in zip(state.pools, state.groups, strict=True):
         new = (_new_columns(state, pool, number, length) for number, length in zip(rows, lengths, strict=True))
         owed[pool.room] += 0 if group.current else sum(map(len, new))

@@ -16,8 +16,8 @@ class Page:
     """The KV of one block for one group: who holds it, where its copies are, how long it should stay."""
 
     __slots__ = (
-        "claims", "copying", "duration", "expiry", "group", "holders", "node", "number", "priority", "reuse", "slots", "stamp",
-        "stays", "turn", "used", "uses",
+        "claims", "copying", "duration", "expiry", "group", "holders", "node", "number", "priority", "reuse", "slots",
+        "stamp", "stays", "turn", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, number: int, num_tiers: int) -> None:
