@@ -385,13 +385,8 @@ class Player(View):
                 spent = [was - now for was, now in zip(before, self.trial.oracle.brief(), strict=True)]
                 same("start of an admission after its probe", admission.rows[0][2], told.start)
                 up = [move[1] for move in admission.plan.moves if move[0] != OFFLOAD and move[2] + move[4] > 0]
-                same("pages read from below", tuple(map(up.count, range(self.world.num_groups))), told.onboards)
-                inside = [one[1] for one in admission.snapshots]  # but for the last they are nobody's due
-                for some in self.trial.oracle.model.sharers():
-                    more = sum(max(0, inside.count(group) - 1) for group in some)
-                    now, then = spent[some[0]] - more, sum(told.slots[group] for group in some)
-                    most = any(self.world.kinds[group].kind == "state" for group in some)
-                    same("slots of an admission as its probe told", max(now, then) if most else now, then)
+                same("pages read from below", tuple(map(up.count, range(len(spent)))), told.onboards)
+                self.check_spent(spent, [one[1] for one in admission.snapshots], told.slots)
 
     @recorded
     def misuse(self, wrong: str, ask: Ask) -> None:

@@ -61,8 +61,10 @@ class Trial:
         self.reached: Counter[str] = Counter()
         self.hits = [f"hit with a {kind} group" for kind in {one.kind for one in world.kinds}]
         for stream, place in self.oracle.model.groups():
-            if (cells := stream.pools[place].cells) is not None:
-                cells.reached = self.reached
+            room = stream.pools[place].room
+            room.reached = self.reached
+            if room.cells is not None:
+                room.cells.reached = self.reached
         self.operations = 0
         self.heard = 0  # the call after which what events say was compared with the tree
         self.set_back: list[str] = []  # sequences that must be handed out again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuzzing.compare import same
 from fuzzing.lists.calls import Notes
 from fuzzing.oracle.life import final
 from fuzzing.oracle.state import Row
@@ -85,6 +86,15 @@ class View:
         fits = count < row.ask.beams and count <= len(self.trial.oracle.model.free_rows)
         fresh = name not in self.forked and len(row.tokens) == row.ask.compute_end == row.prompt_end
         return fits and fresh and row.computed == row.prompt_end and not self.unheard(name)
+
+    def check_spent(self, spent: list[int], inside: list[int], told: Sequence[int]) -> None:
+        """An admission took what its probe told, pool by pool; of states perhaps less. `inside`: groups of snapshots
+        that a step writes itself; but for the last of each they are nobody's due."""
+        for some in self.trial.oracle.model.sharers():
+            now = spent[some[0]] - sum(max(0, inside.count(group) - 1) for group in some)
+            then = sum(told[group] for group in some)
+            most = then if any(self.world.kinds[group].kind == "state" for group in some) else now
+            same("slots of an admission as its probe told", max(now, most), then)
 
     def unheard(self, name: str) -> bool:
         """The KV of its encoder is still to come."""

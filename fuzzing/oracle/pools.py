@@ -324,6 +324,7 @@ class Pools:
         page = self.owner[tier][slot]
         assert page is not None
         if page.group != self.group:
+            self.room.reached["page of another group evicted"] += 1
             self.of(page).evict(tier, slot)
             return
         if self.cells is not None and page.covered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from fuzzing.oracle.cells import Cells
@@ -29,3 +30,4 @@ class Room:
         self.cells = Cells(fast, world.ghosts) if world.adaptive else None
         self.gone = Gone(world.ghosts * fast if world.receipts and not world.adaptive else 0)
         self.filling: set[tuple[int, int]] = set()  # slots that background plans fill
+        self.reached: Counter[str] = Counter()  # how often what happened

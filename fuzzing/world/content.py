@@ -79,11 +79,8 @@ class Content:
         self.num_planes = max(world.planes, 1)
         size = page_bytes(world)
         sizes = [size] * world.num_groups
-        self.arenas: list[ArenaTier] = []
-        for number, slots in enumerate(world.tiers):
-            whole = ArenaTier(f"tier{number}", slots, sizes)  # groups of one pool have one memory
-            views = [whole.view(world.home(group)) for group in range(world.num_groups)]
-            self.arenas.append(ArenaTier.over(f"tier{number}", views))
+        homes = [world.home(group) for group in range(world.num_groups)]
+        self.arenas = [ArenaTier(f"tier{number}", slots, sizes, homes) for number, slots in enumerate(world.tiers)]
         self.flaky = [FlakyTier(arena) for arena in self.arenas[1:]] if world.flaky else []
         tiers: list[Tier] = [*self.arenas[:1], *(self.flaky or self.arenas[1:])]
         layout = PageLayout(size, world.planes)
