@@ -119,7 +119,7 @@ def manifest(folder: Path, pages: int, block: int = 16) -> dict[str, float]:
     log.fence(lambda: None)
     appended, start = time.process_time() - start, time.process_time()
     read = read_manifest(REAL_FILES, folder, FINGERPRINT)
-    assert read is not None and len(read.contents().sums) == pages
+    assert read is not None and len(read.contents(head.pool_of).sums) == pages
     loaded, start = time.process_time() - start, time.process_time()
     log.compact()
     compacted = time.process_time() - start

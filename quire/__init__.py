@@ -32,6 +32,7 @@ from quire.core.records.reports.stats import Counts, Usage
 from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
+from quire.core.records.split import LayerSplit, ModelLayer, split_layers
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold
@@ -48,10 +49,10 @@ __version__ = "0.2.0.dev0"  # the only place: pyproject.toml reads it here
 __all__ = [
     "Batch", "BrokenInvariant", "Cache", "CacheConfig", "Claim", "Claims", "Cleared", "ClientMiss", "ClientReceipt",
     "ConfigWarning", "Counts", "Created", "Encoder", "Event", "EventBatch", "Finished", "Found", "Hold", "InputError",
-    "Kind", "LayerGroup", "Media", "Miss", "MissingExtra", "Move", "Moved", "Plan", "Prefetch", "Prepared", "Probe",
-    "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange", "Retained", "Retention", "Scope",
-    "Sequence", "Setback", "Snapshot", "Span", "StateError", "Stored", "TierConfig", "UnknownError", "Usage", "Writer",
-    "check",
+    "Kind", "LayerGroup", "LayerSplit", "Media", "Miss", "MissingExtra", "ModelLayer", "Move", "Moved", "Plan",
+    "Prefetch", "Prepared", "Probe", "QuireError", "Receipt", "Refusal", "Removed", "Request", "RetainRange",
+    "Retained", "Retention", "Scope", "Sequence", "Setback", "Snapshot", "Span", "StateError", "Stored", "TierConfig",
+    "UnknownError", "Usage", "Writer", "check", "split_layers",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Fitting: how many pages of each layer group fit into an amount of memory, as a config. Knows no cache."""
+"""Fitting: how many pages of each pool fit into an amount of memory, as a config. Knows no cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from quire.core.records.config import MOST_SLOTS, CacheConfig
 from quire.core.records.errors import InputError, say
-from quire.core.records.groups import LayerGroup
+from quire.core.records.groups import LayerGroup, pools_of
 from quire.core.records.memory import parse_bytes, say_bytes
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
@@ -32,7 +32,7 @@ def fitting(
     plain = EngineConfig(1, **settings)
     groups = model.groups(plain.block_size, plain.snapshot_every)
     load = Load(plain.block_size, plain.max_sequences, plain.longest_chunk)
-    nothing_yet = (0,) * len(groups)
+    nothing_yet = (0,) * (max(pools_of(groups)) + 1)
     device = _tier_pages(("device memory", device_bytes), groups, load, nothing_yet)
     has_host = parse_bytes(host_bytes, "host memory") > 0
     settings["host_pages"] = _tier_pages(("host memory", host_bytes), groups, load, device) if has_host else 0
@@ -51,7 +51,7 @@ def _for_pages(disk_bytes: int | str, groups: tuple[LayerGroup, ...]) -> int:
 def _tier_pages(
     asked: tuple[str, int | str], groups: tuple[LayerGroup, ...], load: Load, others: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Pages per group for a kind of memory and its amount, beside those of other tiers; errors speak of that amount."""
+    """Pages per pool for a kind of memory and its amount, beside those of other tiers; errors speak of that amount."""
     what, amount = asked
     num_bytes = parse_bytes(amount, what)
     ask = f"{what} of {amount.strip() if isinstance(amount, str) else f'{num_bytes} bytes'}"
@@ -66,17 +66,18 @@ def _tier_pages(
 
 
 def pages_in(num_bytes: int, groups: tuple[LayerGroup, ...], load: Load, ask: str = "") -> tuple[int, ...]:
-    """Pages per group, so that all hold about equally many tokens of context, and as many as fit.
+    """Pages per pool, so that all groups hold about equally many tokens of context, and as many as fit.
 
     A window group holds what the sequences read at once, and the same again for reuse; a state group a current state
-    and a snapshot for each sequence, and then the regular ones.
+    and a snapshot for each sequence, and then the regular ones. A pool has the pages of all its groups together; which
+    of them has how many is not decided here.
     """
     blocks = _largest(_most_blocks(num_bytes, groups), lambda blocks: _bytes(blocks, groups, load) <= num_bytes)
     if blocks < 2:
         least = _bytes(2, groups, load)
         ask = ask or f"a cache of {num_bytes} bytes"
         raise InputError(say(ask, f"two blocks take {least} bytes", "give more memory"))
-    return tuple(_pages(blocks, group, load) for group in groups)
+    return _pool_pages(blocks, groups, load)
 
 
 def _most_blocks(num_bytes: int, groups: tuple[LayerGroup, ...]) -> int:
@@ -93,11 +94,19 @@ def _largest(high: int, fits: Callable[[int], bool]) -> int:
 
 
 def _countable(blocks: int, groups: tuple[LayerGroup, ...], load: Load, left: tuple[int, ...]) -> bool:
-    return all(_pages(blocks, group, load) <= most for group, most in zip(groups, left, strict=True))
+    return all(pages <= most for pages, most in zip(_pool_pages(blocks, groups, load), left, strict=True))
 
 
 def _bytes(blocks: int, groups: tuple[LayerGroup, ...], load: Load) -> int:
     return sum(_pages(blocks, group, load) * group.page_bytes for group in groups)
+
+
+def _pool_pages(blocks: int, groups: tuple[LayerGroup, ...], load: Load) -> tuple[int, ...]:
+    pools = pools_of(groups)
+    pages = [0] * (max(pools) + 1)
+    for pool, group in zip(pools, groups, strict=True):
+        pages[pool] += _pages(blocks, group, load)
+    return tuple(pages)
 
 
 def _pages(blocks: int, group: LayerGroup, load: Load) -> int:
@@ -114,7 +123,8 @@ def _groups_of_pools(config: CacheConfig) -> list[str]:
     """Who lives in each pool."""
     homes = list(zip(config.pool_of, config.groups, strict=True))
     pools = range(config.num_pools)
-    return [" or ".join(repr(group.name) for home, group in homes if home == pool) for pool in pools]
+    names = [[repr(group.name) for home, group in homes if home == pool] for pool in pools]
+    return [" or ".join(filter(None, (", ".join(some[:-1]), some[-1]))) for some in names]
 
 
 def memory_in_words(config: CacheConfig) -> str:

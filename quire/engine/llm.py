@@ -66,7 +66,7 @@ class Output:
 
 
 class ModelMemory(TypedDict, total=False):
-    """Where a model and its pages are: "cpu", "float32", "512MiB", 0, no disk if nothing else is said."""
+    """Where a model and its pages are: "cpu", "float32", "512MiB", 0, no disk, one pool if nothing else is said."""
 
     device: str
     dtype: str
@@ -74,6 +74,7 @@ class ModelMemory(TypedDict, total=False):
     host_bytes: int | str
     disk: DiskConfig | str | Path | None
     disk_bytes: int | str
+    share_pool: bool  # layers with full attention and with windows have their pages in one pool
 
 
 class LLM:
@@ -110,7 +111,8 @@ class LLM:
             check_device(device)
             place = smollm2.folder(tell) if model is None else checked(model)
             tell(f"loading {model if is_hub_id(model) else place.name}")
-            model = load(place, device=device, dtype=memory.get("dtype", "float32"))
+            dtype, share_pool = memory.get("dtype", "float32"), memory.get("share_pool", True)
+            model = load(place, device=device, dtype=dtype, share_pool=share_pool)
         self.model = model
         if config is None:
             host = memory.get("host_bytes", 0 if shared is None and disk is None else HOST_BYTES)
@@ -217,7 +219,7 @@ class LLM:
 def _check_memory(model: object, config: EngineConfig | None, memory: ModelMemory) -> None:
     """Refuse what would be ignored: a config has pages already, and a model that is loaded is where it is."""
     sized = [] if config is None else ["device_bytes", "host_bytes"]
-    placed = ["device", "dtype"] if isinstance(model, Model) else []
+    placed = ["device", "dtype", "share_pool"] if isinstance(model, Model) else []
     for name, fact in [
         *((name, "the config says how many pages there are") for name in sized),
         *((name, "the model is loaded already") for name in placed),

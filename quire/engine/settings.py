@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class EngineConfig:
     """Sizes and budgets of one engine."""
 
-    device_pages: int | Sequence[int]  # slots on the device, for each layer group alike or one number per group
+    device_pages: int | Sequence[int]  # slots on the device, for each pool of layer groups alike or one number per pool
     host_pages: int | Sequence[int] = 0  # and in host memory
     block_size: int = 16
     max_num_tokens: int = 512  # tokens one step computes, decoding included: never exceeded
@@ -57,7 +57,7 @@ class EngineConfig:
             value = getattr(self, name)
             if any(type(one) is not int or not 0 <= one <= LARGEST for one in _each(value)):
                 fact = f"it is no number of pages from 0 to {LARGEST}"
-                raise InputError(say(f"{name} {shown(value)}", fact, "give one, or a list with one per layer group"))
+                raise InputError(say(f"{name} {shown(value)}", fact, "give one, or a list with one per pool"))
         if self.max_num_tokens < self.max_sequences:
             fact = f"{self.max_sequences} sequences compute a token each"
             cure = f"give at least {self.max_sequences}, or lower max_sequences"

@@ -51,13 +51,18 @@ class TierInfo:
     @property
     def first_of(self) -> tuple[int, ...]:
         """By group: the first group that has the same slots; itself where it shares them with none before it."""
-        return tuple(map(self.pool_of.index, self.pool_of))
+        return first_of(self.pool_of)
 
     @property
     def num_bytes(self) -> int:
         """Of all its slots, those of a pool counted once."""
         owners = sorted(set(self.first_of))
         return sum(self.num_slots[group] * self.page_bytes[group] for group in owners)
+
+
+def first_of(pool_of: Sequence[int]) -> tuple[int, ...]:
+    """By group: the first group of its pool, whose number stands for all of them."""
+    return tuple(map(pool_of.index, pool_of))
 
 
 class Tier(Protocol):
@@ -193,6 +198,15 @@ def check_distinct(info: TierInfo, group: int, slots: Sequence[int]) -> None:
     if len(set(slots)) != len(slots):
         fact = f"{len(slots)} slots, {len(set(slots))} of them different"
         raise InputError(say(f"a write to tier {info.name!r}, group {group}", fact, "write each slot once per call"))
+
+
+def check_pools(info: TierInfo, pool_of: Sequence[int]) -> None:
+    """Refuse a tier in which groups share slots that have pools of their own in the cache: they would be mixed up."""
+    for group, first in enumerate(info.first_of):
+        if pool_of[first] != pool_of[group]:
+            fact = "they have the same slots here, and pools of their own in the cache"
+            cure = "give groups of one pool, and no others, the same memory"
+            raise InputError(say(f"tier {info.name!r}, groups {first} and {group}", fact, cure))
 
 
 def pools_in(name: str, ends: Sequence[tuple[int, int]]) -> tuple[int, ...]:

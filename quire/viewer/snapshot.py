@@ -128,16 +128,19 @@ class Snapshots:
 
     def _pools(self, colour: Colour) -> list[dict[str, Any]]:
         config = self.cache.config
-        pairs = [(tier, group) for tier in range(len(config.tiers)) for group in range(len(config.groups))]
+        firsts = [config.pool_of.index(pool) for pool in range(config.num_pools)]  # one map, whoever shares it
+        pairs = [(tier, group) for tier in range(len(config.tiers)) for group in firsts]
         pairs = [(tier, group) for tier, group in pairs if config.slots_of(tier, group)]
         return [self._pool(tier, group, colour) for tier, group in pairs[:MOST_POOLS]]
 
     def _pool(self, tier: int, group: int, colour: Colour) -> dict[str, Any]:
         slots = slots_of_pool(self.cache, tier, group)
         cells = cells_of(slots, self._shades(slots, tier, group, colour), colour)
+        pools = self.cache.config.pool_of
         return {
             "tier": tier,
             "group": group,
+            "groups": [nth for nth, pool in enumerate(pools) if pool == pools[group]],
             "slots": cells.num_slots,
             "per_cell": cells.slots_per_cell,
             "counts": cells.counts,

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 NAMES = ("llama", "gemma3", "qwen3_next")
+POOLED = ("gemma3_pool",)  # as gemma3, and an engine keeps all its pages in one pool, which is what it does by itself
 RECURRENT = ("qwen3_next",)
 VOCAB = 256
 EOS = tuple(range(2, 10))  # several, so that some answers end early
@@ -57,7 +58,7 @@ def config_of(name: str) -> PretrainedConfig:
     shape: dict[str, Any] = SHAPE
     if name == "llama":
         return LlamaConfig(num_hidden_layers=2, **shape)
-    if name == "gemma3":
+    if name in ("gemma3", *POOLED):
         kinds = ["sliding_attention"] * 2 + ["full_attention"]
         return Gemma3TextConfig(num_hidden_layers=3, sliding_window=WINDOW, layer_types=kinds, **shape)
     assert name == "qwen3_next", name

@@ -9,10 +9,9 @@ from multiprocessing import get_context
 
 import torch
 
-from quire.engine import of
-
 from . import families
 from .reference import Reference
+from .steps import model_of
 from .test_exact import ANSWERS_PER_TIE, Pair, assert_seen, run_talk
 
 _pairs: dict[str, Pair] = {}  # of this process
@@ -22,7 +21,7 @@ def pair_of(name: str) -> Pair:
     if name not in _pairs:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        _pairs[name] = Pair(name, of(families.build(name)), Reference(families.build(name)))
+        _pairs[name] = Pair(name, model_of(name), Reference(families.build(name)))
     return _pairs[name]
 
 
@@ -38,7 +37,7 @@ def talk(job: tuple[str, int]) -> tuple[int, Counter[str], list[str], str | None
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=families.NAMES)
+    parser.add_argument("name", choices=(*families.NAMES, *families.POOLED))
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
     parser.add_argument("--jobs", type=int, default=2)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import quire
+from quire.core.records.groups import LayerGroup, pools_of
 from quire.engine import Model, of
 from quire.engine.choose.sample import sample
 from quire.engine.choose.sampling import Sampling
@@ -34,13 +35,21 @@ SMALL: dict[str, Any] = {
 @cache
 def model_of(name: str) -> Model:
     """A tiny model, for engines only."""
-    return of(families.build(name))
+    return of(families.build(name), share_pool=name in families.POOLED)
 
 
 @cache
 def reference_of(name: str) -> Reference:
     """One with the same weights, for transformers only."""
     return Reference(families.build(name))
+
+
+def by_pool(pages: Sequence[int], groups: Sequence[LayerGroup]) -> list[int]:
+    """Pages of each pool that has room for what each of its groups is to have."""
+    total = Counter[int]()
+    for pool, number in zip(pools_of(groups), pages, strict=True):
+        total[pool] += number
+    return [total[pool] for pool in sorted(total)]
 
 
 def open_engine(model: str | Model, pages: Any, host: Any = 0, **settings: Any) -> Engine:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import quire
-from quire.core.records.groups import Lengths
+from quire.core.records.groups import LayerGroup, Lengths, pools_of
 from quire.engine import Model
 from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
@@ -25,6 +25,7 @@ from quire.engine.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
 from .families import FIRST_WORD, VOCAB
+from .steps import by_pool
 
 LONGEST_ANSWER = 16
 MOST_BEAMS = 4
@@ -41,8 +42,11 @@ def random_words(dice: np.random.Generator, count: int) -> Tokens:
 class WornTier:
     """Host memory of which one read in three fails."""
 
-    def __init__(self, num_slots: Sequence[int], page_bytes: Sequence[int], seed: int) -> None:
-        self.arena, self.dice = ArenaTier("host", num_slots, page_bytes), np.random.default_rng(seed)
+    def __init__(self, pages: Sequence[int], groups: Sequence[LayerGroup], seed: int) -> None:
+        pools = pools_of(groups)
+        sizes = [group.page_bytes for group in groups]
+        self.arena = ArenaTier("host", [pages[pool] for pool in pools], sizes, pools)
+        self.dice = np.random.default_rng(seed)
 
     def info(self) -> TierInfo:
         return self.arena.info()
@@ -139,7 +143,7 @@ class Talk:
         first = max(1, self.longest - block)
         lives = [(prompt, prompt + LONGEST_ANSWER, self.most_beams) for prompt in range(first, self.longest + 1)]
         lives += [(prompt, prompt + 1, 1) for prompt in range(self.longest, longest)]  # one that comes back
-        least = [
+        most = [
             max(
                 group.most(Lengths(prompt, prompt, end), beams, block, chunk or budget)
                 for prompt, end, most_beams in lives
@@ -147,9 +151,10 @@ class Talk:
             )
             for group in groups
         ]
+        least = by_pool(most, groups)
         device = tuple(pages + int(dice.integers(0, 3 if self._one_in(2) else self.most_spare)) for pages in least)
         plenty = int(dice.integers(1, 5))
-        host = (0,) * len(groups) if self._one_in(3) else tuple(int(dice.integers(0, plenty * n)) for n in least)
+        host = (0,) * len(least) if self._one_in(3) else tuple(int(dice.integers(0, plenty * n)) for n in least)
         reuse = not self._one_in(8)
         return EngineConfig(
             device_pages=device, host_pages=host if reuse else 0, block_size=block, max_num_tokens=budget,
@@ -162,7 +167,7 @@ class Talk:
         if isinstance(pages, int) or not any(pages) or self._one_in(3):
             return None  # a plain one, or none at all
         groups = self.model.groups(self.config.block_size, self.config.snapshot_every)
-        return [WornTier(pages, [group.page_bytes for group in groups], self.seed)]
+        return [WornTier(pages, groups, self.seed)]
 
     def _draw_sampling(self) -> Sampling:
         dice = self.dice

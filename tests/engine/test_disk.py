@@ -57,7 +57,7 @@ def answer(engine: Engine, prompt: Sequence[int], count: int = 6, **options: Any
     return run
 
 
-@pytest.mark.parametrize("name", families.NAMES)
+@pytest.mark.parametrize("name", (*families.NAMES, *families.POOLED))
 def test_the_next_engine_reuses_what_the_last_one_computed(name: str, tmp_path: Path) -> None:
     prompt = words(0, 100)
     with lasting(name, tmp_path) as first:
@@ -104,15 +104,18 @@ def test_scopes_and_models_do_not_mix(tmp_path: Path) -> None:
         assert answer(third, prompt, scope=Scope(salt="b")).reused == 56
 
 
-@pytest.mark.parametrize("name", families.NAMES)
+@pytest.mark.parametrize("name", (*families.NAMES, *families.POOLED))
 def test_many_prompts_on_little_memory_are_answered_exactly(name: str, tmp_path: Path) -> None:
     """Pages come and go between disk, host and device while others are computed; twice, with a restart between."""
     dice = np.random.default_rng(5)
-    pages = {"llama": (28, 24), "gemma3": ((28, 40), (24, 30)), "qwen3_next": ((28, 14), (24, 10))}[name]
+    pages = {
+        "llama": (28, 24, 40), "gemma3": ((28, 40), (24, 30), 40), "gemma3_pool": (90, 70, 120),
+        "qwen3_next": ((28, 14), (24, 10), 40),
+    }[name]  # fmt: skip
     prompts = [[*words(200 * n, 20 + 7 * n), *words(300 * n, 30)] for n in range(6)]
     brought = 0
     for _ in range(2):
-        with lasting(name, tmp_path, *pages, disk=40) as engine:
+        with lasting(name, tmp_path, *pages) as engine:
             runs = []
             for _ in range(3):
                 for _ in range(3):

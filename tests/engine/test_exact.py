@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from quire import InputError  # noqa: E402
-from quire.engine import Model, load, of  # noqa: E402
+from quire.engine import Model, load  # noqa: E402
 from quire.engine.choose.sampling import Sampling  # noqa: E402
 from quire.engine.engine import Engine  # noqa: E402
 from quire.engine.model import smollm2  # noqa: E402
@@ -26,9 +26,12 @@ from quire.engine.settings import EngineConfig  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import SCORES, Difference, Reference, assert_same  # noqa: E402
+from .steps import model_of  # noqa: E402
 from .talks import Done, Speak, Talk, Tokens, random_words  # noqa: E402
 
-TALKS = {"llama": range(12), "gemma3": range(10, 22), "qwen3_next": range(6, 18)}  # seeds of worlds that see it all
+TALKS = {  # seeds of worlds that see it all
+    "llama": range(12), "gemma3": range(10, 22), "gemma3_pool": range(10, 22), "qwen3_next": range(6, 18),
+}  # fmt: skip
 MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000
 EVERYWHERE = (
@@ -55,10 +58,10 @@ class Pair:
     speak: Speak = random_words
 
 
-@pytest.fixture(scope="module", params=families.NAMES)
+@pytest.fixture(scope="module", params=(*families.NAMES, *families.POOLED))
 def pair(request: pytest.FixtureRequest) -> Pair:
     name = str(request.param)
-    return Pair(name, of(families.build(name)), Reference(families.build(name)))
+    return Pair(name, model_of(name), Reference(families.build(name)))
 
 
 def compare(pair: Pair, done: Done, what: str) -> list[Difference]:

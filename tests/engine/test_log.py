@@ -35,10 +35,16 @@ def test_a_model_that_was_loaded(log: pytest.LogCaptureFixture, tmp_path: Path) 
 
 def test_pages_per_layer_group(log: pytest.LogCaptureFixture) -> None:
     config = EngineConfig([1200, 40], [80, 20], block_size=8, max_num_tokens=64, max_sequences=8, max_length=256)
-    Engine(of(families.build("gemma3")), config).close()
+    Engine(of(families.build("gemma3"), share_pool=False), config).close()
     (line,) = log.messages
     pages = "1,200 of 'full' and 40 of 'window' in device memory, 80 of 'full' and 20 of 'window' in host memory"
     assert line.startswith("an engine for Model(Gemma3") and line.endswith(f"pages: {pages}; 8 tokens each")
+
+
+def test_pages_per_pool(log: pytest.LogCaptureFixture) -> None:
+    config = EngineConfig(1200, block_size=8, max_num_tokens=64, max_sequences=8, max_length=256)
+    Engine(of(families.build("gemma3")), config).close()
+    assert log.messages[0].endswith("pages: 1,200 of 'full', 'window 1' or 'window 2' in device memory; 8 tokens each")
 
 
 def test_a_preemption(log: pytest.LogCaptureFixture) -> None:

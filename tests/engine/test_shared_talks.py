@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from quire.engine import of
 from quire.engine.engine import Engine
 from quire.engine.model.layers import Model
 from quire.engine.settings import EngineConfig
@@ -19,9 +18,10 @@ from quire.tiers.shared import SharedCache, SharedConfig
 
 from . import families, talks
 from .reference import Reference
+from .steps import model_of
 from .test_exact import Pair, run_talk
 
-FIRST = {"gemma3": 3, "qwen3_next": 0}  # talks with a host
+FIRST = {"gemma3": 3, "gemma3_pool": 3, "qwen3_next": 0}  # talks with a host
 
 
 def sharing(folder: Path, opened: list[SharedCache], model: Model, config: EngineConfig, **more: Any) -> Engine:
@@ -36,7 +36,7 @@ def sharing(folder: Path, opened: list[SharedCache], model: Model, config: Engin
 
 
 def play(name: str, seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(name, of(families.build(name)), Reference(families.build(name)))
+    pair = Pair(name, model_of(name), Reference(families.build(name)))
     opened: list[SharedCache] = []
     ties = answers = 0
     for seed in seeds:
@@ -48,12 +48,12 @@ def play(name: str, seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(shared.counts().hits for shared in opened) > 0
 
 
-@pytest.mark.parametrize("name", families.NAMES[1:])  # windows and states are the hard ones
+@pytest.mark.parametrize("name", (*families.NAMES[1:], *families.POOLED))  # windows and states are the hard ones
 def test_a_random_talk_over_a_store(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(name, range(FIRST[name], FIRST[name] + 1), tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", families.NAMES)
+@pytest.mark.parametrize("name", (*families.NAMES, *families.POOLED))
 def test_many_random_talks_over_a_store(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(name, range(100, 160), tmp_path, monkeypatch)

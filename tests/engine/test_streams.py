@@ -32,6 +32,7 @@ from quire.engine.step.branch import Branch  # noqa: E402
 
 from . import families  # noqa: E402
 from .reference import Reference  # noqa: E402
+from .steps import by_pool  # noqa: E402
 from .threads import PATIENCE, Crew, until  # noqa: E402
 from .words import byte_tokenizer  # noqa: E402
 
@@ -111,7 +112,7 @@ def config_of(model: Model) -> EngineConfig:
     """Room for a few of them on the device, and for a few more on the host; states enough, so that pages run out."""
     lengths = Lengths(LONGEST_PROMPT, LONGEST_PROMPT, LONGEST_PROMPT + LONGEST_ANSWER)
     groups = model.groups(BLOCK, 2 * BLOCK)
-    least = [2 * ROWS if group.current else group.most(lengths, 2, BLOCK, 48) for group in groups]
+    least = by_pool([2 * ROWS if group.current else group.most(lengths, 2, BLOCK, 48) for group in groups], groups)
     return EngineConfig(
         tuple(pages + pages // 2 for pages in least), host_pages=tuple(3 * pages for pages in least), block_size=BLOCK,
         max_num_tokens=48, max_sequences=ROWS, max_length=LONGEST_PROMPT + LONGEST_ANSWER, snapshot_every=2 * BLOCK,

@@ -24,7 +24,7 @@ NOW_SHOWN = {
         ("eviction='empty_first'", "eviction='lru', ghosts=8, min_uses=1, receipts=False, receipt_scopes=0"),
         ("slots=(64, 32, 8))", "slots=(64, 32, 8), slow=False)"),
         ("slots=128)", "slots=128, slow=False)"),
-        ("extra_tokens=None)", "extra_tokens=None, snapshot_decoding=None, snapshot_inside=False)"),
+        ("extra_tokens=None)", "extra_tokens=None, snapshot_decoding=None, snapshot_inside=False, pool=None)"),
         ("max_events=1048576,", "max_events=1048576, prefetch_share=0.5, lasting=False,"),
     ]
 }  # in a config's repr

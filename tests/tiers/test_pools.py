@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from quire.core.records.errors import InputError
 from quire.core.records.plan import Kind
 from quire.tiers import ArenaTier, Bytes, Mover, PageLayout, Tier, TierInfo
-from quire.tiers.base import pools_in
+from quire.tiers.base import check_pools, pools_in
 from quire.tiers.batch import Ground
+from quire.tiers.shared.ground import _touched
 
 from .stand_ins import FlakyTier, Meaning, Place, Row, plan_of
 
@@ -167,3 +168,20 @@ def test_tensors_of_a_pool_are_one_memory_too() -> None:
     with Mover([device, host], LAYOUTS, BLOCK) as mover:
         assert mover.run(plan_of(0, on(1, 0, 3), off(0, 1, 1), on(1, 2, 1), off(3, 1, 2))) == []
     assert np.array_equal(host.view(1)[1], before[1]) and not shared[1].any() and not host.view(0)[2].any()
+
+
+def test_a_store_waits_for_plans_that_move_another_groups_page_out_of_its_slot() -> None:
+    """What a shared store brings for group 1 goes into a slot that a plan under way still reads for group 0."""
+    plan = plan_of(0, off(0, 1, 2), (SWAP, 0, (DEVICE, 3), (HOST, 1), BLOCK), on(2, 0, 0))
+    assert _touched(plan, POOLS, reading=False) == {
+        (0, DEVICE, 1), (0, HOST, 2), (0, DEVICE, 3), (0, HOST, 1), (1, HOST, 0), (1, DEVICE, 0),
+    }  # fmt: skip
+    assert _touched(plan, POOLS, reading=True) == {(0, HOST, 2), (0, DEVICE, 3), (0, HOST, 1), (1, DEVICE, 0)}
+
+
+def test_a_tier_must_not_share_what_the_cache_does_not() -> None:
+    info = TierInfo("host", (3, 3, 3), (8, 8, 8), (0, 1, 0))
+    check_pools(info, (0, 1, 0))
+    check_pools(TierInfo("host", (3, 3, 3), (8, 8, 8)), (0, 1, 0))  # memory of its own for each is more than needed
+    with pytest.raises(InputError, match="groups 0 and 2: they have the same slots here, and pools of their own in"):
+        check_pools(info, (0, 1, 1))

@@ -230,3 +230,13 @@ def test_labels_of_the_gone_are_forgotten() -> None:
     traffic.cache.forget(Scope(lora="poet"))
     snapshots._read = -9e9  # now, not in two seconds
     assert len(snapshots.make("scope")["scopes"]) == 2
+
+
+def test_a_pool_that_groups_share_is_one_map(store: StoreName) -> None:
+    groups = (LayerGroup("full", pool="kv"), LayerGroup("near", window=8, pool="kv"), LayerGroup("other"))
+    cache = Cache(CacheConfig((TierConfig("device", (12, 6)),), block_size=4, groups=groups), store=store)
+    cache.add_sequence_batch([Request("a", np.arange(10, dtype=np.int32))])
+    first, second = Snapshots(CacheSource(cache)).make("age")["pools"]
+    assert (first["group"], first["groups"], first["slots"]) == (0, [0, 1], 12)
+    assert (second["group"], second["groups"], second["slots"]) == (2, [2], 6)
+    assert first["counts"][SlotState.EMPTY] == cache.usage(0, 1).empty == 6 and second["counts"][SlotState.EMPTY] == 3

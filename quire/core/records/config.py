@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.groups import LARGEST, LayerGroup
+from quire.core.records.groups import LARGEST, LayerGroup, pools_of
 from quire.core.records.tuples import keep_tuples
 
 MAX_TIERS = 8
@@ -217,9 +217,7 @@ class CacheConfig:
     @property
     def pool_of(self) -> tuple[int, ...]:
         """By group: the number of its pool. Pools are counted in the order in which groups first name them."""
-        names = [number if group.pool is None else group.pool for number, group in enumerate(self.groups)]
-        found = list(dict.fromkeys(names))
-        return tuple(found.index(name) for name in names)
+        return pools_of(self.groups)
 
     @property
     def num_pools(self) -> int:

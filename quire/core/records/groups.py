@@ -333,3 +333,10 @@ class LayerGroup:
             why = f"needs {least} pages to resume, and its pool has {slots}"
             return f"(window {self.window}) {why}: long prompts are computed from the start"
         return None
+
+
+def pools_of(groups: Sequence[LayerGroup]) -> tuple[int, ...]:
+    """By group: the number of its pool. Pools are counted in the order in which groups first name them."""
+    names = [number if group.pool is None else group.pool for number, group in enumerate(groups)]
+    found = list(dict.fromkeys(names))
+    return tuple(found.index(name) for name in names)

@@ -2,7 +2,8 @@
 
     layer 0   1   2   3   4   5        layer types, from the config
           w   w   f   w   w   f
-    group 1   1   0   1   1   0        one layer group per reading rule and shape of KV
+    group 1   1   0   2   2   0        groups of equally many layers, each of one reading rule, in one pool
+    group 1   1   0   1   1   0        or one per reading rule, with pools of their own (share_pool=False)
 
 Knows no folders, no cache and no steps; `load.py` makes a model read pages.
 """
@@ -10,7 +11,7 @@ Knows no folders, no cache and no steps; `load.py` makes a model read pages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import torch
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
+from quire.core.records.split import LayerPlace, ModelLayer, split_layers
 
 KNOWN = ("full_attention", "sliding_attention", "linear_attention")
 ALIGNMENT = 16  # bytes; parts of a state page begin at multiples of it
@@ -26,19 +28,26 @@ ALIGNMENT = 16  # bytes; parts of a state page begin at multiples of it
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """Layers that keep keys and values, of one reading rule. A page is [layers, 2, block, heads, dim]."""
+    """Layers that keep keys and values, of one reading rule. A page is [layers and padding, 2, block, heads, dim]."""
 
     name: str
     layers: tuple[int, ...]
     heads: int
     dim: int
     window: int | None = None
+    pool: str | None = field(default=None, repr=False)  # the repr is part of a fingerprint: what lies where in a page
+    padding: int = field(default=0, repr=False)  # room for more layers; the size of a page tells it
+
+    @property
+    def depth(self) -> int:
+        """Layers that a page has room for."""
+        return len(self.layers) + self.padding
 
     def group(self, block_size: int, itemsize: int, snapshot_every: int) -> LayerGroup:
         """The layer group of a cache with such blocks."""
-        planes = 2 * len(self.layers)
+        planes = 2 * self.depth
         page_bytes = planes * block_size * self.heads * self.dim * itemsize
-        return LayerGroup(self.name, page_bytes=page_bytes, planes=planes, window=self.window)
+        return LayerGroup(self.name, page_bytes=page_bytes, planes=planes, window=self.window, pool=self.pool)
 
 
 class StatePart(NamedTuple):
@@ -75,13 +84,6 @@ class StateShape:
 
 
 Shape = KvShape | StateShape
-
-
-class LayerPlace(NamedTuple):
-    """Where a layer's keys, values or state are."""
-
-    group: int  # its layer group
-    nth: int  # which of the group's layers it is
 
 
 def places_of(shapes: tuple[Shape, ...]) -> dict[int, LayerPlace]:
@@ -131,21 +133,39 @@ def _aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def shapes_of(module: Any) -> tuple[Shape, ...]:
-    """Its layer groups: full attention first, then windows, then states."""
+def shapes_of(module: Any, share_pool: bool = True) -> tuple[Shape, ...]:
+    """Its layer groups: full attention first, then windows, then states.
+
+    `share_pool`: where there are both of the first, they are cut into groups of one page size, that share one pool.
+    """
     config = module.config.get_text_config()
     kinds = _layer_types(config)
     by_kind = {kind: tuple(nth for nth, one in enumerate(kinds) if one == kind) for kind in KNOWN}
     heads = config.num_key_value_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     shapes: list[Shape] = []
-    if layers := by_kind["full_attention"]:
-        shapes.append(KvShape("full", layers, heads, dim))
-    if layers := by_kind["sliding_attention"]:
-        shapes.append(KvShape("window", layers, heads, dim, window=int(config.sliding_window)))
+    full, windows = by_kind["full_attention"], by_kind["sliding_attention"]
+    if full and windows and share_pool:
+        shapes += _split(full, windows, int(config.sliding_window), (heads, dim))
+    else:
+        if full:
+            shapes.append(KvShape("full", full, heads, dim))
+        if windows:
+            shapes.append(KvShape("window", windows, heads, dim, window=int(config.sliding_window)))
     if layers := by_kind["linear_attention"]:
         shapes.append(_state_shape(module, layers))
     return tuple(shapes)
+
+
+def _split(full: tuple[int, ...], windows: tuple[int, ...], window: int, kv: tuple[int, int]) -> list[KvShape]:
+    """Groups of equally many layers in one pool; keys and values have one shape in all of them."""
+    numbers = sorted((*full, *windows))
+    one = 2 * kv[0] * kv[1]
+    split = split_layers([ModelLayer(one, None if number in full else window) for number in numbers])
+    return [
+        KvShape(group.name, tuple(numbers[nth] for nth in layers), *kv, group.window, group.pool, padding)
+        for group, layers, padding in zip(split.groups, split.layers, split.padded, strict=True)
+    ]
 
 
 def _layer_types(config: Any) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from quire.core.records.errors import InputError, say
+from quire.core.records.errors import InputError, say, shown
 from quire.engine.model import attention, recurrent
 from quire.engine.model.folders import TOKENIZER_FILES, checked, first_line, wrong_model
 from quire.engine.model.layers import Model, places_of, shapes_of
@@ -28,25 +28,30 @@ _ONE_AT_A_TIME = RLock()  # what is silenced belongs to the whole process: two a
 _log = logging.getLogger("quire.engine")
 
 
-def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Model:
-    """A decoder and its tokenizer from a local folder in transformers' format. Nothing in it is run as code."""
+def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32", share_pool: bool = True) -> Model:
+    """A decoder and its tokenizer from a local folder in transformers' format. Nothing in it is run as code.
+
+    `share_pool`: layers with full attention and with windows have their pages in one pool (Gemma-3).
+    """
     place = checked(folder)
     kind = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(say(f"dtype {dtype!r}", "it is no floating point type of torch", "use float32 or bfloat16"))
     module, tokenizer = _read(place, kind)
-    model = replace(of(module.to(device), tokenizer), folder=place)
+    model = replace(of(module.to(device), tokenizer, share_pool=share_pool), folder=place)
     _log.info("loaded %s: %r", place, model)
     return model
 
 
-def of(module: Any, tokenizer: Any = None) -> Model:
+def of(module: Any, tokenizer: Any = None, *, share_pool: bool = True) -> Model:
     """Around a transformers decoder in memory. From now on it reads pages: use it through an engine only."""
     config = module.config.get_text_config()
     if any(hasattr(part, "sinks") for part in module.modules()):
         fact = "its attention has learned sinks, which the engine has not"
         raise InputError(say(f"model type {config.model_type!r}", fact, "use another model"))
-    shapes = shapes_of(module)
+    if type(share_pool) is not bool:
+        raise InputError(say(f"share_pool {shown(share_pool)}", "it is on or off", "pass True or False"))
+    shapes = shapes_of(module, share_pool)
     attention.install(module)
     recurrent.install(module)
     module.eval()

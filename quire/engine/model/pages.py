@@ -1,5 +1,9 @@
 """Pages: the bytes behind an engine's cache: device memory, typed views for kernels, colder tiers, the mover.
 
+    pool 0   slot 0   slot 1   slot 2 ...     one arena per pool and tier
+             ──kv[0]: full, 4 layers──        groups of one pool are views of the same memory:
+             ──kv[1]: window, 4 layers──      whose page is in a slot the cache knows
+
 Knows which byte belongs to which layer. Decides nothing: the cache names slots, plans say what moves.
 """
 
@@ -30,36 +34,38 @@ class StateView(NamedTuple):
 
 
 class Pages:
-    """Memory of all tiers. `kv[group]` is [slots, layers, 2, block, heads, dim], `states[layer]` a StateView."""
+    """Memory of all tiers. `kv[group]` is [slots, layers, 2, block, heads, dim], `states[layer]` a StateView.
+
+    `arenas[group]` is uint8 [slots, page_bytes]; groups of one pool have the same one.
+    """
 
     def __init__(self, model: Model, config: CacheConfig, colder: Sequence[Tier] | None = None) -> None:
-        sizes = [group.page_bytes for group in config.groups]
-        slots = [config.slots_of(0, group) for group in range(len(sizes))]
-        with _memory("device", slots, sizes):
-            self.arenas = [
+        with _memory(config, 0):
+            own = [
                 torch.zeros(number, size, dtype=torch.uint8, device=model.device)
-                for number, size in zip(slots, sizes, strict=True)
+                for number, size in _pool_sizes(config, 0)
             ]
+        self.arenas = [own[pool] for pool in config.pool_of]
         self.kv: dict[int, torch.Tensor] = {}
         self.states: dict[int, StateView] = {}
         for group, (shape, arena) in enumerate(zip(model.shapes, self.arenas, strict=True)):
             if isinstance(shape, KvShape):
-                form = (len(shape.layers), 2, config.block_size, shape.heads, shape.dim)
+                form = (shape.depth, 2, config.block_size, shape.heads, shape.dim)
                 self.kv[group] = arena.view(model.dtype).view(len(arena), *form)
             else:
                 self.states.update(_state_views(shape, arena, model.dtype))
         self.device_tier: Tier = _device_tier(self.arenas)
-        below = _host_tiers(config, sizes, model.device) if colder is None else colder
+        below = _host_tiers(config, model.device) if colder is None else colder
         self.tiers: list[Tier] = [self.device_tier, *below]
         layouts = [PageLayout(group.page_bytes, group.planes) for group in config.groups]
         self.mover = Mover(self.tiers, layouts, config.block_size)
 
     def once_more(self) -> list[Tier]:
         """The same memory as tiers of their own, for another thread: a tier has one caller at a time."""
-        sizes = range(len(self.arenas))
+        groups = range(len(self.arenas))
         tiers: list[Tier] = [_device_tier(self.arenas)]
         for tier in self.tiers[1:]:
-            views = [tier.view(group) for group in sizes] if isinstance(tier, MemoryTier) else None
+            views = [tier.view(group) for group in groups] if isinstance(tier, MemoryTier) else None
             tiers.append(tier if views is None else ArenaTier.over(tier.info().name, views))
         return tiers
 
@@ -88,31 +94,36 @@ def _device_tier(arenas: list[Any]) -> Tier:
     return TorchTier("device", arenas)
 
 
-def _host_tiers(config: CacheConfig, sizes: list[int], device: torch.device) -> list[Tier]:
+def _pool_sizes(config: CacheConfig, tier: int) -> list[tuple[int, int]]:
+    """By pool: its slots in a tier, and the bytes of one."""
+    sizes = dict(zip(config.pool_of, (group.page_bytes for group in config.groups), strict=True))
+    return [(config.tiers[tier].of_pool(pool), sizes[pool]) for pool in range(config.num_pools)]
+
+
+def _host_tiers(config: CacheConfig, device: torch.device) -> list[Tier]:
     """Arenas in host memory; beside a GPU pinned, so that it can read and write them itself."""
     tiers: list[Tier] = []
     for place, tier in enumerate(config.tiers[1:], 1):
         if tier.slow:  # no step touches it, and its bytes are somebody else's
             continue
-        slots = [config.slots_of(place, group) for group in range(len(sizes))]
-        with _memory(tier.name, slots, sizes):
-            if device.type == "cpu":
-                tiers.append(ArenaTier(tier.name, slots, sizes))
-                continue
-            pairs = zip(slots, sizes, strict=True)
-            pinned = [torch.zeros(number, size, dtype=torch.uint8, pin_memory=True).numpy() for number, size in pairs]
-            tiers.append(ArenaTier.over(tier.name, pinned))
+        with _memory(config, place):
+            pinned = device.type != "cpu"
+            own = [
+                torch.zeros(number, size, dtype=torch.uint8, pin_memory=pinned).numpy()
+                for number, size in _pool_sizes(config, place)
+            ]
+        tiers.append(ArenaTier.over(tier.name, [own[pool] for pool in config.pool_of]))
     return tiers
 
 
 @contextmanager
-def _memory(tier: str, slots: list[int], sizes: list[int]) -> Iterator[None]:
+def _memory(config: CacheConfig, tier: int) -> Iterator[None]:
     """Memory that cannot be had is told as the amount that was asked for: torch and NumPy each say it in their way."""
     try:
         yield
     except QuireError:
         raise
     except (MemoryError, RuntimeError, ValueError) as wrong:
-        total = sum(number * size for number, size in zip(slots, sizes, strict=True))
-        ask, fact = f"{tier} memory of {say_bytes(total)}", f"it cannot be had here ({first_line(wrong)})"
-        raise InputError(say(ask, fact, "give less")) from wrong
+        total = sum(number * size for number, size in _pool_sizes(config, tier))
+        ask = f"{config.tiers[tier].name} memory of {say_bytes(total)}"
+        raise InputError(say(ask, f"it cannot be had here ({first_line(wrong)})", "give less")) from wrong

@@ -83,7 +83,7 @@ class DiskSide:
         groups = cache.config.groups
         slots = [cache.config.slots_of(-1, nth) for nth in range(len(groups))]
         name = model_fingerprint(model, cache.config, namespace=config.namespace)
-        limits = DiskLimits(page_index=page_index(cache.config))
+        limits = DiskLimits(page_index=page_index(cache.config), pool_of=cache.config.pool_of)
         folder = DiskFolder(config.folder, name, [group.page_bytes for group in groups], slots, limits=limits)
         layouts = [PageLayout(group.page_bytes, group.planes) for group in groups]
         try:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from quire.core.records.errors import InputError, StateError, say
 from quire.tiers.disk.files import FOLDER_MODE, READ_ONLY_FILES, REAL_FILES, reason
+from quire.tiers.disk.log.frames import ManifestHead
 from quire.tiers.disk.log.load import Contents
 from quire.tiers.disk.log.manifest import MARK_NAME, NAME, NEW_NAME, Manifest, ReadManifest, read_manifest
 from quire.tiers.disk.owner import LOCK_NAME, FolderLock
@@ -116,10 +117,10 @@ def _examine(report: ModelReport, fingerprint: bytes, repair: bool, tick: Tick) 
         report.damage("head", f"the manifest's first {read.size} bytes are damaged or cut; nothing in it can be used")
         kept, contents = np.zeros(0, bool), None
     else:
-        contents = read.contents()
+        contents = read.contents(read.head.pool_of)
         _look_at_log(report, read, contents)
         report.num_pages, report.num_blocks = len(contents.sums), len(contents.nodes.number)
-        kept = _look_at_pages(report, contents, read.head.page_bytes, tick)
+        kept = _look_at_pages(report, contents, read.head, tick)
     if repair and report.findings:
         _repair(report, read, contents, kept)
 
@@ -157,11 +158,9 @@ def _look_at_log(report: ModelReport, read: ReadManifest, contents: Contents) ->
         report.damage("orphans", f"{contents.orphans} pages belong to blocks whose records are lost")
 
 
-def _look_at_pages(
-    report: ModelReport, contents: Contents, page_bytes: tuple[int, ...], tick: Tick
-) -> NDArray[np.bool_]:
+def _look_at_pages(report: ModelReport, contents: Contents, head: ManifestHead, tick: Tick) -> NDArray[np.bool_]:
     """Read every page; which are sound."""
-    pages = contents.pages
+    pages, page_bytes = contents.pages, head.page_bytes
     kept = np.zeros(len(pages.slot), bool)
     done = 0
     for group in np.unique(pages.group).tolist():
@@ -170,7 +169,8 @@ def _look_at_pages(
         if group >= len(page_bytes):
             report.damage("page", f"{len(ours)} pages of group {group}, and there are {len(page_bytes)} groups")
             continue
-        for places, failed in _verified(report.folder, group, page_bytes[group], (contents, ours)):
+        file = page_file(head.pool_of[group])
+        for places, failed in _verified(report.folder, file, page_bytes[group], (contents, ours)):
             for place in places.tolist():
                 slot = int(pages.slot[place])
                 kept[place] = slot not in failed
@@ -182,7 +182,7 @@ def _look_at_pages(
 
 
 def _verified(
-    folder: Path, group: int, page_bytes: int, which: tuple[Contents, NDArray[np.intp]]
+    folder: Path, name: str, page_bytes: int, which: tuple[Contents, NDArray[np.intp]]
 ) -> Iterator[tuple[NDArray[np.intp], Failed]]:
     """Pages of a group in the order of the file, some at a time, and what is wrong with them."""
     contents, ours = which
@@ -190,7 +190,7 @@ def _verified(
     sizes = int(slots.max()) + 1, page_bytes // max(len(ranks), 1)
     with ExitStack() as opened:
         try:
-            files = [READ_ONLY_FILES.open(place / page_file(group)) for place in ranks or [folder]]
+            files = [READ_ONLY_FILES.open(place / name) for place in ranks or [folder]]
         except OSError as wrong:
             yield ours, dict.fromkeys(slots.tolist(), f"its file cannot be opened: {reason(wrong)}")
             return

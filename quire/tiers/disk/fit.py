@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from quire.core.cache import Cache
 from quire.core.records.errors import InputError, say
-from quire.tiers.base import PageLayout, Tier
+from quire.tiers.base import PageLayout, Tier, check_pools, first_of
 from quire.tiers.disk.folder import DiskFolder
 from quire.tiers.disk.ranks.ranked_tier import RankedTier, RanksMover
 from quire.tiers.mover import Mover
@@ -35,3 +35,9 @@ def check_fit(cache: Cache, folder: DiskFolder, tiers: Sequence[Tier]) -> None:
     if slots != info.num_slots or len(tiers) != above:
         fact = f"the cache has {slots} slots in it, the folder {info.num_slots}; tiers above it: {len(tiers)}"
         raise InputError(say("a keeper for this cache", fact, "open the folder with the slots of the cache"))
+    check_pools(info, config.pool_of)
+    if info.first_of != first_of(config.pool_of):
+        fact = f"the cache has the pools {list(config.pool_of)}, and in the folder no group shares its slots"
+        raise InputError(say("a keeper for this cache", fact, "give DiskLimits(pool_of=config.pool_of)"))
+    for tier in tiers:
+        check_pools(tier.info(), config.pool_of)

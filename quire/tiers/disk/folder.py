@@ -42,12 +42,14 @@ VERIFY_AT_ONCE = 1024  # pages
 class DiskLimits:
     """What a folder may take; None: as much as the slots ask for, or half of the memory that is free.
 
-    `page_index`: memory that one page takes in the cache (`index_size(config).page`), and here.
+    `page_index`: memory that one page takes in the cache (`index_size(config).page`), and here. `pool_of`: by group the
+    number of its pool (`CacheConfig.pool_of`), as groups of one pool have their slots together; (): none have.
     """
 
     disk_bytes: int | None = None
     index_bytes: int | None = None
     page_index: int = INDEX_BYTES
+    pool_of: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -82,11 +84,13 @@ class DiskFolder:
         ranks: Sequence[DiskRank] = (),
     ) -> None:  # fmt: skip
         """`ranks`: they have the pages, each its part, and here is the manifest; `page_bytes` are of whole pages."""
-        head, limits = ManifestHead(fingerprint, tuple(page_bytes)), limits or DiskLimits()
+        limits = limits or DiskLimits()
+        head = ManifestHead(fingerprint, tuple(page_bytes), limits.pool_of)
         self.folder = model_folder(Path(folder), fingerprint)
         self.report = OpenReport()
         self._freed = False  # slots were freed, and the disk may not have it yet
-        _check_index(num_slots, limits)
+        self._first_of = np.array(head.pool_of, np.int32)
+        _check_index(_once(num_slots, head.pool_of), limits)
         with ExitStack() as opened:
             if isinstance(files, RealFiles):
                 make_folder(self.folder)
@@ -97,14 +101,14 @@ class DiskFolder:
                 _check_space(files, self.folder, head, num_slots, limits)
                 files.remove(self.folder / NEW_NAME)
                 self.tier: DiskTier | RankedTier = (
-                    _joined_tier(num_slots, page_bytes, ranks)
+                    _joined_tier(num_slots, head, ranks)
                     if ranks
-                    else DiskTier("disk", num_slots, page_bytes, self.folder, io=io, files=files)
+                    else DiskTier("disk", num_slots, page_bytes, self.folder, io=io, files=files, pool_of=head.pool_of)
                 )
                 opened.callback(self.tier.close)
                 self.manifest = Manifest(files, self.folder, head, read)
                 opened.callback(self.manifest.close)
-                self.contents = self._restore(read)
+                self.contents = self._restore(read, head)
                 for names in (self.folder, self.folder.parent):  # an earlier process may have ended before it did so
                     files.sync_folder(names)
             except OSError as wrong:
@@ -129,9 +133,10 @@ class DiskFolder:
         if sound.any() or len(changes.freed_slot) or len(nodes.number):
             self.manifest.append(LastingChanges(*freed, nodes, only(pages, sound)), sums[sound])
         self._freed = self._freed or len(changes.freed_slot) > 0
-        for group in np.unique(changes.freed_group).tolist():
-            freed_now = changes.freed_slot[changes.freed_group == group]
-            self.tier.unlearn(group, freed_now[~np.isin(freed_now, pages.slot[pages.group == group])])
+        freed_pool, page_pool = self._first_of[changes.freed_group], self._first_of[pages.group]
+        for pool in np.unique(freed_pool).tolist():  # where another page is by now, of whatever group, it stays known
+            freed_now = changes.freed_slot[freed_pool == pool]
+            self.tier.unlearn(pool, freed_now[~np.isin(freed_now, pages.slot[page_pool == pool])])
         return only(pages, ~sound)
 
     def before_writing(self) -> None:
@@ -168,11 +173,11 @@ class DiskFolder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _restore(self, read: ReadManifest | None) -> Contents:
+    def _restore(self, read: ReadManifest | None, head: ManifestHead) -> Contents:
         """What is whole, known to the tier; the manifest says that and nothing else afterwards."""
         if read is None:
             return EMPTY
-        contents, report = read.contents(), self.report
+        contents, report = read.contents(head.pool_of), self.report
         report.orphans = contents.orphans
         report.gaps = sum(gap.fenced for gap in read.log.gaps) + read.head_damaged + contents.unreadable + read.cut
         report.unfinished = sum(gap.end - gap.start for gap in read.log.gaps if not gap.fenced)
@@ -205,7 +210,7 @@ class DiskFolder:
 
 def check_index(config: CacheConfig) -> None:
     """Refuse a slow tier whose index may not fit into half of the free memory. Ask before the cache takes it."""
-    slots = [config.slots_of(-1, group) for group in range(len(config.groups))]
+    slots = [config.tiers[-1].of_pool(pool) for pool in range(config.num_pools)]
     _check_index(slots, DiskLimits(page_index=page_index(config)))
 
 
@@ -217,10 +222,16 @@ def _check_index(num_slots: Sequence[int], limits: DiskLimits) -> None:
         raise InputError(say(f"{sum(num_slots)} pages on disk", fact, "use less disk, or longer blocks"))
 
 
-def _joined_tier(num_slots: Sequence[int], page_bytes: Sequence[int], ranks: Sequence[DiskRank]) -> RankedTier:
-    tier = RankedTier("disk", num_slots, ranks)
-    if tier.info().page_bytes != tuple(page_bytes):
-        fact = f"their parts make pages of {list(tier.info().page_bytes)} bytes, and {list(page_bytes)} were asked for"
+def _once(num_slots: Sequence[int], pool_of: Sequence[int]) -> list[int]:
+    """By group, those of a pool with its first group alone."""
+    return [slots if pool_of[group] == group else 0 for group, slots in enumerate(num_slots)]
+
+
+def _joined_tier(num_slots: Sequence[int], head: ManifestHead, ranks: Sequence[DiskRank]) -> RankedTier:
+    tier = RankedTier("disk", num_slots, ranks, head.pool_of)
+    sizes = tier.info().page_bytes
+    if sizes != head.page_bytes:
+        fact = f"their parts make pages of {list(sizes)} bytes, and {list(head.page_bytes)} were asked for"
         raise InputError(say(f"a disk of {len(ranks)} ranks", fact, "give the ranks of one model"))
     return tier
 
@@ -229,9 +240,14 @@ def _check_pages(folder: Path, read: ReadManifest | None, head: ManifestHead) ->
     if read is not None and read.head is not None and read.head.page_bytes != head.page_bytes:
         fact = f"it has pages of {list(read.head.page_bytes)} bytes, and {list(head.page_bytes)} were asked for"
         raise StateError(say(f"folder {str(folder)!r}", fact, "give another layout another fingerprint"))
+    if read is not None and read.head is not None and read.head.pool_of != head.pool_of:
+        fact = f"its groups have the pools {list(read.head.pool_of)}, and {list(head.pool_of)} were asked for"
+        cure = "share the same pools as before, or use another folder; nothing was changed"
+        raise StateError(say(f"folder {str(folder)!r}", fact, cure))
 
 
 def _check_space(files: Files, folder: Path, head: ManifestHead, num_slots: Sequence[int], limits: DiskLimits) -> None:
+    num_slots = _once(num_slots, head.pool_of)
     sizes = [slots * slot_bytes(size) for slots, size in zip(num_slots, head.page_bytes, strict=True)]
     total = sum(sizes) + MANIFEST_BYTES * sum(num_slots)
     if limits.disk_bytes is not None and total > limits.disk_bytes:

@@ -75,7 +75,8 @@ class DiskKeeper:
         self._unfenced_bytes = 0
         self._unfenced = False
         self._unrecorded: deque[LastingChanges] = deque()
-        self._forgotten: set[tuple[int, int]] = set()  # group, slot: to be overwritten
+        self._first_of = folder.tier.info().first_of
+        self._forgotten: set[tuple[int, int]] = set()  # first group of the pool, slot: to be overwritten
         self._copy_from = 0.0
         self._pause = self._pace.look_seconds
         self._next_look = time.monotonic() + self._pause
@@ -322,9 +323,11 @@ class DiskKeeper:
         pages = self._cache.forget(scope)
         changes = self._cache.lasting_changes()
         self._unrecorded.append(changes)
+        pages_now = changes.pages
         freed = zip(changes.freed_group.tolist(), changes.freed_slot.tolist(), strict=True)
-        stored = zip(changes.pages.group.tolist(), changes.pages.slot.tolist(), strict=True)
-        self._forgotten |= set(freed) - set(stored)
+        stored = zip(pages_now.group.tolist(), pages_now.slot.tolist(), strict=True)
+        gone, here = ({(self._first_of[group], slot) for group, slot in some} for some in (freed, stored))
+        self._forgotten |= gone - here  # what is there by now may be another group's
         try:
             self._erase()
         except OSError as wrong:

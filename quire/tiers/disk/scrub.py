@@ -15,7 +15,7 @@ from quire.tiers.disk.slots import Failed
 from quire.tiers.disk.tier import DiskTier
 
 AT_ONCE = 8  # pages
-OnBad = Callable[[int, Failed], None]  # group, and why for each bad slot
+OnBad = Callable[[int, Failed], None]  # the first group of a pool, and why for each bad slot
 
 
 class Scrubber:
@@ -46,14 +46,15 @@ class Scrubber:
             self._thread.join()
 
     def look(self, count: int = AT_ONCE) -> int:
-        """Read some pages of a group by chance, and tell which are bad; how many bytes that was."""
-        num_slots = self._tier.info().num_slots
-        filled = [np.flatnonzero(self._tier.known(group)) for group in range(len(num_slots))]
+        """Read some pages of a pool by chance, and tell which are bad; how many bytes that was."""
+        pools = sorted(set(self._tier.info().first_of))
+        filled = [np.flatnonzero(self._tier.known(group)) for group in pools]
         total = sum(map(len, filled))
         if not total:
             return 0
-        group = int(self._dice.choice(len(filled), p=[len(slots) / total for slots in filled]))
-        slots = self._dice.choice(filled[group], min(count, len(filled[group])), replace=False).astype(np.int32)
+        nth = int(self._dice.choice(len(filled), p=[len(slots) / total for slots in filled]))
+        group = pools[nth]
+        slots = self._dice.choice(filled[nth], min(count, len(filled[nth])), replace=False).astype(np.int32)
         before = self._tier.sums(group, slots)
         failed = self._tier.verify(group, slots.tolist())
         after = self._tier.sums(group, slots)

@@ -1,5 +1,5 @@
-"""SlotFile: the slots of one layer group in one file, and the checksum of each. Owns how runs of slots are read,
-verified and written; knows no threads, no deadlines and no other group.
+"""SlotFile: the slots of one pool in one file, and the checksum of each. Owns how runs of slots are read,
+verified and written; knows no threads, no deadlines and no other pool.
 
     slot 0            slot 1            slot 2          a slot starts at a multiple of 4096 bytes, so that
     [ page     ....]  [ page     ....]  [ page  ...     no write touches a sector of its neighbour's
@@ -42,7 +42,7 @@ def slot_bytes(page_bytes: int) -> int:
 
 
 def page_file(group: int) -> str:
-    """The name of a group's file."""
+    """The name of the file of a pool, after its first group."""
     return f"pages-{group}"
 
 

@@ -1,5 +1,5 @@
-"""DiskTier: slots in files, one file per layer group. Owns the workers, the deadline and which slots are stuck in a
-call that the disk has not answered. Knows no blocks and no manifest: checksums are given to it, and asked of it.
+"""DiskTier: slots in files, one file per pool of layer groups. Owns the workers, the deadline and which slots are stuck
+in a call that the disk has not answered. Knows no blocks and no manifest: checksums are given to it, and asked of it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class DiskCounts:
 class DiskTier:
     """Slots in files `pages-0`, `pages-1`, ... of a folder, for one owner. Calls may come from several threads.
 
+    A file is named after the first group of its pool, and is that of all of them.
+
     A slot can be read after a write, or after `learn` has told its checksum; every read verifies the whole page. A call
     ends at the latest when the disk has done nothing for the deadline: what is not done by then is a TierError, and
     its slots stay unusable until the disk has answered.
@@ -57,18 +59,24 @@ class DiskTier:
 
     def __init__(
         self, name: str, num_slots: Sequence[int], page_bytes: Sequence[int], folder: Path, *,
-        io: DiskIO | None = None, files: Files = REAL_FILES, learns: bool = False,
+        io: DiskIO | None = None, files: Files = REAL_FILES, learns: bool = False, pool_of: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """`learns`: the checksum of a page that nobody knows is learnt by reading it; somebody else judges it."""
-        self._info = TierInfo(name, tuple(num_slots), tuple(page_bytes))
         if len(num_slots) != len(page_bytes) or min(num_slots, default=0) < 0 or min(page_bytes, default=1) < 1:
             fact = f"slots {list(num_slots)}, page bytes {list(page_bytes)}"
             raise InputError(say(f"tier {name!r}", fact, "give slots >= 0 and page bytes >= 1 for each group"))
+        self._info = TierInfo(name, tuple(num_slots), tuple(page_bytes), tuple(pool_of))
+        self._first_of = self._info.first_of
         self._io = io or DiskIO()
         self._slots: list[SlotFile] = []
-        self._dirty = [True] * len(num_slots)  # an earlier process may have left something
+        self._dirty = [
+            first == group for group, first in enumerate(self._first_of)
+        ]  # an earlier process may have left some
         try:
             for group, size in enumerate(page_bytes):
+                if self._first_of[group] < group:
+                    self._slots.append(self._slots[self._first_of[group]])
+                    continue
                 ours = SlotFile(_open(files, folder / page_file(group)), num_slots[group], size, learns)
                 self._slots.append(ours)
                 if ours.file.size() != ours.num_slots * ours.stride:
@@ -122,7 +130,7 @@ class DiskTier:
             (list(chain.from_iterable(runs)), partial(_write_runs, ours, runs, buffers, failed))
             for runs in ours.jobs(sorted(buffers), 1)  # a file takes one write at a time: more threads would only wait
         ]
-        self._dirty[group] = True
+        self._dirty[self._first_of[group]] = True
         self._run(group, acts, failed)
         self._count(written=len(slots) - len(failed), failed=len(failed))
         if failed:
@@ -139,7 +147,8 @@ class DiskTier:
     @property
     def index_bytes(self) -> int:
         """Memory that checksums take."""
-        return sum(ours.sums.nbytes + ours.known.nbytes for ours in self._slots)
+        files = [self._slots[group] for group in set(self._first_of)]
+        return sum(ours.sums.nbytes + ours.known.nbytes for ours in files)
 
     def unlearn(self, group: int, slots: NDArray[np.int32]) -> None:
         """The slots hold nothing any more."""
@@ -211,14 +220,14 @@ class DiskTier:
                 with self._lock:
                     self._counts.given_up += len(run)
                     if writing and job.running:
-                        self._stuck.append((job, group, frozenset(run)))
+                        self._stuck.append((job, self._first_of[group], frozenset(run)))
 
     def _stuck_slots(self, group: int, slots: Iterable[int]) -> Failed:
         if not self._stuck:
             return {}
         with self._lock:
             self._stuck = [entry for entry in self._stuck if entry[0].running]
-            stuck = {slot for _, where, run in self._stuck if where == group for slot in run}
+            stuck = {slot for _, where, run in self._stuck if where == self._first_of[group] for slot in run}
         return {slot: "an earlier write to it hangs in the disk" for slot in slots if slot in stuck}
 
     def _sync(self, group: int, job: DiskJob) -> None:

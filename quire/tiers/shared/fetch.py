@@ -48,7 +48,7 @@ class Fetch:
         self._lock = Lock()
         self._over = self._closed = False
         self._found: Found | None = None
-        self._taken: list[int] | None = None  # slots that it may hold, by group
+        self._taken: list[int] | None = None  # slots that it may hold, by pool
         self.tokens = 0
         self.why = ""
 
@@ -177,9 +177,10 @@ class Fetch:
         groups, size = self._ground.groups, self._ground.block_size
         while edge > have:
             counts = [sum(not here[n][b] for b in needed(group, edge, size)) for n, group in enumerate(groups)]
-            if self._room.take(counts):
+            slots = self._ground.by_pool(counts)
+            if self._room.take(slots):
                 with self._lock:
-                    self._taken = counts
+                    self._taken = slots
                 return edge
             self.why = "no room in the host's memory"
             if any(group.tail(size) != ALL for group in groups):

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
+import numpy as np
+
 from quire.core.admission.find import Found
 from quire.core.cache import Cache
 from quire.core.records.groups import LayerGroup
@@ -56,6 +58,14 @@ class SharedGround:
         """Those that read the sequence's own tokens, as the cache sees them."""
         config = self.cache.config
         return [group.clamped(config.max_length) for group in config.groups if not group.cross]
+
+    def by_pool(self, counts: Sequence[int]) -> list[int]:
+        """Numbers of pages by group, as numbers of slots by pool."""
+        pools = self.cache.config.pool_of[: len(counts)]
+        total = [0] * (max(pools, default=-1) + 1)
+        for pool, count in zip(pools, counts, strict=True):
+            total[pool] += count
+        return total
 
     def page_bytes(self, group: int) -> int:
         """Bytes of a page."""
@@ -146,9 +156,10 @@ class SharedGround:
 
     def settled(self, places: Iterable[Place], deadline: float, *, reading: bool) -> bool:
         """Wait until no open plan touches these slots (when reading: fills them); False: the deadline passed."""
-        wanted = set(places)
+        pools = self.cache.config.pool_of  # a plan may move another group's page out of a slot, or into it
+        wanted = {(pools[group], tier, slot) for group, tier, slot in places}
         while not self.closing:
-            if not any(wanted & _touched(plan, reading) for plan in self.cache.open_plans()):
+            if not any(wanted & _touched(plan, pools, reading) for plan in self.cache.open_plans()):
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -156,14 +167,14 @@ class SharedGround:
         return False
 
 
-def _touched(plan: Plan, reading: bool) -> set[Place]:
-    """Slots whose bytes a plan changes; unless somebody only reads, those that it reads as well."""
+def _touched(plan: Plan, pool_of: Sequence[int], reading: bool) -> set[Place]:
+    """Slots whose bytes a plan changes, by pool; unless somebody only reads, those that it reads as well."""
     moves = plan.moves
-    group, kind = moves[:, MoveColumn.GROUP], moves[:, MoveColumn.KIND]
-    sources = moves if not reading else moves[kind == Kind.EXCHANGE]
+    pool, kind = np.array(pool_of)[moves[:, MoveColumn.GROUP]], moves[:, MoveColumn.KIND]
+    from_ = np.full(len(moves), True) if not reading else kind == Kind.EXCHANGE
     ends = [
-        (group, moves[:, MoveColumn.DST_TIER], moves[:, MoveColumn.DST_SLOT]),
-        (sources[:, MoveColumn.GROUP], sources[:, MoveColumn.SRC_TIER], sources[:, MoveColumn.SRC_SLOT]),
+        (pool, moves[:, MoveColumn.DST_TIER], moves[:, MoveColumn.DST_SLOT]),
+        (pool[from_], moves[from_, MoveColumn.SRC_TIER], moves[from_, MoveColumn.SRC_SLOT]),
     ]
     return {place for end in ends for place in zip(*(column.tolist() for column in end), strict=True)}
 

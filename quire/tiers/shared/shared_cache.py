@@ -22,7 +22,7 @@ from quire.core.records.errors import InputError, StateError, say, shown
 from quire.core.records.identity import Scope
 from quire.core.records.memory import parse_bytes
 from quire.core.records.request import Request
-from quire.tiers.base import Tier
+from quire.tiers.base import Tier, check_pools
 from quire.tiers.digest import check_fingerprint, scope_tag
 from quire.tiers.shared.calls.client import StoreClient
 from quire.tiers.shared.calls.counters import StoreCounts
@@ -78,8 +78,8 @@ class SharedCache:
         self.finds = OpenFinds(cache)
         self._ranks = Ranks(ranks or [TiersRank(tiers, self.client)])
         self._ground = SharedGround(cache, self._ranks, into, self.client, prints, rank, batch, self.finds, turns)
-        slots = [cache.config.slots_of(into, nth) for nth, _ in enumerate(self._ground.groups)]
-        self._room = HostRoom([int(number * config.host_share) for number in slots])
+        pools = range(max(cache.config.pool_of[: len(self._ground.groups)]) + 1)
+        self._room = HostRoom([int(cache.config.tiers[into].of_pool(pool) * config.host_share) for pool in pools])
         self._uses, self._accounts = UseCounts(config.min_uses), QuotaAccounts(config.quotas)
         self._scopes: OrderedDict[bytes, Scope] = OrderedDict()
         self._lock = Lock()
@@ -241,6 +241,7 @@ def _check_tiers(cache: Cache, tiers: Sequence[Tier]) -> None:
         if tier.info().page_bytes != sizes:
             fact = f"its pages have {tier.info().page_bytes} bytes, those of the cache {sizes}"
             raise InputError(say(f"tier {tier.info().name!r}", fact, "build both from the same layer groups"))
+        check_pools(tier.info(), cache.config.pool_of)
 
 
 def _check_ranks(cache: Cache, tiers: Sequence[Tier], prints: tuple[bytes, ...], ranks: Sequence[SharedRank]) -> None:

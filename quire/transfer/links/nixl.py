@@ -71,7 +71,7 @@ class NixlLink(TcpLink):
         config = api.nixl_agent_config(enable_prog_thread=thread, backends=[])
         self._agent = api.nixl_agent(f"{name}-{uuid.uuid4().hex}", config)
         self._agent.create_backend("UCX", {"ucx_error_handling_mode": "peer"})  # else a dead peer is never noticed
-        pools = [(page.ctypes.data, page.nbytes, 0) for page in pages if page.nbytes]
+        pools = sorted({(page.ctypes.data, page.nbytes, 0) for page in pages if page.nbytes})  # groups may share one
         self._registered = self._agent.register_memory(np.array(pools, np.uint64), "DRAM") if pools else None
         self._remote: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # peer -> agent, pools
         self._reads: list[NixlRead] = []

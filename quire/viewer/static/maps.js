@@ -47,13 +47,18 @@ function share(group, snapshot) {
   return Math.max(1, Math.sqrt(slots / Math.min(...first.map((pool) => pool.slots))));
 }
 
+function nameOf(pool, snapshot) {
+  return pool.groups.map((group) => snapshot.groups[group].name).join(", ");
+}
+
 function buildPool(pool, snapshot) {
   const group = snapshot.groups[pool.group];
   const box = element("div", "pool");
   box.style.flexGrow = String(share(pool.group, snapshot));
   const head = element("div", "pool-head");
   const name = element("span");
-  name.append(element("b", "", group.name), ` ${KINDS[group.kind]}`);
+  const sharing = pool.groups.length > 1;
+  name.append(element("b", "", nameOf(pool, snapshot)), sharing ? " share one pool" : ` ${KINDS[group.kind]}`);
   const numbers = element("span");
   head.append(name, numbers);
   const canvas = element("canvas");
@@ -94,7 +99,7 @@ function update(one, pool, snapshot) {
   const inUse = open + held + coming;
   one.canvas.setAttribute(
     "aria-label",
-    `${snapshot.tiers[pool.tier]}, ${group.name}: ${many(pool.slots, "page", "pages")}; ${count(inUse)} in use, ` +
+    `${snapshot.tiers[pool.tier]}, ${nameOf(pool, snapshot)}: ${many(pool.slots, "page", "pages")}; ${count(inUse)} in use, ` +
       `${count(claimed)} promised, ${count(idle + shadow)} cached, ${count(empty)} free`,
   );
   draw(one);

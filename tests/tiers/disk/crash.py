@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from quire import StateError
-from quire.tiers.disk import DiskFolder, DiskIO
+from quire.tiers.disk import DiskIO
 from quire.tiers.disk.examine import ModelReport, examine
 from quire.tiers.disk.files import READ_ONLY_FILES
 from quire.tiers.disk.log.frames import Log
@@ -27,7 +26,7 @@ from quire.tiers.disk.owner import model_folder
 from quire.tiers.disk.slots import page_file, slot_bytes
 
 from .dying import DeadlyFiles, Tell, run_rounds, until_killed
-from .world import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, World, places_of
+from .world import APART, FINGERPRINT, POOLED, Shape, World, places_of
 
 IO = DiskIO(num_threads=2)
 Place = tuple[int, int]  # group, slot
@@ -48,7 +47,7 @@ def _write(folder: Path, world: World, files: DeadlyFiles, send: Tell) -> None:
         send(now)
         now.tell = tell
 
-    opened = DiskFolder(folder, FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=IO, files=files)
+    opened = world.shape.open(folder, IO, files)
     world.judge(opened)
     world.reopened(opened.contents)
     world.tell = tell
@@ -68,18 +67,18 @@ class Damage:
     spared: set[tuple[int, int, int]] | None = None  # what the rest of the log still says
 
 
-def hurt(folder: Path, dice: np.random.Generator) -> Damage:
+def hurt(folder: Path, shape: Shape, dice: np.random.Generator) -> Damage:
     """Damage one file, or none."""
     model = model_folder(folder, FINGERPRINT)
-    ways: list[Callable[[Path, np.random.Generator], Damage]] = [_nothing, _flip_log, _cut_log, _flip_pages, _cut_pages]
-    return ways[int(dice.integers(len(ways)))](model, dice)
+    ways = [_nothing, _flip_log, _cut_log, _flip_pages, _cut_pages]
+    return ways[int(dice.integers(len(ways)))](model, shape, dice)
 
 
-def _nothing(model: Path, dice: np.random.Generator) -> Damage:
+def _nothing(model: Path, shape: Shape, dice: np.random.Generator) -> Damage:
     return Damage()
 
 
-def _flip_log(model: Path, dice: np.random.Generator) -> Damage:
+def _flip_log(model: Path, shape: Shape, dice: np.random.Generator) -> Damage:
     before = read_manifest(READ_ONLY_FILES, model, FINGERPRINT)
     path = model / NAME
     if before is None or not before.log.frames:
@@ -98,10 +97,10 @@ def _flip_log(model: Path, dice: np.random.Generator) -> Damage:
     assert [frame.start for frame in after.log.frames] == [frame.start for frame in spared], "more is lost than was hit"
     certain = any(place < _durable_end(before) for place in places)
     rest = Log(spared, after.log.gaps, after.log.covered, after.log.end)
-    return Damage("flip log", set(), True, certain, set(places_of(read_log(rest))))
+    return Damage("flip log", set(), True, certain, set(places_of(read_log(rest, shape.pool_of))))
 
 
-def _cut_log(model: Path, dice: np.random.Generator) -> Damage:
+def _cut_log(model: Path, shape: Shape, dice: np.random.Generator) -> Damage:
     path = model / NAME
     before = read_manifest(READ_ONLY_FILES, model, FINGERPRINT)
     if before is None:
@@ -116,27 +115,33 @@ def _durable_end(before: ReadManifest) -> int:
     return max((frame.end for frame in before.log.frames if frame.number < before.mark), default=512)
 
 
-def _flip_pages(model: Path, dice: np.random.Generator) -> Damage:
-    group = int(dice.integers(2))
-    path, slot = model / page_file(group), int(dice.integers(NUM_SLOTS[group]))
-    place = slot * slot_bytes(PAGE_BYTES[group]) + int(dice.integers(PAGE_BYTES[group]))
+def _flip_pages(model: Path, shape: Shape, dice: np.random.Generator) -> Damage:
+    group = shape.pool_of[int(dice.integers(2))]
+    path, slot = model / page_file(group), int(dice.integers(shape.num_slots[group]))
+    place = slot * slot_bytes(shape.page_bytes[group]) + int(dice.integers(shape.page_bytes[group]))
     if not path.exists() or path.stat().st_size <= place:
         return Damage()
     raw = bytearray(path.read_bytes())
     raw[place] ^= 1 << int(dice.integers(8))
     path.write_bytes(raw)
-    return Damage("flip pages", {(group, slot)})
+    return Damage("flip pages", _of_all(shape, group, {slot}))
 
 
-def _cut_pages(model: Path, dice: np.random.Generator) -> Damage:
-    group = int(dice.integers(2))
-    path, stride = model / page_file(group), slot_bytes(PAGE_BYTES[group])
+def _of_all(shape: Shape, group: int, slots: set[int]) -> set[Place]:
+    """These slots, of every group that has them."""
+    return {(nth, slot) for nth, pool in enumerate(shape.pool_of) if pool == group for slot in slots}
+
+
+def _cut_pages(model: Path, shape: Shape, dice: np.random.Generator) -> Damage:
+    group = shape.pool_of[int(dice.integers(2))]
+    path, stride = model / page_file(group), slot_bytes(shape.page_bytes[group])
     if not path.exists() or not path.stat().st_size:
         return Damage()
     size = int(dice.integers(path.stat().st_size))
     os.truncate(path, size)
-    lost = {(group, slot) for slot in range(NUM_SLOTS[group]) if slot * stride + PAGE_BYTES[group] > size}
-    return Damage("cut pages", lost)
+    slots = range(shape.num_slots[group])
+    lost = {slot for slot in slots if slot * stride + shape.page_bytes[group] > size}
+    return Damage("cut pages", _of_all(shape, group, lost))
 
 
 def judge(folder: Path, world: World, damage: Damage) -> None:
@@ -147,7 +152,7 @@ def judge(folder: Path, world: World, damage: Damage) -> None:
         return
     if (model / NAME).exists():
         _judge_report(examine(model), world, damage)
-    opened = DiskFolder(folder, FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=IO)
+    opened = world.shape.open(folder, IO)
     try:
         bad = frozenset(damage.pages)
         if (
@@ -184,10 +189,10 @@ def _judge_report(report: ModelReport, world: World, damage: Damage) -> None:
 def round_(folder: Path, seed: int) -> None:
     """Write and die, a few times; then damage, and look."""
     dice = np.random.default_rng(seed)
-    world = World()
+    world = World(POOLED if seed % 3 == 2 else APART)
     for _ in range(int(dice.integers(1, 4))):
         world = lived(folder, world, dice)
-    judge(folder, world, hurt(folder, dice))
+    judge(folder, world, hurt(folder, world.shape, dice))
 
 
 if __name__ == "__main__":

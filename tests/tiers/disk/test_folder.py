@@ -119,10 +119,10 @@ def test_an_unknown_format_is_refused_and_not_touched(tmp_path: Path) -> None:
     opened(tmp_path).close()
     model = model_folder(tmp_path, FINGERPRINT)
     raw = bytearray((model / NAME).read_bytes()[:HEAD_BYTES])
-    raw[8] = 2
+    raw[8] = 3
     (model / NAME).write_bytes(raw + bytes(5000))
     before = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "lock"}
-    with pytest.raises(StateError, match="it has format 2, and this version reads 1"):
+    with pytest.raises(StateError, match="it has format 3, and this version reads 1 and 2"):
         opened(tmp_path)
     assert {path.name: path.read_bytes() for path in model.iterdir() if path.name != "lock"} == before
     (model / NAME).write_bytes(b"something else" * 100)

@@ -10,14 +10,14 @@ import pytest
 
 from quire import Scope, check
 from quire.core.records.lasting import LastingPages
-from quire.tiers.disk import DiskFolder, DiskIO
+from quire.tiers.disk import DiskIO
 from quire.tiers.disk.examine import examine
 from quire.tiers.disk.log.manifest import NAME, NEW_NAME
 
 from .rig import Kept, page_of, prompt
 from .stand_ins import FullFiles, MemoryFiles
 from .test_folder import CHAIN, PAGES, opened, stored
-from .world import FINGERPRINT, NUM_SLOTS, PAGE_BYTES, World, changes, places_of, tokens_of
+from .world import APART, POOLED, Shape, World, changes, places_of, tokens_of
 from .world import page_of as page_of_node
 
 MINE, THEIRS = Scope(salt="mine"), Scope(salt="theirs")
@@ -114,11 +114,12 @@ def test_a_block_that_was_cleared_is_recorded_when_it_is_told_again(tmp_path: Pa
         assert again.contents.nodes.tokens.tolist() == [token for node in (1, 2, 3) for token in tokens_of(node)]
 
 
+@pytest.mark.parametrize("shape", [APART, POOLED])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_log_cleared_in_place_says_the_same_of_the_rest(seed: int) -> None:
+def test_a_log_cleared_in_place_says_the_same_of_the_rest(seed: int, shape: Shape) -> None:
     dice = np.random.default_rng(seed)
-    files, world = MemoryFiles(), World()
-    folder = DiskFolder("folder", FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=DiskIO(num_threads=1), files=files)
+    files, world = MemoryFiles(), World(shape)
+    folder = shape.open("folder", DiskIO(num_threads=1), files)
     for _ in range(2):
         for _ in range(15):
             world.step(folder, dice)
@@ -130,7 +131,7 @@ def test_a_log_cleared_in_place_says_the_same_of_the_rest(seed: int) -> None:
         assert folder.manifest.size == before
     world.fence(folder)
     folder.close()
-    again = DiskFolder("folder", FINGERPRINT, PAGE_BYTES, NUM_SLOTS, io=DiskIO(num_threads=1), files=files)
+    again = shape.open("folder", DiskIO(num_threads=1), files)
     assert not again.report.gaps and not again.report.orphans
     assert sorted(places_of(again.contents)) == sorted((*place, node) for place, node in world.pages.items())
     world.judge(again)

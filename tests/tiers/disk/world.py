@@ -5,14 +5,16 @@ Bytes of a page follow from its block and group, so that a page which comes back
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from quire.core.records.lasting import BlockNodes, LastingChanges, LastingPages
 from quire.tiers import TierError
-from quire.tiers.disk import DiskFolder
+from quire.tiers.disk import DiskFolder, DiskIO, DiskLimits
+from quire.tiers.disk.files import REAL_FILES, Files
 from quire.tiers.disk.log.load import Contents
 
 FINGERPRINT = bytes(range(32))
@@ -26,15 +28,34 @@ def tokens_of(node: int) -> list[int]:
     return [node * 7 % 1000 + nth for nth in range(BLOCK)]
 
 
-def page_of(node: int, group: int) -> np.ndarray:
+def page_of(node: int, group: int, page_bytes: Sequence[int] = PAGE_BYTES) -> np.ndarray:
     """Bytes of a page."""
-    return np.random.default_rng((node, group)).integers(0, 256, (1, PAGE_BYTES[group]), np.uint8)
+    return np.random.default_rng((node, group)).integers(0, 256, (1, page_bytes[group]), np.uint8)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a folder's groups, and whether they share their slots."""
+
+    page_bytes: tuple[int, int] = PAGE_BYTES
+    num_slots: tuple[int, int] = NUM_SLOTS
+    pool_of: tuple[int, int] = (0, 1)
+
+    def open(self, folder: str | Path, io: DiskIO, files: Files = REAL_FILES) -> DiskFolder:
+        """A folder of this shape."""
+        limits = DiskLimits(pool_of=self.pool_of)
+        return DiskFolder(folder, FINGERPRINT, self.page_bytes, self.num_slots, io=io, files=files, limits=limits)
+
+
+APART = Shape()
+POOLED = Shape((96, 96), (12, 12), (0, 0))
 
 
 @dataclass
 class World:
     """What was told: blocks, who has which slot, and the state at the last fence."""
 
+    shape: Shape = APART
     next_node: int = 1
     parents: dict[int, int] = field(default_factory=dict)
     pages: dict[tuple[int, int], int] = field(default_factory=dict)  # (group, slot) -> node
@@ -69,20 +90,26 @@ class World:
         for node in nodes:
             for group in range(2):
                 if dice.random() < 0.8:
-                    slot = int(dice.integers(NUM_SLOTS[group]))
-                    if all((group, slot) != place[:2] for place in places):
+                    slot = int(dice.integers(self.shape.num_slots[group]))
+                    if all(self.at(group, slot) != self.at(*place[:2]) for place in places):
                         places.append((group, slot, node))
-        freed = [place[:2] for place in places if place[:2] in self.pages]
+        taken = {self.at(*place[:2]) for place in places}
+        freed = [place for place in self.pages if self.at(*place) in taken]
         self.drop(freed)
         self.tell(self)
         folder.record(changes(freed=freed))
         folder.before_writing()
         for group in range(2):
             ours = [(slot, node) for where, slot, node in places if where == group]
-            folder.tier.write(group, [slot for slot, _ in ours], [page_of(node, group) for _, node in ours])
+            data = [page_of(node, group, self.shape.page_bytes) for _, node in ours]
+            folder.tier.write(group, [slot for slot, _ in ours], data)
         left = folder.record(self.changes(places))
         assert not len(left.slot)
         self.pages.update({(group, slot): node for group, slot, node in places})
+
+    def at(self, group: int, slot: int) -> tuple[int, int]:
+        """Where a page's bytes are."""
+        return self.shape.pool_of[group], slot
 
     def free(self, folder: DiskFolder, dice: np.random.Generator) -> None:
         """Some pages go."""
@@ -134,16 +161,20 @@ class World:
                 assert parent == above and parent in numbers[:place]
             else:
                 assert contents.nodes.roots[-1 - parent] == root(above)
+        where = [self.at(group, slot) for group, slot, _ in places_of(contents)]
+        assert len(set(where)) == len(where), "two pages in one slot"
         found = {}
         for group, slot, node in places_of(contents):
             assert node in numbers
-            out = np.zeros((1, PAGE_BYTES[group]), np.uint8)
+            out = np.zeros((1, self.shape.page_bytes[group]), np.uint8)
             try:
                 folder.tier.read(group, [slot], [out])
             except TierError:
                 assert (group, slot) in bad, f"slot {slot} of group {group} cannot be read"
                 continue
-            assert np.array_equal(out, page_of(node, group)), f"wrong bytes in slot {slot} of group {group}"
+            assert np.array_equal(out, page_of(node, group, self.shape.page_bytes)), (
+                f"wrong bytes in slot {slot} of group {group}"
+            )
             found[group, slot] = node
         missing = {place: node for place, node in self.durable.items() if found.get(place) != node and place not in bad}
         assert not missing, f"durable, and not found: {missing}"

@@ -6,19 +6,21 @@ A cleared block has number -1, which no record names; a cleared page has block -
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.lasting import BlockNodes, LastingPages
 from quire.tiers.disk.log.frames import CHANGES, FRAME_BYTES, Frame, Log, pack_frame
-from quire.tiers.disk.log.load import Contents, read_log
+from quire.tiers.disk.log.load import Contents, read_log, slot_keys
 from quire.tiers.disk.log.records import unpack_changes
 
 Mask = NDArray[np.bool_]
 CLEARED = -1
 
 
-def clear_log(log: Log, free: LastingPages) -> tuple[Contents, list[Frame]]:
+def clear_log(log: Log, free: LastingPages, pool_of: Sequence[int] = ()) -> tuple[Contents, list[Frame]]:
     """Clear the payloads of a log that was read into memory of one's own; what it says then, and the frames that it
     changed. `free`: slots that hold nothing any more, whatever the log says.
 
@@ -26,9 +28,10 @@ def clear_log(log: Log, free: LastingPages) -> tuple[Contents, list[Frame]]:
     """
     told = [(frame, unpack_changes(frame.payload)) for frame in log.frames if frame.kind == CHANGES]
     sound = [(frame, read.changes) for frame, read in told if read is not None]
-    freed = _keys(free)
-    changed = [_clear_pages(changes.pages, np.isin(_keys(changes.pages), freed)) for _, changes in sound]
-    contents = read_log(log)
+    freed = slot_keys(free.group, free.slot, pool_of)
+    pages = [changes.pages for _, changes in sound]
+    changed = [_clear_pages(some, np.isin(slot_keys(some.group, some.slot, pool_of), freed)) for some in pages]
+    contents = read_log(log, pool_of)
     kept = contents.nodes.number
     for nth, (_, changes) in enumerate(sound):
         gone = ~np.isin(changes.nodes.number, kept) & (changes.nodes.number != CLEARED)
@@ -55,8 +58,3 @@ def _clear_nodes(nodes: BlockNodes, gone: Mask) -> bool:
     nodes.words[tokens[nodes.word_at]] = 0
     nodes.number[gone] = CLEARED
     return bool(gone.any())
-
-
-def _keys(pages: LastingPages) -> NDArray[np.int64]:
-    keys: NDArray[np.int64] = pages.group.astype(np.int64) << 32 | pages.slot
-    return keys

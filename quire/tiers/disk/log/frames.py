@@ -16,10 +16,11 @@ from struct import Struct
 import numpy as np
 
 from quire.core.records.errors import InputError, say
-from quire.tiers.base import Bytes
+from quire.tiers.base import Bytes, first_of
 from quire.tiers.disk.checksum import checksum
 
 FORMAT = 1
+POOLED = 2  # the same, of groups that share pools; who knows only the other must not take their slots for apart
 FILE_MAGIC = b"QUIREKV\xff"
 FRAME_MAGIC = b"\xa5QF\xf1\x1eQF\xf2"  # no two token ids look like it: both halves are negative numbers
 HEAD_BYTES = 512
@@ -31,6 +32,7 @@ FIRST_NUMBER = 1 << 32  # of a new log: a compacted one counts down from where i
 _FRAME = Struct("<8sQIIQQ")  # magic, number, kind, 0, payload bytes, payload checksum; then the checksum of these
 FRAME_BYTES = _FRAME.size + 8
 _HEAD = Struct("<8sII32sQ")  # magic, format, number of groups, fingerprint, 0; page bytes of the groups; checksum
+_POOLS_AT = _HEAD.size + 8 * MAX_GROUPS  # one byte per group: its pool, if some share one
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class ManifestHead:
 
     fingerprint: bytes
     page_bytes: tuple[int, ...]
+    pool_of: tuple[int, ...] = ()  # by group: the first group that has the same slots; (): no group shares its slots
 
     def __post_init__(self) -> None:
         if len(self.fingerprint) != 32:
@@ -47,11 +50,23 @@ class ManifestHead:
         if not 0 < len(self.page_bytes) <= MAX_GROUPS:
             fact = f"there are {len(self.page_bytes)}"
             raise InputError(say("layer groups on disk", fact, f"have 1 to {MAX_GROUPS}"))
+        own = tuple(range(len(self.page_bytes)))
+        object.__setattr__(self, "pool_of", first_of(self.pool_of) if self.pool_of else own)
+        if len(self.pool_of) != len(own):
+            fact = f"pools of {len(self.pool_of)} groups, pages of {len(own)}"
+            raise InputError(say("layer groups on disk", fact, "give one pool number per group"))
+
+    @property
+    def pooled(self) -> bool:
+        """Some groups have the same slots."""
+        return self.pool_of != tuple(range(len(self.page_bytes)))
 
     def pack(self) -> bytes:
         """As the first bytes of a file."""
-        start = _HEAD.pack(FILE_MAGIC, FORMAT, len(self.page_bytes), self.fingerprint, 0)
-        body = (start + np.array(self.page_bytes, "<u8").tobytes()).ljust(HEAD_BYTES - 8, b"\0")
+        format_ = POOLED if self.pooled else FORMAT
+        start = _HEAD.pack(FILE_MAGIC, format_, len(self.page_bytes), self.fingerprint, 0)
+        body = (start + np.array(self.page_bytes, "<u8").tobytes()).ljust(_POOLS_AT, b"\0")
+        body = (body + (bytes(self.pool_of) if self.pooled else b"")).ljust(HEAD_BYTES - 8, b"\0")
         return body + checksum(body).to_bytes(8, "little")
 
     @property
@@ -70,10 +85,11 @@ def unpack_head(raw: bytes) -> ManifestHead | None:
     if len(raw) < HEAD_BYTES or checksum(raw[: HEAD_BYTES - 8]) != int.from_bytes(raw[HEAD_BYTES - 8 :][:8], "little"):
         return None
     magic, format_, num_groups, fingerprint, _ = _HEAD.unpack_from(raw)
-    if magic != FILE_MAGIC or format_ != FORMAT or not 0 < num_groups <= MAX_GROUPS:
+    if magic != FILE_MAGIC or format_ not in (FORMAT, POOLED) or not 0 < num_groups <= MAX_GROUPS:
         return None
     sizes = np.frombuffer(raw, "<u8", num_groups, _HEAD.size)
-    return ManifestHead(fingerprint, tuple(int(size) for size in sizes))
+    pools = tuple(raw[_POOLS_AT : _POOLS_AT + num_groups]) if format_ == POOLED else ()
+    return ManifestHead(fingerprint, tuple(int(size) for size in sizes), pools)
 
 
 def format_of(raw: bytes) -> int | None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.core.records.lasting import BlockNodes, LastingPages
+from quire.tiers.base import first_of
 from quire.tiers.disk.log.frames import CHANGES, Log
 from quire.tiers.disk.log.records import Changes, unpack_changes
 from quire.tiers.disk.slots import Sums
@@ -43,13 +44,13 @@ class Contents:
         return Contents(nodes, pages, self.sums[kept], self.fenced[kept], 0, 0, 0, self.last_number)
 
 
-def read_log(log: Log) -> Contents:
-    """All that the sound frames say together."""
+def read_log(log: Log, pool_of: Sequence[int] = ()) -> Contents:
+    """All that the sound frames say together. `pool_of`: groups of one number have the same slots; (): none have."""
     told = [frame for frame in log.frames if frame.kind == CHANGES]
     read = [(unpack_changes(frame.payload), frame.number < log.covered) for frame in told]
     sound = [(changes, fenced) for changes, fenced in read if changes is not None]
     frames = [changes for changes, _ in sound]
-    pages, sums, fenced = _last_pages(frames, [fenced for _, fenced in sound])
+    pages, sums, fenced = _last_pages(frames, [fenced for _, fenced in sound], pool_of)
     if log.gaps:  # the record that freed a slot may be lost, and the page be somewhere else by now
         once = _last_of(pages.node << 8 | pages.group)
         pages, sums, fenced = only(pages, once), sums[once], fenced[once]
@@ -67,8 +68,20 @@ def read_log(log: Log) -> Contents:
     return Contents(nodes, pages, sums, fenced, orphans, len(read) - len(sound), dead, last)
 
 
-def _last_pages(frames: Sequence[Changes], fenced: Sequence[bool]) -> tuple[LastingPages, Sums, Mask]:
-    """Per slot what the last record says of it; freed ones are left out."""
+def slot_keys(group: NDArray[np.int32], slot: NDArray[np.int32], pool_of: Sequence[int]) -> Index:
+    """A number per slot: equal for groups that have the same slots, and for no others."""
+    pool = group.astype(np.int64)
+    if len(pool_of):
+        named = (pool >= 0) & (pool < len(pool_of))  # groups that there are no more have slots of their own
+        pool = np.where(named, np.array(first_of(pool_of), np.int64)[np.where(named, pool, 0)], pool)
+    keys: Index = pool << 32 | slot
+    return keys
+
+
+def _last_pages(
+    frames: Sequence[Changes], fenced: Sequence[bool], pool_of: Sequence[int]
+) -> tuple[LastingPages, Sums, Mask]:
+    """Per slot what the last record says of it, whichever group's it is; freed ones are left out."""
     group, slot, node, sums, mark = (list[NDArray[Any]]() for _ in range(5))
     for frame, sure in zip(frames, fenced, strict=True):
         freed, came = len(frame.changes.freed_slot), len(frame.changes.pages.slot)
@@ -78,8 +91,7 @@ def _last_pages(frames: Sequence[Changes], fenced: Sequence[bool]) -> tuple[Last
         sums += [np.zeros(freed, np.uint64), frame.sums]
         mark.append(np.full(freed + came, sure))
     groups, slots = _join(group, np.int32), _join(slot, np.int32)
-    key = groups.astype(np.int64) << 32 | slots
-    last = _last_of(key)
+    last = _last_of(slot_keys(groups, slots, pool_of))
     nodes = _join(node, np.int64)
     last = last[nodes[last] > 0]
     pages = LastingPages(groups[last], slots[last], nodes[last])

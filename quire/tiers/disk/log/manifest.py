@@ -7,7 +7,7 @@ frames, fences, and compaction. Knows no page's bytes: whoever appends a page ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from quire.tiers.disk.log.frames import (
     FORMAT,
     HEAD,
     HEAD_BYTES,
+    POOLED,
     Log,
     ManifestHead,
     format_of,
@@ -67,9 +68,9 @@ class ReadManifest:
         last = self.log.frames[-1].number if self.log.frames else 0
         return self.mark is not None and last + 1 < self.mark
 
-    def contents(self) -> Contents:
-        """What it says."""
-        return read_log(self.log)
+    def contents(self, pool_of: Sequence[int]) -> Contents:
+        """What it says, of groups with such pools."""
+        return read_log(self.log, pool_of)
 
 
 def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifest | None:
@@ -89,8 +90,9 @@ def read_manifest(files: Files, folder: Path, fingerprint: bytes) -> ReadManifes
     head = unpack_head(start)
     copies = [unpack_head(frame.payload.tobytes()) for frame in log.frames[:1] if frame.kind == HEAD]
     claimed = format_of(start)
-    if head is None and not log.frames and len(raw) >= HEAD_BYTES and claimed != FORMAT:
-        fact = "it is no manifest" if claimed is None else f"it has format {claimed}, and this version reads {FORMAT}"
+    if head is None and not log.frames and len(raw) >= HEAD_BYTES and claimed not in (FORMAT, POOLED):
+        known = f"{FORMAT} and {POOLED}"
+        fact = "it is no manifest" if claimed is None else f"it has format {claimed}, and this version reads {known}"
         cure = "open it with the version that wrote it, or name another folder; nothing was changed"
         raise StateError(say(f"manifest in {str(folder)!r}", fact, cure))
     found = head or next(iter(copies), None)
@@ -191,7 +193,7 @@ class Manifest:
                 told = [unpack_changes(frame.payload) for frame in tail]
                 self._named += [_names(each.changes) for each in told if each is not None]
                 before = [frame for frame in log.frames if frame.end <= covered_end]
-                contents = read_log(Log(before, log.gaps, covered, covered_end))
+                contents = read_log(Log(before, log.gaps, covered, covered_end), self._head.pool_of)
                 return self._replace(contents, covered, covered_end)
             finally:
                 with self._writing:  # somebody who appends has looked at it
@@ -206,7 +208,7 @@ class Manifest:
         with self._compacting, self._swapping, self._writing:
             raw: Bytes = np.empty(self._end, np.uint8)
             raw = raw[: read_all(self._file, 0, raw)]
-            contents, changed = clear_log(scan(raw, self._head.seed, HEAD_BYTES), free)
+            contents, changed = clear_log(scan(raw, self._head.seed, HEAD_BYTES), free, self._head.pool_of)
             self.known.compacted(contents.nodes.number, contents.last_number)
             for frame in changed:
                 write_all(self._file, frame.start, [np.frombuffer(packed(frame, self._head.seed), np.uint8)])

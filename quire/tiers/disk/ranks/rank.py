@@ -96,12 +96,12 @@ class LocalRank:
     ) -> None:  # fmt: skip
         if not tiers:
             raise InputError(say("a rank of a disk", "it has no memory above it", "give its tiers, device first"))
-        sizes = [layout.page_bytes for layout in layouts]
+        sizes, pools = [layout.page_bytes for layout in layouts], tiers[-1].info().pool_of  # one pool in every tier
         with ExitStack() as opened:
             make_folder(folder.parent)
             make_folder(folder)
             opened.callback(FolderLock(folder).close)
-            self._tier = DiskTier("disk", num_slots, sizes, folder, io=io, files=files, learns=True)
+            self._tier = DiskTier("disk", num_slots, sizes, folder, io=io, files=files, learns=True, pool_of=pools)
             opened.callback(self._tier.close)
             try:
                 for names in (folder, folder.parent):

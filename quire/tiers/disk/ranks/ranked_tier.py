@@ -31,15 +31,19 @@ UNKNOWN = "no page is known to be there"
 class RankedTier:
     """What a DiskFolder needs of its tier, over ranks; and `mover`, which makes a plan's moves on all of them."""
 
-    def __init__(self, name: str, num_slots: Sequence[int], ranks: Sequence[DiskRank]) -> None:
+    def __init__(
+        self, name: str, num_slots: Sequence[int], ranks: Sequence[DiskRank], pool_of: Sequence[int] = ()
+    ) -> None:
         parts = [rank.page_bytes() for rank in ranks]
         if len(set(parts)) != 1 or len(parts[0]) != len(num_slots):
             fact = f"their parts of a page have {parts} bytes, slots are {list(num_slots)}"
             raise InputError(say(f"a disk of {len(ranks)} ranks", fact, "give ranks of equal parts, and their slots"))
-        self._info = TierInfo(name, tuple(num_slots), tuple(map(sum, zip(*parts, strict=True))))
+        self._info = TierInfo(name, tuple(num_slots), tuple(map(sum, zip(*parts, strict=True))), tuple(pool_of))
         self._ranks = tuple(ranks)
-        self._sums = [np.zeros(slots, np.uint64) for slots in num_slots]
-        self._known = [np.zeros(slots, bool) for slots in num_slots]
+        firsts = self._info.first_of
+        self._own = sorted(set(firsts))
+        sums, known = ({group: np.zeros(num_slots[group], kind) for group in self._own} for kind in (np.uint64, bool))
+        self._sums, self._known = [sums[first] for first in firsts], [known[first] for first in firsts]
         self._threads = ThreadPoolExecutor(len(ranks), thread_name_prefix=f"quire-{name}-rank")
         self._lock = Lock()  # guards the counts
         self._counts = DiskCounts()
@@ -90,7 +94,7 @@ class RankedTier:
     @property
     def index_bytes(self) -> int:
         """Memory that checksums take."""
-        return sum(sums.nbytes + known.nbytes for sums, known in zip(self._sums, self._known, strict=True))
+        return sum(self._sums[group].nbytes + self._known[group].nbytes for group in self._own)
 
     def verify(self, group: int, slots: Iterable[int]) -> Failed:
         """Have every rank read its parts; the pages that are not what was written, with why."""

@@ -7,7 +7,7 @@ from threading import Lock
 
 
 class HostRoom:
-    """Slots per layer group, taken all or none."""
+    """Slots per pool, taken all or none."""
 
     def __init__(self, slots: Sequence[int]) -> None:
         self._left, self._lock = list(slots), Lock()
