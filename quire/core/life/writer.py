@@ -166,7 +166,7 @@ def _end(writing: Writing, end: int | None) -> int:
 
 
 def _left_out(registry: Registry, skip: Skip) -> LeftOut:
-    if type(skip) is dict and not skip:
+    if skip is NO_SKIP or (type(skip) is dict and not skip):
         return {}
     own = registry.setup.own_groups
     if not isinstance(skip, Mapping) or any(type(group) is not int or group not in own for group in skip):
