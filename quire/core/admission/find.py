@@ -120,7 +120,10 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
     if type(from_) is not int or not 0 <= from_ <= setup.config.max_length:
         fact = "that is no place in a request"
         raise InputError(say(f"find from token {shown(from_)}", fact, f"pass 0 to {setup.config.max_length}"))
-    (prepared,) = ready_for(setup, [request], "decode")
+    if type(request) is Prepared and request._setup is setup and not request._seated:  # mostly
+        prepared = request
+    else:
+        (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
     return Found(registry, held, lambda kept: _mark_used(registry, kept))
 
@@ -146,6 +149,8 @@ def _places(setup: Setup, held: HeldHit) -> list[tuple[Int32, Int32]]:
     """Tier and slot of each page that it holds, by group."""
     if held.cross_hit is None and not held.hit.blocks:  # nothing was found: nobody need look group by group
         return [NOWHERE] * len(setup.groups)
+    if setup.cross is None:
+        return [held.hit.places(group) for group in setup.groups]
     found = [(hits_of(held, group), setup.pools[group].place) for group in setup.groups]
     return [NOWHERE if one is None else one.places(place) for one, place in found]
 
