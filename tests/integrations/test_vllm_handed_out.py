@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quire.integrations.vllm.left_blocks import LeftBlocks
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.worker_side import WorkerSide
@@ -230,6 +231,37 @@ def test_who_comes_back_finds_all_that_it_had(how: str) -> None:
     assert blocks_of(orders.early) == [[3, 4, 5]]
     go_on(engine, orders)
     assert engine.side.look(request, 0) == 20
+
+
+def test_blocks_that_may_be_left_are_known_by_their_numbers() -> None:
+    left = LeftBlocks()
+    assert left.among({1, 2, 10**9}) == []
+    left.add([[5, 6, 7, 8], [0, 0, 900, 3000]], 1, 4)  # there is room for it now
+    assert sorted(left.among({5, 6, 8, 900, 3000, 3001, 10**9})) == [6, 8, 900, 3000]
+    left.add([[1, 2]], 0, 2)
+    assert sorted(left.among({1, 6, 9})) == [1, 6]
+    left.clear()
+    assert left.among(set(range(4000))) == []
+
+
+def test_what_is_computed_while_some_is_left_may_be_handed_out_too() -> None:
+    engine, request, orders = begun(1)
+    go_on(engine, orders)
+    go_on(engine, engine.side.order({"spread": 1}, (), lambda _: request.tables, [50]))  # what is left is noted
+    request.all_token_ids += range(100, 108)  # 29: seven blocks
+    request.tables = [list(range(1, 9))]
+    go_on(engine, engine.side.order({"spread": 8}, (), lambda _: request.tables))
+    engine.fill(request, request.tables, 20, 29)
+    request.num_computed_tokens = 29
+    engine.side.finish(request)
+    orders = engine.side.order({}, (), lambda _: None, [7])
+    assert blocks_of(orders.early) == [[7]] and orders.flush == [orders.early[0].job]
+    go_on(engine, orders)
+    while engine.side.stores.num_carried:
+        go_on(engine, engine.side.order({}, (), lambda _: None))
+    assert kept(engine, request.all_token_ids) == 28
+    engine.texts.append(request)
+    assert engine.pages_are_right() == 7
 
 
 def test_blocks_that_a_step_may_write() -> None:

@@ -240,8 +240,8 @@ def _wanted(writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> list[I
             raise InputError(
                 say(f"blocks {shown(more)} of group {group} behind the end", fact, "pass numbers of its blocks")
             )
-        fresh = np.array(more, np.int32)
-        wanted[group] = np.concatenate([wanted[group], fresh]) if len(wanted[group]) else fresh
+        behind = np.array(more, np.int32)
+        wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
     return wanted
 
 
@@ -295,13 +295,16 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
     for group in setup.own_groups:
         have, which = writing.blocks[group], writing.pages[group]
         if not (left_out or writing.bad or writing.is_cut):
-            due_to = (
-                len(have) if not len(have) or have[-1] < stop else int(have.searchsorted(stop))
-            )  # mostly: all of it
-            blocks.append(have[:due_to])
-            pages.append(which[:due_to])
             given.append(NONE)
-            writing.blocks[group], writing.pages[group] = have[due_to:], which[due_to:]
+            if not len(have) or have[-1] < stop:  # mostly: all of it
+                blocks.append(have)
+                pages.append(which)
+                writing.blocks[group] = writing.pages[group] = NONE
+            else:
+                last = int(have.searchsorted(stop))
+                blocks.append(have[:last])
+                pages.append(which[:last])
+                writing.blocks[group], writing.pages[group] = have[last:], which[last:]
             continue
         due = have < stop
         good = due if not writing.is_cut else np.zeros_like(due)

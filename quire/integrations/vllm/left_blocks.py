@@ -1,4 +1,4 @@
-"""LeftBlocks: which of vLLM's blocks have something in them that is still to be stored. Knows numbers of blocks only.
+"""LeftBlocks: which of vLLM's blocks may have something in them that is still to be stored. Knows their numbers only.
 
 vLLM says with every step which blocks it hands out; mostly none of these is among them, and that is seen at once.
 """
@@ -9,42 +9,40 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quire.integrations.vllm.request_tokens import read_tokens
 
 FIRST_ROOM = 1024  # blocks; more when there are more
-Numbers = NDArray[np.int32]
 
 
 class LeftBlocks:
-    """Of one engine: what is left of all stays; two of them may share a block."""
+    """Of one engine. What was stored since is among them until nothing is left of anybody."""
 
     def __init__(self) -> None:
-        self._stays = np.zeros(FIRST_ROOM, np.uint16)  # by vLLM's block: stays of which it is left
-        self._read = self._stays.data  # one number costs less from it
+        self._set_room(FIRST_ROOM)
 
-    def _make_room(self, least: int) -> None:
-        more = max(least, 2 * len(self._stays)) - len(self._stays)
-        self._stays = np.concatenate([self._stays, np.zeros(more, np.uint16)])
-        self._read = self._stays.data
+    def _set_room(self, room: int) -> None:
+        self._is_left = np.zeros(room, np.bool_)
+        self._read = self._is_left.data  # one of them costs less from it
 
-    def add(self, tables: Sequence[list[int]], first: int, stop: int) -> Numbers:
-        """The blocks [first, stop) of a stay are left; returns vLLM's numbers for them, for `remove`."""
-        numbers: Numbers = np.empty((len(tables), stop - first), np.int32)
-        for table, row in zip(tables, numbers, strict=True):
-            read_tokens(table, first, row)
-        most = int(numbers.max(initial=0))
-        if most >= len(self._stays):
-            self._make_room(most + 1)
-        self._stays[numbers] += 1  # a number that is there twice, as the null block, counts once
-        return numbers
+    def add(self, tables: Sequence[list[int]], first: int, stop: int) -> None:
+        """The blocks [first, stop) of these tables are left."""
+        for table in tables:
+            numbers = np.empty(stop - first, np.int32)
+            read_tokens(table, first, numbers)
+            try:
+                self._is_left[numbers] = True
+            except IndexError:
+                before = self._is_left
+                self._set_room(max(int(numbers.max()) + 1, 2 * len(before)))
+                self._is_left[: len(before)] = before
+                self._is_left[numbers] = True
 
-    def remove(self, numbers: Numbers) -> None:
-        """They are stored, or will not be."""
-        self._stays[numbers] -= 1
+    def clear(self) -> None:
+        """Nothing is left of anybody."""
+        self._is_left.fill(False)
 
     def among(self, taken: AbstractSet[int]) -> list[int]:
-        """Those of these blocks that are left of somebody."""
+        """Those of these blocks that may be left of somebody."""
         read, room = self._read, len(self._read)
         return [block for block in taken if block < room and read[block]]

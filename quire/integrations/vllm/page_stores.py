@@ -74,10 +74,11 @@ class PageStores:
             if stay.is_behind:
                 continue
             del self._carried[stay]
-            self._forget_left(stay)
-            stay.tables = ()
+            stay.tables, stay.is_noted = (), False
             if stay.over:
                 ended.append(stay)
+        if not self._carried:
+            self._left.clear()
         if orders.early:
             self._counts.add("carried_stores", len(orders.early))
         return ended
@@ -123,21 +124,16 @@ class PageStores:
 
     def _note_left(self, stay: Stay) -> None:
         """With what is heard of a stay, or when a step asks: that one has more to do."""
-        if stay.left is None:
-            stay.left = self._left.add(stay.tables, stay.sent // self._size, stay.due // self._size)
-
-    def _forget_left(self, stay: Stay) -> None:
-        if stay.left is not None:
-            self._left.remove(stay.left)
-            stay.left = None
+        if not stay.is_noted:
+            self._left.add(stay.tables, stay.sent // self._size, stay.due // self._size)
+            stay.is_noted = True
 
     def store(self, stay: Stay, end: int, tables: Tables, orders: StepOrders) -> None:
         """A step computes the whole blocks of a stay up to `end`: order a store of those that the cache has not."""
         if stay.sent < stay.due:  # behind: what a window has passed since is in the tables from before
             known = stay.due // self._size
             stay.tables = [was[:known] + now[known:] for was, now in zip(stay.tables, tables, strict=True)]
-            stay.due = end
-            self._forget_left(stay)
+            stay.due, stay.is_noted = end, False
             return
         stay.due = end
         had = max(stay.sent, stay.there)  # what was there before is mostly here: to look costs little
@@ -214,9 +210,9 @@ class PageStores:
         """Nobody reads the blocks of a store any more; one that was handed out again may be another's by now."""
         for part in job.parts:
             busy = self._storing[part.group]
-            again = busy & job.lost
+            others = busy & job.lost if job.lost else ()
             busy.difference_update(part.blocks)
-            busy |= again
+            busy.update(others)
         if job.stay in self._carried and not job.stay.full:
             self._note_left(job.stay)
 

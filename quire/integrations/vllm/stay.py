@@ -20,7 +20,6 @@ from quire.core.state.prepared import Prepared
 from quire.integrations.vllm.cache_groups import HOST
 from quire.integrations.vllm.identity import EngineRequest, media_of, retention_of
 from quire.integrations.vllm.kv_events import BlockNames
-from quire.integrations.vllm.left_blocks import Numbers
 from quire.integrations.vllm.orders import BadPage, Part
 from quire.integrations.vllm.outer.outer_pages import PagesAhead
 from quire.integrations.vllm.request_tokens import RequestTokens
@@ -63,7 +62,7 @@ class Stay:
 
     __slots__ = (
         "_prepared", "_text", "_wish", "ahead", "asked_ahead", "bad", "born", "comes_back", "due", "found", "full",
-        "jobs", "left", "load", "names", "number", "over", "placed", "request", "saved", "scope", "sent",
+        "is_noted", "jobs", "load", "names", "number", "over", "placed", "request", "saved", "scope", "sent",
         "tables", "there", "writer",
     )  # fmt: skip
 
@@ -80,7 +79,7 @@ class Stay:
         self.due = 0  # tokens that are computed, or being computed
         self.there = 0  # tokens that were, here or on vLLM's device, when it was last looked up
         self.tables: Tables = ()  # its blocks when it had all that are due, while some are still to be stored
-        self.left: Numbers | None = None  # those among them that are still to be stored, when that was noted
+        self.is_noted = False  # as blocks that may be handed out again
         self.bad: dict[int, list[int]] = {}  # by group: blocks of its text whose pages could not be copied
         self.saved: set[tuple[int, int]] = set()  # group and block of those that were stored before their turn
         self.placed = False  # vLLM has given it blocks
