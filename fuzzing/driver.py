@@ -240,7 +240,13 @@ class Driver(Choices):
         """More of such a text."""
         for key in self.some(self.player.writing, 1):
             tokens = [self.asks.token() for _ in range(self.rng.randint(0, 5))]
-            self.player.extend_writer(key, tokens, self.left_out())
+            self.player.extend_writer(key, tokens, self.left_out(), self.before_their_turn(key))
+
+    def before_their_turn(self, key: str) -> Skip:
+        """Blocks of such a text whose bytes cannot wait; mostly none."""
+        whole = len(self.trial.oracle.model.writers[key].text) // self.world.block_size
+        groups = [group for group in range(self.world.num_own) if whole and self.chance(0.2)]
+        return tuple((group, tuple(self.rng.sample(range(whole), min(2, whole)))) for group in groups)
 
     def written(self) -> None:
         """Bytes have come, all or some."""

@@ -267,9 +267,9 @@ class Player(View):
             self.trial.reached["writer refused"] += 1
 
     @recorded
-    def extend_writer(self, key: str, tokens: Sequence[int] = (), skip: Skip = ()) -> None:
-        """More of such a text."""
-        self.trial.do("extend_writer", key, tokens, skip)
+    def extend_writer(self, key: str, tokens: Sequence[int] = (), skip: Skip = (), also: Skip = ()) -> None:
+        """More of such a text; or only blocks before their turn."""
+        self.trial.do("extend_writer", key, tokens, skip, also)
 
     @recorded
     def written(self, key: str, end: int = 0, skip: Skip = ()) -> None:

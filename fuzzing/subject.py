@@ -224,10 +224,10 @@ class Subject(BackgroundCalls):
         self.writers[key] = made
         return self.writing(key), self._plan(made.plan)
 
-    def extend_writer(self, key: str, tokens: Sequence[int], skip: Skip) -> tuple[Any, PlanFacts | None]:
-        """More of such a text."""
+    def extend_writer(self, key: str, tokens: Sequence[int], skip: Skip, also: Skip) -> tuple[Any, PlanFacts | None]:
+        """More of such a text; or only blocks before their turn."""
         writer = self.writers[key]
-        lack = writer.extend(build.int32(list(tokens)), skip=dict(skip))
+        lack = writer.extend(build.int32(list(tokens)), end=0 if also else None, skip=dict(skip), also=dict(also))
         if lack is not None:
             return (lack.group, lack.need, lack.have), None
         return self.writing(key), self._plan(writer.plan)

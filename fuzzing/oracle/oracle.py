@@ -193,13 +193,13 @@ class Oracle:
         self.model.writers[key] = writing
         return writers.facts(writing), self.model.take_plan()
 
-    def extend_writer(self, key: str, tokens: Sequence[int], skip: Skip) -> tuple[Any, PlanFacts | None]:
-        """More of such a text."""
+    def extend_writer(self, key: str, tokens: Sequence[int], skip: Skip, also: Skip) -> tuple[Any, PlanFacts | None]:
+        """More of such a text; or only blocks before their turn."""
         writing = self.model.writers[key]
         if len(writing.text) + len(tokens) > self.world.max_length:
             raise Misuse("it is too long")
         writing.text += [plain(token) for token in tokens]
-        lack = writers.take(self.model, writing, len(writing.text), skip)
+        lack = writers.take(self.model, writing, 0 if also else len(writing.text), skip, also)
         if lack is not None:
             del writing.text[len(writing.text) - len(tokens) :]
             return lack, None

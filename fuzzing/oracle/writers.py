@@ -12,7 +12,7 @@ from fuzzing.oracle.page import DEFAULT, Page
 from fuzzing.oracle.pools import Pools
 from fuzzing.oracle.state import State, retention
 from fuzzing.oracle.tree import path_of
-from fuzzing.world.plain import Ask, Identity, Path, Skip, WriterFacts
+from fuzzing.world.plain import Ask, Identity, Misuse, Path, Skip, WriterFacts
 
 Lack = tuple[int, int, int]
 
@@ -26,6 +26,7 @@ class Writing:
     text: list[Identity]
     pages: list[dict[int, Page]]  # per group, by block
     taken: int = 0
+    early: set[tuple[int, int]] = field(default_factory=set)  # group and block of those taken before their turn
     cut: bool = False
     bad: set[Page] = field(default_factory=set)
 
@@ -34,12 +35,19 @@ class Writing:
         return path_of(self.ask.root, self.text[: len(self.text) // size * size], size)
 
 
-def take(model: Model, writing: Writing, end: int, skip: Skip) -> Lack | None:
-    """Pages for the blocks before `end` that have none, all or none; what stands along the text stays meanwhile."""
+def take(model: Model, writing: Writing, end: int, skip: Skip, also: Skip = ()) -> Lack | None:
+    """Pages for the blocks before `end` that have none, and for those of `also`, all or none; what stands along the
+    text stays meanwhile."""
     state, size = model.own, model.world.block_size
     blocks = [] if writing.cut else list(range(writing.taken, end // size))
     path = writing.path(size)
     asked = [[b for b in blocks if b not in dict(skip).get(group, ())] for group in range(len(state.pools))]
+    behind = {(group, b) for group, some in also for b in some if b >= max(writing.taken, end // size)}
+    if any(b >= len(writing.text) // size for _, b in behind - writing.early) and not writing.cut:
+        raise Misuse("a block behind the text")
+    for group, some in enumerate(asked):
+        some[:] = [b for b in some if (group, b) not in writing.early]
+        some += [] if writing.cut else sorted(b for at, b in behind - writing.early if at == group)
     last = max((b + 1 for some in asked for b in some), default=0)
     is_slow = writing.tier == model.world.slow_tier  # in other tiers what is there only is missing
     there = claims.pages_along(state, path[: last + 1], slow=is_slow)
@@ -61,6 +69,7 @@ def take(model: Model, writing: Writing, end: int, skip: Skip) -> Lack | None:
         page.claims -= 1
     if lack is None:
         writing.taken = max(writing.taken, end // size)
+        writing.early |= behind
     return lack
 
 

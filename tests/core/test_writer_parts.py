@@ -145,3 +145,38 @@ def test_who_was_refused_looks_at_his_own_text_again(store: StoreName) -> None:
         assert (writer.taken(0)[0], writer.taken(1)[0]) == ([3], [3])
         held.close()
     check(cache)
+
+
+def test_blocks_may_be_taken_before_their_turn(store: StoreName) -> None:
+    cache = host_only(store, 8, groups=2)
+    with opened(cache, range(24), end=4) as writer:
+        assert writer.extend(end=8, also={0: [4, 1, 3], 1: (5,)}) is None
+        assert (writer.taken(0)[0], writer.taken(1)[0]) == ([1, 3, 4], [1, 5])
+        assert (writer.written(8), end_of(cache, range(24))) == (4, 8)
+        assert (writer.blocks(0).tolist(), writer.blocks(1).tolist()) == ([3, 4], [5])
+        before = dict(zip(writer.blocks().tolist(), writer.slots().tolist(), strict=True))
+        assert writer.extend(end=8, also={0: [3]}) is None and writer.taken() == ([], [])  # it has that one
+        assert writer.extend(end=20) is None
+        assert (writer.taken(0)[0], writer.taken(1)[0]) == ([2], [2, 3, 4])
+        assert writer.blocks(0).tolist() == [2, 3, 4] and writer.blocks(1).tolist() == [2, 3, 4, 5]
+        assert dict(zip(writer.blocks().tolist(), writer.slots().tolist(), strict=True)).items() >= before.items()
+        check(cache)
+        assert (writer.written(20, skip={0: [4]}), end_of(cache, range(24))) == (5, 16)
+        assert writer.extend() is None and (writer.taken(0)[0], writer.taken(1)[0]) == ([5], [])
+        assert writer.written(24) == 2
+    check(cache)
+
+
+def test_blocks_before_their_turn_are_refused_with_the_others_and_must_be_of_the_text(store: StoreName) -> None:
+    cache = host_only(store, 4)
+    with opened(cache, range(24), end=4) as writer:
+        lack = writer.extend(end=8, also={0: [2, 3, 4]})
+        assert lack is not None and (lack.need, lack.have) == (4, 3) and writer.blocks().tolist() == [0]
+        for wrong, fact in (({0: [6]}, "its text has 6 whole blocks"), ({1: [3]}, "it writes 1 groups")):
+            with pytest.raises(InputError, match=fact):
+                writer.extend(text(1, 2), end=8, also=wrong)
+        assert writer.length == 24 and writer.blocks().tolist() == [0]
+        assert writer.extend(end=8, also={0: [4]}) is None and writer.taken()[0] == [1, 4]
+        writer.close()
+    assert cache.usage(1).empty == 4
+    check(cache)

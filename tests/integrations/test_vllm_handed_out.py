@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from quire.integrations.vllm.orders import Copy, Part, StepOrders, WorkerReport
+from quire.integrations.vllm.left_blocks import LeftBlocks
+from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.worker_side import WorkerSide
 from tests.integrations.test_vllm_contract import ask, kept, stored
@@ -26,14 +27,22 @@ def test_what_is_left_of_who_ends_is_stored_before_the_next_step_writes(how: str
         engine.side.look(request, 0)
     assert engine.side.is_pending and engine.side.is_storing
     gone = {"spread"} if how == "preempt" else set()
-    orders = engine.side.order({}, gone, lambda _: None, [4, 9])
-    assert (blocks_of(orders.early), orders.stores) == ([[3, 4, 5]], [])
-    assert orders.early[0].job in orders.flush  # block 4 is somebody's again
+    orders = engine.side.order({}, gone, lambda _: None, [5, 9])
+    comes_back = how != "finish"  # all that is left at once; else what is handed out, and then the rest
+    assert (blocks_of(orders.early), orders.stores) == ([[3, 4, 5] if comes_back else [5]], [])
+    assert orders.early[0].job in orders.flush  # block 5 is somebody's again
     engine.workers[0].flush(orders)
     for layer in engine.kv[0][0]:
-        layer[4] = 77
+        layer[5] = 77
     engine.movers[0].flush([first])
     engine.side.hear(WorkerReport({first: 1, orders.early[0].job: 1}))
+    assert kept(engine) == (20 if comes_back else 8)
+    while engine.side.stores.num_carried:
+        orders = engine.side.order({}, (), lambda _: None, [5])
+        assert blocks_of(orders.early) in ([[3, 4]], []) and orders.flush == []
+        engine.workers[0].flush(orders)
+        engine.movers[0].flush([copy.job for copy in orders.early])
+        engine.side.hear(WorkerReport({copy.job: 1 for copy in orders.early}))
     assert kept(engine) == 20
     engine.side.finish(request)
     engine.texts.append(request)
@@ -78,9 +87,13 @@ def test_what_a_window_passes_is_stored_in_parts_from_where_it_was() -> None:
         orders = engine.side.order({"spread": 1}, (), lambda _: passed, [0, 9])  # the null block is nobody's
         assert blocks_of(orders.early) == [[block], [block]] and orders.flush == []
         go_on(engine, orders)
-    orders = engine.side.order({"spread": 1}, (), lambda _: passed, [4])
-    assert blocks_of(orders.early) == [[4, 5], [4, 5]] and orders.flush == [orders.early[0].job]
+    orders = engine.side.order({"spread": 1}, (), lambda _: passed, [5])
+    assert blocks_of(orders.early) == [[5]] and orders.flush == [orders.early[0].job]  # of the group with a window
     go_on(engine, orders)
+    for early in ([[4], [4]], [[5]]):
+        orders = engine.side.order({"spread": 1}, (), lambda _: passed, [5])
+        assert blocks_of(orders.early) == early and orders.flush == []
+        go_on(engine, orders)
     assert kept(engine) == 20 and kept(engine, list(range(16))) == 16  # at 16 the window reads block 3, which was kept
     engine.texts.append(request)
     assert engine.pages_are_right() > 0
@@ -122,6 +135,7 @@ def test_what_is_left_of_who_is_over_goes_in_parts_while_nobody_has_its_blocks()
         orders = engine.side.order({}, (), lambda _: None, [0, 5] if flushed else [1, 2, 9])
         assert blocks_of(orders.early) == [rest] and bool(orders.flush) == flushed
         go_on(engine, orders)
+    assert engine.side.is_pending and engine.side.order({}, (), lambda _: None).early == []
     assert kept(engine) == 20
     engine.texts.append(request)
     assert engine.pages_are_right() == 5
@@ -137,11 +151,74 @@ def test_blocks_that_are_loaded_into_are_somebodys_again() -> None:
     other.tables = [[5, 9]]
     engine.side.place(other, other.tables, 4)
     orders = engine.side.order({}, (), lambda _: None)
-    assert blocks_of(orders.loads) == [[5]] and blocks_of(orders.early) == [[2, 3, 4, 5]]
+    assert blocks_of(orders.loads) == [[5]] and blocks_of(orders.early) == [[5]]
     assert orders.flush == [orders.early[0].job]
+    for block, had in ((2, 4), (3, 8), (4, 12)):
+        go_on(engine, orders)
+        assert kept(engine) == had  # what was stored before its turn is found when those before it are
+        orders = engine.side.order({}, (), lambda _: None, [5])  # it is another's, and he goes on with it
+        assert blocks_of(orders.early) == [[block]] and orders.flush == []
     go_on(engine, orders)
+    engine.side.order({}, (), lambda _: None)
     engine.texts.append(request)
     assert kept(engine) == 20 and engine.pages_are_right() == 5
+
+
+def test_of_what_is_left_only_what_is_handed_out_is_stored_before_its_turn() -> None:
+    engine, request, orders = begun(1)
+    go_on(engine, orders)
+    engine.side.finish(request)
+    for fresh, early, had in (([4], 4, 4), ([4, 5], 5, 4), ([4, 5], 2, 8), ([], 3, 12), ([], None, 16), ([], None, 20)):
+        orders = engine.side.order({}, (), lambda _: None, fresh)
+        assert blocks_of(orders.early) == ([] if early is None else [[early]])
+        assert orders.flush == ([orders.early[0].job] if early in (4, 5) else [])
+        go_on(engine, orders)
+        for layer in engine.kv[0][0]:
+            layer[fresh] = 77  # whoever has them now writes them
+        assert kept(engine) == had
+    assert not engine.side.stores.num_carried
+    engine.texts.append(request)
+    assert engine.pages_are_right() == 5
+    engine.nothing_is_held()
+
+
+@pytest.mark.parametrize("fresh", [range(1, 12), range(3, 400), [11, *range(400, 500)]])
+def test_when_many_are_handed_out_all_that_is_left_goes_with_them(fresh: Any) -> None:
+    engine, long = ToyEngine(0, hybrid=False), ask("long", list(range(41)))
+    engine.side.stores.set_most_blocks(1)
+    orders = stored(engine, long)
+    engine.fill(long, long.tables, 0, 40)
+    go_on(engine, orders)
+    engine.side.finish(long)
+    orders = engine.side.order({}, (), lambda _: None, fresh)
+    ours = 11 not in fresh or 10 in fresh  # the eleventh block has nothing whole in it
+    assert blocks_of(orders.early) == [list(range(2, 11)) if ours else [2]]
+    assert orders.flush == ([orders.early[0].job] if ours else [])
+    go_on(engine, orders)
+    assert kept(engine, list(range(41))) == (40 if ours else 8)
+    engine.texts.append(long)
+    assert engine.pages_are_right() > 0
+
+
+def test_a_page_that_could_not_be_stored_before_its_turn_is_not_found_when_it_comes() -> None:
+    engine, request, orders = begun(1)
+    go_on(engine, orders)
+    engine.side.finish(request)
+    orders = engine.side.order({}, (), lambda _: None, [4])
+    (copy,) = orders.early
+    (part,) = copy.parts
+    assert part.blocks == [4]
+    engine.side.hear(WorkerReport({copy.job: 1}, {copy.job: [BadPage(0, part.slots[0])]}))
+    for worker in engine.workers:
+        worker.flush(orders)
+        worker.received()
+        worker.report()
+    while engine.side.stores.num_carried:
+        go_on(engine, engine.side.order({}, (), lambda _: None))
+    assert kept(engine) == 12
+    engine.texts.append(request)
+    assert engine.pages_are_right() > 0
+    engine.nothing_is_held()
 
 
 @pytest.mark.parametrize("how", ["preempt", "ask again"])
@@ -154,6 +231,37 @@ def test_who_comes_back_finds_all_that_it_had(how: str) -> None:
     assert blocks_of(orders.early) == [[3, 4, 5]]
     go_on(engine, orders)
     assert engine.side.look(request, 0) == 20
+
+
+def test_blocks_that_may_be_left_are_known_by_their_numbers() -> None:
+    left = LeftBlocks()
+    assert left.among({1, 2, 10**9}) == []
+    left.add([[5, 6, 7, 8], [0, 0, 900, 3000]], 1, 4)  # there is room for it now
+    assert sorted(left.among({5, 6, 8, 900, 3000, 3001, 10**9})) == [6, 8, 900, 3000]
+    left.add([[1, 2]], 0, 2)
+    assert sorted(left.among({1, 6, 9})) == [1, 6]
+    left.clear()
+    assert left.among(set(range(4000))) == []
+
+
+def test_what_is_computed_while_some_is_left_may_be_handed_out_too() -> None:
+    engine, request, orders = begun(1)
+    go_on(engine, orders)
+    go_on(engine, engine.side.order({"spread": 1}, (), lambda _: request.tables, [50]))  # what is left is noted
+    request.all_token_ids += range(100, 108)  # 29: seven blocks
+    request.tables = [list(range(1, 9))]
+    go_on(engine, engine.side.order({"spread": 8}, (), lambda _: request.tables))
+    engine.fill(request, request.tables, 20, 29)
+    request.num_computed_tokens = 29
+    engine.side.finish(request)
+    orders = engine.side.order({}, (), lambda _: None, [7])
+    assert blocks_of(orders.early) == [[7]] and orders.flush == [orders.early[0].job]
+    go_on(engine, orders)
+    while engine.side.stores.num_carried:
+        go_on(engine, engine.side.order({}, (), lambda _: None))
+    assert kept(engine, request.all_token_ids) == 28
+    engine.texts.append(request)
+    assert engine.pages_are_right() == 7
 
 
 def test_blocks_that_a_step_may_write() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quire.core.store.interface import Hit
 
 NO_BLOCKS: Int32 = np.empty(0, np.int32)
+NOWHERE = (NO_BLOCKS, NO_BLOCKS)
 
 
 class Found(Handle[HeldHit]):
@@ -119,7 +120,10 @@ def find_pages(registry: Registry, request: Request | Prepared, from_: int) -> F
     if type(from_) is not int or not 0 <= from_ <= setup.config.max_length:
         fact = "that is no place in a request"
         raise InputError(say(f"find from token {shown(from_)}", fact, f"pass 0 to {setup.config.max_length}"))
-    (prepared,) = ready_for(setup, [request], "decode")
+    if type(request) is Prepared and request._setup is setup and not request._seated:  # mostly
+        prepared = request
+    else:
+        (prepared,) = ready_for(setup, [request], "decode")
     held = _look_up(setup, prepared, from_ // setup.block_size)
     return Found(registry, held, lambda kept: _mark_used(registry, kept))
 
@@ -137,9 +141,18 @@ def _look_up(setup: Setup, prepared: Prepared, first: int) -> HeldHit:
         across = cross.store.walk(places.chain, root, places.blocks * setup.block_size, 0)
         cross.store.claim(across, None, True)
     held = HeldHit(prepared, hit, across, first, hit.blocks)
-    found = [(hits_of(held, group), setup.pools[group].place) for group in setup.groups]
-    held.places = [(NO_BLOCKS, NO_BLOCKS) if one is None else one.places(place) for one, place in found]
+    held.places = _places(setup, held)
     return held
+
+
+def _places(setup: Setup, held: HeldHit) -> list[tuple[Int32, Int32]]:
+    """Tier and slot of each page that it holds, by group."""
+    if held.cross_hit is None and not held.hit.blocks:  # nothing was found: nobody need look group by group
+        return [NOWHERE] * len(setup.groups)
+    if setup.cross is None:
+        return [held.hit.places(group) for group in setup.groups]
+    found = [(hits_of(held, group), setup.pools[group].place) for group in setup.groups]
+    return [NOWHERE if one is None else one.places(place) for one, place in found]
 
 
 def _mark_used(registry: Registry, kept: HeldHit) -> None:

@@ -90,11 +90,16 @@ class Writer(Handle[Writing]):
             raise UnknownError(say(f"group {shown(group)} of {shown(self)}", fact, "number them from 0"))
         return group
 
-    def extend(self, tokens: Int32 | None = None, *, end: int | None = None, skip: Skip = NOTHING) -> Refusal | None:
-        """Append tokens, and take slots for whole blocks before `end` (None: all). A refusal has changed nothing."""
+    def extend(
+        self, tokens: Int32 | None = None, *, end: int | None = None, skip: Skip = NOTHING, also: Skip = NOTHING
+    ) -> Refusal | None:
+        """Append tokens, and take slots for whole blocks before `end` (None: all). A refusal has changed nothing.
+
+        `also`, by group: blocks behind `end` whose bytes must be copied now. No later call takes them once more.
+        """
         with self._lock:
             self._check_open("extend")
-            lack = _extend(self._registry, self._kept, tokens, end, skip)
+            lack = _extend(self._registry, self._kept, tokens, end, (skip, also))
             if lack is None:
                 self.plan = self._registry.take_plan()
             return lack
@@ -142,7 +147,7 @@ def open_writer(
     writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
     from_, end = part
     writing.taken = _end(writing, from_)
-    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip))
+    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip), {})
     if lack is not None:
         return lack
     registry.timed = registry.timed or prepared._timed
@@ -166,10 +171,11 @@ def _end(writing: Writing, end: int | None) -> int:
 
 
 def _left_out(registry: Registry, skip: Skip) -> LeftOut:
-    if type(skip) is dict and not skip:
+    if skip is NO_SKIP or (type(skip) is dict and not skip):
         return {}
     own = registry.setup.own_groups
-    if not isinstance(skip, Mapping) or any(type(group) is not int or group not in own for group in skip):
+    known = type(skip) is dict or isinstance(skip, Mapping)
+    if not known or any(type(group) is not int or group not in own for group in skip):
         fact = f"it writes {len(own)} groups"
         raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
     return {group: blocks if type(blocks) is range else _blocks(group, blocks) for group, blocks in skip.items()}
@@ -184,20 +190,16 @@ def _blocks(group: int, blocks: Iterable[int]) -> set[int]:
     return set(numbers)
 
 
-def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Refusal | None:
-    """Slots for the blocks up to `stop` that were not asked for yet."""
+def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> Refusal | None:
+    """Slots for the blocks up to `stop` that were not asked for yet, and for those named in `also`."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
-    first = writing.taken
-    if stop <= first:  # a writer that is opened before it needs slots
+    if stop <= writing.taken and not also:  # a writer that is opened before it needs slots
         setup.store.refresh(now)
         writing.fresh = ()
         return None
-    fresh = NUMBERS[first:stop] if stop <= MANY else np.arange(first, stop, dtype=np.int32)
-    wanted = [NONE if writing.is_cut else fresh] * len(writing.blocks)
-    if skip and not writing.is_cut:
-        for group, left_out in skip.items():
-            wanted[group] = _without(fresh, left_out)
+    stop = max(stop, writing.taken)
+    wanted = _wanted(writing, stop, skip, also)
     priorities = durations = None
     if prepared.request.retention is not None:
         whole = len(writing.chain) // setup.block_size
@@ -209,14 +211,51 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut) -> Ref
         never = need > setup.config.slots_of(writing.tier, group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
     writing.fresh, writing.taken = made, stop
+    for group, named in also.items():
+        writing.also.setdefault(group, set()).update(named)
     for group, (blocks, pages, _) in enumerate(made):
-        if len(writing.blocks[group]):  # joining arrays costs more than it looks
-            blocks, pages = (
-                np.concatenate([writing.blocks[group], blocks]),
-                np.concatenate([writing.pages[group], pages]),
-            )
+        if len(writing.blocks[group]):
+            blocks, pages = _joined((writing.blocks[group], writing.pages[group]), (blocks, pages))
         writing.blocks[group], writing.pages[group] = blocks, pages
     return None
+
+
+def _wanted(writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> list[Int32]:
+    """Blocks that a writer is to have pages for from now on, by group, ascending."""
+    if writing.is_cut:
+        return [NONE] * len(writing.blocks)
+    fresh = NUMBERS[writing.taken : stop] if stop <= MANY else np.arange(writing.taken, stop, dtype=np.int32)
+    wanted = [fresh] * len(writing.blocks)
+    for group, left_out in skip.items():
+        wanted[group] = _without(fresh, left_out)
+    for group, had in writing.also.items():
+        if not had.isdisjoint(range(writing.taken, stop)):
+            wanted[group] = _without(wanted[group], had)
+    for group, named in also.items():
+        had = writing.also.get(group, set())
+        more = sorted([block for block in set(named) if block >= stop and block not in had])
+        whole = len(writing.chain) // writing.prepared._setup.block_size
+        if more and more[-1] >= whole:
+            fact = f"its text has {whole} whole blocks"
+            raise InputError(
+                say(f"blocks {shown(more)} of group {group} behind the end", fact, "pass numbers of its blocks")
+            )
+        behind = np.array(more, np.int32)
+        wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
+    return wanted
+
+
+def _joined(waiting: tuple[Int32, Int32], fresh: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
+    """Blocks and their pages, ascending: mostly what waits comes first. Joining arrays costs more than it looks."""
+    if not len(fresh[0]):
+        return waiting
+    if fresh[0][-1] < waiting[0][0]:  # what waits was taken before its turn
+        waiting, fresh = fresh, waiting
+    blocks, pages = np.concatenate([waiting[0], fresh[0]]), np.concatenate([waiting[1], fresh[1]])
+    if waiting[0][-1] < fresh[0][0]:
+        return blocks, pages
+    order = np.argsort(blocks)
+    return blocks[order], pages[order]
 
 
 def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
@@ -229,16 +268,18 @@ def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
     return blocks[[block not in left_out for block in blocks.tolist()]]
 
 
-def _extend(registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, skip: Skip) -> Refusal | None:
-    left_out = _left_out(registry, skip)
+def _extend(
+    registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, named: tuple[Skip, Skip]
+) -> Refusal | None:
+    skip, also = _left_out(registry, named[0]), _left_out(registry, named[1])
     if tokens is None:
-        return _take(registry, writing, _end(writing, end), left_out)
+        return _take(registry, writing, _end(writing, end), skip, also)
     check_tokens(tokens, "extend of a writer")
     before = len(writing.chain)
     _check_length(registry.setup.config.max_length, before + len(tokens), writing.prepared.request)
     writing.chain.add_tokens(tokens)
     try:
-        lack = _take(registry, writing, _end(writing, end), left_out)
+        lack = _take(registry, writing, _end(writing, end), skip, also)
     except BaseException:
         writing.chain.cut_tokens(before)
         raise
@@ -253,11 +294,17 @@ def _written(registry: Registry, writing: Writing, end: int, skip: Skip) -> int:
     blocks, pages, given = [], [], []
     for group in setup.own_groups:
         have, which = writing.blocks[group], writing.pages[group]
-        if not (left_out or writing.bad or writing.is_cut) and (not len(have) or have[-1] < stop):  # mostly: all of it
-            blocks.append(have)
-            pages.append(which)
+        if not (left_out or writing.bad or writing.is_cut):
             given.append(NONE)
-            writing.blocks[group] = writing.pages[group] = NONE
+            if not len(have) or have[-1] < stop:  # mostly: all of it
+                blocks.append(have)
+                pages.append(which)
+                writing.blocks[group] = writing.pages[group] = NONE
+            else:
+                last = int(have.searchsorted(stop))
+                blocks.append(have[:last])
+                pages.append(which[:last])
+                writing.blocks[group], writing.pages[group] = have[last:], which[last:]
             continue
         due = have < stop
         good = due if not writing.is_cut else np.zeros_like(due)

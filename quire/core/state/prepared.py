@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from quire.core.records.config import DEFAULT_PRIORITY
 from quire.core.records.encoder import Encoder
 from quire.core.records.errors import InputError, say, shown
-from quire.core.records.groups import Marks
+from quire.core.records.groups import LayerGroup, Marks
 from quire.core.records.identity import Scope
 from quire.core.records.request import Request
 from quire.core.records.retain import to_ticks
@@ -50,7 +50,7 @@ class Prepared:
         self._scope: Scope | None = request.scope  # None: nobody else may reuse what it computes
         self._scope_key = request.scope.key
         self._reaches: tuple[int, ...]  # tokens each group makes room for
-        self._marks: Marks | None = None
+        self._marks: Marks | None = None  # with states only, and if they are kept
         self._encoder: Places | None = None
         if setup.only_full:
             if request.encoder is not None:
@@ -82,14 +82,14 @@ class Prepared:
 
     def _prepare_groups(self, setup: Setup, request: Request) -> None:
         """What windows, states and cross attention need to know of the request."""
-        size, layers = setup.block_size, setup.layers[: setup.own_groups.stop]
+        size, reach = setup.block_size, self._length + request.extra_tokens
         self._peaks: dict[tuple[int, int, int], int] = {}  # by group, start and pages held; filled in when asked for
         if setup.state_groups and self._length != len(request.tokens):
             fact = f"it has {len(request.tokens)} tokens, and a state is only known where all of them were computed"
             raise InputError(
                 say(f"request {shown(request.id)} with length {self._length}", fact, "leave length at None")
             )
-        if any(at % size for at in request.snapshots):
+        if request.snapshots and any(at % size for at in request.snapshots):
             fact = f"blocks have {size} tokens"
             raise InputError(
                 say(f"snapshots {request.snapshots} of request {shown(request.id)}", fact, "use block edges")
@@ -100,13 +100,19 @@ class Prepared:
             self._scope = request.encoder._scope(request.scope)
             self._scope_key = b"" if self._scope is None else self._scope.key
             self._keep = self._keep and self._scope is not None
-        extras = (request.extra_tokens if layer.extra_tokens is None else layer.extra_tokens for layer in layers)
-        self._reaches = tuple(
-            self._length if layer.current else self._length + extra for layer, extra in zip(layers, extras, strict=True)
-        )
-        last = 0 if self.end % size else self.end  # where a prompt that goes on behind it may start
-        if self._keep:
+        if setup.same_reach:
+            self._reaches = (reach,) * len(setup.own_groups)
+        else:
+            self._reaches = tuple([self._reach_of(setup.layers[group], reach) for group in setup.own_groups])
+        if self._keep and setup.state_groups:
+            last = 0 if self.end % size else self.end  # where a prompt that goes on behind it may start
             self._marks = Marks(tuple(request.snapshots), self._last_edge(size), last, uncut=tuple(request.uncut))
+
+    def _reach_of(self, layer: LayerGroup, usual: int) -> int:
+        """Tokens that a group makes room for: a state keeps none behind the text, others may have room of their own."""
+        if layer.current:
+            return self._length
+        return usual if layer.extra_tokens is None else self._length + layer.extra_tokens
 
     def part_at(self, junction: int) -> None:
         """A state shall be kept at this block edge too (0: at none); for the claim that it is admitted by."""

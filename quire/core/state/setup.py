@@ -46,6 +46,7 @@ class Setup:
     smallest_share: int  # slots of a pool for each of its groups, where that is least
     bounded: bool  # some group forgets
     groups_differ: bool  # groups may hold different parts of one prompt
+    same_reach: bool  # every group of its own tokens makes room for as many: no states, and no room of its own
     only_full: bool  # every group takes the same pages: neither bounded nor cross, without room of its own
     partial_policy: int  # the store's word for which partial hits are allowed
     clock: Callable[[], float]
@@ -109,6 +110,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         smallest_share=min([device_slots[some[0]] // len(some) for some in sharers]),
         bounded=bounded,
         groups_differ=bounded or len(own_groups) > 1,
+        same_reach=not (roomy or any(layers[group].current for group in own_groups)),
         only_full=not (bounded or across or roomy),
         partial_policy=1 + config.copy_on_partial_reuse if config._partial_hits else 0,
         clock=clock,

@@ -26,7 +26,10 @@ class Writing:
     tier: int
     blocks: list[Int32]  # whose pages are not written yet
     pages: list[Int32]
-    taken: int = 0  # blocks up to which slots were asked for
+    taken: int = 0  # blocks up to which slots were asked for,
+    also: dict[int, set[int]] = field(
+        default_factory=dict
+    )  # and those behind that were asked for before their turn, by group
     fresh: Sequence[tuple[Int32, Int32, Int32]] = ()  # blocks, pages and slots that were had when last asked for
     is_cut: bool = False  # its text was forgotten since: nothing of it becomes findable
     bad: set[tuple[int, int]] = field(default_factory=set)  # group and block of those that were lost

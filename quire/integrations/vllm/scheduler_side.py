@@ -28,7 +28,7 @@ from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.page_stores import PageStores
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.request_tokens import RequestTokens
-from quire.integrations.vllm.stay import Stay, StoreJob, Tables
+from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -44,7 +44,7 @@ class SchedulerSide:
     ) -> None:  # fmt: skip
         self.cache, self.options, self.world_size = cache, options, world_size
         self.counts = ConnectorCounts(cache, outer)
-        self.stores = PageStores(cache, self.counts, self._begin)
+        self.stores = PageStores(cache, self.counts, self._begin, self._publish)
         self.events, self.outer, self.recording = events, outer, recording
         self._adapter = adapter_name if outer is None else outer.adapters.name
         self._clock, self._size, self._groups = clock, cache.config.block_size, range(len(cache.config.groups))
@@ -91,9 +91,9 @@ class SchedulerSide:
         if self.outer is not None and not refused and self._is_coming(stay):
             self._coming.add(request.request_id)
             return None
-        stay.found = self.cache.find(stay.look(self.cache), from_=computed)
+        stay.found = found = self.cache.find(stay.look(self.cache), from_=computed)
         self._asked[request.request_id] = stay
-        gain = stay.found.end - computed
+        gain = found.end - computed
         return 0 if refused or gain < self.options.min_load_tokens else gain
 
     def _is_coming(self, stay: Stay) -> bool:
@@ -201,6 +201,7 @@ class SchedulerSide:
             for load in orders.loads:
                 for part in load.parts:
                     taken.update(part.blocks)
+            taken.discard(NULL)  # nobody's, however often it is handed out
             self.stores.flush(orders, self._jobs.values(), taken)
             for stay in self.stores.carry_on(orders, taken):
                 self._settle(stay)
@@ -274,10 +275,15 @@ class SchedulerSide:
             self.counts.add("failed_stores")
         while stay.jobs and stay.jobs[0].ended:
             done = stay.jobs.pop(0)
-            assert stay.writer is not None
-            self.counts.add("stored_pages", stay.writer.written(done.end, done.bad_blocks()))
-            if self.events is not None:
-                self.events.stored(stay.names, stay.tokens()[: done.end], stay.writer.request)
+            if done.bad:
+                stay.note_bad(done)
+            self._publish(stay, done.end)
+
+    def _publish(self, stay: Stay, end: int) -> None:
+        assert stay.writer is not None
+        self.counts.add("stored_pages", stay.writer.written(end, stay.bad))
+        if self.events is not None:
+            self.events.stored(stay.names, stay.tokens()[:end], stay.writer.request)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

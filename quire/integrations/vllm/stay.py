@@ -26,6 +26,7 @@ from quire.integrations.vllm.request_tokens import RequestTokens
 
 NULL = 0  # vLLM's block for places that a window has passed
 Tables = Sequence[list[int]]  # blocks of a request, by group
+Named = dict[int, Sequence[int]]  # by group: some blocks of its text
 
 
 @dataclass(slots=True, eq=False)
@@ -60,8 +61,9 @@ class Stay:
     """What one stay knows and holds."""
 
     __slots__ = (
-        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "born", "comes_back", "due", "found", "full", "jobs",
-        "load", "names", "number", "over", "placed", "request", "scope", "sent", "tables", "there", "writer",
+        "_prepared", "_text", "_wish", "ahead", "asked_ahead", "bad", "born", "comes_back", "due", "found", "full",
+        "is_noted", "jobs", "load", "names", "number", "over", "placed", "request", "saved", "scope", "sent",
+        "tables", "there", "writer",
     )  # fmt: skip
 
     def __init__(self, request: EngineRequest, text: RequestTokens, number: int, born: int, scope: Scope) -> None:
@@ -77,6 +79,9 @@ class Stay:
         self.due = 0  # tokens that are computed, or being computed
         self.there = 0  # tokens that were, here or on vLLM's device, when it was last looked up
         self.tables: Tables = ()  # its blocks when it had all that are due, while some are still to be stored
+        self.is_noted = False  # as blocks that may be handed out again
+        self.bad: dict[int, list[int]] = {}  # by group: blocks of its text whose pages could not be copied
+        self.saved: set[tuple[int, int]] = set()  # group and block of those that were stored before their turn
         self.placed = False  # vLLM has given it blocks
         self.over = False
         self.comes_back = False  # it is over, and the request is not: it will look for what this one has
@@ -120,14 +125,14 @@ class Stay:
         self.writer = made
         return made
 
-    def take_slots(self, cache: Cache, end: int, skip: dict[int, Sequence[int]]) -> Refusal | None:
-        """Slots for the whole blocks up to `end`. A refusal has taken none.
+    def take_slots(self, cache: Cache, end: int, skip: Named, also: Named) -> Refusal | None:
+        """Slots for the whole blocks up to `end`, and for those of `also`. A refusal has taken none.
 
         The prompt is its writer's text, and what is generated is appended, so that retention tells them apart.
         """
         writer = self.writer or self.open_writer(cache)
-        length = writer.length
-        return writer.extend(self.tokens()[length:] if end > length else None, end=end, skip=skip)
+        length, last = writer.length, self.due if also else end
+        return writer.extend(self.tokens()[length:] if last > length else None, end=end, skip=skip, also=also)
 
     def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
         """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
@@ -150,6 +155,11 @@ class Stay:
             if ids:
                 parts.append(Part(group, ids, slots))
         return parts
+
+    def note_bad(self, job: StoreJob) -> None:
+        """Pages of a store that are not to become findable, now or when those before them are there."""
+        for group, blocks in job.bad_blocks().items():
+            self.bad.setdefault(group, []).extend(blocks)
 
     def stored(self) -> Request:
         """The text of what was stored of it, for others."""
