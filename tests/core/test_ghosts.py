@@ -127,7 +127,7 @@ def test_a_few_blocks_that_go_again_and_again_are_remembered_alike(eviction: Lit
 @pytest.mark.parametrize("store", ["twin", "compiled"])
 def test_a_page_that_goes_again_is_remembered_again_and_the_last_time_is_told(store: StoreName) -> None:
     now = 0.0
-    config = CacheConfig((TierConfig("device", 2),), 1, max_length=8, receipts=True, ghosts=8)
+    config = CacheConfig((TierConfig("device", 2),), 1, max_length=8, receipts=True, ghosts=8, eviction="lru")
     cache = Cache(config, clock=lambda: now, store=store)
     prompt, ask = np.array([1, 2], np.int32), np.array([1, 2, 3], np.int32)
     for turn in range(3):  # it goes at 1 s, 3 s and 5 s
