@@ -1,10 +1,12 @@
 """Two states of Quire in one run, row by row and turn about: minima, their ratio, and how far single rounds spread.
 
-    python benchmarks/ab.py OLD NEW [--rounds 20] [--rows cold_8k_us,decode_1024_us] [--eviction adaptive] [--json]
+    python benchmarks/ab.py OLD NEW [--rounds 20] [--rows cold_8k_us,decode_1024_us] [--receipts] [--json]
+                                    [--eviction adaptive] [--old-eviction lru]
 
 OLD and NEW are folders of checkouts whose compiled module is built, or names of commits: these are checked out into a
 temporary folder and built there. The rows are those of this checkout for both, so both do the same work. "." and "."
-shows what the machine's noise alone looks like. --eviction is the order of NEW; OLD has its default.
+shows what the machine's noise alone looks like. --eviction is the order of NEW, --old-eviction that of OLD; without
+them each has its default.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from cachebench.samples import LOOKS, ROWS, Samples, fewest_us
 from cachebench.workload import EVICTION, RECEIPTS
 
 HERE = Path(__file__).resolve()
+Chosen = tuple[dict[str, str], dict[str, str]]  # in the environment of OLD and NEW
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", default=",".join(ROWS), help="some of: " + ", ".join(ROWS))
     parser.add_argument("--eviction", help="order of NEW; without it the default")
+    parser.add_argument("--old-eviction", help="order of OLD; without it the default")
     parser.add_argument("--receipts", action="store_true", help="NEW makes receipts")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)  # we are one of the two
@@ -45,8 +49,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("it takes two trees, at least one round, and rows that exist")
     with contextlib.ExitStack() as open_trees:
         trees = [open_trees.enter_context(tree(name)) for name in options.trees]
-        chosen = {EVICTION: options.eviction} if options.eviction else {}
-        found = compare(trees, rows, options.rounds, chosen | ({RECEIPTS: "1"} if options.receipts else {}))
+        old, new = ({EVICTION: order} if order else {} for order in (options.old_eviction, options.eviction))
+        found = compare(trees, rows, options.rounds, (old, new | ({RECEIPTS: "1"} if options.receipts else {})))
     print(json.dumps(found, indent=2) if options.json else render(options.trees, found))
     return 0
 
@@ -71,14 +75,11 @@ def tree(name: str) -> Iterator[Path]:
             subprocess.run([*git, "worktree", "remove", "--force", str(there)], check=True)
 
 
-def compare(trees: list[Path], rows: list[str], rounds: int, chosen: dict[str, str]) -> dict[str, dict[str, float]]:
-    """Per row: the minimum of each tree, their ratio, and the middle 80 % of the rounds' own ratios.
-
-    `chosen` is for the new one only.
-    """
+def compare(trees: list[Path], rows: list[str], rounds: int, chosen: Chosen) -> dict[str, dict[str, float]]:
+    """Per row: the minimum of each tree, their ratio, and the middle 80 % of the rounds' own ratios."""
     command = [sys.executable, str(HERE), "--answer"]
-    paths = [{"PYTHONPATH": str(folder)} for folder in trees]
-    sides = [Peer(command, os.environ | paths[0]), Peer(command, os.environ | paths[1] | chosen)]
+    said = [{"PYTHONPATH": str(folder)} | more for folder, more in zip(trees, chosen, strict=True)]
+    sides = [Peer(command, os.environ | more) for more in said]
     taken: dict[str, tuple[list[float], list[float]]] = {row: ([], []) for row in rows}
     for number in range(rounds + 1):  # the first one warms up: caches are made in it
         for row in rows:

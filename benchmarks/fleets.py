@@ -51,7 +51,8 @@ def main() -> int:
 
 def quire(path: Path, count: int, router: Any, blocks: int) -> list[str]:
     """Ours."""
-    settings = ReplaySettings(tiers=(Memory("device", blocks=(blocks,)),), block_size=BLOCK, max_sequences=512)
+    tiers = (Memory("device", blocks=(blocks,)),)
+    settings = ReplaySettings(tiers=tiers, block_size=BLOCK, max_sequences=512, eviction="lru")  # as theirs
     began = time.process_time()
     found = played(read_trace(str(path)), Fleet(count, router, settings))
     return [f"{found.hit_rate:.4f}", f"{time.process_time() - began:.1f}"]

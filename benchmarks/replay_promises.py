@@ -3,7 +3,7 @@
     python benchmarks/replay_promises.py FOLDER     # with mooncake_{conversation,synthetic}_trace.jsonl in it
 
 Everybody waits from the beginning and nothing is decoded, so that every batch is full and every estimate is under
-pressure. Prints a table; deterministic.
+pressure. Pages go in LRU order. Prints a table; deterministic.
 """
 
 from __future__ import annotations
@@ -19,15 +19,28 @@ from quire.tools.replay import replay_command as replay
 TRACES = {"conversation": "mooncake_conversation_trace.jsonl", "synthetic": "mooncake_synthetic_trace.jsonl"}
 POOLS = ((400, 800), (600, 2400), (1000, 4000))
 BATCHES = (8, 16, 32)
+OPTIONS = "--prefill-only --arrivals at-once --eviction lru --json"
 
 
 def play(trace: Path, way: str, pool: tuple[int, int], batch: int) -> dict[str, float]:
     """One run's counts."""
     device, host = pool
-    options = f"--block-size 512 --device-blocks {device} --host-blocks {host} --batch {batch} --token-budget 0 --json"
+    options = f"--block-size 512 --device-blocks {device} --host-blocks {host} --batch {batch} --token-budget 0"
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        replay.main([str(trace), way, "--prefill-only", "--arrivals", "at-once", *options.split()])
+        replay.main(
+            [
+                str(trace),
+                way,
+                "--prefill-only",
+                "--arrivals",
+                "at-once",
+                "--eviction",
+                "lru",
+                "--json",
+                *options.split(),
+            ]
+        )
     numbers: dict[str, float] = json.loads(out.getvalue())
     return numbers
 

@@ -21,8 +21,9 @@ class Mix:
 
     def __init__(self, groups: tuple[LayerGroup, ...]) -> None:
         config = CacheConfig(
-            (TierConfig("device", 4 * SLOTS),), BLOCK, groups, max_sequences=1100, max_length=16384, max_chunk=CHUNK
-        )
+            (TierConfig("device", 4 * SLOTS),), BLOCK, groups, max_sequences=1100, max_length=16384, max_chunk=CHUNK,
+            **load.chosen(),
+        )  # fmt: skip
         self.cache = Cache(config)
         self.seed = 700_000
         self.document = load.text(777, PROMPT)

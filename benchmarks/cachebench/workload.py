@@ -33,13 +33,16 @@ def text(seed: int, num_tokens: int) -> Int32:
     return tokens
 
 
+def chosen() -> dict[str, Any]:
+    """Fields of the config that the environment names."""
+    order = {"eviction": os.environ[EVICTION]} if EVICTION in os.environ else {}
+    return order | ({"receipts": True} if RECEIPTS in os.environ else {})  # a tree before them has no such field
+
+
 def make_cache(*, slots: int = SLOTS, host: int = 0, events: bool = False, rows: int = 1100) -> Cache:
     """An empty cache of the benchmark's shape."""
     tiers = (TierConfig("device", slots), *((TierConfig("host", host),) if host else ()))
-    chosen: dict[str, Any] = {"eviction": os.environ[EVICTION]} if EVICTION in os.environ else {}
-    if RECEIPTS in os.environ:
-        chosen["receipts"] = True  # a tree before them has no such field
-    config = CacheConfig(tiers, BLOCK, max_sequences=rows, max_length=16384, events=events, **chosen)
+    config = CacheConfig(tiers, BLOCK, max_sequences=rows, max_length=16384, events=events, **chosen())
     return Cache(config, clock=count(0.0, 0.1).__next__)  # a tenth of a second whenever it is read: pages grow older
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from quire.core.records.config import EVENT_SEED, CacheConfig, TierConfig
+from quire.core.records.config import EVENT_SEED, CacheConfig, Eviction, TierConfig
 from quire.core.records.errors import InputError, say, shown
 from quire.core.records.groups import LayerGroup
 from quire.core.records.tuples import keep_tuples
@@ -43,6 +43,7 @@ class EngineConfig:
     rank: int = 0  # of this engine among data-parallel ones, as events say it
     event_seed: bytes = field(default=EVENT_SEED, repr=False)  # of event hashes, shared by engines behind one router
     disk_pages: int | Sequence[int] = 0  # slots on disk, behind host memory; what is there lasts (Engine(disk=...))
+    eviction: Eviction = "adaptive"  # which idle page goes first: learned from what is asked again; "lru": the oldest
 
     def __post_init__(self) -> None:
         keep_tuples(self, "device_pages", "host_pages", "disk_pages")
@@ -69,6 +70,9 @@ class EngineConfig:
         if type(every) is not int or not 0 <= every <= LARGEST:
             fact = "it is no whole number from 0 on"
             raise InputError(say(f"snapshot_decoding {shown(every)}", fact, "give one, as 256, or None"))
+        if not isinstance(self.eviction, str) or self.eviction not in get_args(Eviction):
+            fact, cure = "it is no known order", f"use one of {', '.join(get_args(Eviction))}"
+            raise InputError(say(f"eviction {shown(self.eviction)}", fact, cure))
         if type(self.rank) is not int or not 0 <= self.rank <= LARGEST:
             raise InputError(say(f"rank {shown(self.rank)}", "it is no whole number from 0 on", "give one, as 0"))
 
@@ -102,7 +106,7 @@ class EngineConfig:
             tiers=tuple(tiers), block_size=self.block_size, groups=groups, max_sequences=self.max_sequences,
             max_length=self.max_length, max_chunk=self.longest_chunk, reuse=self.reuse,
             partial_reuse=self.partial_reuse, events=self.events, rank=self.rank,
-            event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow,
+            event_seed=self.event_seed, receipts=self.receipts, lasting=tiers[-1].slow, eviction=self.eviction,
         )  # fmt: skip
 
 

@@ -353,7 +353,10 @@ UNBUILT: dict[str, tuple[Callable[[], Any], str]] = {
     "pages that were never used": (lambda: CacheConfig(DEVICE, eviction="adaptive", min_uses=0), "min_uses 0"),
     "receipts that are a number": (lambda: CacheConfig(DEVICE, receipts=1), "receipts 1"),  # type: ignore[arg-type]
     "more scopes than a receipt looks into": (lambda: CacheConfig(DEVICE, receipt_scopes=65), "receipt_scopes 65"),
-    "uses that nobody counts": (lambda: CacheConfig(DEVICE, min_uses=2), "min_uses 2 with eviction 'lru'"),
+    "uses that nobody counts": (
+        lambda: CacheConfig(DEVICE, eviction="lru", min_uses=2),
+        "min_uses 2 with eviction 'lru'",
+    ),
     "a limit beyond all priorities": (
         lambda: CacheConfig(DEVICE, offload_min_priority=102),
         "offload_min_priority 102",

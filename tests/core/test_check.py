@@ -28,7 +28,7 @@ class Bent:
 
     def __init__(self) -> None:
         tiers = (TierConfig("device", 12), TierConfig("host", 6))
-        self.cache = Cache(CacheConfig(tiers, block_size=4, max_sequences=4, max_length=32), store="twin")
+        self.cache = Cache(CacheConfig(tiers, 4, max_sequences=4, max_length=32, eviction="lru"), store="twin")
         (gone,) = self.cache.add_sequence_batch([Request("gone", seq(100, 8))]).sequences
         self.cache.commit(gone)
         self.cache.release(gone)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quire import Cache, CacheConfig, Miss, Request, Scope, Sequence, TierConfig, check
+from quire import Cache, CacheConfig, Miss, Request, RetainRange, Retention, Scope, Sequence, TierConfig, check
 from quire.core.store import StoreName
 
 Int32 = NDArray[np.int32]
@@ -127,7 +127,7 @@ def test_a_few_blocks_that_go_again_and_again_are_remembered_alike(eviction: Lit
 @pytest.mark.parametrize("store", ["twin", "compiled"])
 def test_a_page_that_goes_again_is_remembered_again_and_the_last_time_is_told(store: StoreName) -> None:
     now = 0.0
-    config = CacheConfig((TierConfig("device", 2),), 1, max_length=8, receipts=True, ghosts=8)
+    config = CacheConfig((TierConfig("device", 2),), 1, max_length=8, receipts=True, ghosts=8, eviction="lru")
     cache = Cache(config, clock=lambda: now, store=store)
     prompt, ask = np.array([1, 2], np.int32), np.array([1, 2, 3], np.int32)
     for turn in range(3):  # it goes at 1 s, 3 s and 5 s
@@ -203,7 +203,7 @@ def test_what_a_row_computes_is_known_whatever_the_row_was_before(store: StoreNa
 
 @pytest.mark.parametrize("store", ["twin", "compiled"])
 def test_a_block_whose_parent_is_remembered_no_more_is(store: StoreName) -> None:
-    config = CacheConfig((TierConfig("device", 4),), 1, max_length=8, receipts=True)
+    config = CacheConfig((TierConfig("device", 4),), 1, max_length=8, receipts=True, eviction="lru")
     cache = Cache(config, clock=lambda: 0.0, store=store)
     serve(cache, Request(0, np.array([1, 2, 3], np.int32)), None)
     serve(cache, Request(1, np.array([30, 31, 32, 33], np.int32)), None)
@@ -216,7 +216,7 @@ def test_a_block_whose_parent_is_remembered_no_more_is(store: StoreName) -> None
 def test_the_last_time_counts_also_of_what_went_since_somebody_asked(store: StoreName) -> None:
     """Nobody claims in between: blocks come and go while sequences grow."""
     now = 0.0
-    config = CacheConfig((TierConfig("device", 16),), 1, max_length=40, receipts=True)
+    config = CacheConfig((TierConfig("device", 16),), 1, max_length=40, receipts=True, eviction="lru")
     cache = Cache(config, clock=lambda: now, store=store)
 
     def grow(name: str, *text: int) -> None:
@@ -275,3 +275,83 @@ def test_the_last_time_counts_also_where_the_parent_went_earlier(store: StoreNam
     reused, misses, _ = told(cache, ask)
     assert (reused, [(miss.cause, miss.seconds) for miss in misses[:2]]) == (1, [("evicted", 15.0), ("evicted", 5.0)])
     check(cache)
+
+
+class Texts:
+    """A cache of blocks of one token, LRU with receipts, and what can happen to texts in it."""
+
+    def __init__(self, store: StoreName, slots: int) -> None:
+        self.now = 0.0
+        config = CacheConfig((TierConfig("device", slots),), 1, max_length=40, receipts=True, eviction="lru")
+        self.cache = Cache(config, clock=lambda: self.now, store=store)
+
+    def begin(self, *text: int, keep: tuple[int, int] | None = None) -> Sequence:
+        """Admitted, not computed; a block and its priority, if that is not the default."""
+        kept = Retention((RetainRange(keep[0], keep[0] + 1, keep[1]),)) if keep else Retention()
+        batch = self.cache.add_sequence_batch([Request(text, np.array(text, np.int32), retention=kept)])
+        self.cache.finish(batch.plan)
+        return batch.sequences[0]
+
+    def serve(self, *text: int, keep: tuple[int, int] | None = None) -> None:
+        """From admission to release."""
+        sequence = self.begin(*text, keep=keep)
+        self.cache.commit(sequence)
+        self.cache.release(sequence)
+
+    def grow(self, sequence: Sequence, *tokens: int) -> None:
+        """What grows is claimed by nobody: no ghost is looked for."""
+        for token in tokens:
+            plan = self.cache.grow(sequence, np.array([token], np.int32))
+            assert plan is not None
+            self.cache.finish(plan)
+            self.cache.commit(sequence)
+
+    def gone(self, *text: int) -> list[tuple[int, int, float | None]]:
+        """Of a text's blocks those that were evicted: from, to, how many seconds ago."""
+        found = self.cache.explain(Request("asked", np.array([*text, 9], np.int32)))
+        check(self.cache)
+        return [(miss.start, miss.stop, miss.seconds) for miss in found.misses if miss.cause == "evicted"]
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_what_was_found_of_a_parent_says_nothing_once_more_pages_went(store: StoreName) -> None:
+    """1, 2 goes from before 3, which stays, and its first block is asked for; both go again, and the first comes back.
+    Right before what was found last is the second block's ghost, of the first time. It is looked for once only: what
+    is in the tree without a page need not be recalled."""
+    texts = Texts(store, 8)
+    texts.serve(1, 2, 3, keep=(2, 90))
+    texts.now = 10.0
+    texts.serve(60)  # tells the time; of a prompt of one token no block is looked for
+    growing = texts.begin(61)
+    texts.grow(growing, *range(62, 67))  # 2 and 1 go
+    assert texts.gone(1) == [(0, 1, 0.0)]
+    texts.cache.release(growing)
+    again = texts.begin(1)
+    texts.grow(again, 2)
+    texts.cache.release(again)
+    texts.now = 20.0
+    texts.serve(67)
+    texts.grow(texts.begin(80), *range(81, 86))  # what is left of 61.. goes, and 2 and 1 again
+    texts.serve(1)
+    texts.now = 25.0
+    assert texts.gone(1, 2) == [(1, 2, 5.0)]
+
+
+@pytest.mark.parametrize("store", ["twin", "compiled"])
+def test_what_was_found_of_another_block_says_nothing_of_this_one(store: StoreName) -> None:
+    """Behind 1, which is held, 2 goes and then 3; then 2 again and 1, and 1 comes back. Who has found 3 has a ghost of
+    2 right before it, and that is not its last one."""
+    texts = Texts(store, 4)
+    texts.serve(1, 2, 3, keep=(1, 0))
+    held = texts.begin(1, 7)
+    texts.now = 10.0
+    texts.serve(60, 61)  # 2 and 3 go
+    again = texts.begin(1)
+    texts.grow(again, 2)
+    texts.cache.release(again)
+    texts.cache.release(held, store=False)
+    texts.now = 20.0
+    texts.serve(70, 71, 72, 73)  # 2 and 1 go
+    texts.serve(1)
+    texts.now = 25.0
+    assert texts.gone(1, 2, 3) == [(1, 2, 5.0), (2, 3, 15.0)]

@@ -3,15 +3,18 @@
 A talk has a seed. From it come the engine's config (small blocks, small budgets, few pages), users with shared system
 prompts, and their turns: going on, going back, asking again, editing what was said, repeating words, losing patience.
 A turn's prompt contains what the engine answered before, so hits reach into answers and end inside blocks. Requests are
-submitted at random steps. Some hosts are worn: now and then a page cannot be read back. The driver steps the engine and
-checks the cache; comparing answers is the test's business.
+submitted at random steps. Some hosts are worn: now and then a page cannot be read back; some have a disk below them.
+Every order of eviction is drawn, the adaptive one most; half of the engines make receipts. Snapshots inside a step and
+where texts part are not drawn: where a model has states they are always on. The clock is drawn as well, and moves when
+it is read. The driver steps the engine and checks the cache; comparing answers is the test's business.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from quire.core.records.groups import LayerGroup, Lengths, pools_of
 from quire.engine import Model
 from quire.engine.choose.sampling import Sampling
 from quire.engine.engine import Engine
+from quire.engine.outer.disk_side import DiskConfig
 from quire.engine.settings import EngineConfig
 from quire.tiers import ArenaTier, Bytes, TierError, TierInfo
 
@@ -37,6 +41,17 @@ Speak = Callable[[np.random.Generator, int], Tokens]  # so many words
 def random_words(dice: np.random.Generator, count: int) -> Tokens:
     """Any token ids."""
     return tuple(dice.integers(FIRST_WORD, VOCAB, count).tolist())
+
+
+class Clock:
+    """It moves whenever it is read: pages grow older, the same in every run of a seed."""
+
+    def __init__(self, pace: float) -> None:
+        self.now, self.pace = 0.0, pace
+
+    def __call__(self) -> float:
+        self.now += self.pace
+        return self.now
 
 
 class WornTier:
@@ -109,13 +124,19 @@ class Talk:
 
     def __init__(self, model: Model, seed: int, *, num_users: int = 4, speak: Speak = random_words) -> None:
         self.dice, self.more_dice = np.random.default_rng(seed), np.random.default_rng((seed, 1))
+        self.rest_dice = np.random.default_rng((seed, 2))  # so that the worlds stay what they were without it
         self.model, self.seed, self.speak = model, seed, speak
+        self.pace = float(self.rest_dice.choice([1e-4, 0.02, 1.0]))  # seconds, whenever the clock is read
         cramped = self._one_in(3)  # short prompts in few small pages: what is generated fights for room
         self.longest = int(self.dice.integers(12, 30) if cramped else self.dice.integers(40, 130))  # of a prompt
         self.largest_block, self.most_spare = (6, 3) if cramped else (16, 10)
         self.most_beams = int(self.dice.choice([1, 1, 2, MOST_BEAMS]))
-        self.config = self._draw_config()
-        self.engine = Engine(model, self.config, colder=self._draw_host())
+        self.config = self._draw_rest(self._draw_config())
+        worn = self._draw_host()
+        self.folder = TemporaryDirectory(prefix="quire-talk-") if self.config.disk_pages else None
+        disk = DiskConfig(self.folder.name) if self.folder else None
+        worn = None if disk else worn
+        self.engine = Engine(model, self.config, colder=worn, clock=Clock(self.pace), disk=disk)
         self.systems = [self._words(int(self.dice.integers(4, self.longest // 2))) for _ in range(2)]
         turns, first = self.dice.integers(1, 4, num_users), self.dice.integers(0, 5, num_users)
         self.users = [User(*pair) for pair in zip(turns.tolist(), first.tolist(), strict=True)]
@@ -161,6 +182,14 @@ class Talk:
             max_sequences=sequences, max_length=longest, max_chunk=chunk, snapshot_every=every, reuse=reuse,
             partial_reuse=not self._one_in(4), wait_for_reuse=not self._one_in(3),
         )  # fmt: skip
+
+    def _draw_rest(self, config: EngineConfig) -> EngineConfig:
+        """The order of eviction, receipts, and a disk below a host that is sound then."""
+        dice = self.rest_dice
+        order, receipts = dice.choice(["adaptive", "adaptive", "lru", "release_order"]), bool(dice.integers(2))
+        pages = config.host_pages
+        wet = dice.integers(3) == 0 and not isinstance(pages, int) and all(pages)
+        return replace(config, eviction=str(order), receipts=receipts, disk_pages=64 if wet else 0)
 
     def _draw_host(self) -> list[WornTier] | None:
         pages = self.config.host_pages
@@ -291,6 +320,7 @@ class Talk:
         run = done.run
         told = {nth: answer.tokens for nth, answer in enumerate(run.answers) if answer.tokens}
         assert done.ends == 1 and done.heard == told
+        self._check_receipt(done)
         self.counts["requests"] += 1
         self.counts["answers"] += len(run.answers)
         self.counts["reused tokens"] += run.reused
@@ -307,9 +337,25 @@ class Talk:
         self.counts["drafts accepted"] += done.guessed
         self.counts["drafts accepted, sampled"] += done.guessed * (not done.sampling.greedy)
 
+    def _check_receipt(self, done: Done) -> None:
+        """Each token of a prompt was reused, or has one reason why it was not. Who never got in has none."""
+        receipt = done.run.receipt
+        if receipt is None:
+            assert not self.config.receipts or done.run.answers[0].finish == "cancelled"
+            return
+        ends = [receipt.reused, *(miss.stop for miss in receipt.misses)]
+        assert ends[-1] == len(done.prompt) and [miss.start for miss in receipt.misses] == ends[:-1], receipt
+        self.counts["receipts"] += 1
+        self.counts["evicted by receipt"] += receipt.missed("evicted") > 0
+
     def _close(self) -> None:
         """Nobody lives, every slot is accounted for; add up what the engine and the cache have counted."""
         engine, cache, counts = self.engine, self.engine.cache, self.counts
+        if engine.disk_side is not None:
+            engine.disk_side.keeper.flush()
+            counts["disks"] += 1
+            counts["from disk"] += sum(cache.stats(group).prefetched for group in range(len(cache.config.groups)))
+        counts[f"{self.config.eviction} order"] += 1
         quire.check(cache)
         assert engine.step() is None and not engine.runs and cache.num_sequences == 0
         for group in range(len(cache.config.groups)):
@@ -319,8 +365,11 @@ class Talk:
             stats = cache.stats(group)
             for name in ("reused_full", "reused_partial", "onboarded", "offloaded", "copied", "dropped"):
                 counts[name] += getattr(stats, name)
+            counts["ghosts"] += cache.usage(0, group).ghosts if self.config.eviction == "adaptive" else 0
         counts["forks"] += engine.advance.forks.num_forks
         counts["drafts rejected"] += engine.scheduler.num_drafts - engine.advance.num_accepted
         counts["waits for reuse"] += engine.scheduler.num_waits
         counts["failed moves"] += engine.pages.mover.stats().num_failed
         engine.close()
+        if self.folder:
+            self.folder.cleanup()

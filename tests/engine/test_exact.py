@@ -30,17 +30,17 @@ from .steps import model_of  # noqa: E402
 from .talks import Done, Speak, Talk, Tokens, random_words  # noqa: E402
 
 TALKS = {  # seeds of worlds that see it all
-    "llama": range(12), "gemma3": range(10, 22), "gemma3_pool": range(10, 22), "qwen3_next": range(6, 18),
+    "llama": range(12, 24), "gemma3": range(10, 22), "gemma3_pool": range(10, 22), "qwen3_next": range(6, 18),
 }  # fmt: skip
 MANY_TALKS = int(os.environ.get("QUIRE_TALKS", "2000"))
 ANSWERS_PER_TIE = 2000
 EVERYWHERE = (
     "reused tokens", "reused_full", "onboarded", "offloaded", "dropped", "copied", "preemptions", "forks", "beams",
     "sampled", "ruled", "chunks", "mixed steps", "waits for reuse", "ended by eos", "ended by stop", "ended by length",
-    "ended by cancelled", "failed moves",
+    "ended by cancelled", "failed moves", "adaptive order", "lru order", "release_order order", "receipts",
+    "evicted by receipt", "ghosts", "disks", "reused_partial",
 )  # fmt: skip
 WITHOUT_STATE = (
-    "reused_partial",
     "drafts accepted",
     "drafts accepted, sampled",
     "drafts accepted, ruled",

@@ -202,7 +202,7 @@ def test_a_take_over_is_told(indexer: Indexer) -> None:
 
 def test_orphans_never_count(indexer: Indexer) -> None:
     """A hole ends the match. Dynamo forgets what was below it; the whole state, told again, makes up for that."""
-    cache = build(4, 0)
+    cache = build(4, 0, eviction="lru")  # in the adaptive order no parent goes before its child
     keep = Retention((RetainRange(4, 8, 0, None), RetainRange(8, 16, 90, None)))
     with routed(indexer, cache) as router:
         prompt = ids(range(100, 112))

@@ -2,7 +2,7 @@
 
 Once per release (docs/release.md). It uses public names alone, so that it runs on any version: config.json, the stream
 of a small life in both encodings (events-*.qev), a trace of our own format (trace.jsonl), replays of it and of recorded
-requests (replay-own.json, replay.json).
+requests (replay-own.json, replay.json). The order of eviction is said everywhere: it is not about the default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import quire
 from quire import Cache, CacheConfig, LayerGroup, Request, Scope, TierConfig
 from quire.tools import cli
 
-REPLAY = "--limit 60 --block-size 512 --device-blocks 300 --host-blocks 600 --batch 16 --json"
+REPLAY = "--limit 60 --block-size 512 --device-blocks 300 --host-blocks 600 --batch 16 --eviction lru --json"
 TRACE = [
     {"time_ms": 0, "prompt": [["system", 900], [None, 35]], "output_tokens": 20, "retain": [[0, 900, 80, 60.0]]},
     {"time_ms": 40.5, "prompt": [["system", 900], ["document", 400]], "output_tokens": 9, "priority": 1},
@@ -36,12 +36,15 @@ def config() -> CacheConfig:
         LayerGroup("ssm", page_bytes=512, snapshot_every=32),
     )
     tiers = (TierConfig("device", (64, 32, 8)), TierConfig("host", 128))
-    return CacheConfig(tiers, 16, groups, max_sequences=8, max_length=512, max_chunk=64, events=True, rank=3)
+    return CacheConfig(
+        tiers, 16, groups, max_sequences=8, max_length=512, max_chunk=64, events=True, rank=3, eviction="lru"
+    )
 
 
 def lived() -> Cache:
     """Two prompts with a shared beginning, one of them under a scope, and a page that moves."""
-    cache = Cache(CacheConfig((TierConfig("device", 6), TierConfig("host", 8)), 4, max_length=64, events=True))
+    tiers = (TierConfig("device", 6), TierConfig("host", 8))
+    cache = Cache(CacheConfig(tiers, 4, max_length=64, events=True, eviction="lru"))
     shared = np.arange(12, dtype=np.int32)
     for name, tokens, scope in (
         ("a", shared, Scope()),

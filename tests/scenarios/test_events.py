@@ -133,7 +133,7 @@ def test_a_flush_tells_waiting_removals_by_group(store: StoreName) -> None:
 
 def test_an_orphan_is_told_when_it_goes(store: StoreName) -> None:
     """event-09: a block whose parent was evicted before it is removed with an event of its own."""
-    cache = build(store, 2, events=True)
+    cache = build(store, 2, events=True, eviction="lru")
     run(cache, Request(0, tokens(range(8)), retention=keep(0, 90)))
     _, chain = events(cache)
     assert isinstance(chain, Stored)

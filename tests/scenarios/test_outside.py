@@ -183,7 +183,7 @@ def test_a_find_behind_what_the_engine_has_itself(store: StoreName) -> None:
 def test_asking_teaches_nothing_and_use_does(store: StoreName) -> None:
     """outside-08: 4 host slots, a block each of a, b, c, d; a is found, then used: e takes b's slot, f c's; found
     only, b is the next to go. What the engine had itself is used too: of a chain of two, asked from 4, both stay."""
-    cache = host_only(store, 4)
+    cache = host_only(store, 4, eviction="lru")
     for first in (0, 10, 20, 30):
         write(cache, range(first, first + 4))
     with found(cache, range(4)) as look:
@@ -194,7 +194,7 @@ def test_asking_teaches_nothing_and_use_does(store: StoreName) -> None:
     assert end_of(cache, range(20, 24)) == 4
     write(cache, range(50, 54))
     assert [end_of(cache, range(n, n + 4)) for n in (0, 20, 30)] == [4, 0, 4]
-    cache = host_only(store, 4)
+    cache = host_only(store, 4, eviction="lru")
     write(cache, range(8))
     write(cache, range(10, 18))
     with found(cache, range(8), 4) as look:

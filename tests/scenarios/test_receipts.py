@@ -87,7 +87,7 @@ def test_what_was_evicted(store: StoreName, eviction: str) -> None:
 
 def test_what_nobody_remembers(store: StoreName) -> None:
     """why-04: forgotten is what the ghost or page of a child tells of; the rest is new."""
-    cache, _ = explaining(store, 3, ghosts=1, partial_reuse=False)
+    cache, _ = explaining(store, 3, ghosts=1, partial_reuse=False, eviction="lru")
     run(cache, Request(0, tokens(A), retention=keep(0, 90, 90)))
     for number in range(4):
         run(cache, Request(1 + number, tokens(range(100 + 10 * number, 104 + 10 * number)), retention=keep(0)))

@@ -77,7 +77,7 @@ def test_where_two_prompts_part_a_third_begins(store: StoreName) -> None:
 
 def test_a_prompt_asked_for_again_is_a_resume_point(store: StoreName) -> None:
     """resume-04: a prompt of 17 tokens with an answer of 23, again with the same answer: then its end stays too."""
-    cache = build(store, (64, 8), groups=(FULL, window(9)), partial_reuse=False, max_chunk=8)
+    cache = build(store, (64, 8), groups=(FULL, window(9)), partial_reuse=False, max_chunk=8, eviction="lru")
     text = tokens(range(40))
 
     def turn(name: str) -> int:

@@ -97,14 +97,16 @@ def test_a_short_high_value_and_a_long_low_one(store: StoreName, now: float, slo
     assert run(cache, Request(2, tokens(range(20, 24)))).slots == [slot]
 
 
-def test_expiry_also_raises(store: StoreName) -> None:
-    """retain-06: a page kept at 5 for a while is worth the default afterwards, behind those that were idle before."""
+@pytest.mark.parametrize(("eviction", "slot"), [("lru", 1), ("release_order", 1), ("adaptive", 0)])
+def test_expiry_also_raises(store: StoreName, eviction: str, slot: int) -> None:
+    """retain-06: a page kept at 5 for a while is worth the default afterwards, behind those that were idle before;
+    in the adaptive order, at its true age, before them."""
     clock = Clock()
-    cache = build(store, 2, clock=clock)
+    cache = build(store, 2, clock=clock, eviction=eviction)
     run(cache, Request(0, tokens(range(4)), retention=keep(5, seconds=1.0)))
     run(cache, Request(1, tokens(range(10, 14))))
     clock.now = 1.0
-    assert run(cache, Request(2, tokens(range(20, 24)))).slots == [1]  # admission lets time run out by itself
+    assert run(cache, Request(2, tokens(range(20, 24)))).slots == [slot]  # admission lets time run out by itself
 
 
 def test_a_reused_page_stops_its_clock(store: StoreName) -> None:

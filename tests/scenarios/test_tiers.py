@@ -239,7 +239,7 @@ def test_a_failed_onboard_is_the_only_thing_that_moves_a_start(
 
 def test_early_offloads_go_only_into_empty_slots(store: StoreName) -> None:
     """tier-10: of three idle pages two get a copy in the two empty host slots; evicting those is free."""
-    cache = build(store, 3, 2)
+    cache = build(store, 3, 2, eviction="lru")
     run(cache, Request("a", tokens(range(12))))
     plan = cache.offload(5)
     assert [move.kind for move in plan] == [Kind.OFFLOAD] * 2

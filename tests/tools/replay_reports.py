@@ -58,8 +58,9 @@ def tiers(device: int, host: int, disk: int = 0) -> tuple[Memory, ...]:
 def cases() -> Iterator[tuple[str, Trace, ReplaySettings]]:
     """A name, a trace and settings under which memory is short."""
     sample, mixed = read_trace("sample", limit=60), written(5, 120)
-    usual = ReplaySettings(tiers=tiers(4000, 8000))
+    usual = ReplaySettings(tiers=tiers(4000, 8000), eviction="lru")
     yield "sample", sample, usual
+    yield "sample, adaptive", sample, replace(usual, eviction="adaptive")
     yield "sample, prompts only", sample, replace(usual, prefill_only=True)
     yield "sample, whole prompts", sample, replace(usual, token_budget=131072, max_chunk=None, batch=32)
     yield "sample, one at a time", sample, replace(usual, two_phase=False)

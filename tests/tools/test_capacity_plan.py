@@ -154,6 +154,7 @@ def test_a_disk_is_tried_with_the_rates_that_were_given(tmp_path: Path, capsys: 
     path = tmp_path / "again.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
     given = [str(path), "--jobs", "1", "--ttft", "10s", "--device-sizes", "1GB", "--host-sizes", "2GB", "--json"]
+    given += ["--eviction", "lru"]  # the default order would keep half of them in device and host
     rates = []
     for disk in (["0"], ["8GB"], ["8GB", "--disk-read", "1MB/s"]):
         assert plan_command.main([*given, "--disk-sizes", *disk, "--prefetch-wait", "0.5"]) == 0

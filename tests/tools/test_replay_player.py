@@ -99,7 +99,7 @@ def test_with_unlimited_memory_the_hits_are_the_traces_own(block_size: int) -> N
 @pytest.mark.parametrize("capacity", [250, 400, 1000])
 def test_under_pressure_one_tier_hits_what_an_independent_lru_hits(capacity: int) -> None:
     trace = read_trace("sample", limit=150)
-    settings = replace(LARGE, tiers=(Memory("device", blocks=(capacity,)),), prefill_only=True)
+    settings = replace(LARGE, tiers=(Memory("device", blocks=(capacity,)),), prefill_only=True, eviction="lru")
     result = play(trace, settings)
     assert (result.trace_blocks_hit, result.tokens_saved) == lru(lines_of(SAMPLE, 150), capacity)
     assert result.evictions > 0 and result.refused == 0
@@ -162,7 +162,7 @@ def test_both_ways_keep_and_break_promises_on_the_public_sample() -> None:
     trace = read_trace("sample")
     settings = replace(
         LARGE, tiers=(Memory("device", blocks=(600,)), Memory("host", blocks=(2400,))), batch=32, prefill_only=True,
-        arrivals="at-once",
+        arrivals="at-once", eviction="lru",
     )  # fmt: skip
     two, one = play(trace, settings), play(trace, replace(settings, two_phase=False))
     assert two.broken_promises == two.worst_overshoot_tokens == two.lost_reuse_tokens == 0
@@ -263,7 +263,7 @@ def test_retention_keeps_what_it_names(tmp_path: Path) -> None:
         first, last = ({**ask, "retain": [rule]} if rule else ask for ask in asks)
         return play(read_trace(written(tmp_path, first, *flood, last)), settings).tokens_saved
 
-    alone = replace(SMALL, tiers=(Memory("device", blocks=(24,)),))
+    alone = replace(SMALL, tiers=(Memory("device", blocks=(24,)),), eviction="lru")  # which keeps nothing by itself
     assert saved(alone) == 0 and saved(alone, 0, 64, 90) == 64
     assert saved(alone, 0, 64, 90, 2.0) == 0  # for two seconds after its release
     everybody = replace(alone, retain=(RetainRange(0, 64, 90), RetainRange(64, None, 10)))
@@ -334,7 +334,8 @@ def test_full_traces_hit_what_an_independent_lru_hits(name: str) -> None:
     path = full_trace(name)
     trace, lines = read_trace(path), lines_of(path)
     for capacity in (500, 2000, 8000, 30_000):
-        result = play(trace, replace(LARGE, tiers=(Memory("device", blocks=(capacity,)),), prefill_only=True))
+        tiers = (Memory("device", blocks=(capacity,)),)
+        result = play(trace, replace(LARGE, tiers=tiers, prefill_only=True, eviction="lru"))
         assert (result.trace_blocks_hit, result.tokens_saved) == lru(lines, capacity)
 
 
