@@ -95,7 +95,6 @@ class LLM:
         **memory: Unpack[ModelMemory],
     ) -> None:  # fmt: skip
         check_names(memory, ModelMemory.__optional_keys__)
-        device = memory.get("device", "cpu")
         for name, given, kind in (("config", config, EngineConfig), ("prefill_peer", prefill_peer, PrefillPeer)):
             if given is not None and not isinstance(given, kind):
                 raise InputError(
@@ -108,11 +107,7 @@ class LLM:
         shared = None if shared is None else shared_config(shared)
         disk = _checked_disk(config, memory)
         if not isinstance(model, Model):
-            check_device(device)
-            place = smollm2.folder(tell) if model is None else checked(model)
-            tell(f"loading {model if is_hub_id(model) else place.name}")
-            dtype, share_pool = memory.get("dtype", "float32"), memory.get("share_pool", True)
-            model = load(place, device=device, dtype=dtype, share_pool=share_pool)
+            model = _loaded(model, memory, tell)
         self.model = model
         if config is None:
             host = memory.get("host_bytes", 0 if shared is None and disk is None else HOST_BYTES)
@@ -214,6 +209,15 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _loaded(model: str | Path | None, memory: ModelMemory, tell: Callable[[str], None]) -> Model:
+    """From its folder; None: the embedded one."""
+    device, dtype = memory.get("device", "cpu"), memory.get("dtype", "float32")
+    check_device(device)
+    place = smollm2.folder(tell) if model is None else checked(model)
+    tell(f"loading {model if is_hub_id(model) else place.name}")
+    return load(place, device=device, dtype=dtype, share_pool=memory.get("share_pool", True))
 
 
 def _check_memory(model: object, config: EngineConfig | None, memory: ModelMemory) -> None:

@@ -21,6 +21,7 @@ from quire import (
     InputError,
     LayerGroup,
     Media,
+    ModelLayer,
     Moved,
     Prefetch,
     Removed,
@@ -34,6 +35,7 @@ from quire import (
     Span,
     Stored,
     TierConfig,
+    split_layers,
 )
 from quire.core.store import StoreName
 
@@ -96,6 +98,8 @@ def objects(store: StoreName) -> list[Any]:
     plan = cache.offload(1)
     receipt = cache.explain(request)
     made += [receipt, *receipt.misses, receipt.client(), *receipt.client().misses]
+    layers = [ModelLayer(64, None if nth % 6 == 5 else 512) for nth in range(26)]
+    made += [layers[0], split_layers(layers)]
     return [*made, plan, *plan, *(move.kind for move in plan), cache.take_events(whole=True)]
 
 

@@ -64,6 +64,9 @@ class LayerSplit:
         count = sum(map(len, self.layers))
         raise InputError(say(f"layer {shown(layer)}", f"the model has {count}", "count layers from 0"))
 
+    def __repr__(self) -> str:
+        return f"LayerSplit({self})"
+
     def __str__(self) -> str:
         parts = []
         for group, layers, padded in zip(self.groups, self.layers, self.padded, strict=True):
