@@ -173,12 +173,14 @@ def _end(writing: Writing, end: int | None) -> int:
 def _left_out(registry: Registry, skip: Skip) -> LeftOut:
     if skip is NO_SKIP or (type(skip) is dict and not skip):
         return {}
-    own = registry.setup.own_groups
-    known = type(skip) is dict or isinstance(skip, Mapping)
-    if not known or any(type(group) is not int or group not in own for group in skip):
-        fact = f"it writes {len(own)} groups"
-        raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
-    return {group: blocks if type(blocks) is range else _blocks(group, blocks) for group, blocks in skip.items()}
+    own, checked = registry.setup.own_groups, {}
+    named = skip.items() if type(skip) is dict or isinstance(skip, Mapping) else ((None, ()),)
+    for group, blocks in named:
+        if type(group) is not int or group not in own:
+            fact = f"it writes {len(own)} groups"
+            raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
+        checked[group] = blocks if type(blocks) is range else _blocks(group, blocks)
+    return checked
 
 
 def _blocks(group: int, blocks: Iterable[int]) -> set[int]:
@@ -232,17 +234,21 @@ def _wanted(writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> list[I
         if not had.isdisjoint(range(writing.taken, stop)):
             wanted[group] = _without(wanted[group], had)
     for group, named in also.items():
-        had = writing.also.get(group, set())
-        more = sorted([block for block in set(named) if block >= stop and block not in had])
-        whole = len(writing.chain) // writing.prepared._setup.block_size
-        if more and more[-1] >= whole:
-            fact = f"its text has {whole} whole blocks"
-            raise InputError(
-                say(f"blocks {shown(more)} of group {group} behind the end", fact, "pass numbers of its blocks")
-            )
-        behind = np.array(more, np.int32)
+        behind = _behind(writing, group, stop, named)
         wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
     return wanted
+
+
+def _behind(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
+    """Those of some blocks that it would not take now, and has not."""
+    had, whole = writing.also.get(group), len(writing.chain) // writing.prepared._setup.block_size
+    last = max(named, default=-1)
+    if last >= whole:
+        ask = f"blocks {shown(named)} of group {group} behind the end"
+        raise InputError(say(ask, f"its text has {whole} whole blocks", "pass numbers of its blocks"))
+    if had is None and type(named) is range and named.step == 1 and last < MANY:  # mostly
+        return NUMBERS[max(named.start, stop) : named.stop]
+    return np.array(sorted(block for block in set(named) if block >= stop and block not in (had or ())), np.int32)
 
 
 def _joined(waiting: tuple[Int32, Int32], fresh: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
