@@ -27,6 +27,7 @@ Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
 NO_SKIP: Skip = MappingProxyType({})
 LeftOut = Mapping[int, Collection[int]]  # the same, checked
 NOTHING: Skip = {}
+NO_BLOCKS: LeftOut = {}
 MANY = 4096
 NUMBERS: Int32 = np.arange(MANY, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
 NUMBERS.flags.writeable = False
@@ -99,7 +100,7 @@ class Writer(Handle[Writing]):
         """
         with self._lock:
             self._check_open("extend")
-            lack = _extend(self._registry, self._kept, tokens, end, (skip, also))
+            lack = _extend(self._registry, self._kept, tokens, end, skip, also)
             if lack is None:
                 self.plan = self._registry.take_plan()
             return lack
@@ -147,7 +148,7 @@ def open_writer(
     writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
     from_, end = part
     writing.taken = _end(writing, from_)
-    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip), {})
+    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip), NO_BLOCKS)
     if lack is not None:
         return lack
     registry.timed = registry.timed or prepared._timed
@@ -196,12 +197,16 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
     """Slots for the blocks up to `stop` that were not asked for yet, and for those named in `also`."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
-    if stop <= writing.taken and not also:  # a writer that is opened before it needs slots
+    first = writing.taken
+    if stop <= first and not also:  # a writer that is opened before it needs slots
         setup.store.refresh(now)
         writing.fresh = ()
         return None
-    stop = max(stop, writing.taken)
-    wanted = _wanted(writing, stop, skip, also)
+    stop = max(stop, first)
+    fresh = NUMBERS[first:stop] if stop <= MANY else np.arange(first, stop, dtype=np.int32)
+    wanted = [NONE if writing.is_cut else fresh] * len(writing.blocks)
+    if (skip or also or writing.also) and not writing.is_cut:
+        _name(writing, wanted, skip, also)
     priorities = durations = None
     if prepared.request.retention is not None:
         whole = len(writing.chain) // setup.block_size
@@ -213,8 +218,9 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
         never = need > setup.config.tiers[writing.tier].of_group(group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
     writing.fresh, writing.taken = made, stop
-    for group, named in also.items():
-        writing.also.setdefault(group, set()).update(named)
+    if also:
+        for group, named in also.items():
+            writing.also.setdefault(group, set()).update(named)
     for group, (blocks, pages, _) in enumerate(made):
         if len(writing.blocks[group]):
             blocks, pages = _joined((writing.blocks[group], writing.pages[group]), (blocks, pages))
@@ -222,12 +228,10 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
     return None
 
 
-def _wanted(writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> list[Int32]:
-    """Blocks that a writer is to have pages for from now on, by group, ascending."""
-    if writing.is_cut:
-        return [NONE] * len(writing.blocks)
-    fresh = NUMBERS[writing.taken : stop] if stop <= MANY else np.arange(writing.taken, stop, dtype=np.int32)
-    wanted = [fresh] * len(writing.blocks)
+def _name(writing: Writing, wanted: list[Int32], skip: LeftOut, also: LeftOut) -> None:
+    """Of the blocks that come next, by group, leave out what is to be, or was taken before; add those behind them."""
+    fresh = wanted[0]
+    stop = writing.taken + len(fresh)
     for group, left_out in skip.items():
         wanted[group] = _without(fresh, left_out)
     for group, had in writing.also.items():
@@ -236,7 +240,6 @@ def _wanted(writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> list[I
     for group, named in also.items():
         behind = _behind(writing, group, stop, named)
         wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
-    return wanted
 
 
 def _behind(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
@@ -275,17 +278,17 @@ def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
 
 
 def _extend(
-    registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, named: tuple[Skip, Skip]
+    registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, skip: Skip, also: Skip
 ) -> Refusal | None:
-    skip, also = _left_out(registry, named[0]), _left_out(registry, named[1])
+    left_out, taken_too = _left_out(registry, skip), NO_BLOCKS if also is NOTHING else _left_out(registry, also)
     if tokens is None:
-        return _take(registry, writing, _end(writing, end), skip, also)
+        return _take(registry, writing, _end(writing, end), left_out, taken_too)
     check_tokens(tokens, "extend of a writer")
     before = len(writing.chain)
     _check_length(registry.setup.config.max_length, before + len(tokens), writing.prepared.request)
     writing.chain.add_tokens(tokens)
     try:
-        lack = _take(registry, writing, _end(writing, end), skip, also)
+        lack = _take(registry, writing, _end(writing, end), left_out, taken_too)
     except BaseException:
         writing.chain.cut_tokens(before)
         raise
