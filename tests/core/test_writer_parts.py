@@ -176,7 +176,10 @@ def test_blocks_before_their_turn_are_refused_with_the_others_and_must_be_of_the
             with pytest.raises(InputError, match=fact):
                 writer.extend(text(1, 2), end=8, also=wrong)
         assert writer.length == 24 and writer.blocks().tolist() == [0]
-        assert writer.extend(end=8, also={0: [4]}) is None and writer.taken()[0] == [1, 4]
+        assert writer.extend(end=8, also={0: range(1, 1)}) is None and writer.taken()[0] == [1]
+        assert writer.extend(end=8, also={0: range(0, 5, 4)}) is None and writer.taken()[0] == [4]
+        assert writer.extend(end=8, also={0: range(1, 4)}) is not None  # 2 and 3, and one slot
+        assert writer.extend(end=8, also={0: range(1, 3)}) is None and writer.taken()[0] == [2]
         writer.close()
     assert cache.usage(1).empty == 4
     check(cache)

@@ -27,6 +27,7 @@ Skip = Mapping[int, Iterable[int]]  # by group: blocks that are left out
 NO_SKIP: Skip = MappingProxyType({})
 LeftOut = Mapping[int, Collection[int]]  # the same, checked
 NOTHING: Skip = {}
+NO_BLOCKS: LeftOut = {}
 MANY = 4096
 NUMBERS: Int32 = np.arange(MANY, dtype=np.int32)  # blocks are mostly among them; a part of it costs less than a new one
 NUMBERS.flags.writeable = False
@@ -99,7 +100,7 @@ class Writer(Handle[Writing]):
         """
         with self._lock:
             self._check_open("extend")
-            lack = _extend(self._registry, self._kept, tokens, end, (skip, also))
+            lack = _extend(self._registry, self._kept, tokens, end, skip, also)
             if lack is None:
                 self.plan = self._registry.take_plan()
             return lack
@@ -147,7 +148,7 @@ def open_writer(
     writing = Writing(prepared, prepared._chain.clone(), tier, [NONE] * groups, [NONE] * groups)
     from_, end = part
     writing.taken = _end(writing, from_)
-    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip), {})
+    lack = _take(registry, writing, _end(writing, end), _left_out(registry, skip), NO_BLOCKS)
     if lack is not None:
         return lack
     registry.timed = registry.timed or prepared._timed
@@ -173,12 +174,14 @@ def _end(writing: Writing, end: int | None) -> int:
 def _left_out(registry: Registry, skip: Skip) -> LeftOut:
     if skip is NO_SKIP or (type(skip) is dict and not skip):
         return {}
-    own = registry.setup.own_groups
-    known = type(skip) is dict or isinstance(skip, Mapping)
-    if not known or any(type(group) is not int or group not in own for group in skip):
-        fact = f"it writes {len(own)} groups"
-        raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
-    return {group: blocks if type(blocks) is range else _blocks(group, blocks) for group, blocks in skip.items()}
+    own, checked = registry.setup.own_groups, {}
+    named = skip.items() if type(skip) is dict or isinstance(skip, Mapping) else ((None, ()),)
+    for group, blocks in named:
+        if type(group) is not int or group not in own:
+            fact = f"it writes {len(own)} groups"
+            raise InputError(say(f"blocks left out {shown(skip)}", fact, "pass {group: blocks}, groups from 0"))
+        checked[group] = blocks if type(blocks) is range else _blocks(group, blocks)
+    return checked
 
 
 def _blocks(group: int, blocks: Iterable[int]) -> set[int]:
@@ -194,12 +197,16 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
     """Slots for the blocks up to `stop` that were not asked for yet, and for those named in `also`."""
     setup, prepared = registry.setup, writing.prepared
     now = setup.now()  # before the first change: a caller's clock may raise
-    if stop <= writing.taken and not also:  # a writer that is opened before it needs slots
+    first = writing.taken
+    if stop <= first and not also:  # a writer that is opened before it needs slots
         setup.store.refresh(now)
         writing.fresh = ()
         return None
-    stop = max(stop, writing.taken)
-    wanted = _wanted(writing, stop, skip, also)
+    stop = max(stop, first)
+    fresh = NUMBERS[first:stop] if stop <= MANY else np.arange(first, stop, dtype=np.int32)
+    wanted = [NONE if writing.is_cut else fresh] * len(writing.blocks)
+    if (skip or also or writing.also) and not writing.is_cut:
+        _name(writing, wanted, skip, also)
     priorities = durations = None
     if prepared.request.retention is not None:
         whole = len(writing.chain) // setup.block_size
@@ -211,8 +218,9 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
         never = need > setup.config.slots_of(writing.tier, group)
         return Refusal(prepared.request, "slots", need, have, never=never, group=group)
     writing.fresh, writing.taken = made, stop
-    for group, named in also.items():
-        writing.also.setdefault(group, set()).update(named)
+    if also:
+        for group, named in also.items():
+            writing.also.setdefault(group, set()).update(named)
     for group, (blocks, pages, _) in enumerate(made):
         if len(writing.blocks[group]):
             blocks, pages = _joined((writing.blocks[group], writing.pages[group]), (blocks, pages))
@@ -220,29 +228,30 @@ def _take(registry: Registry, writing: Writing, stop: int, skip: LeftOut, also: 
     return None
 
 
-def _wanted(writing: Writing, stop: int, skip: LeftOut, also: LeftOut) -> list[Int32]:
-    """Blocks that a writer is to have pages for from now on, by group, ascending."""
-    if writing.is_cut:
-        return [NONE] * len(writing.blocks)
-    fresh = NUMBERS[writing.taken : stop] if stop <= MANY else np.arange(writing.taken, stop, dtype=np.int32)
-    wanted = [fresh] * len(writing.blocks)
+def _name(writing: Writing, wanted: list[Int32], skip: LeftOut, also: LeftOut) -> None:
+    """Of the blocks that come next, by group, leave out what is to be, or was taken before; add those behind them."""
+    fresh = wanted[0]
+    stop = writing.taken + len(fresh)
     for group, left_out in skip.items():
         wanted[group] = _without(fresh, left_out)
     for group, had in writing.also.items():
         if not had.isdisjoint(range(writing.taken, stop)):
             wanted[group] = _without(wanted[group], had)
     for group, named in also.items():
-        had = writing.also.get(group, set())
-        more = sorted([block for block in set(named) if block >= stop and block not in had])
-        whole = len(writing.chain) // writing.prepared._setup.block_size
-        if more and more[-1] >= whole:
-            fact = f"its text has {whole} whole blocks"
-            raise InputError(
-                say(f"blocks {shown(more)} of group {group} behind the end", fact, "pass numbers of its blocks")
-            )
-        behind = np.array(more, np.int32)
+        behind = _behind(writing, group, stop, named)
         wanted[group] = np.concatenate([wanted[group], behind]) if len(wanted[group]) else behind
-    return wanted
+
+
+def _behind(writing: Writing, group: int, stop: int, named: Collection[int]) -> Int32:
+    """Those of some blocks that it would not take now, and has not."""
+    had, whole = writing.also.get(group), len(writing.chain) // writing.prepared._setup.block_size
+    last = max(named, default=-1)
+    if last >= whole:
+        ask = f"blocks {shown(named)} of group {group} behind the end"
+        raise InputError(say(ask, f"its text has {whole} whole blocks", "pass numbers of its blocks"))
+    if had is None and type(named) is range and named.step == 1 and last < MANY:  # mostly
+        return NUMBERS[max(named.start, stop) : named.stop]
+    return np.array(sorted(block for block in set(named) if block >= stop and block not in (had or ())), np.int32)
 
 
 def _joined(waiting: tuple[Int32, Int32], fresh: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
@@ -269,17 +278,17 @@ def _without(blocks: Int32, left_out: Collection[int]) -> Int32:
 
 
 def _extend(
-    registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, named: tuple[Skip, Skip]
+    registry: Registry, writing: Writing, tokens: Int32 | None, end: int | None, skip: Skip, also: Skip
 ) -> Refusal | None:
-    skip, also = _left_out(registry, named[0]), _left_out(registry, named[1])
+    left_out, taken_too = _left_out(registry, skip), NO_BLOCKS if also is NOTHING else _left_out(registry, also)
     if tokens is None:
-        return _take(registry, writing, _end(writing, end), skip, also)
+        return _take(registry, writing, _end(writing, end), left_out, taken_too)
     check_tokens(tokens, "extend of a writer")
     before = len(writing.chain)
     _check_length(registry.setup.config.max_length, before + len(tokens), writing.prepared.request)
     writing.chain.add_tokens(tokens)
     try:
-        lack = _take(registry, writing, _end(writing, end), skip, also)
+        lack = _take(registry, writing, _end(writing, end), left_out, taken_too)
     except BaseException:
         writing.chain.cut_tokens(before)
         raise

@@ -19,6 +19,7 @@ class LeftBlocks:
     """Of one engine. What was stored since is among them until nothing is left of anybody."""
 
     def __init__(self) -> None:
+        self._is_empty = True
         self._set_room(FIRST_ROOM)
 
     def _set_room(self, room: int) -> None:
@@ -27,6 +28,7 @@ class LeftBlocks:
 
     def add(self, tables: Sequence[list[int]], first: int, stop: int) -> None:
         """The blocks [first, stop) of these tables are left."""
+        self._is_empty = False
         for table in tables:
             numbers = np.empty(stop - first, np.int32)
             read_tokens(table, first, numbers)
@@ -40,7 +42,9 @@ class LeftBlocks:
 
     def clear(self) -> None:
         """Nothing is left of anybody."""
-        self._is_left.fill(False)
+        if not self._is_empty:
+            self._is_left.fill(False)
+            self._is_empty = True
 
     def among(self, taken: AbstractSet[int]) -> list[int]:
         """Those of these blocks that may be left of somebody."""

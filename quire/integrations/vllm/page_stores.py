@@ -230,6 +230,8 @@ def _places(table: list[int], first: int, stop: int, numbers: list[int]) -> list
 
 def _as_run(blocks: list[int]) -> Sequence[int]:
     """Some blocks; mostly they follow each other."""
+    if len(blocks) == 1:
+        return range(blocks[0], blocks[0] + 1)
     first, last = min(blocks), max(blocks)
     return range(first, last + 1) if last - first == len(blocks) - 1 else blocks
 

@@ -132,7 +132,10 @@ class Stay:
         """
         writer = self.writer or self.open_writer(cache)
         length, last = writer.length, self.due if also else end
-        return writer.extend(self.tokens()[length:] if last > length else None, end=end, skip=skip, also=also)
+        tokens = self.tokens()[length:] if last > length else None
+        return (
+            writer.extend(tokens, end=end, skip=skip, also=also) if also else writer.extend(tokens, end=end, skip=skip)
+        )
 
     def parts_to_load(self, tables: Tables, external: int, size: int) -> list[Part] | None:
         """Which page goes into which of vLLM's blocks; None when the two do not agree on what is needed."""
