@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from quire.core.records.config import CacheConfig
@@ -107,11 +108,11 @@ def _host_tiers(config: CacheConfig, device: torch.device) -> list[Tier]:
         if tier.slow:  # no step touches it, and its bytes are somebody else's
             continue
         with _memory(config, place):
-            pinned = device.type != "cpu"
-            own = [
-                torch.zeros(number, size, dtype=torch.uint8, pin_memory=pinned).numpy()
-                for number, size in _pool_sizes(config, place)
-            ]
+            sizes = _pool_sizes(config, place)
+            if device.type == "cpu":  # the system gives such memory when it is first written
+                own = [np.zeros(shape, np.uint8) for shape in sizes]
+            else:
+                own = [torch.zeros(*shape, dtype=torch.uint8, pin_memory=True).numpy() for shape in sizes]
         tiers.append(ArenaTier.over(tier.name, [own[pool] for pool in config.pool_of]))
     return tiers
 
