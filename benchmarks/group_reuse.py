@@ -1,11 +1,13 @@
 """What a hybrid model must recompute: conversations of many turns under memory pressure, by four rules of reuse.
 
     python benchmarks/group_reuse.py [--turns 400] [--seed 1] [--window 128] [--no-state] [--tails] [--eviction lru]
+                                       [--turn 5]
 
 Full attention, a window and a recurrent state with snapshots every 512 tokens; blocks of 16. --no-state leaves that
 out; --tails keeps what is behind the last whole block of a sequence, too; --eviction release_order does not know resume
-points. Each turn's prompt is looked up and then served by Quire. On the very same cache content the other rules say
-what they would have reused:
+points; --turn gives every turn so many seconds on a clock that stands still in between: the adaptive order goes by it.
+Each turn's prompt is looked up and then served by Quire. On the very same cache content the other rules say what they
+would have reused:
 
     Quire             the last boundary where every group can resume
     shortest group    each group finds its own longest prefix, the least of them counts, until all can resume there
@@ -170,9 +172,11 @@ def measure(options: argparse.Namespace) -> Sums:
     tiers = (TierConfig("device", SLOTS[: len(groups)]),)
     rules = {"eviction": options.eviction, "partial_reuse": options.tails}
     config = CacheConfig(tiers, SIZE, groups, 4, LONGEST, max_chunk=512, **rules)
-    cache = Cache(config, store=store)
+    now = 0.0
+    cache = Cache(config, clock=(lambda: now) if options.turn else time.monotonic, store=store)
     talks, sums = Talks(options.seed), Sums()
     for turn in range(options.turns):
+        now += options.turn
         prompt = talks.next()
         answer = talks.tokens(int(talks.chance.integers(20, 400)))
         talks.answered(serve(cache, Request(turn, prompt), sums, answer))
@@ -204,6 +208,7 @@ def main() -> None:
         "--tails", action="store_true", help="sequences leave what is behind their last whole block, too"
     )
     parser.add_argument("--eviction", choices=("lru", "release_order", "adaptive"), default="lru")
+    parser.add_argument("--turn", type=float, default=0.0, metavar="SECONDS", help="that a turn takes; 0: as it does")
     parser.add_argument("--store", choices=("auto", "compiled", "twin"), default="auto")
     options = parser.parse_args()
     start = time.perf_counter()
