@@ -92,7 +92,6 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
     own = open_stream(module.Store, config, layers, own_groups, config._columns)
     across = range(own_groups.stop, groups.stop)
     cross = open_stream(module.Store, config, layers, across, config._encoder_columns) if across else None
-    streams = (own,) if cross is None else (own, cross)
     return Setup(
         config=config,
         block_size=config.block_size,
@@ -119,7 +118,7 @@ def open_setup(config: CacheConfig, clock: Callable[[], float], store: StoreName
         store=own.store,
         roots=own.roots,
         cross=cross,
-        streams=streams,
+        streams=(streams := (own,) if cross is None else (own, cross)),
         pools=tuple(GroupPool(one.store, place) for one in streams for place in range(len(one.store.pages))),
     )
 

@@ -187,10 +187,7 @@ class SchedulerSide:
         `fresh` are vLLM's blocks that requests were given for it: those of the loads are known here.
         """
         for request_id in preempted:
-            stay = self._stays.get(request_id)
-            if stay is not None and stay.placed and stay.born != self._step:
-                stay.comes_back = True
-                self._end(stay)
+            self._preempt(self._stays.get(request_id))
         orders, self._orders = self._orders, StepOrders()
         for load in orders.loads:
             found = self._jobs[load.job].stay.found
@@ -219,6 +216,12 @@ class SchedulerSide:
                 self.stores.store(stay, end, tables(request_id), orders)
         self._step += 1
         return orders
+
+    def _preempt(self, stay: Stay | None) -> None:
+        """It lost its blocks and will come back, unless it came in this very step."""
+        if stay is not None and stay.placed and stay.born != self._step:
+            stay.comes_back = True
+            self._end(stay)
 
     def _begin(self, stay: Stay, end: int, parts: list[Part], ordinals: dict[int, list[int]]) -> StoreJob:
         self._next += 1
