@@ -54,9 +54,9 @@ def kept(engine: ToyEngine, tokens: list[int] | None = None, scope: Scope | None
         return found.end
 
 
-def filled(**more: Any) -> ToyEngine:
+def filled(kind: type[ToyEngine] = ToyEngine, **more: Any) -> ToyEngine:
     """With the prompt in host memory, and nobody running."""
-    engine = ToyEngine(0, hybrid=False, **more)
+    engine = kind(0, hybrid=False, **more)
     first = ask("first")
     engine.side.hear(run(engine, stored(engine, first)))
     engine.side.finish(first)

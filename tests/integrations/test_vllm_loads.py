@@ -16,12 +16,17 @@ from quire.integrations.vllm.request_tokens import RequestTokens
 from quire.integrations.vllm.stay import Stay
 from tests.integrations.test_vllm_contract import PROMPT, ask, filled, kept, stored
 from tests.integrations.test_vllm_spread import go_on
+from tests.integrations.toy_engine import ToyEngine
 from tests.integrations.toy_parts import SIZE
+
+
+class OldestFirst(ToyEngine):
+    eviction = "lru"
 
 
 @pytest.mark.parametrize("own", [0, 20])
 def test_what_is_loaded_or_was_on_the_device_is_used_once_more(own: int) -> None:
-    engine = filled(host=10)
+    engine = filled(OldestFirst, host=10)
     other = ask("other", [40] * 21)
     go_on(engine, stored(engine, other))
     engine.side.finish(other)

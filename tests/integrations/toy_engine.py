@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from quire import Cache, Found, Request, check
+from quire.core.records.config import Eviction
 from quire.integrations.vllm import orders
 from quire.integrations.vllm.cache_groups import HOST, block_bytes, cache_config
 from quire.integrations.vllm.identity import scope_of
@@ -51,6 +52,8 @@ def frozen(request: ToyRequest) -> Tables:
 
 class ToyEngine:
     """One engine: a scheduler with few blocks and some ranks."""
+
+    eviction: Eviction = "adaptive"
 
     def __init__(
         self, seed: int, *, hybrid: bool = True, ranks: int = 1, ahead: bool = False, late: float = 0.0,
@@ -88,7 +91,7 @@ class ToyEngine:
 
     def open_side(self, model: Any, host: int) -> SchedulerSide:
         """The scheduler's side, and its cache."""
-        options = ConnectorOptions(host=host * block_bytes(model, self.ranks), receipts=True)
+        options = ConnectorOptions(host * block_bytes(model, self.ranks), self.eviction, receipts=True)
         cache = Cache(cache_config(model, options, world_size=self.ranks, max_length=256, events=True))
         events, clock = EventTranslator(cache), lambda: self.clock
         return SchedulerSide(cache, options, world_size=self.ranks, clock=clock, events=events)
