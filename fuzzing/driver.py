@@ -243,9 +243,11 @@ class Driver(Choices):
             self.player.extend_writer(key, tokens, self.left_out(), self.before_their_turn(key))
 
     def before_their_turn(self, key: str) -> Skip:
-        """Blocks of such a text whose bytes cannot wait; mostly none."""
+        """Blocks of such a text whose bytes cannot wait; mostly none, and where there is a device never."""
         whole = len(self.trial.oracle.model.writers[key].text) // self.world.block_size
-        groups = [group for group in range(self.world.num_own) if whole and self.chance(0.2)]
+        if any(self.world.tiers[0]) or not whole:
+            return ()
+        groups = [group for group in range(self.world.num_own) if self.chance(0.3)]
         return tuple((group, tuple(self.rng.sample(range(whole), min(2, whole)))) for group in groups)
 
     def written(self) -> None:
