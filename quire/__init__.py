@@ -32,7 +32,7 @@ from quire.core.records.reports.stats import Counts, Usage
 from quire.core.records.request import Request
 from quire.core.records.retain import RetainRange, Retention
 from quire.core.records.span import Span
-from quire.core.records.split import LayerSplit, ModelLayer, split_layers
+from quire.core.split import LayerSplit, ModelLayer, split_layers
 from quire.core.state.claim import Claim, Refusal
 from quire.core.state.claims import Claims
 from quire.core.state.hold import Hold

@@ -15,7 +15,18 @@ Graph = Mapping[str, set[str]]
 
 # Inside a ring, from the ground up. A room may import itself and those before it; a|b share a floor.
 LADDERS = {
-    "core": ["records", "store", "state", "admission", "life", "trace", "colder_tiers", "cache", "check|maps"],
+    "core": [
+        "records",
+        "store|split",
+        "state",
+        "admission",
+        "life",
+        "trace",
+        "colder_tiers",
+        "invariants",
+        "cache",
+        "check|maps",
+    ],
     "events": ["wire", "publish|follow"],
     "insight": [
         "block_table|running_sums|columns|report",

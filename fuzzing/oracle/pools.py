@@ -67,7 +67,8 @@ class Pools:
 
     def of(self, page: Page) -> Pools:
         """The group that a page of the pool belongs to."""
-        return self.room.groups[page.group]
+        mine: Pools = self.room.groups[page.group]
+        return mine
 
     def own_pages(self) -> list[Page]:
         """Pages of the pool that are the group's."""

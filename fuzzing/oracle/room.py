@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fuzzing.oracle.cells import Cells
 from fuzzing.oracle.gone import Gone
 from fuzzing.oracle.page import Page
 from fuzzing.world.plain import World
-
-if TYPE_CHECKING:
-    from fuzzing.oracle.pools import Pools
 
 
 class Room:
@@ -19,7 +16,7 @@ class Room:
 
     def __init__(self, world: World, number: int) -> None:
         sizes = [tier[number] for tier in world.tiers]
-        self.groups: dict[int, Pools] = {}  # by place in their stream
+        self.groups: dict[int, Any] = {}  # their Pools, by place in their stream
         self.owner: list[list[Page | None]] = [[None] * size for size in sizes]
         self.stamp = [list(range(size)) for size in sizes]
         self.turn = sum(sizes)

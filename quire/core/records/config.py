@@ -56,7 +56,7 @@ class CacheConfig:
     copy_on_partial_reuse: bool = True  # also from blocks in use or with children; False: only idle leaves
     shadows: bool = True  # an onboarded page keeps its colder copy while nobody needs the room
     offload_min_priority: int = 30  # idle pages below it are dropped instead of offloaded
-    eviction: Eviction = "adaptive"  # which idle page goes first: learned from what is asked again; "lru": the oldest
+    eviction: Eviction = "lru"  # which idle page goes first; adaptive learns it from what is asked again
     ghosts: int = 8  # pages that are gone and remembered, per slot of all tiers; for the adaptive order and receipts
     min_uses: int = 1  # of a page that `offload` copies down early; for the adaptive order
     receipts: bool = False  # every claim says why it missed what it missed; gone pages are remembered in every order

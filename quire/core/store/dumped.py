@@ -166,3 +166,8 @@ class PageInfo(NamedTuple):
     expiry: int
     group: int  # whose page it is: groups may share a pool
     stamp: int
+
+
+def hottest(page: DumpedPage) -> int:
+    """The first tier that has a copy."""
+    return next(tier for tier, slot in enumerate(page.slots) if slot >= 0)

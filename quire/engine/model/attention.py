@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.request import Int32
-from quire.core.records.split import LayerPlace
+from quire.core.split import LayerPlace
 from quire.engine.model.batch import Int64, Lane, Packed
 from quire.engine.model.pages import Pages
 

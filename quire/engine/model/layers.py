@@ -20,7 +20,7 @@ import torch
 
 from quire.core.records.errors import InputError, say
 from quire.core.records.groups import LayerGroup
-from quire.core.records.split import LayerPlace, ModelLayer, split_layers
+from quire.core.split import LayerPlace, ModelLayer, split_layers
 
 KNOWN = ("full_attention", "sliding_attention", "linear_attention")
 ALIGNMENT = 16  # bytes; parts of a state page begin at multiples of it

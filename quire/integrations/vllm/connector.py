@@ -37,9 +37,9 @@ from quire.integrations.vllm.orders import StepOrders, WorkerReport
 from quire.integrations.vllm.outer.model_print import model_print
 from quire.integrations.vllm.outer.outer_pages import OuterPages
 from quire.integrations.vllm.outer.page_memory import MemoryShape, PageMemory, announce_region
-from quire.integrations.vllm.page_stores import fresh_blocks
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.scheduler_side import SchedulerSide
+from quire.integrations.vllm.stores.page_stores import fresh_blocks
 from quire.integrations.vllm.worker.host_pages import HostPages, RankMemory, group_layers, layer_form, part_bytes
 from quire.integrations.vllm.worker.region_pages import RegionPages, region_pages
 from quire.integrations.vllm.worker.worker_side import PageMover, WorkerSide

@@ -25,10 +25,10 @@ from quire.integrations.vllm.kv_events import EventTranslator
 from quire.integrations.vllm.options import ConnectorOptions
 from quire.integrations.vllm.orders import BadPage, Copy, Part, StepOrders, WorkerReport
 from quire.integrations.vllm.outer.outer_pages import OuterPages
-from quire.integrations.vllm.page_stores import PageStores
 from quire.integrations.vllm.recording import RequestRecording
 from quire.integrations.vllm.request_tokens import RequestTokens
 from quire.integrations.vllm.stay import NULL, Stay, StoreJob, Tables
+from quire.integrations.vllm.stores.page_stores import PageStores
 
 MOST_FAILURES = 3  # loads of one request that may fail before it is offered nothing more
 PATIENCE = 60.0  # seconds for which a job keeps an engine without requests awake
@@ -206,14 +206,14 @@ class SchedulerSide:
             stay.let_go()
         self._asked.clear()
         for request_id, count in scheduled.items():
-            stay = self._stays.get(request_id)
-            if stay is None or stay.full:
+            mine = self._stays.get(request_id)
+            if mine is None or mine.full:
                 continue
-            request = stay.request
+            request = mine.request
             known = request.num_tokens if self.options.store_decoded else request.num_prompt_tokens
             end = min(request.num_computed_tokens + count, known) // self._size * self._size
-            if end > stay.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
-                self.stores.store(stay, end, tables(request_id), orders)
+            if end > mine.due:  # KV runs ahead of the known tokens with drafts and asynchronous scheduling
+                self.stores.store(mine, end, tables(request_id), orders)
         self._step += 1
         return orders
 

@@ -67,7 +67,7 @@ class ReplaySettings:
     max_chunk: int | None = 8192  # longest part of a prompt that one step computes
     batch: int = 16  # waiting requests considered in one step
     two_phase: bool = True
-    eviction: Eviction = "adaptive"
+    eviction: Eviction = "lru"
     retain: tuple[RetainRange, ...] = ()  # of every request that brings none of its own
     decode_priority: int | None = None  # of generated tokens
     offload_min_priority: int = 30

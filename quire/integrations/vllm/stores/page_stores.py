@@ -15,9 +15,9 @@ from typing import Any
 
 from quire.core.cache import Cache
 from quire.integrations.vllm.connector_counts import ConnectorCounts
-from quire.integrations.vllm.left_blocks import LeftBlocks
 from quire.integrations.vllm.orders import Copy, Part, StepOrders
 from quire.integrations.vllm.stay import NULL, Named, Stay, StoreJob, Tables
+from quire.integrations.vllm.stores.left_blocks import LeftBlocks
 
 MOST_PAGES = 64  # of a request in one step, with one group
 GROUP_COST = 14  # pages that could be stored in the time that one more group takes, whether it has any or not

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quire.core.invariants.group_view import GroupView
 from quire.core.records.errors import BrokenInvariant
 from quire.core.records.plan import MoveColumn, Moves
 from quire.core.store.dumped import COVERED, EMPTY, FIRST_PRIORITY, NONE, SHADOW, DumpedPage
-
-if TYPE_CHECKING:
-    from quire.core.check import GroupView
 
 EMPTY_RELEASED = FIRST_PRIORITY + 35  # where release_order files empty slots
 
@@ -154,8 +151,3 @@ class PoolView:
         claimed = registry.open_claims or registry.open_finds or registry.background
         if free < 0 and not claimed:
             raise BrokenInvariant(f"{-free} reserved slots are not there")
-
-
-def hottest(page: DumpedPage) -> int:
-    """The first tier that has a copy."""
-    return next(tier for tier, slot in enumerate(page.slots) if slot >= 0)
