@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import quire
+from quire.core.records.config import Eviction
 from quire.core.records.groups import LayerGroup, Lengths, pools_of
 from quire.engine import Model
 from quire.engine.choose.sampling import Sampling
@@ -186,10 +187,11 @@ class Talk:
     def _draw_rest(self, config: EngineConfig) -> EngineConfig:
         """The order of eviction, receipts, and a disk below a host that is sound then."""
         dice = self.rest_dice
-        order, receipts = dice.choice(["adaptive", "adaptive", "lru", "release_order"]), bool(dice.integers(2))
+        orders: list[Eviction] = ["adaptive", "adaptive", "lru", "release_order"]
+        order, receipts = orders[orders.index(dice.choice(orders))], bool(dice.integers(2))
         pages = config.host_pages
         wet = dice.integers(3) == 0 and not isinstance(pages, int) and all(pages)
-        return replace(config, eviction=str(order), receipts=receipts, disk_pages=64 if wet else 0)
+        return replace(config, eviction=order, receipts=receipts, disk_pages=64 if wet else 0)
 
     def _draw_host(self) -> list[WornTier] | None:
         pages = self.config.host_pages

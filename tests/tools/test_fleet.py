@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quire import InputError
+from quire.core.records.config import Eviction
 from quire.tools.capacity import fleet_command
 from quire.tools.capacity.fleet import Fleet, FleetResult, LateLimit, play_fleet, play_fleets, played
 from quire.tools.capacity.fleet_page import answer, answer_lines, warning_lines
@@ -47,7 +48,8 @@ def test_a_fleet_of_one_with_a_disk_is_a_replay(tmp_path: Path) -> None:
     again = talks(tmp_path, [(700 * at, [[f"talk {at % 8}", 4000]]) for at in range(32)])
     tiers = (Memory("device", "1GB"), Memory("host", "2GB"), Memory("disk", "8GB", slow=True))
     settings = replace(SMALL, tiers=tiers, slow=SlowPace())
-    for eviction, least in (("lru", 0.7), ("adaptive", 0.2)):  # which keeps more in device and host
+    orders: list[tuple[Eviction, float]] = [("lru", 0.7), ("adaptive", 0.2)]  # the second keeps more in device and host
+    for eviction, least in orders:
         found = same(again, "exact", replace(settings, eviction=eviction))
         assert found["hit_rate_by_tier"]["disk"] > least and found["hit_rate"] > 0.7
 
