@@ -71,7 +71,7 @@ def overwrite(engine: Engine, group: int, tier: int, slot: int) -> None:
 @pytest.mark.parametrize("damage", [False, True])
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
-    model, reference = of(families.build(name)), Reference(families.build(name))
+    model, reference = of(families.build(name), share_pool=False), Reference(families.build(name))
     engine = open_engine(model, 40, 0)
     said = turn(engine, reference, FIRST, "before")
     if damage:
@@ -88,7 +88,7 @@ def test_one_page_on_the_device(name: str, group: int, damage: bool) -> None:
 @pytest.mark.parametrize(("name", "group"), GROUPS)
 def test_one_page_on_the_host(name: str, group: int, damage: bool) -> None:
     """Other conversations push the page down to the host; it comes back up with what was written there."""
-    model, reference = of(families.build(name)), Reference(families.build(name))
+    model, reference = of(families.build(name), share_pool=False), Reference(families.build(name))
     engine = open_engine(model, 12, 150)
     said = turn(engine, reference, FIRST, "before")
     for start in range(70, 214, 12):  # the ends of conversations leave the device last

@@ -478,7 +478,7 @@ def poisoned(name: str, token: int = POISON) -> Model:
     module = families.build(name)
     with torch.no_grad():
         module.get_input_embeddings().weight[token] = float("nan")
-    return of(module)
+    return of(module, share_pool=False)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -33,7 +33,7 @@ def test_many_operations(mix: str) -> None:
 
 
 def test_cold_worlds_reach_what_is_rare() -> None:
-    report = fuzz(17, available_stores(), 6_000, "cold")
+    report = fuzz(17, available_stores(), 7_000, "cold")
     rare = ("onboard", "exchange", "failed move", "claim set back", "admitted 30 calls after its claim")
     learned = ("ghost met", "order learned", "page aged", "released by a child", "compared in a colder tier")
     early = ("worth most copied early", "used too seldom to be copied")
