@@ -153,7 +153,7 @@ class Pools:
         cell = cells.cell(page.reuse, page.used)
         others = [other for other in self.owner[tier] if other and other is not page and other.idle]
         idle = [other for other in others if other.copies]  # not what is on its way from one tier to another
-        there = [other for other in idle if other.hottest == tier and not other.covered]
+        there = [other for other in idle if other.hottest == tier and not (other.covered or other.passed)]
         same = [other for other in there if (other.priority, other.cell) == (page.priority, cell)]
         first = min(same, key=lambda other: self.stamp[tier][other.copies[tier]], default=page)
         return page.used <= first.used
