@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quire import CacheConfig, InputError, Kind, LayerGroup, Refusal, Request, TierConfig, check
+from quire import CacheConfig, InputError, Kind, LayerGroup, Refusal, Request, Span, TierConfig, check
 from quire.core.store import StoreName
 
 from .conftest import admit, build, compute, decode, finish, release, run, start_of, tokens, try_admit
@@ -178,8 +178,34 @@ def test_forks_are_counted_together(store: StoreName) -> None:
     decode(cache, sequence, 6)
 
 
+def test_holds_of_an_unfinished_prompt_are_counted_together(store: StoreName) -> None:
+    """pool-13: what a hold keeps of two windows must be there besides what is reserved for both."""
+    groups = tuple(LayerGroup(name, window=9, pool="kv") for name in ("near", "far"))
+    seen = set()
+    for slots in range(8, 16):
+        cache = build(store, slots, groups=groups, max_chunk=4, max_length=64)
+        (sequence,) = admit(cache, Request("a", tokens(range(24))))
+        compute(cache, sequence, sequence.ran)
+        free, held = cache.num_free(0), sum(int(np.count_nonzero(sequence.pages(group) >= 0)) for group in (0, 1))
+        made = cache.hold(sequence, Span(0, 4))
+        check(cache)
+        assert (made is None) == (held > free), (slots, held, free)
+        seen.add(made is None)
+    assert seen == {True, False}
+
+
+def test_a_source_that_could_never_stand_beside_its_copies_is_left(store: StoreName) -> None:
+    """pool-14: two requests with one source: the second copies a page of each group, for which five slots are few."""
+    for slots, start in ((5, 4), (6, 6)):
+        cache = build(store, slots, groups=TWO)
+        run(cache, Request("a", tokens(range(8))))
+        with cache.claim([Request(name, tokens(range(6), 99)) for name in ("b", "c")]) as claims:
+            check(cache)
+            assert [claim.start for claim in claims] == [6, start]
+
+
 def test_what_cannot_be_shared_is_refused() -> None:
-    """pool-13: pages of two sizes, an encoder's pages, a number per group where there are fewer pools."""
+    """pool-15: pages of two sizes, an encoder's pages, a number per group where there are fewer pools."""
     sizes = (LayerGroup("a", 64, pool="kv"), LayerGroup("b", 128, pool="kv"))
     with pytest.raises(InputError, match=r"'a' and 'b' in pool 'kv'.*64 and 128 bytes"):
         CacheConfig([TierConfig("device", 8)], groups=sizes)
