@@ -24,11 +24,11 @@ from .test_exact import ANSWERS_PER_TIE, Pair, assert_seen, run_talk  # noqa: E4
 NUM_TALKS = int(os.environ.get("QUIRE_TALKS", "40"))
 
 
-@pytest.mark.parametrize("name", families.NAMES)
+@pytest.mark.parametrize("name", (*families.NAMES, *families.POOLED))
 def test_random_talks_on_a_gpu(name: str) -> None:
     if name in families.RECURRENT and not hasattr(transformers.DynamicCache, "get_conv_state"):
         pytest.skip(f"recurrent layers need transformers 5.22, this is {transformers.__version__}")
-    model = of(families.build(name).to("cuda"))
+    model = of(families.build(name).to("cuda"), share_pool=name in families.POOLED)
     pair = Pair(name, model, Reference(families.build(name)))
     counts: Counter[str] = Counter()
     all_ties: list[Difference] = []

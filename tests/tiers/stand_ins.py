@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Event
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quire.core.records.plan import COLUMNS, Kind, Plan
@@ -21,6 +22,17 @@ def plan_of(number: int, *rows: Row) -> Plan:
     for index, (kind, group, source, target, tokens) in enumerate(rows):
         moves[index, :7] = (kind, group, *source, *target, tokens)
     return Plan(number, moves)
+
+
+@st.composite
+def rows_among(draw: st.DrawFn, slots: Sequence[Sequence[int]], block_size: int) -> Row:
+    """Any move of any group between any two slots; `slots` by tier and group."""
+    group = draw(st.integers(0, len(slots[0]) - 1))
+    ends = []
+    for _ in range(2):
+        tier = draw(st.integers(0, len(slots) - 1))
+        ends.append((tier, draw(st.integers(0, slots[tier][group] - 1))))
+    return draw(st.sampled_from(Kind)), group, ends[0], ends[1], draw(st.integers(1, block_size))
 
 
 class FlakyTier:
@@ -101,6 +113,12 @@ class Meaning:
     def run(self, plan: Plan) -> list[int]:
         """The moves that failed."""
         return [index for index, move in enumerate(plan.moves.tolist()) if not self._move(move)]
+
+    def assert_held(self, pages: Mapping[Place, Bytes]) -> None:
+        """Every page has the bytes that it has here, as far as they are known."""
+        for place, held in pages.items():
+            known = self.known[place]
+            assert np.array_equal(held[known], self.pages[place][known]), place
 
     def _move(self, move: list[int]) -> bool:
         kind, group, src_tier, src_slot, dst_tier, dst_slot, tokens, *_ = move

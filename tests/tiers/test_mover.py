@@ -8,27 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.core.records.errors import InputError, StateError, UnknownError
-from quire.core.records.plan import NO_MOVES, Kind, Plan
+from quire.core.records.plan import NO_MOVES, Plan
 
 from .rig import BLOCK, DEVICE, DISK, HOST, LAYOUTS, OFF, ON, REMOTE, SLOTS, SWAP, Rig, copy
-from .stand_ins import GateTier, Meaning, Row, plan_of
+from .stand_ins import GateTier, Meaning, Row, plan_of, rows_among
 
-
-@st.composite
-def rows(draw: st.DrawFn) -> Row:
-    group = draw(st.integers(0, len(LAYOUTS) - 1))
-    ends = []
-    for _ in range(2):
-        tier = draw(st.integers(0, len(SLOTS) - 1))
-        ends.append((tier, draw(st.integers(0, SLOTS[tier][group] - 1))))
-    return draw(st.sampled_from(Kind)), group, ends[0], ends[1], draw(st.integers(1, BLOCK))
-
-
+rows = rows_among(SLOTS, BLOCK)
 flaws = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=3)
 
 
 @settings(deadline=None)  # each example starts a thread
-@given(st.lists(st.lists(rows(), max_size=20), min_size=1, max_size=4), flaws, flaws, st.sampled_from([1, 100, 4096]))
+@given(st.lists(st.lists(rows, max_size=20), min_size=1, max_size=4), flaws, flaws, st.sampled_from([1, 100, 4096]))
 def test_plans_mean_their_moves_one_after_the_other(
     plans: list[list[Row]], lost: set[tuple[int, int]], full: set[tuple[int, int]], staging_bytes: int
 ) -> None:
@@ -40,9 +30,7 @@ def test_plans_mean_their_moves_one_after_the_other(
     with rig.mover:
         tickets = [rig.mover.submit(plan) for plan in made]
         assert [ticket.wait() for ticket in tickets] == [meaning.run(plan) for plan in made]
-    for place, held in rig.pages().items():
-        known = meaning.known[place]
-        assert np.array_equal(held[known], meaning.pages[place][known])
+    meaning.assert_held(rig.pages())
 
 
 @pytest.mark.parametrize("source", [DEVICE, HOST, DISK, REMOTE])

@@ -14,7 +14,8 @@ from quire.tiers.base import check_pools, pools_in
 from quire.tiers.batch import Ground
 from quire.tiers.shared.ground import _touched
 
-from .stand_ins import FlakyTier, Meaning, Place, Row, plan_of
+from .conformance import contents, fill
+from .stand_ins import FlakyTier, Meaning, Place, Row, plan_of, rows_among
 
 ON, OFF, COPY, SWAP = Kind.ONBOARD, Kind.OFFLOAD, Kind.COPY, Kind.EXCHANGE
 BLOCK = 4
@@ -26,58 +27,61 @@ DEVICE, HOST, DISK = range(3)
 
 
 class PoolRig:
-    """Two tiers of memory and one without a view, in which three of four groups have the same slots."""
+    """Two tiers of memory and one without a view, in which three of four groups have the same slots.
 
-    def __init__(self, staging_bytes: int = 1 << 20) -> None:
+    `device`: where the first tier lies; "arena" is NumPy's memory, all else is a device of torch.
+    """
+
+    def __init__(self, staging_bytes: int = 1 << 20, device: str = "arena") -> None:
         self.disk = FlakyTier("disk", SLOTS[DISK], SIZES, POOLS)
-        device, host = (ArenaTier(name, SLOTS[tier], SIZES, POOLS) for tier, name in enumerate(("device", "host")))
-        self.arenas = [device, host, self.disk.arena]
-        dice = np.random.default_rng(2)
-        for tier in self.arenas:
+        host = ArenaTier("host", SLOTS[HOST], SIZES, POOLS)
+        self.tiers: list[Tier] = [ArenaTier("device", SLOTS[DEVICE], SIZES, POOLS), host, self.disk]
+        if device != "arena":
+            self.tiers[DEVICE] = tensors_on(device)
+        for number, tier in enumerate(self.tiers):
             for group in (0, 2):
-                arena = tier.view(group)
-                arena[:] = dice.integers(0, 256, arena.shape, np.uint8)
-        self.tiers: list[Tier] = [device, host, self.disk]
+                fill(tier, group, number)
         self.mover = Mover(self.tiers, LAYOUTS, BLOCK, staging_bytes=staging_bytes)
 
     def pages(self) -> dict[Place, Bytes]:
         """A copy of every page, under the first group of its pool."""
         return {
-            (group, number, slot): held.copy()
-            for number, tier in enumerate(self.arenas)
+            (group, number, slot): held[0].copy()
+            for number, tier in enumerate([*self.tiers[:DISK], self.disk.arena])
             for group in (0, 2)
-            for slot, held in enumerate(tier.view(group))
+            for slot, held in enumerate(contents(tier, group))
         }
 
 
-@st.composite
-def rows(draw: st.DrawFn) -> Row:
-    group = draw(st.integers(0, len(LAYOUTS) - 1))
-    ends = []
-    for _ in range(2):
-        tier = draw(st.integers(0, len(SLOTS) - 1))
-        ends.append((tier, draw(st.integers(0, SLOTS[tier][group] - 1))))
-    return draw(st.sampled_from(Kind)), group, ends[0], ends[1], draw(st.integers(1, BLOCK))
+def tensors_on(device: str) -> Tier:
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs CUDA")
+    from quire.tiers.torch_tier import TorchTier
+
+    shared = torch.zeros((SLOTS[DEVICE][0], SIZES[0]), dtype=torch.uint8, device=device)
+    other = torch.zeros((SLOTS[DEVICE][2], SIZES[2]), dtype=torch.uint8, device=device)
+    return TorchTier("device", [shared, shared[:], other, shared])
 
 
+rows = rows_among(SLOTS, BLOCK)
 flaws = st.sets(st.tuples(st.sampled_from([0, 2]), st.integers(0, 1)), max_size=3)
 
 
+@pytest.mark.parametrize("device", ["arena", "cpu", "cuda"])
 @settings(deadline=None, max_examples=200)  # each example starts a thread
-@given(st.lists(st.lists(rows(), max_size=20), min_size=1, max_size=4), flaws, flaws, st.sampled_from([1, 100, 4096]))
+@given(st.lists(st.lists(rows, max_size=20), min_size=1, max_size=4), flaws, flaws, st.sampled_from([1, 100, 4096]))
 def test_plans_mean_their_moves_one_after_the_other(
-    plans: list[list[Row]], lost: set[tuple[int, int]], full: set[tuple[int, int]], staging_bytes: int
+    device: str, plans: list[list[Row]], lost: set[tuple[int, int]], full: set[tuple[int, int]], staging_bytes: int
 ) -> None:
-    rig = PoolRig(staging_bytes)
+    rig = PoolRig(staging_bytes, device)
     meaning = Meaning(LAYOUTS, BLOCK, rig.pages(), (0, 0, 2, 0))
     rig.disk.lost, meaning.lost = set(lost), {(group, DISK, slot) for group, slot in lost}
     rig.disk.full, meaning.full = set(full), {(group, DISK, slot) for group, slot in full}
     made = [plan_of(number, *moves) for number, moves in enumerate(plans)]
     with rig.mover:
         assert [rig.mover.run(plan) for plan in made] == [meaning.run(plan) for plan in made]
-    for place, held in rig.pages().items():
-        known = meaning.known[place]
-        assert np.array_equal(held[known], meaning.pages[place][known])
+    meaning.assert_held(rig.pages())
 
 
 def off(group: int, device: int, host: int) -> Row:

@@ -225,7 +225,7 @@ def test_a_copy_that_failed_poisons_its_target() -> None:
         assert rig.mover.run(plan_of(1, copy((DISK, 1), (REMOTE, 1)))) == [0]
 
 
-plans = st.lists(st.lists(rows(), max_size=20), min_size=1, max_size=4)
+plans = st.lists(st.lists(rows, max_size=20), min_size=1, max_size=4)
 
 
 @settings(deadline=None)  # each example starts a thread
@@ -237,9 +237,7 @@ def test_plans_mean_the_same_with_a_tier_that_copies(plans: list[list[Row]], los
     made = [plan_of(number, *moves) for number, moves in enumerate(plans)]
     with rig.mover:
         assert [rig.mover.run(plan) for plan in made] == [meaning.run(plan) for plan in made]
-    for place, held in rig.pages().items():
-        known = meaning.known[place]
-        assert np.array_equal(held[known], meaning.pages[place][known])
+    meaning.assert_held(rig.pages())
 
 
 @pytest.mark.parametrize("device", DEVICES)
