@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import tracemalloc
 from itertools import count
 from pathlib import Path
@@ -298,6 +299,23 @@ def test_silent_peers_that_ask_for_snapshots_take_no_more_memory_than_there_is_r
                 made.close(0)
         until(lambda: server.num_bytes == 0, "given back")
         assert len(fetch(publisher, SNAPSHOT)) == 1
+
+
+def test_memory_of_an_answer_is_given_back_once_it_is_read_though_nobody_asks_again() -> None:
+    cache = build(8192, 0, max_length=40_000)
+    run(cache, 1, ids(range(30_000)))
+    with Publisher(cache, ANY, replay="inproc://quire-replay-read-late") as publisher:
+        publisher.tell()
+        sent(publisher)
+        server = publisher._replay_server
+        with socket(zmq.DEALER, str(publisher.replay_endpoint)) as late:
+            late.send_multipart([b"", SNAPSHOT])
+            until(lambda: late.poll(0) and not server._requests, "answered")
+            time.sleep(0.05)  # the publisher's thread has gone to sleep
+            assert server.num_bytes > SMALL
+            while late.recv_multipart()[2] != END:
+                pass
+            until(lambda: server.num_bytes == 0, "given back")
 
 
 def test_a_worker_that_answers_nothing_is_found_out_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ MAX_BYTES = 1 << 12  # of one request; who sends more is disconnected
 MAX_REQUESTS = 8  # of one peer that wait; others are passed over
 STALL = 10.0  # seconds for which nobody reads while others wait for room, until all are disconnected
 PAUSE = 1  # milliseconds until a peer that was full is looked at again
+IDLE_PAUSE = 100  # milliseconds until it is looked whether what nobody waits behind has been read
 
 Batches = Iterator[NumberedPayload]  # the answer to one request
 
@@ -81,8 +82,10 @@ class ReplayServer:
 
     @property
     def pause(self) -> int | None:
-        """How long to wait before `serve` may get on, in milliseconds; None: nothing waits."""
-        return PAUSE if self._requests else None
+        """How long to wait before `serve` may get on, in milliseconds; None: nothing waits and nothing is under way."""
+        if self._requests:
+            return PAUSE
+        return IDLE_PAUSE if self._in_flight.num_bytes else None  # the memory of what was read is given back
 
     def take(self) -> None:
         """Who came and went, and one request; what is none, or one too many of its peer, is passed over."""
