@@ -119,8 +119,9 @@ class Charge:
             first = min(sink, room.first) + room.stop - room.first
         first += self.spare
         apart = max(0, sink - shared)  # sinks that beams fill after they have parted
-        each = apart + tail + 2 + self.blocks(group.extra or 0)
-        return min(most, max(first, sink - apart + ask.beams * each))
+        each = tail + 2 + self.blocks(group.extra or 0)
+        room_ahead = max(0, tail + self.blocks(self.reach) - shared - each)  # the first has it from its prompt on
+        return min(most, max(first, sink - apart + ask.beams * (apart + each) + room_ahead))
 
 
 def next_stop(world: World, ask: Ask, start: int, end: int, junction: int) -> int:

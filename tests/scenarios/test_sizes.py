@@ -243,6 +243,27 @@ def test_a_beam_request_behind_a_window_that_can_never_fit(store: StoreName) -> 
         assert [(r.need, r.have, r.never) for r in batch.refused] == ([] if fits else [(20, 19, True)])
 
 
+def test_beams_beside_one_that_has_its_room_from_the_prompt_on(store: StoreName) -> None:
+    """size-16: the first beam keeps the room for drafts that the prompt got; the second takes pages of its own."""
+    request = Request("a", tokens(range(2)), length=6, beams=2, extra_tokens=5)
+    for slots, fits in ((7, False), (8, True)):
+        groups = (LayerGroup("near", window=1, sinks=1),)
+        cache = build(store, slots, groups=groups, block_size=2, max_length=16)
+        batch = try_admit(cache, request)
+        assert [(r.need, r.have, r.never) for r in batch.refused] == ([] if fits else [(8, 7, True)])
+    (first,) = batch.sequences
+    finish(cache, batch.plan)
+    compute(cache, first)
+    (second,), plan = fork(cache, first, "b")
+    finish(cache, plan)
+    for token in range(2, 6):
+        plan = cache.grow([first, second], tokens(token, token))
+        assert plan is not None
+        finish(cache, plan)
+        for beam in (first, second):
+            compute(cache, beam)
+
+
 def test_counts_of_a_prompt_and_its_repetition(store: StoreName) -> None:
     """count-01: nine tokens twice: 3 new and 3 missed; then 2 reused, 1 new, 1 missed, a hit rate of 2/3."""
     cache = build(store, 8)

@@ -277,7 +277,7 @@ class LayerGroup:
         if self.window is None:
             return plain
         first = self._peak(0, reach, chunk, size)
-        return min(plain, max(first + spare, self._later(prompt, beams, size)))
+        return min(plain, max(first + spare, self._later(prompt, reach, beams, size)))
 
     def _most_decoding(self, lengths: Lengths, beams: int, size: int) -> int:
         """The same for a sequence whose prompt a transfer brings."""
@@ -287,12 +287,16 @@ class LayerGroup:
             return plain
         room = self._room_at(prompt, reach, size)
         first = min(self.sink(size), room.start) + len(room) + (beams - 1) * self._forked(prompt, size)
-        return min(plain, max(first, self._later(prompt, beams, size)))
+        return min(plain, max(first, self._later(prompt, reach, beams, size)))
 
-    def _later(self, prompt: int, beams: int, size: int) -> int:
-        """Pages that beams hold at most while they decode: they share the sinks that the prompt has filled."""
+    def _later(self, prompt: int, reach: int, beams: int, size: int) -> int:
+        """Pages that beams hold at most while they decode: they share the sinks that the prompt has filled.
+
+        The first of them has the room up to `reach`, which it got with the prompt, while the others begin.
+        """
         shared = min(self.sink(size), prompt // size)
-        return shared + beams * (self.sink(size) - shared + self.running(size))
+        roomy = max(self.running(size), self.tail(size) + -(-reach // size) - prompt // size)
+        return shared + beams * (self.sink(size) - shared) + roomy + (beams - 1) * self.running(size)
 
     def running(self, size: int) -> int:
         """Pages a decoding sequence of a bounded group holds at most, sinks aside."""
